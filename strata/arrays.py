@@ -1,0 +1,144 @@
+"""Array namespaces, and the few array idioms every equation uses.
+
+An equation takes scalars or arrays and returns what broadcasting makes of them; `namespace` picks the library from the
+arguments, so the same code runs on NumPy and inside ``jax.jit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+Number = Any  # a float, or an array of any namespace; equations do not care
+_PLAIN = (float, int, np.floating, np.integer, np.ndarray)
+
+
+def namespace(*values: Number) -> Any:
+    """The array namespace of the arguments: NumPy unless one of them says otherwise.
+
+    >>> namespace(1.0, np.ones(3)) is np
+    True
+    """
+    for value in values:
+        if not isinstance(value, _PLAIN):
+            from array_api_compat import array_namespace
+
+            return array_namespace(value)
+    return np
+
+
+def ceil_div(a: Number, b: Number) -> Number:
+    """Whole pieces of size b that cover a: ceil(a / b), safe against the last bit of an inexact division.
+
+    >>> float(ceil_div(129, 64)), float(ceil_div(0.3, 0.1))
+    (3.0, 3.0)
+    """
+    return namespace(a, b).ceil(a / b * (1 - 1e-12))
+
+
+def candidate_axis(*values: Number) -> tuple[Number, ...]:
+    """Each value with a trailing axis of size 1, ready to broadcast against candidates; scalars stay scalars.
+
+    >>> [getattr(v, "shape", ()) for v in candidate_axis(3.0, np.ones((2, 5)))]
+    [(), (2, 5, 1)]
+    """
+    return tuple(v[..., None] if getattr(v, "ndim", 0) else v for v in values)
+
+
+def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
+    """The least cost along the trailing axis, and the companions at that place.
+
+    >>> choose(np.array([[3.0, 1.0], [2.0, 5.0]]), np.array([10.0, 20.0]))
+    (array([1., 2.]), array([20., 10.]))
+    """
+    xp = namespace(cost)
+    best = xp.argmin(cost, axis=-1)
+    index = best[..., None]
+    picked = [xp.take_along_axis(xp.broadcast_to(xp.asarray(o), cost.shape), index, axis=-1)[..., 0] for o in others]
+    return (xp.min(cost, axis=-1), *picked)
+
+
+def is_leaf(value: object) -> bool:
+    """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple, nothing)."""
+    return isinstance(value, _PLAIN) and not isinstance(value, bool) or hasattr(value, "__array_namespace__")
+
+
+def map_leaves(function: Callable[[Number], Number], tree: Any) -> Any:
+    """The same nested dataclasses, dicts and tuples with the function applied to each quantity."""
+    if is_leaf(tree):
+        return function(tree)
+    if is_dataclass(tree) and not isinstance(tree, type):
+        old = {f.name: getattr(tree, f.name) for f in fields(tree)}
+        new = {k: map_leaves(function, v) for k, v in old.items()}
+        changed = {k: v for k, v in new.items() if v is not old[k]}
+        return replace(tree, **changed) if changed else tree
+    if isinstance(tree, dict):
+        return {k: map_leaves(function, v) for k, v in tree.items()}
+    if isinstance(tree, tuple) and not hasattr(tree, "_fields"):
+        return tuple(map_leaves(function, v) for v in tree)
+    return tree
+
+
+def leaves(tree: Any) -> list[Number]:
+    """Every quantity in a nest of dataclasses, dicts and tuples, in field order."""
+    found: list[Number] = []
+    map_leaves(lambda v: (found.append(v), v)[1], tree)
+    return found
+
+
+def as_float(value: Number) -> Number:
+    """A quantity as float64 of its own backend; integer products of sizes would wrap."""
+    if isinstance(value, np.ndarray):
+        return value.astype(np.float64, copy=False)
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        return float(value)
+    return value
+
+
+def register_pytree(cls: type) -> type:
+    """Make a dataclass a JAX pytree: quantities are children, everything else is static. Called when JAX is used."""
+    _registry().add(cls)
+    return cls
+
+
+@lru_cache(maxsize=1)
+def _registry() -> set[type]:
+    return set()
+
+
+@lru_cache(maxsize=1)
+def enable_jax() -> Any:
+    """JAX in float64, with Strata's records as pytrees; raises ImportError where JAX is not installed."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    for cls in _registry():
+        jax.tree_util.register_pytree_node(cls, _flatten, lambda aux, kids: _unflatten(aux, kids))
+    return jax
+
+
+def _nested(value: object) -> bool:
+    return is_leaf(value) or is_dataclass(value) or isinstance(value, dict) or _quantity_tuple(value)
+
+
+def _quantity_tuple(value: object) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(_nested(v) for v in value)
+
+
+def _flatten(node: Any) -> tuple[list[Any], Any]:
+    names = [f.name for f in fields(node)]
+    dynamic = [n for n in names if _nested(getattr(node, n))]
+    static = tuple((n, getattr(node, n)) for n in names if n not in dynamic)
+    return [getattr(node, n) for n in dynamic], (type(node), tuple(dynamic), static)
+
+
+def _unflatten(aux: Any, children: Any) -> Any:
+    cls, dynamic, static = aux
+    node = object.__new__(cls)
+    for name, value in (*static, *zip(dynamic, children, strict=True)):
+        object.__setattr__(node, name, value)
+    return node

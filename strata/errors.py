@@ -1,0 +1,80 @@
+"""Typed errors, each one clear line, and `Infeasible`, which is an answer and not an error."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class StrataError(ValueError):
+    """Base of everything a user's input can cause; the command line prints it as one line and exits with 2."""
+
+
+class UnknownName(StrataError):
+    """A name that is not in a catalogue; the message carries the nearest right ones and the next command."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], more: str = ""):
+        hint = nearest(name, known)
+        parts = [f"no {kind} called '{name}'"]
+        if hint:
+            parts.append("nearest: " + ", ".join(hint))
+        if more:
+            parts.append("all: " + more)
+        super().__init__("; ".join(parts))
+
+
+class BadValue(StrataError):
+    """A value that breaks a stated relation; the message says which, with the values."""
+
+
+class BadFile(StrataError):
+    """A data file that cannot be read or has wrong keys; the message says where and what is right."""
+
+
+class BadUnit(StrataError):
+    """A quantity whose unit is unknown or of the wrong dimension."""
+
+
+class MissingQuantity(StrataError):
+    """A number that is needed and was not given; never replaced by another chip's."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names closest to a mistyped one, best first.
+
+    >>> nearest("h20o", ["h200", "h100", "tpu-v4"])
+    ['h200', 'h100']
+    """
+    by_key = {k.lower(): k for k in known}
+    return [by_key[k] for k in difflib.get_close_matches(name.lower(), list(by_key), count, 0.5)]
+
+
+def require(condition: bool, relation: str, **values: object) -> None:
+    """Raise `BadValue` with the broken relation and the values that break it.
+
+    >>> require(8 % 3 == 0, "plan.tp must divide devices", tp=3, devices=8)
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: plan.tp must divide devices, but got (tp=3, devices=8)
+    """
+    if not condition:
+        shown = ", ".join(f"{k}={v!r}" if isinstance(v, str) else f"{k}={v}" for k, v in values.items())
+        raise BadValue(f"{relation}, but got ({shown})" if shown else relation)
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """Why a point does not fit: what it asks for, what there is, and what would help."""
+
+    what: str
+    demand: float
+    limit: float
+    unit: str
+    levers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        from strata.units import show
+
+        need, have = show(self.demand, self.unit), show(self.limit, self.unit)
+        return f"{self.what}: needs {need}, has {have}; levers: {', '.join(self.levers)}"

@@ -1,0 +1,1 @@
+"""What is built: technology, chips, stacks, fabrics and systems."""

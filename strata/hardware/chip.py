@@ -1,0 +1,151 @@
+"""A chip: compute, on-chip memories, DRAM, energy and package, each number with its source.
+
+Peaks are datasheet figures; what is delivered is peak times an efficiency, and the two are two numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strata.arrays import Number, leaves, register_pytree
+from strata.errors import require
+from strata.hardware.stack import Stack, stack_bandwidth, stack_capacity
+from strata.params import Sources, build, find, load_table, override, part, per_precision, quantity, text
+from strata.precision import check
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Compute:
+    """Cores with matrix units, vector lanes and a local memory each."""
+
+    cores: Number = quantity("1", "cores that take one tile at a time: SMs, compute units, matrix arrays", minimum=1)
+    clock: Number = quantity("Hz", "clock at which the peaks are quoted")
+    matrix_rate: dict[str, Number] = per_precision("FLOP/s", "dense matrix peak of the whole chip for each precision")
+    matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large, cool matmul sustains")
+    vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip")
+    special_rate: Number = quantity("FLOP/s", "exponentials and other special functions a second of the whole chip")
+    tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
+    tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
+    sram_capacity: Number = quantity("B", "local memory of one core")
+    sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Cache:
+    """The memory all cores share on the die: L2, or the chip's whole SRAM where it is one pool."""
+
+    capacity: Number = quantity("B", "capacity")
+    bandwidth: Number = quantity("B/s", "peak bandwidth, reads")
+    efficiency: Number = quantity("1", "sustained fraction of the peak")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Memory:
+    """The DRAM of a chip."""
+
+    kind: str = text("kind of DRAM, like HBM3e")
+    bandwidth: Number = quantity("B/s", "peak bandwidth; left out where a stack gives it", optional=True)
+    capacity: Number = quantity("B", "capacity; left out where a stack gives it", optional=True)
+    efficiency: Number = quantity("1", "sustained fraction of the peak for long streams")
+    latency: Number = quantity("s", "load to use, unloaded")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Overhead:
+    """Fixed times of a kernel."""
+
+    kernel: Number = quantity("s", "floor of one kernel inside a captured graph: start, fill and drain")
+    launch: Number = quantity("s", "host time to launch one kernel without a graph")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Energy:
+    """Energy by level, and the limits on power."""
+
+    matrix: dict[str, Number] = per_precision("J/FLOP", "matrix operation, operands in registers")
+    vector: Number = quantity("J/FLOP", "vector operation")
+    sram: Number = quantity("J/B", "byte through a core's local memory")
+    cache: Number = quantity("J/B", "byte through the shared cache")
+    memory: Number = quantity("J/B", "byte to or from DRAM, interface and array")
+    static_power: Number = quantity("W", "power when idle and hot: leakage, clocks, board")
+    power_limit: Number = quantity("W", "sustained power limit of the package or board")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Package:
+    """What is built and what it costs."""
+
+    process: str = text("process node of the compute die")
+    die_area: Number = quantity("m2", "compute silicon of one chip, all dies")
+    price: Number = quantity("USD", "price of one chip or module as bought", optional=True)
+
+
+KINDS = ("gpu", "systolic", "dataflow")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Chip:
+    """One device of a system."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what the vendor calls it")
+    kind: str = text("how it computes", choices=KINDS)
+    fabric: str = text("the fabric it is usually built into: a file of fabrics/")
+    note: str = text("what a reader of these numbers should know", default="")
+    aliases: str = text("other names users and data sets give it, separated by spaces", default="")
+    compute: Compute = part(Compute, "cores and their peaks")
+    cache: Cache = part(Cache, "memory shared by the cores on the die")
+    memory: Memory = part(Memory, "DRAM")
+    stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
+    overhead: Overhead = part(Overhead, "fixed times")
+    energy: Energy = part(Energy, "energy and power")
+    package: Package = part(Package, "silicon and price")
+    sources: Sources = field(default_factory=Sources)
+
+
+def chip(name: str, **changes: Any) -> Chip:
+    """A chip by name or TOML path, with some quantities replaced by numbers, arrays or text with units.
+
+    >>> h200 = chip("h200", **{"memory.bandwidth": "6 TB/s"})
+    >>> h200.memory.bandwidth / 1e12, h200.sources["memory.bandwidth"].source
+    (6.0, 'given by the caller')
+    """
+    where = find("chip", name).name
+    made, params = build(Chip, load_table("chip", name), where)
+    for precision in (*made.compute.matrix_rate, *made.energy.matrix):
+        check(precision)
+    made, given = override(made, changes, "chip")
+    made = _finish(made, where)
+    return replace(made, sources=Sources(params).updated(given))
+
+
+def _finish(made: Chip, where: str) -> Chip:
+    if made.stack is not None:
+        memory = replace(made.memory, bandwidth=stack_bandwidth(made.stack), capacity=stack_capacity(made.stack))
+        made = replace(made, memory=memory)
+    require(made.memory.bandwidth is not None, f"{where}: memory.bandwidth is missing and there is no stack to give it")
+    require(made.memory.capacity is not None, f"{where}: memory.capacity is missing and there is no stack to give it")
+    for part_name in ("compute.matrix", "cache.", "memory."):
+        owner, _, stem = part_name.partition(".")
+        value = getattr(getattr(made, owner), f"{stem}_efficiency" if stem else "efficiency")
+        high = max(float(v.max()) if hasattr(v, "max") else float(v) for v in leaves(value))
+        require(high <= 1, f"{where}: an efficiency is a fraction of the peak and at most 1", **{owner: high})
+    return made
+
+
+def sustained_memory(made: Chip) -> Number:
+    """DRAM bandwidth a long stream gets [B/s]: the peak times its efficiency."""
+    return made.memory.bandwidth * made.memory.efficiency
+
+
+def sustained_cache(made: Chip) -> Number:
+    """Shared-cache bandwidth a long stream gets [B/s]: the peak times its efficiency."""
+    return made.cache.bandwidth * made.cache.efficiency

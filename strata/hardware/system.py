@@ -1,0 +1,129 @@
+"""A system: chips joined by a fabric. `8xh200`, `4x8xh100` and `64xh200` name one, and so does a TOML file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strata.arrays import Number, register_pytree
+from strata.errors import BadValue, UnknownName, require
+from strata.hardware.chip import Chip, chip
+from strata.hardware.fabric import Fabric, devices_of, fabric, sized
+from strata.params import Sources, build, find, load_table, names, quantity, text
+
+_NAME = re.compile(r"(\d+)x(?:(\d+)x)?([a-z].*)$")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class System:
+    """Chips of one kind on a fabric."""
+
+    name: str
+    chip: Chip
+    fabric: Fabric
+
+    @property
+    def devices(self) -> Number:
+        return devices_of(self.fabric)
+
+
+@dataclass(frozen=True, eq=False)
+class SystemFile:
+    """What a system's TOML says: which chip, which fabric, and the sizes of its dimensions."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    chip: str = text("a chip's name or TOML path")
+    fabric: str = text("a fabric's name or TOML path; left out for the chip's usual one", default="")
+    sizes: str = text("dimensions' sizes, innermost first, like '8x4'; left out where the fabric has them", default="")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Economics:
+    """What it costs to own and run a device for an hour."""
+
+    name: str = text("short name")
+    lifetime: Number = quantity("s", "years over which the price is written off")
+    electricity: Number = quantity("USD/J", "price of electricity")
+    overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
+    utilisation: Number = quantity("1", "fraction of its lifetime a device is used")
+    sources: Sources = field(default_factory=Sources)
+
+
+def economics(name: str = "default") -> Economics:
+    """The assumptions behind money: lifetime, electricity, facility overhead, utilisation."""
+    made, params = build(Economics, load_table("economics", name), f"{name}.toml")
+    return replace(made, sources=Sources(params))
+
+
+def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> System:
+    """A system from its name, or from a chip and a fabric; keywords replace quantities of the chip.
+
+    >>> s = system("64xh200")
+    >>> float(s.devices), [d.size for d in s.fabric.dimension]
+    (64.0, [8.0, 8.0])
+    """
+    if isinstance(what, Chip):
+        require(not changes, "change a chip's numbers where it is made: chip(name, field=value)")
+        joined = fabric(on) if isinstance(on, str) else on
+        joined = sized(fabric(what.fabric), (1.0,)) if joined is None else joined
+        require(all(d.size is not None for d in joined.dimension), f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))")
+        return System(f"{what.name} on {joined.name}", what, joined)
+    if what.endswith(".toml") or what in names("system"):
+        made, _ = build(SystemFile, load_table("system", what), find("system", what).name)
+        base = chip(made.chip, **changes)
+        joined = fabric(made.fabric or base.fabric)
+        if made.sizes:
+            joined = sized(joined, tuple(float(s) for s in made.sizes.split("x")))
+        return replace(system(base, joined), name=made.name)
+    return _from_name(what, changes)
+
+
+def _from_name(name: str, changes: dict[str, Any]) -> System:
+    match = _NAME.match(name.lower())
+    if not match:
+        if name.lower() in names("chip"):
+            return _from_name(f"1x{name}", changes)
+        raise UnknownName("system", name, [*names("system"), *(f"8x{c}" for c in names("chip"))], "strata list systems, or COUNTxCHIP like 8xh200")
+    outer, inner, chip_name = int(match.group(1)), match.group(2), match.group(3)
+    base = chip(chip_name, **changes)
+    joined = fabric(base.fabric)
+    sizes = _sizes(outer, int(inner) if inner else None, joined, name)
+    return System(name.lower(), base, sized(joined, sizes))
+
+
+def _sizes(count: int, per_node: int | None, joined: Fabric, name: str) -> tuple[float, ...]:
+    require(count >= 1 and (per_node is None or per_node >= 1), "a system has at least one device", system=name)
+    fixed = [d.size for d in joined.dimension if d.size is not None]
+    usual = 1
+    for size in fixed:
+        usual *= int(size)
+    if per_node is not None:
+        require(per_node <= usual, f"a node of fabric {joined.name} has at most {usual} devices", per_node=per_node)
+        nodes, inside = count, per_node
+    elif count <= usual:
+        nodes, inside = 1, count
+    else:
+        require(count % usual == 0, f"more than one node means whole nodes of {usual}; write NODESxCHIPSx... for others", devices=count)
+        nodes, inside = count // usual, usual
+    sizes = _fill(inside, [int(s) for s in fixed], name)
+    if nodes > 1:
+        if len(fixed) == len(joined.dimension):
+            raise BadValue(f"fabric {joined.name} has {usual} devices and no scale-out dimension, but got (system='{name}')")
+        sizes = (*sizes, float(nodes))
+    return sizes
+
+
+def _fill(devices: int, fixed: list[int], name: str) -> tuple[float, ...]:
+    """Sizes of the inner dimensions that hold so many devices, innermost first."""
+    sizes = []
+    for size in fixed:
+        take = min(size, devices)
+        require(devices % take == 0, "devices must fill the inner dimensions of the fabric evenly", devices=devices, dimension=size, system=name)
+        sizes.append(float(take))
+        devices //= take
+    return tuple(sizes)
+

@@ -1,0 +1,1 @@
+"""How it is divided: plans, sharded graphs, placements on a fabric."""

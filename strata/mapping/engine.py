@@ -1,0 +1,34 @@
+"""Engines: what serving and training software adds to the kernels. A few numbers each, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strata.arrays import Number, register_pytree
+from strata.params import Sources, build, find, load_table, override, quantity, text
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Engine:
+    """Host time, launches and the memory an engine may use."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    step: Number = quantity("s", "host time of one step that no kernel hides: scheduling, sampling, detokenising")
+    graphs: Number = quantity("1", "1 where kernels are replayed from captured graphs, 0 where the host launches each")
+    memory_share: Number = quantity("1", "share of device memory the engine may fill")
+    reserve: Number = quantity("B", "memory of each device that is never the engine's: context, libraries, buffers")
+    sources: Sources = field(default_factory=Sources)
+
+
+def engine(name: str = "ideal", **changes: Any) -> Engine:
+    """An engine by name or TOML path, with quantities replaced.
+
+    >>> float(engine("ideal").step)
+    0.0
+    """
+    made, params = build(Engine, load_table("engine", name), find("engine", name).name)
+    made, given = override(made, changes, "engine")
+    return replace(made, sources=Sources(params).updated(given))

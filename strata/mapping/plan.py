@@ -1,0 +1,169 @@
+"""Plans: how many ways each dimension of the work is divided. Degrees may be arrays; which is legal is an answer."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.errors import BadValue, UnknownName, require
+from strata.workload.model import Model
+from strata.workload.tasks import Workload
+
+RECOMPUTE = ("none", "selective", "full")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Parallel degrees. Devices = tp x cp x dp x pp; the experts of a mixture share out the same tp x cp x dp devices anew."""
+
+    tp: Number = 1.0  # tensor parallel: heads, ffn columns, vocabulary
+    cp: Number = 1.0  # context parallel: tokens of a sequence
+    dp: Number = 1.0  # data parallel: sequences (also "attention data parallel")
+    pp: Number = 1.0  # pipeline parallel: layers
+    ep: Number = 1.0  # expert parallel: experts, over the tp x cp x dp devices
+    moe_tp: Number = 1.0  # how often each expert is cut; tp / ep unless given
+    sp: Number = 0.0  # 1: norms and residuals are split over the tp group (Megatron sequence parallel)
+    zero: Number = 0.0  # 1 optimiser state, 2 and gradients, 3 and weights are sharded over dp (3 is FSDP)
+    microbatches: Number = 0.0  # pieces a rank's batch is cut into; 0 lets the phase decide
+    virtual: Number = 1.0  # interleaved pipeline: model chunks on each stage
+    recompute: Number = 0.0  # training: 0 keep activations, 1 recompute attention, 2 recompute layers
+    order: tuple[str, ...] = ("tp", "cp", "dp", "pp")  # innermost first on the fabric
+
+    @property
+    def devices(self) -> Number:
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def moe_groups(self) -> Number:
+        """Copies of the whole set of experts."""
+        return self.tp * self.cp * self.dp / (self.ep * self.moe_tp)
+
+
+_DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "virtual")
+
+
+def plan(text: str = "", **degrees: Any) -> Plan:
+    """A plan from keywords or from text such as ``tp=8,ep=8``; `fsdp` means zero=3 and `recompute` may be a word.
+
+    >>> plan("tp=8,ep=2").moe_tp, plan(tp=4, dp=2, ep=8).moe_groups
+    (4.0, 1.0)
+    """
+    for item in filter(None, re.split(r"[,\s]+", text)):
+        key, equals, value = item.partition("=")
+        require(bool(equals), "a plan is written like tp=8,ep=8", plan=text)
+        degrees[key] = value
+    known = [f.name for f in fields(Plan)]
+    made: dict[str, Any] = {}
+    for key, value in degrees.items():
+        if key == "fsdp":
+            key, value = "zero", (3.0 * np.asarray(value, float) if hasattr(value, "shape") else 3.0 * float(value))
+        if key not in known:
+            raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
+        made[key] = tuple(value) if key == "order" else _degree(key, value)
+    if "moe_tp" not in made:
+        tp, ep = made.get("tp", 1.0), made.get("ep", 1.0)
+        made["moe_tp"] = namespace(tp, ep).maximum(tp / ep, 1.0) if hasattr(tp, "shape") or hasattr(ep, "shape") else max(tp / ep, 1.0)
+    order = made.get("order", Plan.order)
+    require(sorted(order) == sorted(Plan.order), "plan.order must name tp, cp, dp and pp once each", order=",".join(order))
+    return Plan(**made)
+
+
+def _degree(key: str, value: Any) -> Number:
+    if key == "recompute" and value in RECOMPUTE:
+        return float(RECOMPUTE.index(value))
+    if not hasattr(value, "shape"):
+        try:
+            value = float(value)
+        except (TypeError, ValueError):
+            raise BadValue(f"plan.{key} must be a whole number, but got ({key}={value!r})") from None
+    low = value.min() if hasattr(value, "min") else value
+    least = 1 if key in _DEGREES else 0
+    require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
+    whole = (value == np.floor(value)) if key != "moe_tp" or True else True
+    require(bool(np.all(whole)), f"plan.{key} must be a whole number", **{key: value})
+    return value * 1.0
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One relation a legal plan obeys: its bit in `Result.reason`, its words, and what to change."""
+
+    bit: int
+    relation: str
+    levers: tuple[str, ...]
+
+
+MEMORY = Rule(1, "what a device holds must fit its memory", ("raise tp, pp or ep", "lower batch or context", "store weights or kv in fewer bits", "use more devices", "zero=3"))
+DEVICES = Rule(2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size"))
+HEADS = Rule(4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",))
+KV_HEADS = Rule(8, "plan.tp must divide kv_heads or be a multiple of it", ("choose tp among the divisors or multiples of kv_heads",))
+EXPERTS = Rule(16, "plan.ep must divide experts", ("choose ep among the divisors of experts; a dense model has ep=1",))
+MOE_GRID = Rule(32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",))
+LAYERS = Rule(64, "plan.pp x virtual must not exceed layers", ("lower pp or virtual",))
+BATCH = Rule(128, "plan.dp must not exceed the batch", ("lower dp", "raise batch"))
+MICRO = Rule(256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch"))
+RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO)
+
+
+def violations(made: Plan, model: Model, work: Workload, devices: Number) -> list[tuple[Rule, Number, Number, Number]]:
+    """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
+    xp = namespace(made.tp, made.cp, made.dp, made.pp, made.ep, made.moe_tp, model.heads, work.batch, devices)
+    group = made.tp * made.cp * made.dp
+    experts = model.experts if model.has_experts else 1.0 + 0.0 * model.heads
+    kv_heads = model.heads if model.attention == "mla" else model.kv_heads
+    return [
+        (DEVICES, made.devices != devices, made.devices, devices),
+        (HEADS, _unequal(xp, made.tp, model.heads), made.tp, model.heads),
+        (KV_HEADS, _unequal(xp, made.tp, kv_heads), made.tp, kv_heads),
+        (EXPERTS, _rest(xp, experts, made.ep) > 0, made.ep, experts),
+        (MOE_GRID, _rest(xp, group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
+        (LAYERS, made.pp * made.virtual > model.layers, made.pp * made.virtual, model.layers),
+        (BATCH, made.dp > work.batch, made.dp, work.batch),
+        (MICRO, made.microbatches * made.dp > work.batch, made.microbatches * made.dp, work.batch),
+    ]
+
+
+def _rest(xp: Any, a: Number, b: Number) -> Number:
+    return a - b * xp.floor(a / b)
+
+
+def _unequal(xp: Any, parts: Number, units: Number) -> Number:
+    """Whether units cannot be shared out: parts neither divides them nor is a multiple of them."""
+    return (_rest(xp, units, parts) > 0) & (_rest(xp, parts, units) > 0)
+
+
+def divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def plans(devices: int, model: Model, *, phase: str = "decode", batch: float = float("inf"), zero: tuple[int, ...] = (0,)) -> Plan:
+    """Every legal plan of a device count, as one Plan whose degrees are arrays.
+
+    Context parallelism is left out in decode only where a sequence has nothing to share (it splits the cache there).
+    """
+    require(devices >= 1, "devices must be at least 1", devices=devices)
+    rows = []
+    experts = int(float(model.experts)) if model.has_experts else 1
+    for tp, cp, dp in itertools.product(divisors(devices), repeat=3):
+        if devices % (tp * cp * dp):
+            continue
+        group = tp * cp * dp
+        grids = [(ep, mt) for ep in divisors(group) if experts % ep == 0 for mt in {max(1, tp // ep), 1} if group % (ep * mt) == 0]
+        grids = [(1, tp)] if not model.has_experts else sorted(set(grids))
+        for (ep, moe_tp), level in itertools.product(grids, zero):
+            if level == 0 or dp > 1:
+                rows.append((tp, cp, dp, devices // group, ep, moe_tp, level))
+    table = np.array(rows, float).T
+    made = Plan(*table[:6], zero=table[6])
+    work = Workload(phase, batch, 1.0, 1.0)
+    broken = np.zeros(table.shape[1], bool)
+    for _, mask, _, _ in violations(made, model, work, float(devices)):
+        broken |= np.broadcast_to(mask, broken.shape)
+    keep = ~broken
+    return replace(made, **{f.name: getattr(made, f.name)[keep] for f in fields(Plan) if isinstance(getattr(made, f.name), np.ndarray)})

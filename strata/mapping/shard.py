@@ -1,0 +1,156 @@
+"""shard(): the graph of one rank. Extents are divided by their axis; collectives appear where a contraction was divided."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from strata.arrays import Number, ceil_div, namespace
+from strata.mapping.place import exchange_ranks
+from strata.mapping.plan import Plan
+from strata.precision import bytes_of
+from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, Extent, Graph, MatMul, Op, Vector, total
+from strata.workload.tasks import Workload
+
+SUMMED = ("heads", "ffn", "shared_ffn", "vocab")  # axes whose contraction leaves partial sums on the tensor group
+
+
+def active_groups(plan: Plan) -> frozenset[str]:
+    """Plan dimensions with more than one rank anywhere: which collectives exist is structure."""
+
+    def any_above(value: Number, limit: float) -> bool:
+        return bool((value > limit).any()) if hasattr(value, "any") else value > limit
+
+    found = {name for name in ("tp", "cp", "dp", "pp") if any_above(getattr(plan, name), 1)}
+    if any_above(exchange_ranks(plan), 1):
+        found.add("ep")
+    if any_above(plan.zero, 2) and "dp" in found:
+        found.add("fsdp")
+    return frozenset(found)
+
+
+def microbatches(plan: Plan, work: Workload) -> Number:
+    """Pieces a rank's batch is cut into: as told, else enough to keep each pipeline stage busy, never more than sequences.
+
+    Decode keeps pp pieces in flight; prefill and training cut down to single sequences where there is a pipeline.
+    """
+    xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
+    sequences = xp.maximum(work.batch / plan.dp, 1.0)
+    wanted = plan.pp if work.phase == "decode" else xp.where(plan.pp > 1, sequences, 1.0)
+    return xp.where(plan.microbatches > 0, plan.microbatches, xp.minimum(wanted, xp.floor(sequences)))
+
+
+def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> Graph:
+    """The graph of the busiest rank under a plan, for one micro-batch. The identity plan leaves the graph as it is."""
+    if not active and isinstance(plan.microbatches, (int, float)) and plan.microbatches in (0, 1):
+        return graph
+    splits = _splits(plan, work)
+    blocks = []
+    for block in graph.blocks:
+        ops = [_divide(op, splits) for op in block.ops]
+        blocks.append(replace(block, ops=tuple(_with_collectives(block, ops, plan, work, active))))
+    return replace(graph, blocks=tuple(blocks))
+
+
+def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
+    """Axis to (parts of its units, parts inside a unit)."""
+    rows = plan.dp * microbatches(plan, work)
+    inside = 1.0 if work.phase == "decode" else plan.cp
+    experts = plan.ep * plan.moe_tp / plan.tp  # tensor groups whose tokens one set of experts serves
+    normed = namespace(plan.sp, plan.tp).where(plan.sp > 0, plan.tp, 1.0)
+    return {
+        "tokens": (rows, inside),
+        "normed": (rows, inside * normed),
+        "grouped": (rows, inside / experts),
+        "routed": (rows, inside * plan.ep / experts),
+        "span": (1.0, plan.cp if work.phase == "decode" else 1.0),
+        "held": (1.0, plan.cp),
+        "heads": (plan.tp, 1.0),
+        "kv_heads": (plan.tp, 1.0),
+        "ffn": (plan.tp, 1.0),
+        "shared_ffn": (plan.tp, 1.0),
+        "vocab": (plan.tp, 1.0),
+        "experts": (plan.ep, 1.0),
+        "expert_ffn": (plan.moe_tp, 1.0),
+    }
+
+
+def _local(extent: Extent, splits: dict[str, tuple[Number, Number]]) -> Extent:
+    if not extent.axis:
+        return extent
+    parts, inner = splits[extent.axis]
+    return Extent(ceil_div(extent.count, parts), extent.unit / inner, extent.axis)
+
+
+def _divide(op: Op, splits: dict[str, tuple[Number, Number]]) -> Op:
+    changes: dict[str, object] = {}
+    for f in fields(op):
+        value = getattr(op, f.name)
+        if isinstance(value, Extent):
+            if value.axis:
+                changes[f.name] = _local(value, splits)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Extent):
+            changes[f.name] = tuple(_local(e, splits) for e in value)
+    return replace(op, **changes) if changes else op  # type: ignore[arg-type]
+
+
+def _collective(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
+    return Collective(f"{op.name}_{suffix}", op.module, (op.output,), op.output, pattern, group, payload)
+
+
+def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]) -> list[Op]:
+    """The ops with the communication a plan needs: sums where a contraction was cut, tokens to experts, keys to queries."""
+    made: list[Op] = []
+    if "fsdp" in active:
+        held = sum((op.weight_bytes() for op in ops), 0.0)
+        share = namespace(plan.zero, held).where(plan.zero > 2, held, 0.0)
+        made.append(Collective("gather_weights", "", (), "weights", "all_gather", "dp", share, hidden=True))
+    moe = any(isinstance(op, ExpertMatMul) for op in ops)
+    for op in ops:
+        if "ep" in active and op.name in ("combine", "dispatch_backward"):
+            made.append(_exchange(op, plan, work))
+        made.append(op)
+        if "ep" in active and op.name in ("dispatch", "combine_backward"):
+            made.append(_exchange(op, plan, work))
+        if "cp" in active and isinstance(op, Attention):
+            made.append(_context_exchange(op, plan, work))
+        if "tp" in active and not moe and isinstance(op, MatMul) and op.k.axis in SUMMED:
+            made.append(_collective(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation)))
+        if "tp" in active and op.name == "embed" and isinstance(op, Vector):
+            made.append(_collective(op, "sum", "all_reduce", "tp", op.elements() * bytes_of(op.precision)))
+        if "tp" in active and op.name == "head" and isinstance(op, MatMul) and work.phase != "train":
+            made.append(_collective(op, "gather", "all_gather", "tp", op.m.size * total(op.n) * plan.tp * bytes_of(op.activation)))
+    if moe and "tp" in active:
+        made.append(_moe_sum(made, block))
+    return made
+
+
+def _moe_sum(made: list[Op], block: Block) -> Collective:
+    """One sum over the tensor group closes a mixture layer: routed and shared experts are added before it."""
+    norm = next(op for op in made if isinstance(op, MatMul) and op.name.startswith("router"))
+    hidden = norm.k.size if block.passes == "forward" else total(norm.n)
+    return _collective(made[-1], "sum", "all_reduce", "tp", norm.m.size * hidden * bytes_of(norm.activation))
+
+
+def _exchange(op: Op, plan: Plan, work: Workload) -> Collective:
+    r"""Tokens to the ranks of their experts, or results back: each distinct rank gets one copy of a token.
+
+    Expected distinct ranks among R that k uniform picks hit: :math:`R (1 - (1 - 1/R)^k)`. The ranks of a tensor group
+    share the sending of the tokens they all hold.
+    """
+    assert isinstance(op, Vector)
+    ranks = exchange_ranks(plan)
+    top_k = total(op.n) if op.name.startswith("dispatch") else op.reads
+    width = op.reads if op.name.startswith("dispatch") else total(op.n)
+    copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
+    rows = plan.dp * microbatches(plan, work) * (1.0 if work.phase == "decode" else plan.cp)
+    tokens = work.batch * work.sequence / rows / plan.tp
+    return _collective(op, "exchange", "all_to_all", "ep", tokens * copies * width * bytes_of(op.precision))
+
+
+def _context_exchange(op: Attention, plan: Plan, work: Workload) -> Collective:
+    """Context parallel: decode adds up partial outputs; longer phases pass keys and values round."""
+    if work.phase == "decode":
+        payload = op.sequences.size * op.queries.size * op.heads.size * (op.value_dim + 1.0) * bytes_of(op.activation)
+        return _collective(op, "merge", "all_reduce", "cp", payload)
+    payload = op.sequences.size * op.cached.size * op.kv_heads.size * op.kv_width * bytes_of(op.activation)
+    return _collective(op, "ring", "all_gather", "cp", payload * (2.0 if op.backward else 1.0))

@@ -1,0 +1,329 @@
+"""Numbers with sources: how data files become frozen dataclasses of plain quantities.
+
+A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table of its own.
+In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources used often stand once under
+``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts from another file and overrides it.
+Equations see plain numbers; `Param` (value, unit, source) travels beside them in `Sources`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from strata.arrays import Number, is_leaf
+from strata.errors import BadFile, BadValue, MissingQuantity, UnknownName, nearest
+from strata.units import parse, show
+
+KINDS = {"chip": "chips", "fabric": "fabrics", "system": "systems", "engine": "engines"}
+_ASSUMED = ("assumed", "guess")
+
+
+@dataclass(frozen=True)
+class Param:
+    """One number of a data file: its value in SI, its unit and where it comes from."""
+
+    value: Number
+    unit: str
+    source: str
+
+    @property
+    def assumed(self) -> bool:
+        return self.source.lower().startswith(_ASSUMED)
+
+    def __str__(self) -> str:
+        return f"{show(self.value, self.unit)}  [{self.source}]"
+
+
+class Sources(Mapping[str, Param]):
+    """The side table: dotted path of a quantity to its `Param`. Compared by identity, so it never enters arithmetic."""
+
+    def __init__(self, entries: Mapping[str, Param] = {}):
+        self._entries = dict(entries)
+
+    def __getitem__(self, path: str) -> Param:
+        return self._entries[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def updated(self, entries: Mapping[str, Param]) -> Sources:
+        return Sources({**self._entries, **entries})
+
+
+def quantity(unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0) -> Any:
+    """A dataclass field that holds a physical quantity in SI."""
+    meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum}
+    return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def per_precision(unit: str, doc: str) -> Any:
+    """A dataclass field that holds one quantity for each precision, as a dict."""
+    return field(metadata={"unit": unit, "doc": doc, "table": True, "optional": False, "minimum": 0.0})
+
+
+def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:
+    """A dataclass field that is itself described by a dataclass: a table of the file (or a list of tables)."""
+    meta = {"part": cls, "doc": doc, "optional": optional, "many": many}
+    return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def text(doc: str, *, choices: tuple[str, ...] = (), default: Any = MISSING) -> Any:
+    """A dataclass field that holds a word: structure, not a quantity."""
+    meta = {"text": True, "doc": doc, "choices": choices}
+    return field(metadata=meta) if default is MISSING else field(default=default, metadata=meta)
+
+
+# ---------------------------------------------------------------------------------------------- finding files
+
+
+def data_folder(kind: str) -> Path:
+    return Path(str(files("strata") / "data" / KINDS.get(kind, kind)))
+
+
+def names(kind: str) -> list[str]:
+    """Every shipped name of a kind (chip, fabric, system, engine, models …)."""
+    return sorted(p.stem for p in data_folder(kind).glob("*.*") if p.suffix in (".toml", ".json"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadFile(f"no file at {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise BadFile(f"{path.name} is not TOML: {error}") from None
+
+
+def find(kind: str, name: str | Path) -> Path:
+    """The file of a shipped name, or of a path given by the user (recognised by its .toml ending)."""
+    if str(name).endswith(".toml"):
+        path = Path(name)
+        if not path.exists():
+            raise BadFile(f"no {kind} file at {path}")
+        return path
+    known = names(kind)
+    wanted = str(name).lower()
+    if wanted not in known:
+        called = [n for n in known if wanted in str(read_toml(data_folder(kind) / f"{n}.toml").get("aliases", "")).split()]
+        if not called:
+            raise UnknownName(kind, str(name), known, f"strata list {KINDS.get(kind, kind)}")
+        wanted = called[0]
+    return data_folder(kind) / f"{wanted}.toml"
+
+
+def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A file's table with its ``base`` merged underneath and its source citations written out."""
+    path = find(kind, name)
+    table = read_toml(path)
+    if str(path) in _above:
+        raise BadFile(f"{path.name}: base files form a circle: {' -> '.join(Path(p).stem for p in (*_above, str(path)))}")
+    table = _cite(table, table.pop("sources", {}), path.name)
+    if "base" in table:
+        base = str(table.pop("base"))
+        beside = path.parent / base
+        below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)))
+        table = _merge(below, table)
+    return table
+
+
+def _cite(value: Any, sources: Mapping[str, str], where: str) -> Any:
+    if isinstance(value, dict):
+        new = {k: _cite(v, sources, where) for k, v in value.items()}
+        source = new.get("source")
+        if isinstance(source, str) and source.startswith("@"):
+            key, _, detail = source[1:].partition(":")
+            if key not in sources:
+                raise BadFile(f"{where}: source '@{key}' is not under [sources]; there: {', '.join(sources) or 'nothing'}")
+            new["source"] = f"{sources[key]}{',' if detail else ''}{detail}"
+        return new
+    return [_cite(v, sources, where) for v in value] if isinstance(value, list) else value
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in value
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+# ------------------------------------------------------------------------------- files to dataclasses and back
+
+
+@lru_cache(maxsize=32)
+def file_model(cls: type) -> Any:
+    """The pydantic model of a dataclass's file: exact keys, each quantity a value with a source."""
+    from pydantic import BaseModel, ConfigDict, Field, create_model
+
+    stated = create_model(
+        "Stated",
+        __config__=ConfigDict(extra="forbid", strict=True),
+        value=(float | int | str, Field(description="a number with its unit, like '4.8 TB/s'")),
+        source=(str, Field(min_length=8, description="document with page, table or URL, or 'assumed: why'")),
+    )
+
+    def annotation(meta: Mapping[str, Any]) -> Any:
+        if "part" in meta:
+            inner = file_model(meta["part"])
+            return list[inner] if meta["many"] else inner  # type: ignore[valid-type]
+        if meta.get("text"):
+            return str
+        return dict[str, stated] if meta.get("table") else stated  # type: ignore[valid-type]
+
+    entries: dict[str, Any] = {}
+    for f in fields(cls):
+        meta = f.metadata
+        if not meta:
+            continue
+        required = not meta.get("optional") and f.default is MISSING
+        unit = f" [{meta['unit']}]" if "unit" in meta else ""
+        described = Field(... if required else None, description=meta["doc"] + unit)
+        entries[f.name] = (annotation(meta) if required else annotation(meta) | None, described)
+    config = ConfigDict(extra="forbid", strict=True, title=cls.__name__)
+    model: type[BaseModel] = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
+    return model
+
+
+def build(cls: type, table: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Param]]:
+    """A dataclass instance of plain quantities from a file's table, and the `Param` of each quantity by path."""
+    from pydantic import ValidationError
+
+    try:
+        file_model(cls).model_validate(dict(table))
+    except ValidationError as error:
+        raise BadFile(_one_line(error, cls, where)) from None
+    params: dict[str, Param] = {}
+    return _construct(cls, table, where, "", params), params
+
+
+def _construct(cls: type, table: Mapping[str, Any], where: str, prefix: str, params: dict[str, Param]) -> Any:
+    made: dict[str, Any] = {}
+    for f in fields(cls):
+        if not f.metadata or f.name not in table:
+            continue
+        meta, raw, path = f.metadata, table[f.name], prefix + f.name
+        if "part" in meta and meta["many"]:
+            inner = [_construct(meta["part"], t, where, f"{path}.{i}.", params) for i, t in enumerate(raw)]
+            made[f.name] = tuple(inner)
+        elif "part" in meta:
+            made[f.name] = _construct(meta["part"], raw, where, path + ".", params)
+        elif meta.get("text"):
+            if meta["choices"] and raw not in meta["choices"]:
+                raise BadFile(f"{where}: {path} must be one of {', '.join(meta['choices'])}, but got '{raw}'")
+            made[f.name] = raw
+        elif meta.get("table"):
+            made[f.name] = {k: _quantity(v, meta, where, f"{path}.{k}", params) for k, v in raw.items()}
+        else:
+            made[f.name] = _quantity(raw, meta, where, path, params)
+    return cls(**made)
+
+
+def _quantity(raw: Mapping[str, Any], meta: Mapping[str, Any], where: str, path: str, params: dict[str, Param]) -> float:
+    value = parse(raw["value"], meta["unit"], f"{where}: {path}")
+    if value < meta["minimum"]:
+        raise BadValue(f"{where}: {path} must be at least {meta['minimum']:g}, but got '{raw['value']}'")
+    params[path] = Param(value, meta["unit"], raw["source"])
+    return value
+
+
+def _one_line(error: Any, cls: type, where: str) -> str:
+    """The first thing wrong with a file, said in one line with the nearest right key, and how many more there are."""
+    first, *rest = error.errors()
+    path = [str(p) for p in first["loc"]]
+    key, kind = path[-1], first["type"]
+    known = _keys_at(cls, path[:-1])
+    if kind == "extra_forbidden":
+        close = nearest(key, known)
+        said = f"unknown key '{'.'.join(path)}'" + (f"; nearest: {', '.join(close)}" if close else f"; keys here: {', '.join(known)}")
+    elif kind == "missing":
+        said = f"missing key '{'.'.join(path)}'"
+    else:
+        said = f"'{'.'.join(p for p in path if not p.startswith('Stated'))}': {first['msg'].lower()}"
+    return f"{where}: {said}" + (f" (and {len(rest)} more)" if rest else "")
+
+
+def _keys_at(cls: type, path: list[str]) -> list[str]:
+    for name in path:
+        if name.isdigit():
+            continue
+        inner = {f.name: f.metadata.get("part") for f in fields(cls)}.get(name)
+        if inner is None:
+            return ["value", "source"]
+        cls = inner
+    return [f.name for f in fields(cls) if f.metadata]
+
+
+# --------------------------------------------------------------------------------------------------- overrides
+
+
+def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
+    """Dotted path of each quantity a record describes, with its metadata."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for f in fields(record):
+        value, meta = getattr(record, f.name), f.metadata
+        if "part" in meta and is_dataclass(value):
+            found.update(leaf_paths(value, f"{prefix}{f.name}."))
+        elif "part" in meta and isinstance(value, tuple):
+            for i, inner in enumerate(value):
+                found.update(leaf_paths(inner, f"{prefix}{f.name}.{i}."))
+        elif meta.get("table") and isinstance(value, dict):
+            found.update({f"{prefix}{f.name}.{k}": meta for k in value})
+        elif "unit" in meta:
+            found[prefix + f.name] = meta
+    return found
+
+
+def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
+    """A record with some quantities replaced, each named by its path or, where that is unambiguous, by its last part.
+
+    A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s").
+    """
+    paths = leaf_paths(record)
+    noted: dict[str, Param] = {}
+    for name, value in changes.items():
+        wanted = name.replace("__", ".")
+        hits = [p for p in paths if p == wanted] or [p for p in paths if p.endswith("." + wanted)]
+        if not hits:
+            raise UnknownName(f"quantity of a {what}", wanted, [*paths, *{p.rsplit(".", 1)[-1] for p in paths}], f"strata schema {what}")
+        if len(hits) > 1:
+            raise BadValue(f"'{wanted}' names several quantities of a {what}: {', '.join(hits)}; write the whole path")
+        meta = paths[hits[0]]
+        if isinstance(value, str):
+            value = parse(value, meta["unit"], hits[0])
+        elif not is_leaf(value):
+            raise BadValue(f"{hits[0]} is a number, an array or text with a unit, but got {value!r}")
+        low = value.min() if hasattr(value, "min") else value
+        if not low >= meta["minimum"]:
+            raise BadValue(f"{hits[0]} must be at least {meta['minimum']:g}, but got {low:g}")
+        record = _set(record, hits[0].split("."), value)
+        noted[hits[0]] = Param(value, meta["unit"], "given by the caller")
+    return record, noted
+
+
+def _set(node: Any, path: list[str], value: Any) -> Any:
+    head, *rest = path
+    if isinstance(node, dict):
+        return {**node, head: value if not rest else _set(node[head], rest, value)}
+    if isinstance(node, tuple):
+        i = int(head)
+        return (*node[:i], _set(node[i], rest, value), *node[i + 1 :])
+    return replace(node, **{head: value if not rest else _set(getattr(node, head), rest, value)})
+
+
+def needed(value: Number | None, path: str, owner: str) -> Number:
+    """A quantity that this question needs; a missing one is named, never borrowed."""
+    if value is None:
+        raise MissingQuantity(f"{owner} has no {path}, which this question needs; add it to the file with its source")
+    return value

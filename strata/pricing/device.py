@@ -1,0 +1,56 @@
+"""The quantities of a chip that kernels are priced with, gathered once for an evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strata.arrays import Number
+from strata.hardware.chip import Chip, sustained_cache, sustained_memory
+from strata.precision import bytes_of, rate_of, supports
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """Sustained rates of one chip; `resident` says whether activations between kernels may stay in the cache."""
+
+    chip: Chip
+    cores: Number
+    bandwidth: Number
+    cache_bandwidth: Number
+    cache_capacity: Number
+    floor: Number
+    resident: bool
+    rates: dict[tuple[str, str], tuple[Number, Number, Number]] = field(default_factory=dict)
+
+    def matrix(self, weight: str, activation: str) -> tuple[Number, Number, Number]:
+        """Sustained and peak rate [FLOP/s] and energy [J/FLOP] of a product of these storage formats.
+
+        A product runs in the weight's format where the chip has that arithmetic, else weights are widened to the
+        activations' format (weight-only quantisation).
+        """
+        key = (weight, activation)
+        if key not in self.rates:
+            used = arithmetic(self.chip, weight, activation)
+            peak = rate_of(self.chip.compute.matrix_rate, used, f"chip {self.chip.name}")
+            joule = rate_of(self.chip.energy.matrix, used, f"chip {self.chip.name} energy")
+            self.rates[key] = (peak * self.chip.compute.matrix_efficiency, peak, joule)
+        return self.rates[key]
+
+
+def arithmetic(chip: Chip, weight: str, activation: str) -> str:
+    """The format a product of stored weights and activations is computed in on a chip."""
+    narrow = bytes_of(weight) < bytes_of(activation)
+    return weight if narrow and supports(chip.compute.matrix_rate, weight) else activation
+
+
+def device(chip: Chip, *, resident: bool = True, floor: Number | None = None) -> Device:
+    """What kernels need of a chip."""
+    return Device(
+        chip,
+        chip.compute.cores,
+        sustained_memory(chip),
+        sustained_cache(chip),
+        chip.cache.capacity,
+        chip.overhead.kernel if floor is None else floor,
+        resident,
+    )

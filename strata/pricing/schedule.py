@@ -1,0 +1,71 @@
+"""Pipelines: which layers a stage holds, and how stages and micro-batches add up to a step."""
+
+from __future__ import annotations
+
+from strata.arrays import Number, namespace
+from strata.workload.model import Pattern
+
+
+def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number, Number]:
+    r"""First layer and number of layers of a stage, for a contiguous split as even as whole layers allow.
+
+    .. math:: q = \lfloor L/P \rfloor, \quad r = L - qP, \quad n_j = q + [P-1-r \le j \le P-2]
+
+    layers L, stages P, stage j counted from 0. The r longer stages stand just before the last, which also carries the
+    head; the first carries the embedding.
+
+    Same rule as vLLM's pipeline partition (vllm.distributed.utils.get_pp_indices, described in its documentation).
+
+    >>> start, size = stage_bounds(61.0, 32.0, __import__("numpy").array([0.0, 1.0, 2.0, 30.0, 31.0]))
+    >>> start.tolist(), size.tolist()
+    ([0.0, 1.0, 2.0, 58.0, 60.0], [1.0, 1.0, 2.0, 2.0, 1.0])
+    """
+    xp = namespace(layers, stages, nodes)
+    even = xp.floor(layers / stages)
+    rest = layers - even * stages
+    first_long = stages - 1.0 - rest
+    start = even * nodes + xp.minimum(xp.maximum(nodes - first_long, 0.0), rest)
+    longer = (nodes >= first_long) & (nodes <= stages - 2.0)
+    return start, even + xp.where(longer, 1.0, 0.0)
+
+
+def stage_nodes(stages: Number, layers: Number) -> Number:
+    """The stages that can be slowest, on a trailing axis: first, second, the first long one, the last but one, the last."""
+    xp = namespace(stages, layers)
+    stages, layers = xp.asarray(stages)[..., None], xp.asarray(layers)[..., None]
+    last = stages - 1.0
+    rest = layers - xp.floor(layers / stages) * stages
+    zero = 0.0 * last
+    picked = [zero, xp.minimum(zero + 1.0, last), xp.maximum(last - rest, 0.0), xp.maximum(last - 1.0, 0.0), last]
+    return xp.concatenate([xp.broadcast_to(p, xp.broadcast_arrays(*picked)[0].shape) for p in picked], axis=-1)
+
+
+def stage_counts(pattern: Pattern, part: int, layer: str, start: Number, size: Number) -> Number:
+    """How many layers of one kind lie in a stage."""
+    return pattern.first(start + size, part, layer) - pattern.first(start, part, layer)
+
+
+def pipeline_time(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1.0) -> Number:
+    r"""Time for all micro-batches to pass a pipeline once [s].
+
+    .. math:: T = t \left(m + \frac{P - 1}{v}\right)
+
+    slowest stage t for one micro-batch; micro-batches m; stages P; v chunks a stage under an interleaved schedule.
+
+    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
+
+    >>> pipeline_time(1.0, 8.0, 32.0), pipeline_time(1.0, 8.0, 32.0, 2.0)
+    (39.0, 35.5)
+    """
+    return stage * (microbatches + (stages - 1.0) / virtual)
+
+
+def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
+    """Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+
+    The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
+
+    >>> float(decode_cycle(1.0, 4.0, 2.0))
+    4.0
+    """
+    return stage * namespace(stage, stages, microbatches).maximum(stages, microbatches)

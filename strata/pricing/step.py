@@ -1,0 +1,270 @@
+"""The price of one step of a phase on one system under one plan: blocks priced once, stages and micro-batches added up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strata.arrays import Number, namespace
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.place import Placement, exchange_ranks, place
+from strata.mapping.plan import Plan
+from strata.mapping.shard import microbatches, shard
+from strata.precision import bytes_of
+from strata.pricing.attention import price_attention
+from strata.pricing.collectives import price_collective
+from strata.pricing.device import Device, device
+from strata.pricing.footprint import GRADIENT_BYTES, Held, held_by, training_state
+from strata.pricing.matmul import price_experts, price_matmul
+from strata.pricing.overlap import exposed
+from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.schedule import decode_cycle, pipeline_time, stage_bounds, stage_counts, stage_nodes
+from strata.pricing.vector import price_vector, vector
+from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, Graph, MatMul, Op, Vector
+from strata.workload.model import Model
+from strata.workload.tasks import Workload
+from strata.workload.transformer import trace
+
+OP_KINDS = ("matmul", "experts", "attention", "vector", "collective")
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What is fixed for a batch and hashed by a compiler: which collectives exist and whether there is a pipeline."""
+
+    active: frozenset[str]
+
+    @property
+    def pipelined(self) -> bool:
+        return "pp" in self.active
+
+
+@dataclass(frozen=True, eq=False)
+class PricedBlock:
+    """A block with the price of each op, their sum, their time by kind of op, and what the block holds."""
+
+    block: Block
+    ops: tuple[tuple[Op, Price], ...]
+    price: Price
+    kinds: dict[str, Number]
+    held: Held
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step: its time, its parts for one device, and what it holds in memory."""
+
+    time: Number  # until every sequence has its result
+    stage: Number  # the slowest pipeline stage, one micro-batch
+    pieces: Number  # micro-batches
+    price: Price  # mean device: work of all micro-batches
+    kinds: dict[str, Number]  # mean device time by kind of op
+    lower: Number
+    upper: Number
+    memory: dict[str, Number]  # largest device, bytes by purpose
+    flop: Number  # useful operations of the whole system
+    blocks: tuple[PricedBlock, ...] = field(default=())
+
+
+def price_op(op: Op, dev: Device, placement: Placement, system: System, plan: Plan) -> Price:
+    """The price of any op of a rank's graph."""
+    if isinstance(op, MatMul):
+        return price_matmul(op, dev)
+    if isinstance(op, Vector):
+        return price_vector(op, dev)
+    if isinstance(op, Attention):
+        return price_attention(op, dev)
+    if isinstance(op, ExpertMatMul):
+        return price_experts(op, dev, plan.ep)
+    assert isinstance(op, Collective)
+    return price_collective(op, placement.groups[op.group], system.fabric)
+
+
+def price_block(block: Block, dev: Device, placement: Placement, system: System, plan: Plan, training: bool) -> PricedBlock:
+    """Price every op of a block once; communication that may hide costs only what the block's own work does not cover."""
+    priced = [(op, price_op(op, dev, placement, system, plan)) for op in block.ops]
+    shown = total_price([(1.0, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)])
+    final = []
+    for op, price in priced:
+        if isinstance(op, Collective) and op.hidden:
+            left = exposed(price.time, shown.time - shown.network)
+            price = Price(time=left, network=left, energy=price.energy)
+            shown = shown + price
+        final.append((op, price))
+    kinds: dict[str, Number] = {}
+    for op, price in final:
+        kinds[op.kind] = kinds.get(op.kind, 0.0) + price.time
+    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training))
+
+
+def price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
+    """Trace, shard, place and price one step. Pure and array-safe: the same code for one point and for a batch."""
+    training = work.phase == "train"
+    whole = trace(model, work)
+    graph = shard(whole, plan, work, structure.active)
+    placement = place(plan, system.fabric, structure.active)
+    dev = device(system.chip, floor=_floor(system, engine))
+    blocks = tuple(price_block(b, dev, placement, system, plan, training) for b in graph.blocks)
+    pieces = microbatches(plan, work)
+    send = _send(graph, placement, system, plan, structure, training)
+    stages = _stages(model, plan, blocks, structure)
+    forward, backward = _stage_times(blocks, stages, send, plan)
+    memory = _memory(blocks, stages, model, work, plan, engine, pieces)
+    parts = total_price([(b.block.count, b.price) for b in blocks])
+    mean = (parts + send.times(plan.pp)).times(pieces / plan.pp) if structure.pipelined else parts.times(pieces)
+    kinds = _kinds(blocks, pieces, plan, send)
+    slowest = forward + backward
+    if work.phase == "decode":
+        time = decode_cycle(slowest, plan.pp, pieces)
+    else:
+        time = pipeline_time(slowest, plan.pp, pieces, plan.virtual)
+    if training:
+        extra = _update(blocks, system, dev, placement, plan, structure, backward)
+        mean, time = mean + extra, time + extra.time
+        kinds["collective"] = kinds.get("collective", 0.0) + extra.network
+        kinds["vector"] = kinds.get("vector", 0.0) + extra.memory
+    flop = _useful(whole)
+    lower = namespace(mean.lower, time).minimum(mean.lower, time)
+    upper = namespace(mean.upper, time).maximum(mean.upper + (time - mean.time), time)
+    return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, flop, blocks)
+
+
+def _floor(system: System, engine: Engine) -> Number:
+    """Fixed time of a kernel: its own floor from a graph, or the host's launch where that is longer and nothing hides it."""
+    overhead = system.chip.overhead
+    xp = namespace(engine.graphs, overhead.kernel, overhead.launch)
+    return xp.where(engine.graphs > 0, overhead.kernel, xp.maximum(overhead.kernel, overhead.launch))
+
+
+def _send(graph: Graph, placement: Placement, system: System, plan: Plan, structure: Structure, training: bool) -> Price:
+    """One micro-batch's activations to the next stage, and their gradients back in training."""
+    if not structure.pipelined:
+        return ZERO
+    norm = next(op for block in graph.blocks for op in block.ops if op.name == "attention_norm" and isinstance(op, Vector))
+    payload = norm.elements() * bytes_of(norm.precision)
+    op = Collective("to_next_stage", "", (), "hidden", "send", "pp", payload)
+    price = price_collective(op, placement.groups["pp"], system.fabric)
+    return price.times(2.0) if training else price
+
+
+def _stages(model: Model, plan: Plan, blocks: tuple[PricedBlock, ...], structure: Structure) -> list[Number]:
+    """How often each block stands in the stages that can be slowest (trailing axis), or in the whole model without a pipeline."""
+    if not structure.pipelined:
+        return [b.block.count for b in blocks]
+    nodes = stage_nodes(plan.pp, model.layers)
+    xp = namespace(nodes)
+    layers, stages = xp.asarray(model.layers)[..., None], xp.asarray(plan.pp)[..., None]
+    start, size = stage_bounds(layers, stages, nodes)
+    counts = []
+    for b in blocks:
+        if b.block.part == -1:
+            counts.append(xp.where(nodes == 0.0, 1.0, 0.0))
+        elif b.block.part == -2:
+            counts.append(xp.where(nodes == stages - 1.0, 1.0, 0.0))
+        else:
+            counts.append(stage_counts(model.pattern, b.block.part, b.block.layer, start, size))
+    return counts
+
+
+def _last_axis(value: Number) -> Number:
+    return value[..., None] if getattr(value, "ndim", 0) else value
+
+
+def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price, plan: Plan) -> tuple[Number, Number]:
+    """Forward and backward time of the slowest stage for one micro-batch."""
+    sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
+    attention: Number = 0.0
+    pipelined = send is not ZERO
+    for b, count in zip(blocks, counts, strict=True):
+        time = _last_axis(b.price.time) if pipelined else b.price.time
+        sums[b.block.passes] = sums[b.block.passes] + count * time
+        if b.block.passes == "forward" and "attention" in b.kinds:
+            attention = attention + count * (_last_axis(b.kinds["attention"]) if pipelined else b.kinds["attention"])
+    forward, backward = sums["forward"], sums["backward"]
+    if any(b.block.passes == "backward" for b in blocks):
+        again = _last_axis(plan.recompute) if pipelined else plan.recompute
+        xp = namespace(forward, again)
+        backward = backward + xp.where(again > 1, forward, xp.where(again > 0, attention, 0.0))
+    if not pipelined:
+        return forward, backward
+    xp = namespace(forward, backward)
+    slowest = xp.max(forward + backward, axis=-1)
+    share = xp.max(forward, axis=-1)
+    return share + send.time, slowest - share
+
+
+def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Price) -> dict[str, Number]:
+    """Mean device time by kind of op over the step."""
+    sums: dict[str, Number] = {}
+    for b in blocks:
+        for kind, time in b.kinds.items():
+            sums[kind] = sums.get(kind, 0.0) + b.block.count * time
+    if send is not ZERO:
+        sums["collective"] = sums.get("collective", 0.0) + send.time * plan.pp
+        return {kind: time * pieces / plan.pp for kind, time in sums.items()}
+    return {kind: time * pieces for kind, time in sums.items()}
+
+
+def _useful(whole: Graph) -> Number:
+    """Operations the mathematics asks for, over all devices and micro-batches."""
+    return whole.flop()
+
+
+def _memory(blocks: tuple[PricedBlock, ...], counts: list[Number], model: Model, work: Workload, plan: Plan, engine: Engine, pieces: Number) -> dict[str, Number]:
+    """Bytes by purpose on the stage that holds most."""
+    pipelined = any(getattr(c, "ndim", 0) and b.block.part == -1 for b, c in zip(blocks, counts, strict=True))
+
+    def up(value: Number) -> Number:
+        return _last_axis(value) if pipelined else value
+
+    training = work.phase == "train"
+    weights: Number = 0.0
+    parameters: Number = 0.0
+    cache: Number = 0.0
+    kept: Number = 0.0
+    scratch: Number = 0.0
+    for b, count in zip(blocks, counts, strict=True):
+        weights = weights + count * up(b.held.weights)
+        parameters = parameters + count * up(b.held.parameters)
+        cache = cache + count * up(b.held.cache)
+        if b.block.passes == "forward":
+            kept = kept + count * up(_kept(b, plan))
+        scratch = namespace(scratch, b.held.scratch).maximum(scratch, b.held.scratch)
+    if training:
+        state = training_state(parameters, weights, up(plan.zero), up(plan.dp))
+        in_flight = namespace(plan.pp, pieces).minimum(plan.pp, pieces)
+        parts = {"weights": state, "activations": kept * up(in_flight)}
+    else:
+        zero = up(plan.zero)
+        parts = {"weights": weights / namespace(zero, weights).where(zero > 2, up(plan.dp), 1.0), "cache": cache * up(pieces)}
+    if pipelined:
+        xp = namespace(*parts.values())
+        summed = sum(parts.values(), 0.0)
+        most = xp.argmax(summed, axis=-1)[..., None]
+        parts = {k: xp.take_along_axis(xp.broadcast_to(v, summed.shape), most, axis=-1)[..., 0] for k, v in parts.items()}
+    return {**parts, "scratch": scratch, "reserve": engine.reserve}
+
+
+def _kept(b: PricedBlock, plan: Plan) -> Number:
+    """Activations of one block kept for its backward pass: all, or only its input where layers are recomputed."""
+    kept = b.held.activations
+    if isinstance(kept, float) and kept == 0.0:
+        return 0.0
+    entry = next((op for op in b.block.ops if isinstance(op, Vector)), None)
+    # Each half of a layer keeps its own input, the residual stream.
+    boundary = 0.5 * entry.elements() * bytes_of(entry.precision) if entry is not None and b.block.part >= 0 else kept
+    return namespace(plan.recompute, kept).where(plan.recompute > 1, boundary, kept)
+
+
+def _update(blocks: tuple[PricedBlock, ...], system: System, dev: Device, placement: Placement, plan: Plan, structure: Structure, backward: Number) -> Price:
+    """Gradients summed over data parallel ranks, as far as the last backward pass does not hide it, and the optimiser."""
+    held = sum((b.block.count * b.held.parameters for b in blocks if b.block.passes == "forward"), 0.0) / plan.pp
+    owned = held / namespace(plan.zero, plan.dp).where(plan.zero > 0, plan.dp, 1.0)
+    # Adam reads gradient, weight copy and two moments and writes three of them and the working weight: 16 + 14 bytes.
+    update = vector(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, dev)
+    if "dp" not in structure.active:
+        return update
+    op = Collective("sum_gradients", "", (), "gradients", "all_reduce", "dp", held * GRADIENT_BYTES)
+    price = price_collective(op, placement.groups["dp"], system.fabric)
+    left = exposed(price.time, backward)
+    return update + Price(time=left, network=left, energy=price.energy)

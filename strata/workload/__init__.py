@@ -1,0 +1,1 @@
+"""What must be computed: models, workloads, and their graphs."""

@@ -1,0 +1,104 @@
+"""Mixture of experts: router, dispatch, routed and shared experts, combine; and how tokens spread over experts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from strata.arrays import Number, namespace
+from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
+from strata.workload.graph import ExpertMatMul, Extent, MatMul, Op, Vector
+from strata.workload.model import Model
+from strata.workload.tasks import Workload
+
+# Midpoints of eight equally likely slices of the standard normal distribution: scipy.special.ndtri((i + 1/2) / 8).
+NORMAL_NODES = np.array(
+    [-1.5341205443525463, -0.8871465590188759, -0.4887764111146695, -0.15731068461017067, 0.15731068461017067, 0.4887764111146695, 0.8871465590188759, 1.5341205443525463]
+)  # fmt: skip
+
+
+def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tuple[Op, ...]:
+    """The ops of a mixture-of-experts layer after its norm."""
+    a, w = model.activations, model.expert_weights
+    every = (Extent(model.experts),)
+    hidden = (Extent(model.hidden),)
+    held = Extent(model.experts, 1.0, "experts")
+    grouped = Extent(tokens.count, tokens.unit, "grouped")
+    routed = Extent(tokens.count, tokens.unit, "routed")
+    sides = 2.0 if model.gated else 1.0
+    routing = {"tokens": grouped, "top_k": model.top_k, "experts": held, "all_experts": model.experts, "skew": work.skew}
+    formats = {"weight": w, "activation": a, "bias": model.expert_bias}
+    inner = Extent(model.expert_ffn, 1.0, "expert_ffn")
+    each = (Extent(model.top_k),)
+    ops: list[Op] = [
+        MatMul("router", "moe", (source,), "router_out", tokens, every, Extent(model.hidden), model.ends, a, bias=model.router_bias),
+        Vector("top_k", "moe", ("router_out",), "routes", tokens, every, 1.0, 0.0, 2.0, 1.0, "fp32"),
+        Vector("dispatch", "moe", (source, "routes"), "sent", routed, each, model.hidden, model.hidden, 0.0, 0.0, a),
+        ExpertMatMul("experts_up", "moe", ("sent",), "experts_mid", n=(Extent(model.expert_ffn, sides, "expert_ffn"),), k=Extent(model.hidden), **routing, **formats),  # type: ignore[arg-type]
+        Vector("experts_activation", "moe", ("experts_mid",), "experts_act", routed, (Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),), sides, 1.0, SILU_FLOP, SILU_SPECIAL, a),
+        ExpertMatMul("experts_down", "moe", ("experts_act",), "experts_out", n=hidden, k=inner, **routing, **formats),  # type: ignore[arg-type]
+        Vector("combine", "moe", ("experts_out",), "combined", routed, hidden, model.top_k, 1.0, 2.0 * model.top_k, 0.0, a),
+    ]  # fmt: skip
+    if isinstance(model.shared_ffn, (int, float)) and model.shared_ffn:
+        ops += gated_ffn(model, tokens, model.shared_ffn, "shared_ffn", "moe", source, False)
+    return tuple(ops)
+
+
+def expert_shares(experts: Number, skew: Number, nodes: Number) -> Number:
+    r"""Share of all picks that go to an expert at each popularity quantile (trailing axis), times the number of experts.
+
+    .. math:: s(u) = \frac{(i_u)^{-a}}{\frac{1}{E} \sum_{j=1}^{E} j^{-a}}, \quad i_u = u E + 1/2
+
+    experts E; skew a, 0 is uniform; nodes u in (0, 1). The sum is taken by its midpoint integral, exact to 1 % for a <= 2.
+
+    Zipf's law as in the power_law rows of validation/ops/moe.csv.
+
+    >>> expert_shares(np.asarray(128.0), np.asarray(0.0), np.array([0.25, 0.75])).tolist()
+    [1.0, 1.0]
+    """
+    xp = namespace(experts, skew, nodes)
+    e, a = xp.asarray(experts)[..., None], xp.asarray(skew)[..., None]
+    place = nodes * e + 0.5
+    near = xp.where(xp.abs(a - 1.0) < 1e-6, a + 1e-5, a)
+    area = ((e + 0.5) ** (1 - near) - 0.5 ** (1 - near)) / (1 - near)
+    return place**-a * e / area
+
+
+def touched_experts(tokens: Number, experts: Number, top_k: Number) -> Number:
+    r"""Expected number of distinct experts picked under uniform routing.
+
+    .. math:: E \left(1 - (1 - k/E)^T\right)
+
+    tokens T, experts E, picks a token k (without repetition).
+
+    >>> round(float(touched_experts(64.0, 256.0, 8.0)), 1)
+    222.4
+    """
+    xp = namespace(tokens, experts, top_k)
+    missed = xp.log1p(-xp.minimum(top_k / experts, 1 - 1e-15))
+    return experts * -xp.expm1(tokens * missed)
+
+
+def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number) -> tuple[Number, Number]:
+    r"""Tokens of a touched expert at quantile nodes (trailing axis), and the probability that an expert is touched.
+
+    Tokens of one expert are binomial(T, p); given that there is at least one they have mean :math:`\mu = T p / P` and
+    variance :math:`(T p (1-p) + (T p)^2) / P - \mu^2`, with :math:`P = 1 - (1-p)^T`. The nodes are the mean plus eight
+    equally likely normal deviates, never below one token. Under skew each node also takes the popularity of its quantile.
+    Rounding up is done on the nodes, never on the mean: 256 experts, top-8, 2048 tokens fill 378 tiles of 64 rows, not 256.
+
+    >>> load, touched = expert_load(np.asarray(2048.0), np.asarray(256.0), np.asarray(8.0), np.asarray(0.0))
+    >>> round(float(np.mean(np.ceil(load / 64)) * touched.mean() * 256))
+    384
+    """
+    xp = namespace(tokens, experts, top_k, skew)
+    nodes = xp.asarray(NORMAL_NODES)
+    quantiles = xp.asarray((np.arange(8) + 0.5) / 8)
+    t, e, k = (xp.asarray(v)[..., None] for v in (tokens, experts, top_k))
+    # Popular experts at the high nodes: one trailing axis carries both chance and popularity.
+    share = expert_shares(experts, skew, 1.0 - quantiles)
+    p = xp.minimum(k / e * share, 1.0 - 1e-12)
+    mean = t * p
+    touched = -xp.expm1(t * xp.log1p(-p))
+    given = mean / touched
+    spread = xp.sqrt(xp.maximum((mean * (1 - p) + mean**2) / touched - given**2, 0.0))
+    return xp.maximum(given + nodes * spread, 1.0), touched
