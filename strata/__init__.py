@@ -1,1 +1,24 @@
-"""Strata."""
+"""Strata predicts and optimises AI systems that do not exist yet. Nouns are frozen records, verbs are pure functions.
+
+>>> import strata as st
+>>> r = st.evaluate(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), st.plan(tp=8))
+>>> r.fits, r.bound_by
+(True, 'memory')
+"""
+
+from strata.errors import Infeasible, StrataError
+from strata.evaluate import Result, evaluate, reasons
+from strata.hardware.chip import Chip, chip
+from strata.hardware.fabric import Fabric, fabric, sized
+from strata.hardware.system import System, economics, system
+from strata.mapping.engine import Engine, engine
+from strata.mapping.plan import Plan, plan, plans
+from strata.workload.model import Model, model
+from strata.workload.tasks import Workload, decode, prefill, serve, train
+from strata.workload.transformer import trace
+
+__version__ = "0.1.0"
+__all__ = [
+    "Chip", "Engine", "Fabric", "Infeasible", "Model", "Plan", "Result", "StrataError", "System", "Workload", "chip", "decode", "economics", "engine",
+    "evaluate", "fabric", "model", "plan", "plans", "prefill", "reasons", "serve", "sized", "system", "trace", "train",
+]  # fmt: skip

@@ -40,6 +40,25 @@ def ceil_div(a: Number, b: Number) -> Number:
     return namespace(a, b).ceil(a / b * (1 - 1e-12))
 
 
+def floor_div(a: Number, b: Number) -> Number:
+    """Whole pieces of size b inside a: floor(a / b), safe against the last bit of an inexact division.
+
+    >>> float(floor_div(129, 64)), float(floor_div(0.3, 0.1))
+    (2.0, 3.0)
+    """
+    return namespace(a, b).floor(a / b * (1 + 1e-12))
+
+
+def first_least(cost: Number) -> Number:
+    """Index of the least cost along the trailing axis; costs equal but for rounding go to the first of them.
+
+    >>> int(first_least(np.array([3.0, 1.0 + 1e-15, 1.0])))
+    1
+    """
+    xp = namespace(cost)
+    return xp.argmin(cost * (1.0 + 1e-9 * xp.arange(cost.shape[-1])), axis=-1)
+
+
 def candidate_axis(*values: Number) -> tuple[Number, ...]:
     """Each value with a trailing axis of size 1, ready to broadcast against candidates; scalars stay scalars.
 
@@ -56,15 +75,14 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
     (array([1., 2.]), array([20., 10.]))
     """
     xp = namespace(cost)
-    best = xp.argmin(cost, axis=-1)
-    index = best[..., None]
-    picked = [xp.take_along_axis(xp.broadcast_to(xp.asarray(o), cost.shape), index, axis=-1)[..., 0] for o in others]
-    return (xp.min(cost, axis=-1), *picked)
+    index = first_least(cost)[..., None]
+    picked = [xp.take_along_axis(xp.broadcast_to(xp.asarray(o), cost.shape), index, axis=-1)[..., 0] for o in (cost, *others)]
+    return tuple(picked)
 
 
 def is_leaf(value: object) -> bool:
     """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple, nothing)."""
-    return isinstance(value, _PLAIN) and not isinstance(value, bool) or hasattr(value, "__array_namespace__")
+    return (isinstance(value, _PLAIN) and not isinstance(value, bool)) or hasattr(value, "__array_namespace__")
 
 
 def map_leaves(function: Callable[[Number], Number], tree: Any) -> Any:
@@ -86,7 +104,12 @@ def map_leaves(function: Callable[[Number], Number], tree: Any) -> Any:
 def leaves(tree: Any) -> list[Number]:
     """Every quantity in a nest of dataclasses, dicts and tuples, in field order."""
     found: list[Number] = []
-    map_leaves(lambda v: (found.append(v), v)[1], tree)
+
+    def keep(value: Number) -> Number:
+        found.append(value)
+        return value
+
+    map_leaves(keep, tree)
     return found
 
 
@@ -117,7 +140,7 @@ def enable_jax() -> Any:
 
     jax.config.update("jax_enable_x64", True)
     for cls in _registry():
-        jax.tree_util.register_pytree_node(cls, _flatten, lambda aux, kids: _unflatten(aux, kids))
+        jax.tree_util.register_pytree_node(cls, _flatten, _unflatten)
     return jax
 
 

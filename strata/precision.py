@@ -60,7 +60,7 @@ def rate_of(rates: Mapping[str, Number], precision: str | Number, owner: str = "
     """
     if isinstance(precision, str):
         check(precision)
-        for name in (precision, ARITHMETIC.get(precision)):
+        for name in (precision, ARITHMETIC.get(precision, precision)):
             if name in rates:
                 return rates[name]
         raise MissingQuantity(f"{owner} has no {precision} matrix rate; it has: {', '.join(rates)}")

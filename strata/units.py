@@ -59,7 +59,8 @@ def factor(unit: str) -> tuple[float, tuple[int, ...]]:
     """
     if unit in ("", "1"):
         return 1.0, _NONE
-    scale, dimension = 1.0, _NONE
+    scale = 1.0
+    dimension: tuple[int, ...] = _NONE
     sign = 1
     for part in re.split(r"([/*])", unit.replace(" ", "")):
         if part in "/*":

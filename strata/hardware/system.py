@@ -126,4 +126,3 @@ def _fill(devices: int, fixed: list[int], name: str) -> tuple[float, ...]:
         sizes.append(float(take))
         devices //= take
     return tuple(sizes)
-

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, floor_div, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
@@ -85,8 +85,7 @@ def _degree(key: str, value: Any) -> Number:
     low = value.min() if hasattr(value, "min") else value
     least = 1 if key in _DEGREES else 0
     require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
-    whole = (value == np.floor(value)) if key != "moe_tp" or True else True
-    require(bool(np.all(whole)), f"plan.{key} must be a whole number", **{key: value})
+    require(bool(np.all(value == np.floor(value))), f"plan.{key} must be a whole number", **{key: value})
     return value * 1.0
 
 
@@ -99,7 +98,11 @@ class Rule:
     levers: tuple[str, ...]
 
 
-MEMORY = Rule(1, "what a device holds must fit its memory", ("raise tp, pp or ep", "lower batch or context", "store weights or kv in fewer bits", "use more devices", "zero=3"))
+MEMORY = Rule(
+    1,
+    "what a device holds must fit its memory",
+    ("raise tp, pp or ep", "lower batch or context", "store weights or kv in fewer bits", "use more devices", "zero=3"),
+)
 DEVICES = Rule(2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size"))
 HEADS = Rule(4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",))
 KV_HEADS = Rule(8, "plan.tp must divide kv_heads or be a multiple of it", ("choose tp among the divisors or multiples of kv_heads",))
@@ -113,29 +116,28 @@ RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MIC
 
 def violations(made: Plan, model: Model, work: Workload, devices: Number) -> list[tuple[Rule, Number, Number, Number]]:
     """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
-    xp = namespace(made.tp, made.cp, made.dp, made.pp, made.ep, made.moe_tp, model.heads, work.batch, devices)
     group = made.tp * made.cp * made.dp
     experts = model.experts if model.has_experts else 1.0 + 0.0 * model.heads
     kv_heads = model.heads if model.attention == "mla" else model.kv_heads
     return [
         (DEVICES, made.devices != devices, made.devices, devices),
-        (HEADS, _unequal(xp, made.tp, model.heads), made.tp, model.heads),
-        (KV_HEADS, _unequal(xp, made.tp, kv_heads), made.tp, kv_heads),
-        (EXPERTS, _rest(xp, experts, made.ep) > 0, made.ep, experts),
-        (MOE_GRID, _rest(xp, group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
+        (HEADS, _unequal(made.tp, model.heads), made.tp, model.heads),
+        (KV_HEADS, _unequal(made.tp, kv_heads), made.tp, kv_heads),
+        (EXPERTS, _rest(experts, made.ep) > 0, made.ep, experts),
+        (MOE_GRID, _rest(group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
         (LAYERS, made.pp * made.virtual > model.layers, made.pp * made.virtual, model.layers),
         (BATCH, made.dp > work.batch, made.dp, work.batch),
         (MICRO, made.microbatches * made.dp > work.batch, made.microbatches * made.dp, work.batch),
     ]
 
 
-def _rest(xp: Any, a: Number, b: Number) -> Number:
-    return a - b * xp.floor(a / b)
+def _rest(a: Number, b: Number) -> Number:
+    return a - b * floor_div(a, b)
 
 
-def _unequal(xp: Any, parts: Number, units: Number) -> Number:
+def _unequal(parts: Number, units: Number) -> Number:
     """Whether units cannot be shared out: parts neither divides them nor is a multiple of them."""
-    return (_rest(xp, units, parts) > 0) & (_rest(xp, parts, units) > 0)
+    return (_rest(units, parts) > 0) & (_rest(parts, units) > 0)
 
 
 def divisors(number: int) -> list[int]:
@@ -160,7 +162,7 @@ def plans(devices: int, model: Model, *, phase: str = "decode", batch: float = f
             if level == 0 or dp > 1:
                 rows.append((tp, cp, dp, devices // group, ep, moe_tp, level))
     table = np.array(rows, float).T
-    made = Plan(*table[:6], zero=table[6])
+    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero"), table, strict=True)))
     work = Workload(phase, batch, 1.0, 1.0)
     broken = np.zeros(table.shape[1], bool)
     for _, mask, _, _ in violations(made, model, work, float(devices)):

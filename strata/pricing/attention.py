@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number, ceil_div, namespace
+from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.precision import bytes_of
 from strata.pricing.device import Device
 from strata.pricing.price import Price, roofline
@@ -51,7 +51,7 @@ def attention(
     padded = ceil_div(rows, chip.compute.tile_m) * chip.compute.tile_m
     pieces = sequences * kv_heads * ceil_div(rows, QUERY_ROWS)
     # Where there is too little work for every core, the cache is cut as well.
-    parts = xp.maximum(xp.minimum(xp.floor(device.cores / pieces), xp.floor(cached / KEY_ROWS)), 1.0)
+    parts = xp.maximum(xp.minimum(floor_div(device.cores, pieces), floor_div(cached, KEY_ROWS)), 1.0)
     work = pieces * parts
     use = work / (device.cores * ceil_div(work, device.cores))
     factor = 2.5 if backward else 1.0

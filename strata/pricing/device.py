@@ -11,7 +11,10 @@ from strata.precision import bytes_of, rate_of, supports
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """Sustained rates of one chip; `resident` says whether activations between kernels may stay in the cache."""
+    """Sustained rates of one chip.
+
+    `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use.
+    """
 
     chip: Chip
     cores: Number
@@ -20,6 +23,7 @@ class Device:
     cache_capacity: Number
     floor: Number
     resident: bool
+    weight_only: bool
     rates: dict[tuple[str, str], tuple[Number, Number, Number]] = field(default_factory=dict)
 
     def matrix(self, weight: str, activation: str) -> tuple[Number, Number, Number]:
@@ -30,7 +34,7 @@ class Device:
         """
         key = (weight, activation)
         if key not in self.rates:
-            used = arithmetic(self.chip, weight, activation)
+            used = activation if self.weight_only else arithmetic(self.chip, weight, activation)
             peak = rate_of(self.chip.compute.matrix_rate, used, f"chip {self.chip.name}")
             joule = rate_of(self.chip.energy.matrix, used, f"chip {self.chip.name} energy")
             self.rates[key] = (peak * self.chip.compute.matrix_efficiency, peak, joule)
@@ -43,7 +47,7 @@ def arithmetic(chip: Chip, weight: str, activation: str) -> str:
     return weight if narrow and supports(chip.compute.matrix_rate, weight) else activation
 
 
-def device(chip: Chip, *, resident: bool = True, floor: Number | None = None) -> Device:
+def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, floor: Number | None = None) -> Device:
     """What kernels need of a chip."""
     return Device(
         chip,
@@ -53,4 +57,5 @@ def device(chip: Chip, *, resident: bool = True, floor: Number | None = None) ->
         chip.cache.capacity,
         chip.overhead.kernel if floor is None else floor,
         resident,
+        weight_only,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.arrays import Number, candidate_axis, ceil_div, namespace
+from strata.arrays import Number, candidate_axis, ceil_div, choose, first_least, floor_div, namespace
 from strata.precision import bytes_of
 from strata.pricing.device import Device
 from strata.pricing.price import Price, roofline
@@ -41,7 +41,7 @@ def tile_time(
     xp = namespace(m, n, k, batch, device.cores, rate)
     cores = device.cores
     tiles = batch * ceil_div(m, tm) * ceil_div(n, tn)
-    parts = xp.maximum(xp.minimum(xp.floor(cores / tiles), xp.floor(k / SPLIT_DEPTH)), 1.0)
+    parts = xp.maximum(xp.minimum(floor_div(cores, tiles), floor_div(k, SPLIT_DEPTH)), 1.0)
     busy = tiles * parts
     waves = ceil_div(busy, cores)
     compute = waves * (2.0 * tm * tn) * k * cores / (parts * rate)
@@ -74,7 +74,7 @@ def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activat
     wide = _widened(device)
     tm, tn = xp.asarray(TILES[:, 0]), xp.asarray(TILES[:, 1])
     compute, cache, _ = tile_time(*args, tm, tn, wide, (a_in, w), *candidate_axis(rate))
-    best = xp.argmin(xp.maximum(compute, cache), axis=-1)
+    best = first_least(xp.maximum(compute, cache))
     tm, tn = xp.take(tm, best), xp.take(tn, best)
     compute, cache, moved = tile_time(m, n, k, batch, tm, tn, device, (a_in, w), rate)
     weights = batch * k * n * w
@@ -89,7 +89,9 @@ def _widened(device: Device) -> Device:
     cores, cache_bandwidth = candidate_axis(device.cores, device.cache_bandwidth)
     if cores is device.cores and cache_bandwidth is device.cache_bandwidth:
         return device
-    return Device(device.chip, cores, device.bandwidth, cache_bandwidth, device.cache_capacity, device.floor, device.resident, device.rates)
+    return Device(
+        device.chip, cores, device.bandwidth, cache_bandwidth, device.cache_capacity, device.floor, device.resident, device.weight_only, device.rates
+    )
 
 
 def _close(device: Device, compute: Number, cache: Number, moved: Number, dram: Number, flop: Number, peak: Number, joule: Number) -> Price:
@@ -141,7 +143,9 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Pric
     active = xp.minimum(held * xp.mean(touched, axis=-1) * excess, held)
     tm, tn = xp.asarray(EXPERT_TILES[:, 0]), xp.asarray(EXPERT_TILES[:, 1])
     filled = xp.mean(ceil_div(load[..., None, :], tm[:, None]) * touched[..., None, :], axis=-1)
-    held_, excess_, k_, n_, cores, l2 = candidate_axis(xp.asarray(held), xp.asarray(excess), *(xp.asarray(v) for v in (k, n, device.cores, device.cache_bandwidth)))
+    held_, excess_, k_, n_, cores, l2 = candidate_axis(
+        xp.asarray(held), xp.asarray(excess), *(xp.asarray(v) for v in (k, n, device.cores, device.cache_bandwidth))
+    )
     tiles = held_ * excess_ * filled * ceil_div(n_, tn)
     compute = xp.maximum(ceil_div(tiles, cores), 1.0) * 2.0 * tm * tn * k_ * cores / candidate_axis(xp.asarray(rate))[0]
     rows = mean * held * excess
@@ -149,8 +153,7 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Pric
     moved = tiles * (per_tile * a + xp.minimum(tn, n_) * w) * k_
     cache = moved / (l2 * xp.minimum(tiles / cores, 1.0))
     slowest = xp.maximum(compute, cache)
-    best = xp.argmin(slowest, axis=-1)[..., None]
-    compute, cache, moved = (xp.take_along_axis(xp.broadcast_to(v, slowest.shape), best, axis=-1)[..., 0] for v in (compute, cache, moved))
+    _, compute, cache, moved = choose(slowest, compute, cache, moved)
     inout = rows * (k * a + n * a)
     if device.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)

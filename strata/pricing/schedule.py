@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, floor_div, namespace
 from strata.workload.model import Pattern
 
 
@@ -21,7 +21,7 @@ def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number,
     ([0.0, 1.0, 2.0, 58.0, 60.0], [1.0, 1.0, 2.0, 2.0, 1.0])
     """
     xp = namespace(layers, stages, nodes)
-    even = xp.floor(layers / stages)
+    even = floor_div(layers, stages)
     rest = layers - even * stages
     first_long = stages - 1.0 - rest
     start = even * nodes + xp.minimum(xp.maximum(nodes - first_long, 0.0), rest)
@@ -34,7 +34,7 @@ def stage_nodes(stages: Number, layers: Number) -> Number:
     xp = namespace(stages, layers)
     stages, layers = xp.asarray(stages)[..., None], xp.asarray(layers)[..., None]
     last = stages - 1.0
-    rest = layers - xp.floor(layers / stages) * stages
+    rest = layers - floor_div(layers, stages) * stages
     zero = 0.0 * last
     picked = [zero, xp.minimum(zero + 1.0, last), xp.maximum(last - rest, 0.0), xp.maximum(last - 1.0, 0.0), last]
     return xp.concatenate([xp.broadcast_to(p, xp.broadcast_arrays(*picked)[0].shape) for p in picked], axis=-1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from strata.arrays import Number, namespace
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
-from strata.mapping.place import Placement, exchange_ranks, place
+from strata.mapping.place import Placement, place
 from strata.mapping.plan import Plan
 from strata.mapping.shard import microbatches, shard
 from strata.precision import bytes_of
@@ -103,7 +103,7 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     whole = trace(model, work)
     graph = shard(whole, plan, work, structure.active)
     placement = place(plan, system.fabric, structure.active)
-    dev = device(system.chip, floor=_floor(system, engine))
+    dev = device(system.chip, floor=_floor(system, engine), weight_only=model.weight_only)
     blocks = tuple(price_block(b, dev, placement, system, plan, training) for b in graph.blocks)
     pieces = microbatches(plan, work)
     send = _send(graph, placement, system, plan, structure, training)
@@ -114,10 +114,8 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     mean = (parts + send.times(plan.pp)).times(pieces / plan.pp) if structure.pipelined else parts.times(pieces)
     kinds = _kinds(blocks, pieces, plan, send)
     slowest = forward + backward
-    if work.phase == "decode":
-        time = decode_cycle(slowest, plan.pp, pieces)
-    else:
-        time = pipeline_time(slowest, plan.pp, pieces, plan.virtual)
+    decoding = work.phase == "decode"
+    time = decode_cycle(slowest, plan.pp, pieces) if decoding else pipeline_time(slowest, plan.pp, pieces, plan.virtual)
     if training:
         extra = _update(blocks, system, dev, placement, plan, structure, backward)
         mean, time = mean + extra, time + extra.time
@@ -210,7 +208,9 @@ def _useful(whole: Graph) -> Number:
     return whole.flop()
 
 
-def _memory(blocks: tuple[PricedBlock, ...], counts: list[Number], model: Model, work: Workload, plan: Plan, engine: Engine, pieces: Number) -> dict[str, Number]:
+def _memory(
+    blocks: tuple[PricedBlock, ...], counts: list[Number], model: Model, work: Workload, plan: Plan, engine: Engine, pieces: Number
+) -> dict[str, Number]:
     """Bytes by purpose on the stage that holds most."""
     pipelined = any(getattr(c, "ndim", 0) and b.block.part == -1 for b, c in zip(blocks, counts, strict=True))
 
@@ -256,7 +256,9 @@ def _kept(b: PricedBlock, plan: Plan) -> Number:
     return namespace(plan.recompute, kept).where(plan.recompute > 1, boundary, kept)
 
 
-def _update(blocks: tuple[PricedBlock, ...], system: System, dev: Device, placement: Placement, plan: Plan, structure: Structure, backward: Number) -> Price:
+def _update(
+    blocks: tuple[PricedBlock, ...], system: System, dev: Device, placement: Placement, plan: Plan, structure: Structure, backward: Number
+) -> Price:
     """Gradients summed over data parallel ranks, as far as the last backward pass does not hide it, and the optimiser."""
     held = sum((b.block.count * b.held.parameters for b in blocks if b.block.passes == "forward"), 0.0) / plan.pp
     owned = held / namespace(plan.zero, plan.dp).where(plan.zero > 0, plan.dp, 1.0)

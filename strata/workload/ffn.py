@@ -17,6 +17,19 @@ def gated_ffn(model: Model, tokens: Extent, width: Number, axis: str, module: st
     inner = Extent(width, 1.0, axis)
     prefix = "" if module == "ffn" else "shared_"
     up = MatMul(f"{prefix}up", module, (source,), f"{prefix}up_out", tokens, (Extent(width, sides, axis),), Extent(model.hidden), model.weights, model.activations, bias=bias)  # fmt: skip
-    act = Vector(f"{prefix}activation", module, (up.output,), f"{prefix}act_out", tokens, (inner,), sides, 1.0, SILU_FLOP, SILU_SPECIAL, model.activations)
-    down = MatMul(f"{prefix}down", module, (act.output,), f"{prefix}down_out", tokens, (Extent(model.hidden),), inner, model.weights, model.activations, bias=bias)
+    act = Vector(
+        f"{prefix}activation", module, (up.output,), f"{prefix}act_out", tokens, (inner,), sides, 1.0, SILU_FLOP, SILU_SPECIAL, model.activations
+    )
+    down = MatMul(
+        f"{prefix}down",
+        module,
+        (act.output,),
+        f"{prefix}down_out",
+        tokens,
+        (Extent(model.hidden),),
+        inner,
+        model.weights,
+        model.activations,
+        bias=bias,
+    )
     return (up, act, down)

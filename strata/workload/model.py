@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from strata.arrays import Number, is_leaf, namespace, register_pytree
+from strata.arrays import Number, floor_div, is_leaf, namespace, register_pytree
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, names
 from strata.precision import check
@@ -21,34 +21,29 @@ class Pattern:
     A kind is (attention, ffn), such as ("full", "moe"); the kinds are structure, the counts are quantities.
     """
 
-    prefix: tuple[str, str]
+    prefix: tuple[str, ...]  # () where there is none
     prefix_layers: Number
     period: tuple[tuple[str, str], ...]
     layers: Number
 
     def kinds(self, part: int) -> tuple[str, ...]:
         """The distinct attention (part 0) or ffn (part 1) kinds, in order of appearance."""
-        prefix = (self.prefix[part],) if is_present(self.prefix_layers) else ()
+        prefix = (self.prefix[part],) if self.prefix else ()
         return tuple(dict.fromkeys((*prefix, *(k[part] for k in self.period))))
 
     def first(self, count: Number, part: int, kind: str) -> Number:
         """How many of the first `count` layers have this kind of attention (part 0) or ffn (part 1)."""
         xp = namespace(count, self.prefix_layers)
-        inside = xp.minimum(count, self.prefix_layers) if self.prefix[part] == kind else 0.0 * count
+        inside = xp.minimum(count, self.prefix_layers) if self.prefix and self.prefix[part] == kind else 0.0 * count
         rest = xp.maximum(count - self.prefix_layers, 0.0)
         length = len(self.period)
         for place, pair in enumerate(self.period):
             if pair[part] == kind:
-                inside = inside + xp.floor((rest + (length - 1 - place)) / length)
+                inside = inside + floor_div(rest + (length - 1 - place), length)
         return inside
 
     def total(self, part: int, kind: str) -> Number:
         return self.first(self.layers, part, kind)
-
-
-def is_present(count: Number) -> bool:
-    """Whether a count is an array or a positive number: structure is decided on scalars only."""
-    return not isinstance(count, (int, float)) or count > 0
 
 
 @register_pytree
@@ -80,6 +75,8 @@ class Model:
     positions: Number = 0.0
     gated: bool = True
     tied: bool = False
+    shared_experts: bool = False
+    learned_positions: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     ffn_bias: bool = False
@@ -92,6 +89,7 @@ class Model:
     activations: str = "bf16"
     kv: str = "bf16"
     ends: str = "bf16"  # embedding and head
+    weight_only: bool = False  # narrow weights are widened before each product
     published: tuple[float, str] | None = None
 
     @property
@@ -215,6 +213,7 @@ def read_config(config: dict[str, Any], label: str) -> Model:
         top_k=get("num_experts_per_tok", "moe_topk", default=0.0) if experts else 0.0,
         expert_ffn=expert_ffn,
         shared_ffn=shared if experts else 0.0,
+        shared_experts=bool(experts and shared),
         gated=True,
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=bool(config.get("attention_bias", False)) or kind == "qwen2",
@@ -235,7 +234,7 @@ def _gpt(config: dict[str, Any], label: str) -> Model:
     hidden, heads = float(config["n_embd"]), float(config["n_head"])
     return Model(
         name=label,
-        pattern=Pattern(("full", "dense"), 0.0, (("full", "dense"),), float(config["n_layer"])),
+        pattern=Pattern((), 0.0, (("full", "dense"),), float(config["n_layer"])),
         hidden=hidden,
         heads=heads,
         kv_heads=heads,
@@ -244,6 +243,7 @@ def _gpt(config: dict[str, Any], label: str) -> Model:
         vocab=float(config["vocab_size"]),
         ffn=float(config.get("n_inner") or 4 * hidden),
         positions=float(config.get("n_positions", 0)),
+        learned_positions=bool(config.get("n_positions", 0)),
         gated=False,
         tied=bool(config.get("tie_word_embeddings", True)),
         qkv_bias=True,
@@ -270,7 +270,9 @@ def _weights(config: dict[str, Any]) -> tuple[str, str]:
         return kind, kind
     stated = config.get("_strata", {}).get("weights", "bf16")
     if method and stated == "bf16":
-        raise BadValue(f"quantization_config.quant_method must be fp8 or mxfp4 to be read from config.json, but got (quant_method={method!r}); say weights=... yourself")
+        raise BadValue(
+            f"quantization_config.quant_method must be fp8 or mxfp4 to be read from config.json, but got (quant_method={method!r}); say weights=... yourself"
+        )
     return stated, stated
 
 
@@ -291,7 +293,7 @@ def _pattern(config: dict[str, Any], layers: float, moe: bool) -> Pattern:
         attention = ["window"]
     length = len(attention) * len(ffn) // _gcd(len(attention), len(ffn))
     period = tuple((attention[i % len(attention)], ffn[i % len(ffn)]) for i in range(length))
-    return Pattern((attention[0], "dense"), prefix, period, layers)
+    return Pattern((attention[0], "dense") if prefix else (), prefix, period, layers)
 
 
 def _period(kinds: list[str]) -> list[str]:

@@ -38,7 +38,7 @@ def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tup
         ExpertMatMul("experts_down", "moe", ("experts_act",), "experts_out", n=hidden, k=inner, **routing, **formats),  # type: ignore[arg-type]
         Vector("combine", "moe", ("experts_out",), "combined", routed, hidden, model.top_k, 1.0, 2.0 * model.top_k, 0.0, a),
     ]  # fmt: skip
-    if isinstance(model.shared_ffn, (int, float)) and model.shared_ffn:
+    if model.shared_experts:
         ops += gated_ffn(model, tokens, model.shared_ffn, "shared_ffn", "moe", source, False)
     return tuple(ops)
 

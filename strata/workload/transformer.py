@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from strata.arrays import Number, namespace
 from strata.workload.ffn import NORM_FLOP, ROPE_FLOP, gated_ffn
 from strata.workload.graph import Attention, Block, Extent, Graph, MatMul, Op, Vector
@@ -9,6 +11,7 @@ from strata.workload.model import Model
 from strata.workload.moe import expert_ops
 from strata.workload.tasks import Workload
 from strata.workload.training import backward_blocks
+
 
 def trace(model: Model, work: Workload) -> Graph:
     """The graph of one step of a phase: the whole model, undivided."""
@@ -60,7 +63,7 @@ def _first_end(model: Model, tokens: Extent) -> Block:
     ops: list[Op] = [
         Vector("embed", "ends", ("ids",), "hidden_0", tokens, (Extent(model.hidden),), 1.0, 1.0, 0.0, 0.0, model.ends, table, model.ends)
     ]
-    if isinstance(model.positions, (int, float)) and model.positions:
+    if model.learned_positions:
         places = (Extent(model.positions), Extent(model.hidden))
         ops.append(Vector("positions", "ends", ("hidden_0",), "hidden_p", tokens, (Extent(model.hidden),), 2.0, 1.0, 1.0, 0.0, model.ends, places, model.ends))  # fmt: skip
     return Block("embedding", -1, "", 1.0, tuple(ops))
@@ -83,7 +86,7 @@ def _attention_block(model: Model, work: Workload, tokens: Extent, kind: str) ->
     return Block(f"attention.{kind}", 0, kind, count, (norm, *make(model, work, tokens, kind, norm.output)))
 
 
-def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[str, ...], **sizes: object) -> Attention:
+def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[str, ...], **sizes: Any) -> Attention:
     """The attention op of a kind: full, windowed or sparse; windows limit what is read and, for true windows, held."""
     xp = namespace(work.context, model.window, model.sparse_top_k)
     limit = {"full": 1e18, "window": model.window, "sparse": model.sparse_top_k}[kind]
@@ -98,14 +101,16 @@ def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[st
         sequences=Extent(work.batch, 1.0, "tokens"), queries=Extent(1.0, work.sequence, "tokens"),
         span=Extent(1.0, span, "span"), cached=Extent(1.0, read, "span"), held=Extent(1.0, held, "held"),
         activation=model.activations, kv=model.kv, causal=work.phase != "decode", **sizes,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def _grouped_attention(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> tuple[Op, ...]:
     q = Extent(model.heads, model.head_dim, "heads")
     kv = Extent(model.kv_heads, 2.0 * model.head_dim, "kv_heads")
     out = Extent(model.heads, model.head_dim, "heads")
-    qkv = MatMul("qkv", "attention", (source,), "qkv_out", tokens, (q, kv), Extent(model.hidden), model.weights, model.activations, bias=model.qkv_bias)
+    qkv = MatMul(
+        "qkv", "attention", (source,), "qkv_out", tokens, (q, kv), Extent(model.hidden), model.weights, model.activations, bias=model.qkv_bias
+    )
     head_norm = (Extent(2.0 * model.head_dim),) if model.qk_norm else ()
     work_per = ROPE_FLOP + (NORM_FLOP if model.qk_norm else 0.0)
     rope = Vector("rope_and_cache", "attention", ("qkv_out",), "rotated", tokens, (q, kv), 1.0, 1.0, work_per, 0.0, model.activations, head_norm)
@@ -113,7 +118,9 @@ def _grouped_attention(model: Model, work: Workload, tokens: Extent, kind: str, 
         model, work, kind, ("rotated", "cache"), heads=Extent(model.heads, 1.0, "heads"), kv_heads=Extent(model.kv_heads, 1.0, "kv_heads"),
         key_dim=model.head_dim, value_dim=model.head_dim, kv_width=2.0 * model.head_dim,
     )  # fmt: skip
-    o = MatMul("o", "attention", ("mixed",), "attended", tokens, (Extent(model.hidden),), out, model.weights, model.activations, bias=model.output_bias)
+    o = MatMul(
+        "o", "attention", ("mixed",), "attended", tokens, (Extent(model.hidden),), out, model.weights, model.activations, bias=model.output_bias
+    )
     return (qkv, rope, mix, o)
 
 

@@ -1,0 +1,97 @@
+"""Boxes: arrays anywhere in the inputs, priced in chunks that keep their axes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, as_float, leaves, map_leaves
+from strata.errors import BadValue
+from strata.params import Sources
+
+CHUNK = 16384  # points priced at once: what NumPy keeps in cache with its candidates
+
+
+def at_the_door(tree: Any) -> Any:
+    """Inputs as float64 of one backend, without names and sources: what the equations see and a compiler hashes."""
+
+    def bare(node: Any) -> Any:
+        if is_dataclass(node) and not isinstance(node, type):
+            old = {f.name: getattr(node, f.name) for f in fields(node)}
+            new = {k: bare(v) for k, v in old.items()}
+            for label in ("name", "title", "note", "aliases"):
+                if label in new and isinstance(new[label], str):
+                    new[label] = ""
+            for record in ("sources", "published"):
+                if record in new:
+                    new[record] = _NO_SOURCES if record == "sources" else None
+            return replace(node, **new)
+        if isinstance(node, tuple) and not isinstance(node, str):
+            return tuple(bare(v) for v in node)
+        return node
+
+    return map_leaves(as_float, bare(tree))
+
+
+_NO_SOURCES = Sources()
+
+
+def box_shape(*trees: Any) -> tuple[int, ...]:
+    """The shape all quantities broadcast to."""
+    shapes = [tuple(v.shape) for tree in trees for v in leaves(tree) if getattr(v, "ndim", 0)]
+    try:
+        return tuple(np.broadcast_shapes(*shapes)) if shapes else ()
+    except ValueError:
+        distinct = sorted({str(s) for s in shapes})
+        raise BadValue(f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}") from None
+
+
+def pieces(shape: tuple[int, ...], limit: int = CHUNK) -> Iterator[tuple[slice, ...]]:
+    """Cut a box into sub-boxes of at most `limit` points by splitting its longest axes, last axis first among equals.
+
+    >>> [tuple(s.stop - s.start for s in p) for p in pieces((3, 5), 8)]
+    [(3, 2), (3, 2), (3, 1)]
+    """
+    sizes = list(shape)
+    while math.prod(sizes) > limit:
+        longest = max(range(len(sizes)), key=lambda i: (sizes[i], i))
+        rest = math.prod(sizes) // sizes[longest]
+        sizes[longest] = max(1, limit // rest) if rest <= limit else max(1, sizes[longest] // 2)
+    cuts = [[slice(i, min(i + step, n)) for i in range(0, n, step)] for n, step in zip(shape, sizes, strict=True)]
+    return itertools.product(*cuts)
+
+
+def take(tree: Any, where: tuple[Any, ...], dimensions: int) -> Any:
+    """The part of every quantity that lies in a sub-box, or at a point; axes of size 1 are kept whole."""
+
+    def cut(value: Number) -> Number:
+        own = getattr(value, "ndim", 0)
+        if not own:
+            return value
+        chosen = where[dimensions - own :]
+        index = tuple(w if n > 1 else (slice(None) if isinstance(w, slice) else 0) for n, w in zip(value.shape, chosen, strict=True))
+        return value[index]
+
+    return map_leaves(cut, tree)
+
+
+def run_box(function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...], limit: int = CHUNK) -> Any:
+    """Apply a pure function to a box chunk by chunk; its quantities come back with the whole shape."""
+    if math.prod(shape) <= limit:
+        return map_leaves(lambda v: np.broadcast_to(v, shape), function(*trees))
+    result: Any = None
+    flat: list[np.ndarray] = []
+    for where in pieces(shape, limit):
+        part = function(*(take(tree, where, len(shape)) for tree in trees))
+        if result is None:
+            result = part
+            flat = [np.empty(shape) for _ in leaves(part)]
+        for whole, value in zip(flat, leaves(part), strict=True):
+            whole[where] = value
+    filled = iter(flat)
+    return map_leaves(lambda _: next(filled), result)

@@ -1,0 +1,166 @@
+"""summarise(): from priced steps to the numbers people ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.hardware.system import Economics, System
+from strata.mapping.plan import MEMORY, Plan, violations
+from strata.precision import rate_of
+from strata.pricing.device import arithmetic
+from strata.pricing.price import RESOURCES
+from strata.pricing.step import OP_KINDS, Step
+from strata.workload.model import Model
+from strata.workload.tasks import Workload
+
+MILLION = 1e6
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Metrics:
+    """What a point delivers. Where it does not fit or is not legal, times are +inf and rates 0."""
+
+    step_time: Number  # one forward of the phase, or one optimiser step [s]
+    ttft: Number  # until the first token of every sequence; inf where the phase has no prefill [s]
+    tpot: Number  # between tokens of a sequence; inf where the phase has no decode [s]
+    tokens_per_s: Number  # of the whole system
+    tokens_per_s_per_user: Number
+    tokens_per_s_per_device: Number
+    mfu: Number  # useful operations over the matrix peak
+    mbu: Number  # DRAM bytes over the DRAM peak
+    energy_per_token: Number  # [J]
+    power: Number  # of the whole system, hosts included [W]
+    device_power: Number  # of one device, hosts not included [W]
+    memory_used: Number  # of the fullest device [B]
+    memory_limit: Number  # [B]
+    cost_per_mtoken: Number  # [USD]; nan where the chip has no price
+    lower: Number  # bounds of step_time [s]
+    upper: Number
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Metrics, why a point is out (a bitmask, 0 is in), and where time and memory go."""
+
+    metrics: Metrics
+    reason: Number
+    resources: dict[str, Number]  # mean device time each resource is asked for [s]
+    kinds: dict[str, Number]  # mean device time by kind of op [s]
+    memory: dict[str, Number]  # bytes by purpose
+
+
+def summarise(
+    system: System, model: Model, work: Workload, plan: Plan, money: Economics, steps: list[tuple[Number, Step]], share: Number, prefill: Step | None
+) -> Summary:
+    """Metrics of weighted steps (the decode steps of a generation, or the one step of another phase).
+
+    steps: weight and step, weights adding up to 1; share: the part of device memory that may be filled; prefill: the step
+    that reads the prompts of a served batch.
+    """
+    time = sum((w * s.time for w, s in steps), 0.0)
+    xp = namespace(time, work.batch)
+    devices = system.devices
+    main = steps[-1][1]
+    memory = main.memory
+    used = sum(memory.values(), 0.0)
+    limit = system.chip.memory.capacity * share
+    reason = legality(system, model, work, plan, used, limit)
+    out = reason > 0
+    tokens, span = _tokens(work, time, prefill)
+    every = [(w * (work.output if prefill is not None else 1.0), s) for w, s in steps] + ([(1.0, prefill)] if prefill is not None else [])
+    flop = sum((w * s.flop for w, s in every), 0.0)
+    moved = sum((w * s.price.memory_bytes for w, s in every), 0.0)
+    dynamic = sum((w * s.price.energy for w, s in every), 0.0)
+    device_power = dynamic / span + system.chip.energy.static_power
+    host = 0.0 if system.fabric.host is None else system.fabric.host.power
+    power = devices * (device_power + host)
+    rate = tokens / span
+    infinite = xp.where(out, xp.inf, 0.0)
+
+    def gated(value: Number) -> Number:
+        return xp.where(out, 0.0, value)
+
+    user = work.sequence / time if work.phase == "decode" else rate / work.batch
+    metrics = Metrics(
+        step_time=time + infinite,
+        ttft=(prefill.time if prefill is not None else (time if work.phase == "prefill" else xp.inf)) + infinite,
+        tpot=(time / (work.sequence if work.phase == "decode" else 1.0) if work.phase in ("decode", "serve") else xp.inf) + infinite,
+        tokens_per_s=gated(rate),
+        tokens_per_s_per_user=gated(1.0 / time if work.phase == "serve" else user),
+        tokens_per_s_per_device=gated(rate / devices),
+        mfu=gated(flop / (span * devices * _peak(system, model))),
+        mbu=gated(moved / (span * system.chip.memory.bandwidth)),
+        energy_per_token=power * span / tokens + infinite,
+        power=gated(power),
+        device_power=gated(device_power),
+        memory_used=used + 0.0 * infinite_free(out, xp),
+        memory_limit=limit + 0.0 * infinite_free(out, xp),
+        cost_per_mtoken=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
+        lower=sum((w * s.lower for w, s in steps), 0.0) + infinite,
+        upper=sum((w * s.upper for w, s in steps), 0.0) + infinite,
+    )
+    resources = {r: sum((w * getattr(s.price, r) for w, s in every), 0.0) for r in RESOURCES}
+    resources["overhead"] = resources["overhead"] + sum((w * (s.time - s.price.time) for w, s in every), 0.0) * (
+        1.0 if work.phase == "decode" else 0.0
+    )
+    kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
+    return Summary(metrics, reason, resources, kinds, memory)
+
+
+def infinite_free(out: Number, xp: object) -> Number:
+    """Zeros of the answer's shape, so that every metric has it."""
+    return out * 0.0
+
+
+def _tokens(work: Workload, time: Number, prefill: Step | None) -> tuple[Number, Number]:
+    """Tokens that count, and the time they take."""
+    if prefill is not None:
+        return work.batch * work.output, prefill.time + work.output * time
+    return work.batch * work.sequence, time
+
+
+def _peak(system: System, model: Model) -> Number:
+    """The fastest matrix peak the model's formats use on this chip."""
+    rates = system.chip.compute.matrix_rate
+    used = [rate_of(rates, arithmetic(system.chip, w, model.activations)) for w in (model.weights, model.expert_weights, model.ends)]
+    peak = used[0]
+    for other in used[1:]:
+        peak = namespace(peak, other).maximum(peak, other)
+    return peak
+
+
+def legality(system: System, model: Model, work: Workload, plan: Plan, used: Number, limit: Number) -> Number:
+    """The bitmask of rules a point breaks."""
+    reason = (used > limit) * float(MEMORY.bit)
+    for rule, broken, _, _ in violations(plan, model, work, system.devices):
+        reason = reason + broken * float(rule.bit)
+    return reason
+
+
+def cost_rate(system: System, money: Economics, power: Number) -> Number:
+    r"""Cost of running a system [USD/s].
+
+    .. math:: C = \frac{K}{L u} + P \, e \, \eta
+
+    price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity price e, facility
+    overhead η. NaN where the chip has no price.
+    """
+    price = system.chip.package.price
+    if price is None:
+        return float("nan") * power
+    for dimension in system.fabric.dimension:
+        if dimension.price is not None:
+            price = price + namespace(dimension.size, dimension.price).where(dimension.size > 1, dimension.price, 0.0)
+    if system.fabric.host is not None and system.fabric.host.price is not None:
+        price = price + system.fabric.host.price
+    return system.devices * price / (money.lifetime * money.utilisation) + power * money.electricity * money.overhead
+
+
+METRIC_UNITS = {
+    "step_time": "s", "ttft": "s", "tpot": "s", "tokens_per_s": "1", "tokens_per_s_per_user": "1", "tokens_per_s_per_device": "1", "mfu": "1", "mbu": "1",
+    "energy_per_token": "J", "power": "W", "device_power": "W", "memory_used": "B", "memory_limit": "B", "cost_per_mtoken": "USD", "lower": "s", "upper": "s",
+}  # fmt: skip
+assert set(METRIC_UNITS) == {f.name for f in fields(Metrics)}
