@@ -37,7 +37,7 @@ def ceil_div(a: Number, b: Number) -> Number:
     >>> float(ceil_div(129, 64)), float(ceil_div(0.3, 0.1))
     (3.0, 3.0)
     """
-    return namespace(a, b).ceil(a / b * (1 - 1e-12))
+    return namespace(a, b).ceil(a * ((1 - 1e-12) / b))
 
 
 def floor_div(a: Number, b: Number) -> Number:
@@ -46,7 +46,7 @@ def floor_div(a: Number, b: Number) -> Number:
     >>> float(floor_div(129, 64)), float(floor_div(0.3, 0.1))
     (2.0, 3.0)
     """
-    return namespace(a, b).floor(a / b * (1 + 1e-12))
+    return namespace(a, b).floor(a * ((1 + 1e-12) / b))
 
 
 def first_least(cost: Number) -> Number:
@@ -74,25 +74,42 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
     >>> choose(np.array([[3.0, 1.0], [2.0, 5.0]]), np.array([10.0, 20.0]))
     (array([1., 2.]), array([20., 10.]))
     """
+    index = first_least(cost)
+    if cost.ndim == 1:  # one point: plain indexing says the same
+        return tuple(o[index] for o in (cost, *others))
     xp = namespace(cost)
-    index = first_least(cost)[..., None]
-    picked = [xp.take_along_axis(xp.broadcast_to(xp.asarray(o), cost.shape), index, axis=-1)[..., 0] for o in (cost, *others)]
-    return tuple(picked)
+    index = index[..., None]
+    return tuple(xp.take_along_axis(xp.broadcast_to(xp.asarray(o), cost.shape), index, axis=-1)[..., 0] for o in (cost, *others))
 
 
 def is_leaf(value: object) -> bool:
     """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple, nothing)."""
-    return (isinstance(value, _PLAIN) and not isinstance(value, bool)) or hasattr(value, "__array_namespace__")
+    kind = value.__class__
+    if kind is float:
+        return True
+    if kind is str or kind is bool or value is None:
+        return False
+    return isinstance(value, _PLAIN) or hasattr(value, "__array_namespace__")
+
+
+@lru_cache(maxsize=256)
+def field_names(cls: type) -> tuple[str, ...]:
+    """Names of a dataclass's fields, () for anything else."""
+    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
 
 
 def map_leaves(function: Callable[[Number], Number], tree: Any) -> Any:
     """The same nested dataclasses, dicts and tuples with the function applied to each quantity."""
     if is_leaf(tree):
         return function(tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        old = {f.name: getattr(tree, f.name) for f in fields(tree)}
-        new = {k: map_leaves(function, v) for k, v in old.items()}
-        changed = {k: v for k, v in new.items() if v is not old[k]}
+    names = field_names(type(tree))
+    if names:
+        changed = {}
+        for name in names:
+            old = getattr(tree, name)
+            new = map_leaves(function, old)
+            if new is not old:
+                changed[name] = new
         return replace(tree, **changed) if changed else tree
     if isinstance(tree, dict):
         return {k: map_leaves(function, v) for k, v in tree.items()}
@@ -103,14 +120,18 @@ def map_leaves(function: Callable[[Number], Number], tree: Any) -> Any:
 
 def leaves(tree: Any) -> list[Number]:
     """Every quantity in a nest of dataclasses, dicts and tuples, in field order."""
-    found: list[Number] = []
-
-    def keep(value: Number) -> Number:
-        found.append(value)
-        return value
-
-    map_leaves(keep, tree)
-    return found
+    if is_leaf(tree):
+        return [tree]
+    names = field_names(type(tree))
+    if names:
+        inside: Any = (getattr(tree, name) for name in names)
+    elif isinstance(tree, dict):
+        inside = tree.values()
+    elif isinstance(tree, tuple):
+        inside = tree
+    else:
+        return []
+    return [leaf for value in inside if value.__class__ is not str for leaf in leaves(value)]
 
 
 def as_float(value: Number) -> Number:

@@ -18,7 +18,14 @@ CHUNK = 16384  # points priced at once: what NumPy keeps in cache with its candi
 
 
 def at_the_door(tree: Any) -> Any:
-    """Inputs as float64 of one backend, without names and sources: what the equations see and a compiler hashes."""
+    """Inputs as float64: integer products of sizes would wrap."""
+    if all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in leaves(tree)):
+        return tree
+    return map_leaves(as_float, tree)
+
+
+def unlabelled(tree: Any) -> Any:
+    """Inputs without names and sources, so that a compiler that hashes structure compiles once for all chips."""
 
     def bare(node: Any) -> Any:
         if is_dataclass(node) and not isinstance(node, type):
@@ -35,7 +42,7 @@ def at_the_door(tree: Any) -> Any:
             return tuple(bare(v) for v in node)
         return node
 
-    return map_leaves(as_float, bare(tree))
+    return bare(tree)
 
 
 _NO_SOURCES = Sources()
@@ -80,8 +87,14 @@ def take(tree: Any, where: tuple[Any, ...], dimensions: int) -> Any:
     return map_leaves(cut, tree)
 
 
-def run_box(function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...], limit: int = CHUNK) -> Any:
+def chunk_size(shape: tuple[int, ...]) -> int:
+    """Points to price at once: a list prices every op at every point, a box most ops at few of them."""
+    return CHUNK if sum(n > 1 for n in shape) > 1 else CHUNK // 4
+
+
+def run_box(function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...], limit: int | None = None) -> Any:
     """Apply a pure function to a box chunk by chunk; its quantities come back with the whole shape."""
+    limit = limit or chunk_size(shape)
     if math.prod(shape) <= limit:
         return map_leaves(lambda v: np.broadcast_to(v, shape), function(*trees))
     result: Any = None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number, enable_jax
-from strata.batch import at_the_door, box_shape, run_box, take
+from strata.batch import at_the_door, box_shape, run_box, take, unlabelled
 from strata.errors import BadValue, Infeasible, require
 from strata.hardware.system import Economics, System, economics
 from strata.hardware.system import system as make_system
@@ -170,6 +170,7 @@ def evaluate(
     active = active_groups(trees[3])
     if backend == "jax":
         compiled = _compiled(active)
+        trees = tuple(unlabelled(t) for t in trees)
         made = run_box(lambda *t: _to_numpy(compiled(*t)), trees, shape, limit=1 << 22)
         return Result(*given, shape, made)
     structure = Structure(active)

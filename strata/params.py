@@ -285,6 +285,25 @@ def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
     return found
 
 
+def value_at(record: Any, path: str) -> Any:
+    """The quantity at a dotted path."""
+    node = record
+    for name in path.split("."):
+        node = node[name] if isinstance(node, dict) else node[int(name)] if isinstance(node, tuple) else getattr(node, name)
+    return node
+
+
+def stated(record: Any) -> dict[str, Param]:
+    """Every quantity a record holds now, with its unit and source; what was computed from others says so."""
+    found = {}
+    for path, meta in leaf_paths(record).items():
+        value = value_at(record, path)
+        if value is not None:
+            known = record.sources.get(path)
+            found[path] = Param(value, meta["unit"], known.source if known else "derived from the other numbers of this record")
+    return found
+
+
 def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
     """A record with some quantities replaced, each named by its path or, where that is unambiguous, by its last part.
 

@@ -51,7 +51,7 @@ _DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "virtual")
 def plan(text: str = "", **degrees: Any) -> Plan:
     """A plan from keywords or from text such as ``tp=8,ep=8``; `fsdp` means zero=3 and `recompute` may be a word.
 
-    >>> plan("tp=8,ep=2").moe_tp, plan(tp=4, dp=2, ep=8).moe_groups
+    >>> float(plan("tp=8,ep=2").moe_tp), float(plan(tp=4, dp=2, ep=8).moe_groups)
     (4.0, 1.0)
     """
     for item in filter(None, re.split(r"[,\s]+", text)):
@@ -67,11 +67,22 @@ def plan(text: str = "", **degrees: Any) -> Plan:
             raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
         made[key] = tuple(value) if key == "order" else _degree(key, value)
     if "moe_tp" not in made:
-        tp, ep = made.get("tp", 1.0), made.get("ep", 1.0)
-        made["moe_tp"] = namespace(tp, ep).maximum(tp / ep, 1.0) if hasattr(tp, "shape") or hasattr(ep, "shape") else max(tp / ep, 1.0)
+        made["moe_tp"] = usual_moe_tp(*(made.get(k, 1.0) for k in ("tp", "cp", "dp", "ep")))
     order = made.get("order", Plan.order)
     require(sorted(order) == sorted(Plan.order), "plan.order must name tp, cp, dp and pp once each", order=",".join(order))
     return Plan(**made)
+
+
+def usual_moe_tp(tp: Number, cp: Number, dp: Number, ep: Number) -> Number:
+    """How often an expert is cut unless told: inside a tensor group what expert parallelism leaves of it; where expert
+    parallelism reaches over data parallel ranks, as often as the group has ranks left, but not more than tp.
+
+    >>> [float(usual_moe_tp(*p)) for p in ((8.0, 1.0, 1.0, 2.0), (4.0, 1.0, 32.0, 32.0), (4.0, 1.0, 2.0, 8.0))]
+    [4.0, 4.0, 1.0]
+    """
+    xp = namespace(tp, cp, dp, ep)
+    outside = xp.maximum(xp.minimum(tp, tp * cp * dp / ep), 1.0)
+    return xp.where(ep <= tp, tp / ep, outside) + 0.0
 
 
 def _degree(key: str, value: Any) -> Number:
@@ -156,7 +167,9 @@ def plans(devices: int, model: Model, *, phase: str = "decode", batch: float = f
         if devices % (tp * cp * dp):
             continue
         group = tp * cp * dp
-        grids = [(ep, mt) for ep in divisors(group) if experts % ep == 0 for mt in {max(1, tp // ep), 1} if group % (ep * mt) == 0]
+        grids = [
+            (ep, mt) for ep in divisors(group) if experts % ep == 0 for mt in {int(usual_moe_tp(tp, cp, dp, ep)), 1} if mt and group % (ep * mt) == 0
+        ]
         grids = [(1, tp)] if not model.has_experts else sorted(set(grids))
         for (ep, moe_tp), level in itertools.product(grids, zero):
             if level == 0 or dp > 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import Any
 
-from strata.arrays import Number, ceil_div, namespace
+from strata.arrays import Number, ceil_div, field_names, namespace
 from strata.mapping.place import exchange_ranks
 from strata.mapping.plan import Plan
 from strata.precision import bytes_of
@@ -43,10 +44,10 @@ def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> G
     """The graph of the busiest rank under a plan, for one micro-batch. The identity plan leaves the graph as it is."""
     if not active and isinstance(plan.microbatches, (int, float)) and plan.microbatches in (0, 1):
         return graph
-    splits = _splits(plan, work)
+    divider = _Divider(_splits(plan, work))
     blocks = []
     for block in graph.blocks:
-        ops = [_divide(op, splits) for op in block.ops]
+        ops = [_divide(op, divider) for op in block.ops]
         blocks.append(replace(block, ops=tuple(_with_collectives(block, ops, plan, work, active))))
     return replace(graph, blocks=tuple(blocks))
 
@@ -74,23 +75,33 @@ def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
     }
 
 
-def _local(extent: Extent, splits: dict[str, tuple[Number, Number]]) -> Extent:
-    if not extent.axis:
-        return extent
-    parts, inner = splits[extent.axis]
-    return Extent(ceil_div(extent.count, parts), extent.unit / inner, extent.axis)
+class _Divider:
+    """Local extents by the identity of the whole ones, so that an extent many ops share is divided once."""
+
+    def __init__(self, splits: dict[str, tuple[Number, Number]]):
+        self.splits = splits
+        self.made: dict[int, Extent] = {}
+
+    def local(self, extent: Extent) -> Extent:
+        if not extent.axis:
+            return extent
+        made = self.made.get(id(extent))
+        if made is None:
+            parts, inner = self.splits[extent.axis]
+            made = self.made[id(extent)] = Extent(ceil_div(extent.count, parts), extent.unit / inner, extent.axis)
+        return made
 
 
-def _divide(op: Op, splits: dict[str, tuple[Number, Number]]) -> Op:
-    changes: dict[str, object] = {}
-    for f in fields(op):
-        value = getattr(op, f.name)
+def _divide(op: Op, divider: _Divider) -> Op:
+    values: list[Any] = []
+    for name in field_names(type(op)):
+        value = getattr(op, name)
         if isinstance(value, Extent):
-            if value.axis:
-                changes[f.name] = _local(value, splits)
+            value = divider.local(value)
         elif isinstance(value, tuple) and value and isinstance(value[0], Extent):
-            changes[f.name] = tuple(_local(e, splits) for e in value)
-    return replace(op, **changes) if changes else op  # type: ignore[arg-type]
+            value = tuple([divider.local(e) for e in value])
+        values.append(value)
+    return type(op)(*values)
 
 
 def _collective(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:

@@ -45,7 +45,7 @@ def attention(
     """
     chip = device.chip
     xp = namespace(sequences, queries, span, heads, kv_heads, device.cores, device.bandwidth)
-    rate, peak, joule = device.matrix(activation, activation)
+    unit = device.matrix(activation, activation)
     share = heads / kv_heads
     rows = queries * share
     padded = ceil_div(rows, chip.compute.tile_m) * chip.compute.tile_m
@@ -57,7 +57,7 @@ def attention(
     factor = 2.5 if backward else 1.0
     pairs = sequences * kv_heads * padded * span
     products = factor * 2.0 * (key_dim + value_dim)
-    matrix = products * pairs / rate
+    matrix = products * pairs / unit.sustained
     special = sequences * heads * queries * span / chip.compute.special_rate
     compute = xp.maximum(matrix, special) / use
     inout = sequences * queries * heads * (key_dim + value_dim) * bytes_of(activation) * (2.0 if backward else 1.0)
@@ -67,8 +67,8 @@ def attention(
     moved = sequences * kv_heads * ceil_div(rows, QUERY_ROWS) * span * kv_width * bytes_of(kv) + inout
     cache = moved / device.cache_bandwidth
     flop = products * sequences * heads * queries * span
-    energy = flop * joule + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
-    lower = xp.maximum(flop / peak, dram / chip.memory.bandwidth)
+    energy = flop * unit.energy + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
+    lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     # A cut cache is merged by a second, small kernel.
     floor = device.floor * xp.where(parts > 1.0, 2.0, 1.0)
     return Price(roofline(floor, compute, cache, memory), compute, cache, memory, 0.0, floor, lower, flop, dram, energy)

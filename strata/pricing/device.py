@@ -9,6 +9,16 @@ from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.precision import bytes_of, rate_of, supports
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class MatrixRate:
+    """Sustained and peak rate of a product [FLOP/s], its energy [J/FLOP], and the bytes of an activation as it enters."""
+
+    sustained: Number
+    peak: Number
+    energy: Number
+    activation: Number
+
+
 @dataclass(frozen=True, eq=False)
 class Device:
     """Sustained rates of one chip.
@@ -24,10 +34,10 @@ class Device:
     floor: Number
     resident: bool
     weight_only: bool
-    rates: dict[tuple[str, str], tuple[Number, Number, Number]] = field(default_factory=dict)
+    rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
 
-    def matrix(self, weight: str, activation: str) -> tuple[Number, Number, Number]:
-        """Sustained and peak rate [FLOP/s] and energy [J/FLOP] of a product of these storage formats.
+    def matrix(self, weight: str, activation: str) -> MatrixRate:
+        """Rates of a product of these storage formats.
 
         A product runs in the weight's format where the chip has that arithmetic, else weights are widened to the
         activations' format (weight-only quantisation).
@@ -37,7 +47,7 @@ class Device:
             used = activation if self.weight_only else arithmetic(self.chip, weight, activation)
             peak = rate_of(self.chip.compute.matrix_rate, used, f"chip {self.chip.name}")
             joule = rate_of(self.chip.energy.matrix, used, f"chip {self.chip.name} energy")
-            self.rates[key] = (peak * self.chip.compute.matrix_efficiency, peak, joule)
+            self.rates[key] = MatrixRate(peak * self.chip.compute.matrix_efficiency, peak, joule, bytes_of(used))
         return self.rates[key]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.arrays import Number, candidate_axis, ceil_div, choose, first_least, floor_div, namespace
+from strata.arrays import Number, candidate_axis, ceil_div, choose, floor_div, namespace
 from strata.precision import bytes_of
-from strata.pricing.device import Device
+from strata.pricing.device import Device, MatrixRate
 from strata.pricing.price import Price, roofline
 from strata.workload.graph import ExpertMatMul, MatMul, total
 from strata.workload.moe import expert_load
@@ -40,15 +40,14 @@ def tile_time(
     """
     xp = namespace(m, n, k, batch, device.cores, rate)
     cores = device.cores
-    tiles = batch * ceil_div(m, tm) * ceil_div(n, tn)
+    tiles = ceil_div(m, tm) * ceil_div(n, tn) * batch
     parts = xp.maximum(xp.minimum(floor_div(cores, tiles), floor_div(k, SPLIT_DEPTH)), 1.0)
     busy = tiles * parts
-    waves = ceil_div(busy, cores)
-    compute = waves * (2.0 * tm * tn) * k * cores / (parts * rate)
-    rows, columns = xp.minimum(tm, m), xp.minimum(tn, n)
-    moved = tiles * (rows * bytes_in[0] + columns * bytes_in[1]) * k
-    moved = moved + xp.where(parts > 1.0, 2.0 * ACCUMULATOR * parts, 0.0) * batch * m * n
-    cache = moved / (device.cache_bandwidth * xp.minimum(busy / cores, 1.0))
+    compute = ceil_div(busy, cores) * (2.0 * tm * tn) / parts * (k * cores / rate)
+    moved = tiles * (xp.minimum(tm, m) * bytes_in[0] + xp.minimum(tn, n) * bytes_in[1]) * k
+    # All parts but the one that stays in registers are written out and read back.
+    moved = moved + (parts - 1.0) * (2.0 * ACCUMULATOR * batch * m * n)
+    cache = moved / xp.minimum(busy * (device.cache_bandwidth / cores), device.cache_bandwidth)
     return compute, cache, moved
 
 
@@ -66,22 +65,17 @@ def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activat
     >>> bool(price.memory > price.compute), bool(price.time > price.lower)
     (True, True)
     """
-    rate, peak, joule = device.matrix(weight, activation)
-    a, w = bytes_of(activation), bytes_of(weight)
-    a_in = a if weight in ("bf16", "fp16", "fp32", "tf32") or rate is device.matrix(activation, activation)[0] else w
-    xp = namespace(m, n, k, batch, device.cores, rate)
-    args = candidate_axis(m, n, k, batch)
-    wide = _widened(device)
+    unit = device.matrix(weight, activation)
+    w, stored = bytes_of(weight), bytes_of(activation)
+    xp = namespace(m, n, k, batch, device.cores, unit.sustained)
     tm, tn = xp.asarray(TILES[:, 0]), xp.asarray(TILES[:, 1])
-    compute, cache, _ = tile_time(*args, tm, tn, wide, (a_in, w), *candidate_axis(rate))
-    best = first_least(xp.maximum(compute, cache))
-    tm, tn = xp.take(tm, best), xp.take(tn, best)
-    compute, cache, moved = tile_time(m, n, k, batch, tm, tn, device, (a_in, w), rate)
-    weights = batch * k * n * w
-    inout = batch * m * (k * a_in + n * a)
+    m_, n_, k_, b_, rate = candidate_axis(m, n, k, batch, unit.sustained)
+    compute, cache, moved = tile_time(m_, n_, k_, b_, tm, tn, _widened(device), (unit.activation, w), rate)
+    _, compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
+    inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    return _close(device, compute, cache, moved, weights + inout, 2.0 * batch * m * n * k, peak, joule)
+    return _close(device, compute, cache, moved, batch * k * n * w + inout, 2.0 * batch * m * n * k, unit)
 
 
 def _widened(device: Device) -> Device:
@@ -94,13 +88,13 @@ def _widened(device: Device) -> Device:
     )
 
 
-def _close(device: Device, compute: Number, cache: Number, moved: Number, dram: Number, flop: Number, peak: Number, joule: Number) -> Price:
+def _close(device: Device, compute: Number, cache: Number, moved: Number, dram: Number, flop: Number, unit: MatrixRate) -> Price:
     """The price from its parts."""
     chip = device.chip
     memory = dram / device.bandwidth
     xp = namespace(compute, memory)
-    energy = flop * joule + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
-    lower = xp.maximum(flop / peak, dram / chip.memory.bandwidth)
+    energy = flop * unit.energy + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
+    lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     time = roofline(device.floor, compute, cache, memory)
     return Price(time, compute, cache, memory, 0.0, device.floor, lower, flop, dram, energy)
 
@@ -131,8 +125,8 @@ def expected_maximum(ranks: Number) -> Number:
 def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Price:
     """Price of a grouped product on the busiest of `ranks` expert ranks: tiles and weights of the experts it touches."""
     xp = namespace(op.tokens.size, op.experts.size, op.top_k, device.cores)
-    rate, peak, joule = device.matrix(op.weight, op.activation)
-    a, w = bytes_of(op.activation), bytes_of(op.weight)
+    unit = device.matrix(op.weight, op.activation)
+    a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
     n, k, held = total(op.n), op.k.size, op.experts.size
     load, touched = expert_load(op.tokens.size, op.all_experts, op.top_k, op.skew)
     carried = load * touched
@@ -147,14 +141,14 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Pric
         xp.asarray(held), xp.asarray(excess), *(xp.asarray(v) for v in (k, n, device.cores, device.cache_bandwidth))
     )
     tiles = held_ * excess_ * filled * ceil_div(n_, tn)
-    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * 2.0 * tm * tn * k_ * cores / candidate_axis(xp.asarray(rate))[0]
+    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * 2.0 * tm * tn * k_ * cores / candidate_axis(xp.asarray(unit.sustained))[0]
     rows = mean * held * excess
     per_tile = candidate_axis(xp.asarray(rows * n))[0] / (tiles * tn)  # mean useful rows of a tile
     moved = tiles * (per_tile * a + xp.minimum(tn, n_) * w) * k_
     cache = moved / (l2 * xp.minimum(tiles / cores, 1.0))
     slowest = xp.maximum(compute, cache)
     _, compute, cache, moved = choose(slowest, compute, cache, moved)
-    inout = rows * (k * a + n * a)
+    inout = rows * (k * a + n * stored)
     if device.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    return _close(device, compute, cache, moved, active * k * n * w + inout, op.flop(), peak, joule)
+    return _close(device, compute, cache, moved, active * k * n * w + inout, op.flop(), unit)

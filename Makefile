@@ -1,0 +1,46 @@
+# On a fresh machine with Python 3.11+ and make: `make demo` shows the main job, `make test` runs every check.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+export OPENBLAS_NUM_THREADS = 1
+export PYTHONDONTWRITEBYTECODE =
+
+.PHONY: setup demo test lint types bench docs clean
+
+setup: $(STAMP)
+
+# uv is used where it is installed; plain pip does the same. Bytecode is compiled now so that commands start fast.
+$(STAMP): pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv -q --allow-existing --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" $(VENV) && \
+		uv pip install -q --python $(BIN)/python --compile-bytecode -e '.[dev]'; \
+	else \
+		$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -q --disable-pip-version-check --compile -e '.[dev]'; \
+	fi
+	@$(BIN)/python -m compileall -q strata
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/strata predict --model deepseek-v3 --system 8xb200 --batch 64 --input 1024 --output 1024 --explain
+	@echo
+	$(BIN)/strata sweep --model deepseek-v3 --system 256xstack-ref --phase decode --batch 1024 \
+		--vary chip.stack.layers=2,3,4,5,6,7,8,9,10,11,12 --vary 'fabric.dimension.0.bandwidth=50,100,200,400 GB/s' --plan tp=8,dp=32,ep=256 \
+		--report out/demo.html
+
+test: setup lint types
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check strata tests benchmarks
+	$(BIN)/ruff format --check strata tests benchmarks
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks.run
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Looking for better points: plans of a system, and what more of a resource buys."""

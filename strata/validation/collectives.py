@@ -1,0 +1,124 @@
+"""Collectives inside a node, expert exchanges, and communication that runs beside a product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue
+from strata.mapping.place import place, spread
+from strata.mapping.plan import plan
+from strata.mapping.shard import active_groups, shard
+from strata.pricing.collectives import price_collective
+from strata.pricing.device import device
+from strata.pricing.matmul import matmul
+from strata.pricing.overlap import exposed
+from strata.pricing.step import price_op
+from strata.validation.datasets import Array, Points, Table, forecast, joined, labels, points
+from strata.validation.steps import named_chip, named_system
+from strata.workload.graph import Collective
+from strata.workload.model import Model, Pattern
+from strata.workload.tasks import prefill
+from strata.workload.transformer import trace
+
+PATTERNS = {"all_gather": "all_gather", "all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
+# DeepEP's low-latency messages: hidden fp8 bytes, an fp32 scale for each 128 of them, and a 16-byte header; back come bf16.
+# Bytes a call = its published bandwidth x time; checked against the file's own bandwidth column.
+HEADER, SCALE_BYTES, SCALE_BLOCK = 16.0, 4.0, 128.0
+
+
+def collective_time(chip_name: str, pattern: str, payload: Array, ranks: Array) -> Any:
+    """Time of a collective of the first `ranks` devices of a node [s]; payload is the whole buffer of one rank."""
+    fabric = named_system(f"8x{chip_name}").fabric
+    op = Collective(pattern, "", (), "", pattern, "tp", payload)
+    return price_collective(op, spread(1.0, ranks, fabric), fabric).time
+
+
+def nccl(table: Table) -> Points:
+    """NCCL inside one node; message_bytes is the whole (gathered) buffer, as Strata counts it."""
+    s = table.numbers("num_gpus", "message_bytes")
+    keys = [table.text("system"), table.text("op_name")]
+
+    def price(key: tuple[str, str], rows: Array) -> Any:
+        if key[1] not in PATTERNS:
+            raise BadValue(f"op_name must be one of {', '.join(PATTERNS)}, but got '{key[1]}'")
+        return collective_time(key[0], PATTERNS[key[1]], s["message_bytes"][rows], s["num_gpus"][rows])
+
+    made = forecast(table, keys, price, tuple(s))
+    return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys, table.text("num_gpus"), count=len(table)))
+
+
+def custom_allreduce(table: Table) -> Points:
+    """All-reduce kernels of serving frameworks; eager ones include the host's launch."""
+    s = table.numbers("num_gpus", "message_bytes")
+    keys = [table.text("system"), table.text("kernel_source")]
+
+    def price(key: tuple[str, str], rows: Array) -> Any:
+        launch = named_chip(key[0]).overhead.launch if key[1].lower().endswith("eager") else 0.0
+        return collective_time(key[0], "all_reduce", s["message_bytes"][rows], s["num_gpus"][rows]) + launch
+
+    made = forecast(table, keys, price, tuple(s))
+    return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys, table.text("num_gpus"), count=len(table)))
+
+
+def deepep(table: Table) -> Points:
+    """Low-latency expert exchange over eight ranks: each token is sent once for each of its experts, fp8 out and bf16 back."""
+    s = table.numbers("node_num", "hidden_size", "num_token", "num_topk")
+    system = table.text("system")
+
+    def price(key: tuple[str], rows: Array) -> Any:
+        if np.any(s["node_num"][rows] != 1):
+            raise BadValue("DeepEP rows are known for one node only")
+        hidden, picks = s["hidden_size"][rows], s["num_token"][rows] * s["num_topk"][rows]
+        out = picks * (hidden + hidden / SCALE_BLOCK * SCALE_BYTES + HEADER)
+        back = picks * hidden * 2.0
+        ranks = 8.0 + 0.0 * hidden
+        return [collective_time(key[0], "all_to_all", payload, ranks) for payload in (out, back)]
+
+    made = forecast(table, [system], price, tuple(s), metrics=2)
+    sent = points(table, table.number("dispatch_avg_t_us") * 1e-6, made, labels(system, "dispatch", count=len(table)))
+    returned = points(table, table.number("combine_avg_t_us") * 1e-6, made, labels(system, "combine", count=len(table)), metric=1)
+    return joined([sent, returned])
+
+
+def overlap(table: Table) -> Points:
+    """Kernels that compute and communicate at once on 8 x H100."""
+    s = table.numbers("gpus", "m", "n", "k", "experts", "topk")
+    kernels = {"ag_gemm": _gathered_product, "gemm_rs": _scattered_product, "ep_dispatch": _dispatch}
+
+    def price(key: tuple[str], rows: Array) -> Any:
+        if key[0] not in kernels:
+            raise BadValue(f"kernel must be one of {', '.join(kernels)}, but got '{key[0]}'")
+        return kernels[key[0]]({k: x[rows] for k, x in s.items()})
+
+    made = forecast(table, [table.text("kernel")], price, ("gpus", "m", "n"))
+    return points(table, table.number("measured_ms") * 1e-3, made, table.text("kernel"))
+
+
+def _beside(v: dict[str, Array], pattern: str, payload: Array) -> Any:
+    """A product with a collective that runs beside it as far as the product lasts."""
+    product = matmul(v["m"], v["n"], v["k"], device(named_chip("h100"), resident=False), "bf16", "bf16").time
+    return product + exposed(collective_time("h100", pattern, payload, v["gpus"]), product)
+
+
+def _gathered_product(v: dict[str, Array]) -> Any:
+    return _beside(v, "all_gather", 2.0 * v["m"] * v["k"])
+
+
+def _scattered_product(v: dict[str, Array]) -> Any:
+    return _beside(v, "reduce_scatter", 2.0 * v["m"] * v["n"])
+
+
+def _dispatch(v: dict[str, Array]) -> Any:
+    """Tokens to the ranks of their experts: the ops a mixture layer has for it, under data and expert parallelism."""
+    hidden, one = v["n"], 1.0 + 0.0 * v["n"]
+    layer = Model("layer", Pattern((), 0.0, (("full", "moe"),), 1.0), hidden, one, one, hidden, one, experts=v["experts"], top_k=v["topk"], expert_ffn=one)
+    where = named_system("8xh100")
+    how, work = plan(dp=v["gpus"], ep=v["gpus"]), prefill(v["gpus"], v["m"])
+    active = active_groups(how)
+    graph = shard(trace(layer, work), how, work, active)
+    placement = place(how, where.fabric, active)
+    dev = device(where.chip)
+    wanted = ("dispatch", "dispatch_exchange")
+    return sum(price_op(op, dev, placement, where, how).time for _, op in graph.ops() if op.name in wanted)

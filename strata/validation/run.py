@@ -1,0 +1,104 @@
+"""validate(): every known file below a folder, predicted row by row."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from strata.errors import BadFile
+from strata.validation import attention, collectives, experts, kernels, serving, training, whole
+from strata.validation.compare import entry
+from strata.validation.datasets import Points, Table, read_table
+
+READERS: dict[str, Callable[[Table], Points]] = {
+    "h200/gemm.csv": kernels.h200_gemm,
+    "h200/stream.csv": kernels.h200_stream,
+    "h200/power.csv": kernels.h200_power,
+    "h200/attention.csv": attention.h200_attention,
+    "h200/grouped_gemm.csv": experts.grouped_gemm,
+    "h200/decoder.csv": whole.decoder,
+    "a100/gemm_ncu.csv": kernels.gemm_ncu,
+    "h100/overlap.csv": collectives.overlap,
+    "ops/gemm.csv": kernels.ops_gemm,
+    "ops/gemm_power.csv": kernels.gemm_power,
+    "ops/context_attention.csv": attention.context_attention,
+    "ops/generation_attention.csv": attention.generation_attention,
+    "ops/context_mla.csv": attention.context_mla,
+    "ops/generation_mla.csv": attention.generation_mla,
+    "ops/moe.csv": experts.fused_experts,
+    "ops/nccl.csv": collectives.nccl,
+    "ops/custom_allreduce.csv": collectives.custom_allreduce,
+    "ops/deepep_low_latency.csv": collectives.deepep,
+    "serving/vllm.csv": serving.vllm,
+    "serving/silicon.csv": serving.silicon,
+    "serving/trtllm_max_throughput.csv": serving.max_throughput,
+    "serving/*_nemo.csv": serving.nemo,
+    "serving/*_nim.csv": serving.nim,
+    "serving/*_koyeb.csv": serving.koyeb,
+    "training/h100_nanotron.csv": training.nanotron,
+    "training/h100_nanotron_oom.csv": training.nanotron_oom,
+    "training/a100_megatron.csv": training.a100_megatron,
+    "training/a100_singlenode.csv": training.a100_deepspeed,
+    "training/a100_multinode.csv": training.a100_deepspeed,
+    "training/b200_megatron.csv": training.b200_megatron,
+    "training/nvidia_bridge.csv": training.nvidia_bridge,
+    "training/a100x4_llama2_7b.csv": training.a100x4,
+}
+NOT_YET = ("dram/*.csv", "thermal/*.json", "ns3/*", "serving/requests/*.csv")
+INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
+OWN = ("accuracy.json", "limits.json", "*.md", "LICENSE*")  # what stands beside the data in the project's folder
+
+
+def _reader(name: str) -> Callable[[Table], Points] | None:
+    for pattern, reader in READERS.items():
+        if fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/"):
+            return reader
+    return None
+
+
+def _any(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, p) for p in patterns)
+
+
+def data_files(folder: Path) -> list[str]:
+    """Names of the data files below a folder, sorted."""
+    if not folder.is_dir():
+        raise BadFile(f"no data folder at {folder}; it holds files such as h200/gemm.csv")
+    every = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
+    names = [p.as_posix() for p in every if not any(part.startswith(".") for part in p.parts)]
+    found = [n for n in names if not _any(n, OWN)]
+    if not found:
+        raise BadFile(f"{folder} holds no data files; it should hold files such as h200/gemm.csv")
+    return found
+
+
+def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
+    """Measured and predicted points of every known file below a folder, for plots and residuals."""
+    where = Path(folder)
+    for name in data_files(where):
+        reader = _reader(name)
+        if reader is not None:
+            yield name, reader(read_table(where, name))
+
+
+def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]:
+    """Predict every row of every known file and compare; `keep_points` adds each file's points to its entry.
+
+    Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader fits.
+    """
+    where = Path(folder)
+    names = data_files(where)
+    files = []
+    for name, found in points(where):
+        made = entry(name, found)
+        if keep_points:
+            made["detail"] = [
+                {"row": int(r), "group": str(g), "measured": float(m), "predicted": float(p)}
+                for r, g, m, p in zip(found.line, found.group, found.measured, found.predicted, strict=True)
+            ]
+        files.append(made)
+    later = [n for n in names if _reader(n) is None and _any(n, NOT_YET)]
+    unknown = [n for n in names if _reader(n) is None and n not in later and n not in INPUTS]
+    return {"files": files, "not_yet": later, "unknown": unknown}

@@ -1,0 +1,245 @@
+"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of requests.
+
+What a batch costs comes from `served`; this module only says how a closed loop of clients turns it into what they see:
+
+* every request brings one prefill, which the decode steps of the others wait for, so a token's time is
+  :math:`d + (N - r) p / L` (step d of N sequences; prefill p of one request, r of them at once; L output tokens);
+* a new request waits for half a step, and for the prompts before it. Clients that start together and ask for equally long
+  answers come back together, so half of the others' prompts are before it: :math:`P + d/2 + (N - r) p / 2`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue, MissingQuantity
+from strata.mapping.engine import Engine, engine
+from strata.mapping.plan import plan
+from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
+from strata.validation.steps import Served, case_of, family_of, kind_of, machines, named_chip, named_model, named_system, priced, served, used_bytes
+from strata.workload.model import Model
+from strata.workload.tasks import decode, prefill
+
+# Weights as served: names of the data sets to Strata's formats.
+WEIGHTS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "fp4": "fp4",
+    "nvfp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4", "int8_wo": "int8", "int4_wo": "int4",
+}  # fmt: skip
+ENGINE_SEQUENCES = 2048.0  # sequences of one rank TensorRT-LLM takes at most: its default max_batch_size (LLM API reference)
+
+
+def weights_of(name: str) -> str:
+    """Strata's name of a weight format."""
+    if name.lower() not in WEIGHTS:
+        raise BadValue(f"a weight format must be one of {', '.join(WEIGHTS)}, but got '{name}'")
+    return WEIGHTS[name.lower()]
+
+
+def quantised(name: str, weights: str, experts: str) -> Model:
+    """A model with weights as served; the cache is fp8 with fp8 and fp4 weights. A model whose own experts are mxfp4 keeps them."""
+    own = named_model(name)
+    linear, inner = weights_of(weights), weights_of(experts)
+    kv = "bf16" if linear == "bf16" and inner == "bf16" else "fp8"
+    if own.expert_weights == "mxfp4":
+        return named_model(name, kv=kv)
+    return named_model(name, weights=linear, expert_weights=inner, kv=kv)
+
+
+def client_times(one: Served, batch: Array, at_once: Array, round_time: Any, output: Array) -> tuple[Any, Any]:
+    """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
+    each = round_time / at_once
+    others = np.maximum(batch - at_once, 0.0)
+    return round_time + one.step / 2.0 + others * each / 2.0, one.step + others * each / output
+
+
+def vllm(table: Table) -> Points:
+    """System decode and prefill tokens/s of a batch; eager rows launch every kernel from the host."""
+    s = table.numbers("tp", "ep", "batch", "input_tokens", "output_tokens")
+    keys = [table.text(c) for c in ("system", "model", "engine", "precision", "eager")]
+
+    def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
+        v = {k: x[rows] for k, x in s.items()}
+        where = named_system(key[0])
+        what = named_model(key[1])  # "fp8-weights" and "bf16" are the official weights; the cache is 16-bit
+        by = engine(key[2], graphs=0.0) if key[4] == "1" else engine(key[2])
+        one = served(where, what, v["batch"], v["input_tokens"], v["output_tokens"], plan(tp=v["tp"], ep=v["ep"]), by)
+        return v["batch"] / one.step, v["batch"] * v["input_tokens"] / one.prefill
+
+    made = forecast(table, keys, price, tuple(s), metrics=2)
+    eager = table.text("eager") == "1"
+    parts = []
+    for metric, name in enumerate(("decode", "prefill")):
+        group = [f"{a}/{m}/{name}" + ("/eager" if e else "") for a, m, e in zip(keys[0], keys[1], eager, strict=True)]
+        chips = [re.sub(r"^\d+x", "", a.lower()) for a in keys[0]]
+        case = cases(name, chips, keys[1], skip=eager)
+        parts.append(points(table, table.number(f"{name}_tokens_per_s"), made, group, metric=metric, headline=(not metric) & ~eager, rate=True, case=case))
+    return joined(parts)
+
+
+def cases(phase: str, chips: Any, models: Any, skip: Array | None = None) -> Array:
+    """Keys of whole-model points for intervals; rows of unknown names and skipped rows have none."""
+    found = []
+    for i, (c, m) in enumerate(zip(chips, models, strict=True)):
+        try:
+            found.append("" if skip is not None and skip[i] else case_of(phase, c, kind_of(named_model(m)), family_of(m)))
+        except ValueError:
+            found.append("")
+    return np.array(found, dtype=object)
+
+
+def silicon(table: Table) -> Points:
+    """End-to-end runs of serving frameworks at a client concurrency, aggregated or with prefill and decode workers apart."""
+    text = {c: table.text(c) for c in ("model", "system", "backend", "mode", "precision", "gemm_quant_mode", "moe_quant_mode")}
+    gemm = np.where(text["gemm_quant_mode"] == "", text["precision"], text["gemm_quant_mode"])
+    moe = np.where(text["moe_quant_mode"] == "", gemm, text["moe_quant_mode"])
+    keys = [text["model"], text["system"], text["backend"], gemm, moe, text["mode"]]
+
+    def price(key: tuple[str, str, str, str, str, str], rows: Array) -> Any:
+        what, by = quantised(key[0], key[3], key[4]), engine(key[2])
+        if key[5] not in ("agg", "disagg"):
+            raise BadValue(f"mode must be agg or disagg, but got '{key[5]}'")
+        return (_aggregated if key[5] == "agg" else _apart)(table.keep(rows), key[1], what, by)
+
+    made = forecast(table, keys, price, ("isl", "osl", "conc"), metrics=2)
+    parts = []
+    for metric, (name, phase) in enumerate((("ttft", "prefill"), ("tpot", "decode"))):
+        group = labels(name, text["system"], text["backend"], text["model"], count=len(table))
+        case = cases(phase, text["system"], text["model"], skip=np.full(len(table), name == "ttft"))
+        measured = table.number(f"silicon_{name}_ms") * 1e-3
+        parts.append(points(table, measured, made, group, metric=metric, headline=name == "tpot", case=case))
+    return joined(parts)
+
+
+def _degree(rows: Table, column: str) -> Array:
+    """A parallel degree; empty and 0 mean 1."""
+    return np.maximum(rows.number(column, empty=1.0), 1.0)
+
+
+def _aggregated(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
+    tp, pp, dp = (_degree(rows, c) for c in ("tp_size", "pp_size", "attention_dp_size"))
+    where = machines(chip_name, tp * pp * dp)
+    experts = {"ep": _degree(rows, "moe_ep_size"), "moe_tp": _degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
+    how = plan(tp=tp, pp=pp, dp=dp, **experts)
+    conc, isl, osl = (rows.number(c) for c in ("conc", "isl", "osl"))
+    one = served(where, what, conc, isl, osl, how, by)
+    round_time = priced(where, what, prefill(dp, isl), how, by).time
+    return client_times(one, conc, dp, round_time, osl)
+
+
+def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
+    """Prefill and decode workers apart: a token waits for nobody's prompt, and prompts wait for prompts only."""
+    conc, isl, osl = (rows.number(c) for c in ("conc", "isl", "osl"))
+    plans, where, workers = {}, {}, {}
+    for side in ("prefill", "decode"):
+        tp, dp, ep = (_degree(rows, f"{side}_{c}") for c in ("tp_size", "attention_dp_size", "moe_ep_size"))
+        where[side] = machines(chip_name, tp * dp)
+        grid = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
+        plans[side] = plan(tp=tp, dp=dp, **grid)
+        workers[side] = _degree(rows, f"{side}_num_workers")
+    one = served(where["decode"], what, np.ceil(conc / workers["decode"]), isl, osl, plans["decode"], by)
+    at_once = _degree(rows, "prefill_batch_size") * plans["prefill"].dp
+    round_time = priced(where["prefill"], what, prefill(at_once, isl), plans["prefill"], by).time
+    queue = np.maximum(conc / workers["prefill"] - at_once, 0.0) / at_once * round_time / 2.0
+    return round_time + queue + one.step, one.step
+
+
+def max_throughput(table: Table) -> Points:
+    """Offline output tokens/s of one GPU at the largest batch that fits: B L / (prefill of B prompts + L steps)."""
+    s = table.numbers("isl", "osl")
+    keys = [table.text(c) for c in ("model", "gpu", "parallel", "weights")]
+
+    def price(key: tuple[str, str, str, str], rows: Array) -> Any:
+        match = re.fullmatch(r"(TP|DEP)(\d+)", key[2])
+        if not match:
+            raise BadValue(f"parallel must be TPn or DEPn, but got '{key[2]}'")
+        count = float(match.group(2))
+        how = plan(tp=count) if match.group(1) == "TP" else plan(dp=count, ep=count, moe_tp=1.0)
+        where, what, by = named_system(f"{int(count)}x{key[1]}"), quantised(key[0], key[3], key[3]), engine("trtllm")
+        isl, osl, dp = s["isl"][rows], s["osl"][rows], float(how.dp)
+        batch = _largest_batch(where, what, isl + osl, how, by, dp)
+        one = served(where, what, batch, isl, osl, how, by)
+        round_time = priced(where, what, prefill(dp + 0.0 * isl, isl), how, by).time
+        return batch * osl / (batch / dp * round_time + osl * one.step) / count
+
+    made = forecast(table, keys, price, tuple(s))
+    case = cases("decode", table.text("gpu"), table.text("model"))
+    names = labels(table.text("gpu"), table.text("model"), count=len(table))
+    return points(table, table.number("output_tokens_per_s_per_gpu"), made, names, rate=True, case=case)
+
+
+def _largest_batch(where: Any, what: Model, context: Array, how: Any, by: Engine, dp: float) -> Array:
+    """Sequences whose whole context fits beside the weights, between one and the engine's limit for each attention rank.
+
+    The footprint is linear in the batch, so two batches give it.
+    """
+    limit = where.chip.memory.capacity * by.memory_share
+    low, high = (used_bytes(priced(where, what, decode(b * dp + 0.0 * context, context), how, by)) for b in (1.0, 101.0))
+    fitting = 1.0 + np.floor((limit - low) / ((high - low) / 100.0))
+    return np.clip(fitting, 1.0, ENGINE_SEQUENCES) * dp
+
+
+def _named(table: Table, pattern: str) -> list[str]:
+    """Model and system from a file's name."""
+    stem = table.name.rsplit("/", 1)[-1]
+    match = re.fullmatch(pattern, stem)
+    if not match:
+        raise MissingQuantity(f"{table.name}: the name must say model and system, like llama33_70b_8xa100_nim.csv")
+    return [g.replace("_", "-") for g in match.groups()]
+
+
+def nemo(table: Table) -> Points:
+    """Seconds for 200 tokens read and 200 generated at batch 1, fp16."""
+    tp = table.number("TP")
+    keys = [table.text("device"), table.text("model")]
+
+    def price(key: tuple[str, str], rows: Array) -> Any:
+        one = served(machines(key[0].lower(), tp[rows]), named_model(key[1]), 1.0 + 0.0 * tp[rows], 200.0, 200.0, plan(tp=tp[rows]), engine("trtllm"))
+        return one.prefill + 199.0 * one.step
+
+    made = forecast(table, keys, price, ("TP",))
+    return points(table, table.number("actual"), made, keys[1], case=cases("decode", *keys))
+
+
+def nim(table: Table) -> Points:
+    """TTFT, ITL and output tokens/s at a concurrency; model and system stand in the file's name, tensor parallel over all GPUs, bf16."""
+    name, count, chip_name = _named(table, r"(.+)_(\d+)x([a-z0-9_]+)_nim\.csv")
+    s = table.numbers("Input Tokens", "Output Tokens", "Concurrency")
+
+    def price(key: tuple[()], rows: Array) -> Any:
+        isl, osl, conc = (x[rows] for x in s.values())
+        where, what, how, by = named_system(f"{count}x{chip_name}"), named_model(name), plan(tp=float(count)), engine("trtllm")
+        one = served(where, what, conc, isl, osl, how, by)
+        round_time = priced(where, what, prefill(1.0 + 0.0 * isl, isl), how, by).time
+        ttft, tpot = client_times(one, conc, np.ones_like(isl), round_time, osl)
+        return ttft, tpot, conc * osl / (ttft + osl * tpot)
+
+    made = forecast(table, [], price, tuple(s), metrics=3)
+    return joined([_nim_metric(table, made, chip_name, name, i) for i in range(3)])
+
+
+def _nim_metric(table: Table, made: Forecast, chip_name: str, name: str, metric: int) -> Points:
+    column, label, unit = (("TTFT (ms)", "ttft", 1e-3), ("ITL (ms)", "itl", 1e-3), ("Throughput (Tokens/s)", "throughput", 1.0))[metric]
+    count = len(table)
+    case = cases("decode", [chip_name] * count, [name] * count, skip=np.full(count, metric != 1))
+    return points(
+        table, table.number(column) * unit, made, labels(label, count=count), metric=metric, headline=metric == 1, rate=metric == 2, case=case
+    )
+
+
+def koyeb(table: Table) -> Points:
+    """Seconds to generate decode_len tokens of a batch; the noisy group is left out."""
+    name, chip_name = _named(table, r"(.+)_([a-z0-9]+)_koyeb\.csv")
+    table = table.keep(table.text("group") != "large_noisy")
+    s = table.numbers("prefill_len", "decode_len", "batch")
+
+    def price(key: tuple[()], rows: Array) -> Any:
+        length, output, batch = (x[rows] for x in s.values())
+        one = served(named_system(f"1x{named_chip(chip_name).name}"), named_model(name), batch, length, output, plan(), engine("vllm"))
+        return output * one.step
+
+    made = forecast(table, [], price, tuple(s))
+    case = cases("decode", [chip_name] * len(table), [name] * len(table))
+    return points(table, table.number("decode_time_s"), made, table.text("group"), case=case)

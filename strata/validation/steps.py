@@ -1,0 +1,108 @@
+"""Whole steps of a model without the mask of what fits: a measured run existed, so its time is wanted even where our footprint says no."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number
+from strata.batch import at_the_door
+from strata.evaluate import GENERATION, summary
+from strata.hardware.chip import Chip, chip
+from strata.hardware.fabric import sized
+from strata.hardware.system import System, economics, system
+from strata.mapping.engine import Engine
+from strata.mapping.plan import Plan
+from strata.mapping.shard import active_groups
+from strata.pricing.step import Step, Structure, price_step
+from strata.workload.model import Model, model
+from strata.workload.tasks import Workload, serve
+
+
+@lru_cache(maxsize=64)
+def named_chip(name: str) -> Chip:
+    """A chip by any of its names, read once."""
+    return chip(name.strip().lower())
+
+
+@lru_cache(maxsize=256)
+def named_system(name: str) -> System:
+    """A system by name, read once."""
+    return system(name.strip().lower())
+
+
+@lru_cache(maxsize=256)
+def named_model(name: str, **changes: Any) -> Model:
+    """A model by the name a data set gives it, read once."""
+    return model(name.strip().lower(), **changes)
+
+
+def machines(chip_name: str, devices: Iterable[float]) -> System:
+    """Systems of one chip whose device counts are an array: the fabric's sizes become arrays."""
+    counts = np.asarray(devices, float)
+    distinct, place = np.unique(counts, return_inverse=True)
+    made = [named_system(f"{int(n)}x{chip_name}") for n in distinct]
+    sizes = np.array([[float(d.size) for d in s.fabric.dimension] for s in made])
+    first = made[0]
+    return System(f"{chip_name} systems", first.chip, sized(first.fabric, tuple(sizes[place, i] for i in range(sizes.shape[1]))))
+
+
+def priced(where: System, what: Model, work: Workload, how: Plan, by: Engine) -> Step:
+    """One step, whether or not it fits."""
+    trees = tuple(at_the_door(t) for t in (where, what, work, how, by))
+    return price_step(*trees, Structure(active_groups(trees[3])))
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A batch served: time to read all prompts, mean time of a decode step over the generation."""
+
+    prefill: Number
+    step: Number
+
+
+def served(where: System, what: Model, batch: Number, length: Number, output: Number, how: Plan, by: Engine) -> Served:
+    """Prefill and mean decode step of a batch, whether or not it fits."""
+    work = serve(batch, length, output)
+    trees = tuple(at_the_door(t) for t in (where, what, work, how, by, economics()))
+    _, steps = summary(Structure(active_groups(trees[3])), *trees)
+    return Served(steps[0].time, _weighted(steps[1:]))
+
+
+def _weighted(steps: list[Step]) -> Number:
+    return sum((weight * step.time for (_, weight), step in zip(GENERATION, steps, strict=True)), 0.0)
+
+
+def used_bytes(step: Step, *, reserve: bool = True) -> Number:
+    """Bytes of the fullest device; without the reserve it is what the framework's allocator sees."""
+    return sum((v for k, v in step.memory.items() if reserve or k != "reserve"), 0.0)
+
+
+def with_layers(made: Model, layers: Number) -> Model:
+    """The model with another number of layers."""
+    return replace(made, pattern=replace(made.pattern, layers=layers))
+
+
+def kind_of(made: Model) -> str:
+    return "moe" if made.has_experts else "dense"
+
+
+def case_of(phase: str, chip_name: str, kind: str, family: str) -> str:
+    """The key under which a whole-model point is counted for `strata predict`'s intervals; chips by their own names."""
+    return "|".join((phase, named_chip(chip_name).name, kind, family))
+
+
+def family_of(name: str) -> str:
+    """The family of a model's name: its letters before the first digit.
+
+    >>> family_of("llama-3.1-70b"), family_of("DeepSeek-V3"), family_of("gpt-oss-120b"), family_of("Qwen3-30B")
+    ('llama', 'deepseek', 'gpt-oss', 'qwen')
+    """
+    lower = name.strip().lower().replace("_", "-").replace(" ", "-").replace("meta-llama/", "")
+    known = ("llama", "deepseek", "gpt-oss", "qwen", "mixtral", "kimi", "gpt")
+    return next((k for k in known if k in lower), lower.split("-")[0])
+
