@@ -13,7 +13,7 @@ from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import Economics, SystemFile, economics, system
 from strata.mapping.engine import Engine, engine
-from strata.params import data_folder, file_model, names, read_toml
+from strata.params import data_folder, file_model, names, read_toml, stated
 from strata.precision import BYTES
 from strata.units import show
 from strata.workload.model import Model, model
@@ -78,7 +78,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
 def _numbers(record: Any) -> dict[str, dict[str, Any]]:
     return {
         path: {"value": p.value, "unit": p.unit, "shown": show(p.value, p.unit), "source": p.source, "assumed": p.assumed}
-        for path, p in record.sources.items()
+        for path, p in stated(record).items()
     }
 
 

@@ -77,7 +77,7 @@ def _inputs(data: dict[str, Any]) -> str:
     for owner in ("chip", "fabric", "engine"):
         entry = data["inputs"][owner]
         for path, number in entry["numbers"].items():
-            shown = show(float(np.asarray(number["value"]).flat[0]), number["unit"])
+            shown = show(float(number["value"]), number["unit"])
             mark = " class=assumed" if number["source"].startswith("assumed") else ""
             rows.append(f"<tr{mark}><td>{owner}.{html.escape(path)}</td><td class=n>{shown}</td><td>{html.escape(number['source'])}</td></tr>")
     hashes = ", ".join(f"{k} {v['name']} {v['hash']}" for k, v in data["inputs"].items() if "hash" in v)

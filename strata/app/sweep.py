@@ -49,9 +49,16 @@ class Sweep:
         m = self.result.metrics
         shape = self.result.shape
         finite = {k: np.broadcast_to(np.asarray(getattr(m, k), float), shape) for k in METRIC_UNITS}
-        numbers = {k: np.where(np.isfinite(v), v.astype(object), None).tolist() for k, v in finite.items()}
+        numbers = {k: [x if np.isfinite(x) else None for x in v.ravel().tolist()] for k, v in finite.items()}
         axes = [{"name": a.name, "values": a.values.tolist()} for a in self.axes]
-        return {"axes": axes, "plan": self.plan, "metrics": numbers, "units": METRIC_UNITS, "reason": np.asarray(self.result.reason).tolist()}
+        # Lists are flat, the last axis fastest.
+        return {
+            "axes": axes,
+            "plan": self.plan,
+            "metrics": numbers,
+            "units": METRIC_UNITS,
+            "reason": np.broadcast_to(self.result.reason, shape).ravel().tolist(),
+        }
 
     def table(self) -> Table:
         """The metric over the last two axes; further axes above."""

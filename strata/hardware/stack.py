@@ -14,11 +14,11 @@ class Stack:
     """DRAM layers bonded onto a logic die; unconnected layers add capacity, not peak bandwidth."""
 
     layers: Number = quantity("1", "DRAM layers in the stack", minimum=1)
-    connected_layers: Number = quantity("1", "layers with their own data connection to the logic die", minimum=1)
     channels_per_layer: Number = quantity("1", "independent channels (vaults) of one layer", minimum=1)
     channel_width: Number = quantity("B", "bytes a channel moves in one transfer", minimum=1)
     transfer_rate: Number = quantity("Hz", "transfers a second of one channel")
     capacity_per_layer: Number = quantity("B", "capacity of one layer")
+    connected_layers: Number = quantity("1", "layers with their own data connection to the logic die; left out: all", optional=True, minimum=1)
 
 
 def stack_bandwidth(stack: Stack) -> Number:
@@ -31,10 +31,12 @@ def stack_bandwidth(stack: Stack) -> Number:
 
     DeepStack (arXiv 2604.04750), bandwidth of connected layers.
 
-    >>> stack_bandwidth(Stack(4.0, 4.0, 16.0, 32.0, 1e9, 1e9)) / 1e12
+    >>> stack_bandwidth(Stack(4.0, 16.0, 32.0, 1e9, 1e9)) / 1e12
     2.048
     """
-    connected = namespace(stack.connected_layers, stack.layers).minimum(stack.connected_layers, stack.layers)
+    connected = stack.layers
+    if stack.connected_layers is not None:
+        connected = namespace(stack.connected_layers, stack.layers).minimum(stack.connected_layers, stack.layers)
     return connected * stack.channels_per_layer * stack.channel_width * stack.transfer_rate
 
 
@@ -43,7 +45,7 @@ def stack_capacity(stack: Stack) -> Number:
 
     .. math:: C = m \, c
 
-    >>> stack_capacity(Stack(4.0, 2.0, 16.0, 32.0, 1e9, 1.5e9)) / 1e9
+    >>> stack_capacity(Stack(4.0, 16.0, 32.0, 1e9, 1.5e9)) / 1e9
     6.0
     """
     return stack.layers * stack.capacity_per_layer

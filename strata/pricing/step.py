@@ -239,7 +239,7 @@ def _memory(
         parts = {"weights": weights / namespace(zero, weights).where(zero > 2, up(plan.dp), 1.0), "cache": cache * up(pieces)}
     if pipelined:
         xp = namespace(*parts.values())
-        summed = sum(parts.values(), 0.0)
+        summed: Number = sum(parts.values(), 0.0)
         most = xp.argmax(summed, axis=-1)[..., None]
         parts = {k: xp.take_along_axis(xp.broadcast_to(v, summed.shape), most, axis=-1)[..., 0] for k, v in parts.items()}
     return {**parts, "scratch": scratch, "reserve": engine.reserve}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from strata.arrays import map_leaves
+from strata.batch import take
 from strata.errors import require
 from strata.evaluate import Result, evaluate
 from strata.hardware.system import System
@@ -69,8 +71,8 @@ def _within(value: object, limit: float) -> np.ndarray:
 
 def plan_at(every: Plan, index: int) -> Plan:
     """One plan out of many."""
-    listed = {f.name: getattr(every, f.name) for f in fields(Plan)}
-    return replace(every, **{k: float(v[index]) for k, v in listed.items() if isinstance(v, np.ndarray)})
+    one: Plan = take(every, (index,), 1)
+    return map_leaves(float, one)  # type: ignore[no-any-return]
 
 
 def closest(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal") -> Result:

@@ -197,5 +197,5 @@ def at_clock(chip: Chip, clock: Array) -> Chip:
 def _cache_bytes(price: Price, dev: Device) -> Any:
     """Bytes a product moves through the shared cache, from the energy it is charged (a price does not carry them)."""
     energy = dev.chip.energy
-    joule = dev.matrix("bf16", "bf16")[2]
+    joule = dev.matrix("bf16", "bf16").energy
     return (price.energy - price.flop * joule - price.memory_bytes * energy.memory) / (energy.cache + 2.0 * energy.sram)
