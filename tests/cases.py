@@ -69,4 +69,5 @@ PHASES = ["decode", "prefill", "serve", "train"]
 def same(a, b, tolerance):
     """Whether two quantities agree relatively, infinities and NaN included."""
     a, b = np.asarray(a, float), np.asarray(b, float)
-    return bool(np.all((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b)))))
+    with np.errstate(invalid="ignore"):
+        return bool(np.all((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= tolerance * np.maximum(np.abs(a), np.abs(b)))))

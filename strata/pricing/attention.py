@@ -16,13 +16,13 @@ def price_attention(op: Attention, device: Device) -> Price:
     """Price of an attention op of a graph."""
     return attention(
         op.sequences.size, op.queries.size, op.span.size, op.cached.size, op.heads.size, op.kv_heads.size,
-        op.key_dim, op.value_dim, op.kv_width, device, op.activation, op.kv, backward=op.backward,
+        op.key_dim, op.value_dim, op.kv_width, device, op.activation, op.kv, backward=op.backward, products=op.products,
     )  # fmt: skip
 
 
 def attention(
     sequences: Number, queries: Number, span: Number, cached: Number, heads: Number, kv_heads: Number,
-    key_dim: Number, value_dim: Number, kv_width: Number, device: Device, activation: str, kv: str, *, backward: bool = False,
+    key_dim: Number, value_dim: Number, kv_width: Number, device: Device, activation: str, kv: str, *, backward: bool = False, products: str = "",
 ) -> Price:  # fmt: skip
     r"""Price of softmax attention over a cache, as one fused kernel.
 
@@ -45,7 +45,7 @@ def attention(
     """
     chip = device.chip
     xp = namespace(sequences, queries, span, heads, kv_heads, device.cores, device.bandwidth)
-    unit = device.matrix(activation, activation)
+    unit = device.matrix(products or activation, activation)
     share = heads / kv_heads
     rows = queries * share
     padded = ceil_div(rows, chip.compute.tile_m) * chip.compute.tile_m
@@ -56,8 +56,8 @@ def attention(
     use = work / (device.cores * ceil_div(work, device.cores))
     factor = 2.5 if backward else 1.0
     pairs = sequences * kv_heads * padded * span
-    products = factor * 2.0 * (key_dim + value_dim)
-    matrix = products * pairs / unit.sustained
+    per_pair = factor * 2.0 * (key_dim + value_dim)
+    matrix = per_pair * pairs / unit.sustained
     special = sequences * heads * queries * span / chip.compute.special_rate
     compute = xp.maximum(matrix, special) / use
     inout = sequences * queries * heads * (key_dim + value_dim) * bytes_of(activation) * (2.0 if backward else 1.0)
@@ -66,7 +66,7 @@ def attention(
     memory = dram / (device.bandwidth * xp.minimum(work / device.cores, 1.0))
     moved = sequences * kv_heads * ceil_div(rows, QUERY_ROWS) * span * kv_width * bytes_of(kv) + inout
     cache = moved / device.cache_bandwidth
-    flop = products * sequences * heads * queries * span
+    flop = per_pair * sequences * heads * queries * span
     energy = flop * unit.energy + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     # A cut cache is merged by a second, small kernel.

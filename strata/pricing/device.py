@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from strata.arrays import Number
+from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.precision import bytes_of, rate_of, supports
 
@@ -23,7 +23,7 @@ class MatrixRate:
 class Device:
     """Sustained rates of one chip.
 
-    `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use.
+    `grain`: the finer side of a matrix instruction, to which short extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use.
     """
 
     chip: Chip
@@ -32,6 +32,7 @@ class Device:
     cache_bandwidth: Number
     cache_capacity: Number
     floor: Number
+    grain: Number
     resident: bool
     weight_only: bool
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
@@ -66,6 +67,7 @@ def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, floo
         sustained_cache(chip),
         chip.cache.capacity,
         chip.overhead.kernel if floor is None else floor,
+        namespace(chip.compute.tile_m, chip.compute.tile_n).minimum(chip.compute.tile_m, chip.compute.tile_n),
         resident,
         weight_only,
     )

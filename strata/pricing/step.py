@@ -14,8 +14,9 @@ from strata.precision import bytes_of
 from strata.pricing.attention import price_attention
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device, device
+from strata.pricing.experts import price_experts
 from strata.pricing.footprint import GRADIENT_BYTES, Held, held_by, training_state
-from strata.pricing.matmul import price_experts, price_matmul
+from strata.pricing.matmul import price_matmul
 from strata.pricing.overlap import exposed
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.schedule import decode_cycle, pipeline_time, stage_bounds, stage_counts, stage_nodes

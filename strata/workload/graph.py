@@ -137,6 +137,7 @@ class Attention(Op):
     kv: str
     causal: bool
     backward: bool = False
+    products: str = ""  # format of the products where it is narrower than the activations
 
     def flop(self) -> Number:
         per_pair = 2.0 * (self.key_dim + self.value_dim) * (2.5 if self.backward else 1.0)
