@@ -31,13 +31,20 @@ def namespace(*values: Number) -> Any:
     return np
 
 
+def _quotient(a: Number, b: Number, nudge: float) -> Number:
+    """a / b moved by a hair; the extra factor goes to the smaller array, which is cheaper."""
+    if getattr(b, "size", 1) < getattr(a, "size", 1):
+        return a * (nudge / b)
+    return (a * nudge) / b
+
+
 def ceil_div(a: Number, b: Number) -> Number:
     """Whole pieces of size b that cover a: ceil(a / b), safe against the last bit of an inexact division.
 
     >>> float(ceil_div(129, 64)), float(ceil_div(0.3, 0.1))
     (3.0, 3.0)
     """
-    return namespace(a, b).ceil(a * ((1 - 1e-12) / b))
+    return namespace(a, b).ceil(_quotient(a, b, 1 - 1e-12))
 
 
 def floor_div(a: Number, b: Number) -> Number:
@@ -46,7 +53,7 @@ def floor_div(a: Number, b: Number) -> Number:
     >>> float(floor_div(129, 64)), float(floor_div(0.3, 0.1))
     (2.0, 3.0)
     """
-    return namespace(a, b).floor(a * ((1 + 1e-12) / b))
+    return namespace(a, b).floor(_quotient(a, b, 1 + 1e-12))
 
 
 def first_least(cost: Number) -> Number:
@@ -69,17 +76,17 @@ def candidate_axis(*values: Number) -> tuple[Number, ...]:
 
 
 def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
-    """The least cost along the trailing axis, and the companions at that place.
+    """Companions of the least cost along the trailing axis.
 
     >>> choose(np.array([[3.0, 1.0], [2.0, 5.0]]), np.array([10.0, 20.0]))
-    (array([1., 2.]), array([20., 10.]))
+    (array([20., 10.]),)
     """
     index = first_least(cost)
     if cost.ndim == 1:  # one point: plain indexing says the same
-        return tuple(o[index] for o in (cost, *others))
+        return tuple(o[index] for o in others)
     xp = namespace(cost)
     index = index[..., None]
-    return tuple(xp.take_along_axis(xp.broadcast_to(xp.asarray(o), cost.shape), index, axis=-1)[..., 0] for o in (cost, *others))
+    return tuple(xp.take_along_axis(xp.broadcast_to(o, cost.shape), index, axis=-1)[..., 0] for o in others)
 
 
 def is_leaf(value: object) -> bool:

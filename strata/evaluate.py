@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, enable_jax
+from strata.arrays import enable_jax, map_leaves
 from strata.batch import at_the_door, box_shape, run_box, take, unlabelled
 from strata.errors import BadValue, Infeasible, require
 from strata.hardware.system import Economics, System, economics
@@ -176,7 +176,7 @@ def evaluate(
     structure = Structure(active)
     if not shape:
         made, steps = summary(structure, *trees)
-        return Result(*given, shape, made, tuple(steps))
+        return Result(*given, shape, map_leaves(float, made), tuple(steps))
     made = run_box(lambda *t: summary(structure, *t)[0], trees, shape)
     return Result(*given, shape, made)
 
@@ -190,15 +190,6 @@ def reasons(mask: int) -> list[str]:
     """The rules behind a bitmask of `Result.reason`.
 
     >>> reasons(3)
-    ["what a device holds must fit its memory", "plan.tp x cp x dp x pp must be the system's devices"]
+    ['what a device holds must fit its memory', "plan.tp x cp x dp x pp must be the system's devices"]
     """
     return [rule.relation for rule in RULES if mask & rule.bit]
-
-
-def with_plan(result: Result, plan: Plan) -> Result:
-    """The same question under another plan."""
-    again = replace(result, plan=plan)
-    return evaluate(again.system, again.model, again.workload, plan, again.engine, money=again.economics)
-
-
-__all__ = ["Number", "Result", "evaluate", "reasons", "summary", "with_plan"]

@@ -36,7 +36,7 @@ def direct_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: N
     Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19 (2005), sec. 4: the bandwidth term of all
     bandwidth-optimal algorithms; one step because a switch connects all pairs.
 
-    >>> round(direct_scatter(1e9, 8.0, 50e9, 1e-6), 6)
+    >>> round(float(direct_scatter(1e9, 8.0, 50e9, 1e-6)), 6)
     0.017501
     """
     return namespace(payload, ranks, bandwidth).where(ranks > 1, latency, 0.0) + (ranks - 1) / ranks * payload / bandwidth
@@ -49,7 +49,7 @@ def one_shot_all_reduce(payload: Number, ranks: Number, bandwidth: Number, laten
 
     For messages so small that a second step costs more than the extra bytes.
 
-    >>> round(one_shot_all_reduce(8192.0, 8.0, 370e9, 1.25e-6) * 1e6, 3)
+    >>> round(float(one_shot_all_reduce(8192.0, 8.0, 370e9, 1.25e-6)) * 1e6, 3)
     1.405
     """
     return namespace(payload, ranks, bandwidth).where(ranks > 1, latency, 0.0) + (ranks - 1) * payload / bandwidth

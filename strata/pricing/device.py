@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
@@ -36,6 +37,7 @@ class Device:
     resident: bool
     weight_only: bool
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
+    loads: dict[tuple[int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
 
     def matrix(self, weight: str, activation: str) -> MatrixRate:
         """Rates of a product of these storage formats.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, namespace
@@ -12,7 +14,8 @@ from strata.pricing.price import Price
 from strata.workload.graph import ExpertMatMul, total
 from strata.workload.moe import expert_load
 
-EXPERT_TILES = np.array([(128, 256), (128, 128), (64, 128), (64, 64)], float)
+ROWS = np.array([128.0, 64.0])  # rows of a tile
+TILES = np.array([(0, 256), (0, 128), (1, 128), (1, 64)])  # index into ROWS, columns
 
 
 def expected_maximum(ranks: Number) -> Number:
@@ -24,7 +27,7 @@ def expected_maximum(ranks: Number) -> Number:
     error is below 4.5e-4.
 
     >>> [round(float(expected_maximum(n)), 2) for n in (1.0, 8.0, 256.0)]
-    [0.0, 1.43, 2.81]
+    [0.0, 1.43, 2.82]
     """
     xp = namespace(ranks)
     tail = 0.625 / (ranks + 0.25)
@@ -33,42 +36,68 @@ def expected_maximum(ranks: Number) -> Number:
     return xp.where(ranks > 1, z, 0.0)
 
 
-def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Price:
-    r"""Price of a grouped product on the busiest of `ranks` expert ranks: tiles and weights of the experts it touches.
+@dataclass(frozen=True, eq=False, slots=True)
+class Load:
+    """What routing leaves on the busiest rank, whatever the width of its products."""
 
-    As `matmul`, with :math:`\overline{\lceil x / t_m \rceil}` tiles of rows for an expert, averaged over the nodes of
-    `expert_load`, and the weights of touched experts only. The busiest rank carries :math:`1 + z \sigma / (\mu \sqrt{e})`
-    times the mean of its e experts, z the `expected_maximum` of the ranks.
+    tokens: Number  # token rows of all its experts
+    experts: Number  # experts with at least one token
+    tiles: Number  # tiles of rows, for each entry of ROWS (trailing axis)
+    height: Number  # mean rows computed in such a tile (trailing axis)
+
+
+def busiest_load(op: ExpertMatMul, ranks: Number, grain: Number) -> Load:
+    r"""Load of the busiest of `ranks` expert ranks.
+
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load`, never the
+    ceiling of a mean. The busiest rank carries :math:`1 + z \sigma / (\mu \sqrt{e})` times the mean of its e experts, with
+    mean :math:`\mu` and deviation :math:`\sigma` of one expert's tokens and z the `expected_maximum` of the ranks.
     """
-    xp = namespace(op.tokens.size, op.experts.size, op.top_k, device.cores)
-    unit = device.matrix(op.weight, op.activation)
-    a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
-    n, k, held = total(op.n), op.k.size, op.experts.size
+    xp = namespace(op.tokens.size, op.experts.size, op.top_k, ranks)
+    held = xp.asarray(op.experts.size)
     load, touched = expert_load(op.tokens.size, op.all_experts, op.top_k, op.skew)
     carried = load * touched
     mean = xp.mean(carried, axis=-1)
-    spread = xp.sqrt(xp.mean(xp.square(carried), axis=-1) - mean**2)
-    # The busiest rank of the group: its experts' loads add up like independent draws.
+    spread = xp.sqrt(xp.maximum(xp.mean(carried * carried, axis=-1) - mean**2, 0.0))
     excess = 1.0 + expected_maximum(ranks) * spread / (mean * xp.sqrt(held))
-    active = xp.minimum(held * xp.mean(touched, axis=-1) * excess, held)
-    # Tiles: rows from the spread of loads over experts, columns from the width; the load axis goes before candidates see it.
-    tm, tn = xp.asarray(EXPERT_TILES[:, 0]), xp.asarray(EXPERT_TILES[:, 1])
-    held_, excess_, k_, n_, cores, l2, rate, grain, useful = (
-        xp.asarray(v)[..., None]
-        for v in (held, excess, k, n, device.cores, device.cache_bandwidth, unit.sustained, device.grain, mean * held * excess * n)
+    tm = xp.asarray(ROWS)[:, None]
+    load = load[..., None, :]
+    grains = xp.asarray(grain)[..., None, None]
+    each = ceil_div(load, tm) * touched[..., None, :]
+    filled = xp.mean(each, axis=-1)
+    height = xp.mean(each * xp.minimum(tm, padded(load, grains)), axis=-1) / filled
+    rank = held * excess
+    experts = xp.minimum(rank * xp.mean(touched, axis=-1), held)
+    return Load(mean * rank, experts, filled * rank[..., None], height)
+
+
+def _shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> Load:
+    """The load of a layer, worked out once for its products: they share their extents, which are kept so that ids stay theirs."""
+    key = (id(op.tokens), id(op.experts))
+    if key not in device.loads:
+        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, device.grain))
+    load: Load = device.loads[key][2]
+    return load
+
+
+def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Price:
+    """Price of a grouped product on the busiest of `ranks` expert ranks: as `matmul`, with the weights of touched experts."""
+    load = _shared_load(op, device, ranks)
+    unit = device.matrix(op.weight, op.activation)
+    a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
+    n, k = total(op.n), op.k.size
+    xp = namespace(load.tokens, n, k, device.cores)
+    tn = xp.asarray(TILES[:, 1] * 1.0)
+    k_, n_, cores, l2, rate, grain, tokens = (
+        xp.asarray(v)[..., None] for v in (k, n, device.cores, device.cache_bandwidth, unit.sustained, device.grain, load.tokens)
     )
-    load_, touched_ = load[..., None, :], touched[..., None, :]
-    per_expert = ceil_div(load_, tm[:, None]) * touched_
-    filled = xp.mean(per_expert, axis=-1)
-    height = xp.mean(per_expert * padded(xp.minimum(load_, tm[:, None]), grain[..., None]), axis=-1) / filled
-    tiles = held_ * excess_ * filled * ceil_div(n_, tn)
-    width = xp.minimum(tn, n_)
-    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * height * padded(width, grain) * (2.0 * k_ * cores / rate)
-    moved = (useful / tn * a + tiles * width * w) * k_
-    cache = moved / (l2 * xp.minimum(tiles / cores, 1.0))
-    _, compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
-    rows = mean * held * excess
-    inout = rows * (k * a + n * stored)
+    tiles = load.tiles[..., TILES[:, 0]] * ceil_div(n_, tn)
+    width = xp.minimum(tn, padded(n_, grain))
+    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * load.height[..., TILES[:, 0]] * width * (2.0 * k_ * cores / rate)
+    moved = (tokens * n_ / tn * a + tiles * width * w) * k_
+    cache = moved / xp.minimum(tiles * (l2 / cores), l2)
+    compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
+    inout = load.tokens * (k * a + n * stored)
     if device.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    return close_price(device, compute, cache, moved, active * k * n * w + inout, op.flop(), unit)
+    return close_price(device, compute, cache, moved, load.experts * k * n * w + inout, op.flop(), unit)

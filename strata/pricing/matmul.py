@@ -12,8 +12,8 @@ from strata.pricing.device import Device, MatrixRate
 from strata.pricing.price import Price, roofline
 from strata.workload.graph import MatMul, total
 
-# Output tiles tried for each product (rows, columns): the shapes GPU libraries ship, large to small.
-TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 256), (128, 64), (64, 128), (64, 64), (64, 32)], float)
+# Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides shrink a tile.
+TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32)], float)
 SPLIT_DEPTH = 512.0  # least depth of one part when a product is cut along k: four steps of 128
 ACCUMULATOR = 4.0  # bytes of a partial sum
 
@@ -48,16 +48,15 @@ def tile_time(
     (True, 1610612736.0)
     """
     xp = namespace(m, n, k, batch, device.cores, rate)
-    cores = device.cores
-    tiles = ceil_div(m, tm) * ceil_div(n, tn) * batch
-    parts = xp.maximum(xp.minimum(floor_div(cores, tiles), floor_div(k, SPLIT_DEPTH)), 1.0)
+    share = device.cores / batch  # cores for each of the products
+    rows, columns = xp.minimum(tm, padded(m, device.grain)), xp.minimum(tn, padded(n, device.grain))
+    tiles = ceil_div(m, tm) * ceil_div(n, tn)
+    parts = xp.maximum(xp.minimum(floor_div(share, tiles), floor_div(k, SPLIT_DEPTH)), 1.0)
     busy = tiles * parts
-    rows, columns = xp.minimum(tm, m), xp.minimum(tn, n)
-    compute = ceil_div(busy, cores) * padded(rows, device.grain) * padded(columns, device.grain) / parts * (2.0 * k * cores / rate)
-    moved = tiles * (rows * bytes_in[0] + columns * bytes_in[1]) * k
+    compute = ceil_div(busy, share) * rows * columns / parts * (2.0 * k * device.cores / rate)
     # All parts but the one that stays in registers are written out and read back.
-    moved = moved + (parts - 1.0) * (2.0 * ACCUMULATOR * batch * m * n)
-    cache = moved / xp.minimum(busy * (device.cache_bandwidth / cores), device.cache_bandwidth)
+    moved = tiles * (rows * bytes_in[0] + columns * bytes_in[1]) * (k * batch) + (parts - 1.0) * (2.0 * ACCUMULATOR * batch * m * n)
+    cache = moved / xp.minimum(busy * (device.cache_bandwidth / share), device.cache_bandwidth)
     return compute, cache, moved
 
 
@@ -81,7 +80,7 @@ def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activat
     tm, tn = xp.asarray(TILES[:, 0]), xp.asarray(TILES[:, 1])
     m_, n_, k_, b_, rate = candidate_axis(m, n, k, batch, unit.sustained)
     compute, cache, moved = tile_time(m_, n_, k_, b_, tm, tn, _widened(device), (unit.activation, w), rate)
-    _, compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
+    compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
     inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)

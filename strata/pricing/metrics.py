@@ -96,8 +96,8 @@ def summarise(
         energy_per_token=power * span / tokens + infinite,
         power=gated(power),
         device_power=gated(device_power),
-        memory_used=used + 0.0 * infinite_free(out, xp),
-        memory_limit=limit + 0.0 * infinite_free(out, xp),
+        memory_used=used,
+        memory_limit=limit,
         cost_per_mtoken=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
         lower=sum((w * s.lower for w, s in steps), 0.0) + infinite,
         upper=sum((w * s.upper for w, s in steps), 0.0) + infinite,
@@ -108,11 +108,6 @@ def summarise(
     )
     kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
     return Summary(metrics, reason, resources, kinds, memory)
-
-
-def infinite_free(out: Number, xp: object) -> Number:
-    """Zeros of the answer's shape, so that every metric has it."""
-    return out * 0.0
 
 
 def _tokens(work: Workload, time: Number, prefill: Step | None) -> tuple[Number, Number]:

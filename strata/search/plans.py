@@ -72,7 +72,7 @@ def _within(value: object, limit: float) -> np.ndarray:
 def plan_at(every: Plan, index: int) -> Plan:
     """One plan out of many."""
     one: Plan = take(every, (index,), 1)
-    return map_leaves(float, one)  # type: ignore[no-any-return]
+    return map_leaves(float, one)
 
 
 def closest(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal") -> Result:

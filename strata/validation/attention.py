@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from strata.precision import bytes_of
 from strata.pricing.attention import attention
-from strata.pricing.device import device
+from strata.pricing.device import Device, device
+from strata.pricing.vector import vector
 from strata.validation.datasets import Array, Points, Table, fastest, forecast, labels, points
 from strata.validation.kernels import formats
 from strata.validation.steps import named_chip
+from strata.workload.ffn import ROPE_FLOP
 from strata.workload.transformer import attended
 
 # DeepSeek's latent attention (arXiv 2412.19437, sec. 4.2): latent 512, rotary 64, heads of 128 + 64 for keys and 128 for values.
@@ -55,10 +58,21 @@ def _grouped(table: Table, length: str, extents: Any) -> Points:
         heads, d = v["num_heads"], v["head_dim"]
         kv_heads = np.where(v["num_key_value_heads"] > 0, v["num_key_value_heads"], heads)
         dev = device(named_chip(key[0]))
-        return attention(v["batch_size"], queries, span, cached, heads, kv_heads, d, d, 2.0 * d, dev, _stored(key[1]), _stored(key[2])).time
+        mixed = attention(v["batch_size"], queries, span, cached, heads, kv_heads, d, d, 2.0 * d, dev, _stored(key[1]), _stored(key[2])).time
+        return mixed + _rotate_and_store(v["batch_size"] * queries, heads * d, 2.0 * kv_heads * d, _stored(key[2]), dev)
 
     made = forecast(table, keys, price, tuple(s))
     return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys, count=len(table)))
+
+
+def _rotate_and_store(tokens: Any, rotated: Any, stored: Any, kv: str, dev: Device) -> Any:
+    """The kernel that rotates queries and keys and writes the cache: a framework's attention call begins with it.
+
+    It is why rows with one attention format and two cache formats differ.
+    """
+    wide = bytes_of("bf16")
+    elements = tokens * (rotated + stored)
+    return vector(elements * wide, tokens * (rotated * wide + stored * bytes_of(kv)), elements * ROPE_FLOP, 0.0, dev, True).time
 
 
 def _stored(name: str) -> str:
@@ -91,7 +105,8 @@ def _latent(table: Table, one: Any) -> Points:
     keys = [table.text(c) for c in ("system", "mla_dtype", "kv_cache_dtype")]
 
     def price(key: tuple[str, str, str], rows: Array) -> Any:
-        return one({k: x[rows] for k, x in s.items()}, device(named_chip(key[0])), _stored(key[1]), _stored(key[2]))
+        v, dev, kv = {k: x[rows] for k, x in s.items()}, device(named_chip(key[0])), _stored(key[2])
+        return one(v, dev, _stored(key[1]), kv) + _rotate_and_store(v["batch_size"] * v["isl"], v["num_heads"] * ROPE, RANK + ROPE, kv, dev)
 
     made = forecast(table, keys, price, tuple(s))
     return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys, count=len(table)))

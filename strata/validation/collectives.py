@@ -113,7 +113,9 @@ def _scattered_product(v: dict[str, Array]) -> Any:
 def _dispatch(v: dict[str, Array]) -> Any:
     """Tokens to the ranks of their experts: the ops a mixture layer has for it, under data and expert parallelism."""
     hidden, one = v["n"], 1.0 + 0.0 * v["n"]
-    layer = Model("layer", Pattern((), 0.0, (("full", "moe"),), 1.0), hidden, one, one, hidden, one, experts=v["experts"], top_k=v["topk"], expert_ffn=one)
+    layer = Model(
+        "layer", Pattern((), 0.0, (("full", "moe"),), 1.0), hidden, one, one, hidden, one, experts=v["experts"], top_k=v["topk"], expert_ffn=one
+    )
     where = named_system("8xh100")
     how, work = plan(dp=v["gpus"], ep=v["gpus"]), prefill(v["gpus"], v["m"])
     active = active_groups(how)

@@ -196,8 +196,8 @@ def joined(parts: Sequence[Points]) -> Points:
     why: dict[int, str] = {}
     for part in parts:
         why.update(part.why)
-    arrays = {f: np.concatenate([getattr(p, f) for p in parts]) for f in ("measured", "predicted", "group", "line", "headline", "rate", "case")}
-    return Points(why=why, **arrays)
+    arrays = (np.concatenate([getattr(p, f) for p in parts]) for f in ("measured", "predicted", "group", "line", "headline", "rate", "case"))
+    return Points(*arrays, why)  # type: ignore[arg-type]
 
 
 def labels(*parts: Array | str, count: int) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.pricing.device import Device, device
-from strata.pricing.matmul import price_experts
+from strata.pricing.experts import price_experts
 from strata.pricing.vector import price_vector
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
 from strata.validation.kernels import formats, quantise
@@ -59,7 +59,10 @@ def grouped_gemm(table: Table) -> Points:
 
 
 def fused_experts(table: Table) -> Points:
-    """Gate/up, activation and down of the busiest expert rank; tokens are those of the whole expert group."""
+    """Gate/up, activation and down of the busiest expert rank; tokens are those of the whole expert group.
+
+    The call sorts tokens by expert before the products and adds their results up after: Strata's dispatch and combine.
+    """
     s = table.numbers("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "num_tokens")
     keys = [table.text(c) for c in ("system", "moe_dtype", "distribution")]
 
@@ -80,8 +83,12 @@ def _layer(v: dict[str, Array], skew: float, weight: str, activation: str, round
     up = _product("up", *shared, 2.0 * inner, hidden, skew, weight, activation)
     down = _product("down", *shared, hidden, inner, skew, weight, activation)
     routed = tokens * v["topk"] / ep
-    middle = Vector("activation", "moe", (), "act", Extent(routed), (Extent(inner),), 2.0, 1.0, SILU_FLOP, SILU_SPECIAL, "bf16")
-    time = price_experts(up, dev, ep).time + price_vector(middle, dev).time + price_experts(down, dev, ep).time
+    rows, one = Extent(routed), (Extent(1.0),)
+    middle = Vector("activation", "moe", (), "act", rows, (Extent(inner),), 2.0, 1.0, SILU_FLOP, SILU_SPECIAL, "bf16")
+    sort = Vector("dispatch", "moe", (), "sent", rows, one, hidden, hidden, 0.0, 0.0, "bf16")
+    gather = Vector("combine", "moe", (), "combined", rows, one, hidden, hidden / v["topk"], 2.0 * hidden, 0.0, "bf16")
+    time = price_experts(up, dev, ep).time + price_experts(down, dev, ep).time
+    time = time + sum(price_vector(op, dev).time for op in (sort, middle, gather))
     if rounded:
         # The fused kernel rounds the middle while it writes it; only the layer's input needs a kernel of its own.
         time = time + quantise(np.minimum(tokens, np.maximum(routed, 1.0)) * hidden, rounded, dev, True).time

@@ -69,7 +69,7 @@ def h200_gemm(table: Table) -> Points:
 
     def price(key: tuple[str], rows: Array) -> Any:
         weight, activation, _, _ = formats(key[0])
-        return matmul(*(s[c][rows] for c in "mnk"), dev, weight, activation).time
+        return matmul(s["m"][rows], s["n"][rows], s["k"][rows], dev, weight, activation).time
 
     made = forecast(table, [table.text("dtype")], price, tuple(s))
     return points(table, table.number("median_s"), made, table.text("dtype"))
@@ -170,7 +170,7 @@ def gemm_ncu(table: Table) -> Points:
     def price(key: tuple[()], rows: Array) -> Any:
         chip = at_clock(base, s["clock_Ghz"][rows] * 1e9)
         dev = device(chip, resident=False)
-        found = matmul(*(s[c][rows] for c in "mnk"), dev, "bf16", "bf16")
+        found = matmul(s["m"][rows], s["n"][rows], s["k"][rows], dev, "bf16", "bf16")
         return found.time, found.memory_bytes, _cache_bytes(found, dev)
 
     made = forecast(table, [], price, tuple(s), metrics=3)

@@ -84,21 +84,19 @@ def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
 
 
 def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]:
-    """Predict every row of every known file and compare; `keep_points` adds each file's points to its entry.
+    """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them, for plots.
 
     Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader fits.
     """
     where = Path(folder)
     names = data_files(where)
-    files = []
+    files, kept = [], []
     for name, found in points(where):
-        made = entry(name, found)
+        files.append(entry(name, found))
         if keep_points:
-            made["detail"] = [
-                {"row": int(r), "group": str(g), "measured": float(m), "predicted": float(p)}
-                for r, g, m, p in zip(found.line, found.group, found.measured, found.predicted, strict=True)
-            ]
-        files.append(made)
+            rows = zip(found.line, found.group, found.measured, found.predicted, strict=True)
+            kept += [{"file": name, "row": int(r), "group": str(g), "measured": float(m), "predicted": float(p)} for r, g, m, p in rows]
     later = [n for n in names if _reader(n) is None and _any(n, NOT_YET)]
     unknown = [n for n in names if _reader(n) is None and n not in later and n not in INPUTS]
-    return {"files": files, "not_yet": later, "unknown": unknown}
+    made: dict[str, Any] = {"files": files, "not_yet": later, "unknown": unknown}
+    return made | {"points": kept} if keep_points else made

@@ -1,11 +1,14 @@
-"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of requests.
+r"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of requests.
 
 What a batch costs comes from `served`; this module only says how a closed loop of clients turns it into what they see:
 
 * every request brings one prefill, which the decode steps of the others wait for, so a token's time is
   :math:`d + (N - r) p / L` (step d of N sequences; prefill p of one request, r of them at once; L output tokens);
-* a new request waits for half a step, and for the prompts before it. Clients that start together and ask for equally long
-  answers come back together, so half of the others' prompts are before it: :math:`P + d/2 + (N - r) p / 2`.
+* all clients start together, so the prompts of the first round wait for half of the others'; each later request comes when
+  an earlier one ends, as far apart as those were read, and waits for half a step only. Over R rounds a request waits
+  :math:`P + \frac{1}{R} \frac{(N - r) p}{2} + \frac{R-1}{R} \frac{d}{2}` for its first token, with P the prefill of r prompts.
+
+Rough, and stated: engines differ in how they mix prompts into decode steps, and benchmarks in how their clients start.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ WEIGHTS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "fp4": "fp4",
     "nvfp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4", "int8_wo": "int8", "int4_wo": "int4",
 }  # fmt: skip
+# Requests for each client in a benchmark: InferenceMAX, behind most of the silicon rows, sends ten times its concurrency.
+ROUNDS = 10.0
 ENGINE_SEQUENCES = 2048.0  # sequences of one rank TensorRT-LLM takes at most: its default max_batch_size (LLM API reference)
 
 
@@ -52,7 +57,12 @@ def client_times(one: Served, batch: Array, at_once: Array, round_time: Any, out
     """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
     each = round_time / at_once
     others = np.maximum(batch - at_once, 0.0)
-    return round_time + one.step / 2.0 + others * each / 2.0, one.step + others * each / output
+    return round_time + waiting(others * each, one.step), one.step + others * each / output
+
+
+def waiting(prompts: Any, step: Any) -> Any:
+    """Mean wait of a request over the rounds of a benchmark [s]: half of the others' prompts at first, half a step later."""
+    return (prompts + (ROUNDS - 1.0) * step) / (2.0 * ROUNDS)
 
 
 def vllm(table: Table) -> Points:
@@ -75,7 +85,9 @@ def vllm(table: Table) -> Points:
         group = [f"{a}/{m}/{name}" + ("/eager" if e else "") for a, m, e in zip(keys[0], keys[1], eager, strict=True)]
         chips = [re.sub(r"^\d+x", "", a.lower()) for a in keys[0]]
         case = cases(name, chips, keys[1], skip=eager)
-        parts.append(points(table, table.number(f"{name}_tokens_per_s"), made, group, metric=metric, headline=(not metric) & ~eager, rate=True, case=case))
+        parts.append(
+            points(table, table.number(f"{name}_tokens_per_s"), made, group, metric=metric, headline=(not metric) & ~eager, rate=True, case=case)
+        )
     return joined(parts)
 
 
@@ -121,7 +133,7 @@ def _degree(rows: Table, column: str) -> Array:
 def _aggregated(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
     tp, pp, dp = (_degree(rows, c) for c in ("tp_size", "pp_size", "attention_dp_size"))
     where = machines(chip_name, tp * pp * dp)
-    experts = {"ep": _degree(rows, "moe_ep_size"), "moe_tp": _degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
+    experts: dict[str, Any] = {"ep": _degree(rows, "moe_ep_size"), "moe_tp": _degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
     how = plan(tp=tp, pp=pp, dp=dp, **experts)
     conc, isl, osl = (rows.number(c) for c in ("conc", "isl", "osl"))
     one = served(where, what, conc, isl, osl, how, by)
@@ -136,14 +148,14 @@ def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, A
     for side in ("prefill", "decode"):
         tp, dp, ep = (_degree(rows, f"{side}_{c}") for c in ("tp_size", "attention_dp_size", "moe_ep_size"))
         where[side] = machines(chip_name, tp * dp)
-        grid = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
+        grid: dict[str, Any] = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
         plans[side] = plan(tp=tp, dp=dp, **grid)
         workers[side] = _degree(rows, f"{side}_num_workers")
     one = served(where["decode"], what, np.ceil(conc / workers["decode"]), isl, osl, plans["decode"], by)
     at_once = _degree(rows, "prefill_batch_size") * plans["prefill"].dp
     round_time = priced(where["prefill"], what, prefill(at_once, isl), plans["prefill"], by).time
-    queue = np.maximum(conc / workers["prefill"] - at_once, 0.0) / at_once * round_time / 2.0
-    return round_time + queue + one.step, one.step
+    others = np.maximum(conc / workers["prefill"] - at_once, 0.0) / at_once * round_time
+    return round_time + waiting(others, round_time) + one.step, one.step
 
 
 def max_throughput(table: Table) -> Points:

@@ -13,7 +13,7 @@ from strata.arrays import Number
 from strata.batch import at_the_door
 from strata.evaluate import GENERATION, summary
 from strata.hardware.chip import Chip, chip
-from strata.hardware.fabric import sized
+from strata.hardware.fabric import fabric, sized
 from strata.hardware.system import System, economics, system
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
@@ -45,16 +45,27 @@ def machines(chip_name: str, devices: Iterable[float]) -> System:
     """Systems of one chip whose device counts are an array: the fabric's sizes become arrays."""
     counts = np.asarray(devices, float)
     distinct, place = np.unique(counts, return_inverse=True)
-    made = [named_system(f"{int(n)}x{chip_name}") for n in distinct]
+    made = [_machine(chip_name, int(n)) for n in distinct]
     sizes = np.array([[float(d.size) for d in s.fabric.dimension] for s in made])
     first = made[0]
     return System(f"{chip_name} systems", first.chip, sized(first.fabric, tuple(sizes[place, i] for i in range(sizes.shape[1]))))
 
 
+def _machine(chip_name: str, count: int) -> System:
+    """So many chips: whole nodes where they fill nodes, else equal parts of nodes (256 of NVL72 racks are 4 x 64)."""
+    usual = 1
+    for dimension in fabric(named_chip(chip_name).fabric).dimension:
+        usual *= int(dimension.size or 1)
+    if count <= usual or count % usual == 0:
+        return named_system(f"{count}x{chip_name}")
+    inside = max(d for d in range(1, usual + 1) if count % d == 0)
+    return named_system(f"{count // inside}x{inside}x{chip_name}")
+
+
 def priced(where: System, what: Model, work: Workload, how: Plan, by: Engine) -> Step:
     """One step, whether or not it fits."""
-    trees = tuple(at_the_door(t) for t in (where, what, work, how, by))
-    return price_step(*trees, Structure(active_groups(trees[3])))
+    where, what, work, how, by = (at_the_door(t) for t in (where, what, work, how, by))
+    return price_step(where, what, work, how, by, Structure(active_groups(how)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +79,8 @@ class Served:
 def served(where: System, what: Model, batch: Number, length: Number, output: Number, how: Plan, by: Engine) -> Served:
     """Prefill and mean decode step of a batch, whether or not it fits."""
     work = serve(batch, length, output)
-    trees = tuple(at_the_door(t) for t in (where, what, work, how, by, economics()))
-    _, steps = summary(Structure(active_groups(trees[3])), *trees)
+    where, what, work, how, by = (at_the_door(t) for t in (where, what, work, how, by))
+    _, steps = summary(Structure(active_groups(how)), where, what, work, how, by, at_the_door(economics()))
     return Served(steps[0].time, _weighted(steps[1:]))
 
 
@@ -105,4 +116,3 @@ def family_of(name: str) -> str:
     lower = name.strip().lower().replace("_", "-").replace(" ", "-").replace("meta-llama/", "")
     known = ("llama", "deepseek", "gpt-oss", "qwen", "mixtral", "kimi", "gpt")
     return next((k for k in known if k in lower), lower.split("-")[0])
-

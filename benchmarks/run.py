@@ -1,0 +1,103 @@
+"""`make bench`: measure, print a table, and write benchmarks/latest.json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import strata as st
+from benchmarks.designs import box, flat, single
+
+OUT = Path(__file__).parent / "latest.json"
+ENGINE, MONEY = st.engine("ideal"), st.economics()
+
+
+def yardstick() -> float:
+    """The baseline: points a second of 53 element-wise float64 NumPy operations on 16,384 points, on one core."""
+    x, y = np.random.default_rng(0).random((2, 16384))
+
+    def once() -> None:
+        z = x
+        for _ in range(53):
+            z = z * y + x if _ % 2 else np.maximum(z, y)
+
+    return 16384 / best(once, 20)
+
+
+def best(function: Callable[[], Any], repeats: int) -> float:
+    """The shortest of several runs: on a shared machine the rest is other people's work."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def fresh(make: Callable[[int], tuple[Any, ...]], repeats: int, backend: str = "numpy", calls: int = 1) -> tuple[float, int]:
+    """Shortest time of evaluating designs drawn anew for each run, and how many there were. Drawing is not timed."""
+    times, points = [], 0
+    for seed in range(repeats):
+        inputs = [make(seed * calls + i) for i in range(calls)]
+        start = time.perf_counter()
+        for system, model, work, plan in inputs:
+            result = st.evaluate(system, model, work, plan, ENGINE, money=MONEY, backend=backend)
+        times.append((time.perf_counter() - start) / calls)
+        points = int(np.prod(result.shape)) if result.shape else 1
+    return min(times), points
+
+
+def cold(command: list[str], repeats: int = 7) -> float:
+    return best(lambda: subprocess.run(command, check=True, capture_output=True), repeats)
+
+
+def rows() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def add(name: str, value: float, unit: str, baseline: str, reference: float, *, smaller: bool = False) -> None:
+        ratio = reference / value if smaller else value / reference
+        found.append({"name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio})
+
+    stick = yardstick()
+    named = "53 element-wise NumPy operations on 16k points, points/s"
+    seconds, _ = fresh(single, 20, calls=10)
+    add("decode_single", seconds * 1e3, "ms", f"{named}: its time for 16k points over ours for one", 16384 / stick * 1e3, smaller=True)
+    for count in (1024, 4096, 16384, 65536):
+        took, points = fresh(lambda seed, n=count: flat(n, seed), 4)  # type: ignore[misc]
+        add(f"decode_batch_numpy_{count}", points / took, "evaluations/s", named, stick)
+    add("decode_batch_numpy", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    for links in (2, 8, 32):
+        took, points = fresh(lambda seed, n=links: box(seed, links=n), 3)  # type: ignore[misc]
+        add(f"decode_box_numpy_{points}", points / took, "evaluations/s", named, stick)
+    add("decode_box_numpy", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    fresh(lambda seed: flat(65536, seed), 1, "jax")  # compiles
+    took, points = fresh(lambda seed: flat(65536, seed), 4, "jax")
+    add("decode_batch_jax", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    fresh(lambda seed: box(seed, links=32), 1, "jax")
+    took, points = fresh(lambda seed: box(seed, links=32), 4, "jax")
+    add("decode_box_jax", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    numpy_import = cold([sys.executable, "-c", "import numpy"])
+    strata = cold(
+        [sys.executable, "-m", "strata.app.cli", "predict", "--model", "llama-3-70b", "--system", "8xh200", "--batch", "64", "--plan", "tp=8"]
+    )
+    add("cli_cold", strata, "s", "python -c 'import numpy', a new process", numpy_import, smaller=True)
+    return found
+
+
+def main() -> None:
+    found = rows()
+    OUT.write_text(json.dumps(found, indent=2) + "\n")
+    for row in found:
+        print(f"{row['name']:26s} {row['value']:14,.3f} {row['unit']:14s} x{row['ratio']:<10.4g} of {row['baseline']}")
+    print(f"written: {OUT.relative_to(Path.cwd()) if OUT.is_relative_to(Path.cwd()) else OUT}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""The tables committed with the project: accuracy.json, limits.json and the residuals behind `strata predict`'s intervals.
+
+``python -m strata.validation.tables`` writes all three from the project's own data; run it when predictions move, and say
+in the changelog how they moved.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from strata.validation.intervals import write_residuals
+from strata.validation.run import validate
+
+ROOM = 1.02  # a limit lies 2 % above today's error, so that only a real loss of accuracy crosses it
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def rounded(tree: Any, digits: int = 4) -> Any:
+    """The same JSON with its floats rounded, so that a table does not change in its last digits."""
+    if isinstance(tree, float):
+        return round(tree, digits)
+    if isinstance(tree, dict):
+        return {k: rounded(v, digits) for k, v in tree.items()}
+    return [rounded(v, digits) for v in tree] if isinstance(tree, list) else tree
+
+
+def limits(outcome: dict[str, Any]) -> dict[str, float]:
+    """The largest mape a file may have: today's, and 2 % of it, rounded up.
+
+    >>> limits({"files": [{"file": "a.csv", "mape": 0.1}]})
+    {'a.csv': 0.102}
+    """
+    return {f["file"]: math.ceil(f["mape"] * ROOM * 1e4 - 1e-6) / 1e4 for f in outcome["files"] if f["mape"] is not None}
+
+
+def write_tables(folder: Path = PROJECT / "validation", residuals: Path = PROJECT / "strata" / "validation" / "residuals.json") -> None:
+    """Predict the project's own data and write what is committed of it."""
+    outcome = validate(folder)
+    (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
+    (folder / "limits.json").write_text(json.dumps(limits(outcome), indent=1) + "\n", encoding="utf-8")
+    write_residuals(folder, residuals)
+
+
+if __name__ == "__main__":
+    write_tables()

@@ -1,0 +1,208 @@
+"""The documentation runs: Python blocks, commands, links and the page of equations.
+
+Blocks of one page share a folder and a namespace and run in order. A comment before a block says more about it:
+`<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, and `<!-- lines: 1-12 20- -->` says
+which lines of its output the page shows. `python tests/test_docs.py` runs every page and writes its output into it anew.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from strata.app.cli import app
+from strata.app.equations import equations, render
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [p for p in (ROOT / n for n in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")) if p.exists()] + sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(r"(?:^<!-- (?P<word>not run|file|lines): (?P<said>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+PROMPT = "$ strata "
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, text, the comment before it, where its text stands, and whether output of Python may stand in it."""
+
+    kind: str
+    body: str
+    word: str
+    said: str
+    span: tuple[int, int]
+    line: int
+    follows: bool
+
+
+def blocks(text):
+    found, end = [], -1
+    for match in BLOCK.finditer(text):
+        follows = end >= 0 and not text[end : match.start()].strip()
+        found.append(
+            Block(
+                match["kind"],
+                match["body"],
+                match["word"] or "",
+                match["said"] or "",
+                match.span("body"),
+                text.count("\n", 0, match.start("body")),
+                follows,
+            )
+        )
+        end = match.end()
+    return found
+
+
+def commands(body):
+    """The command lines of a console block, continued lines joined."""
+    joined = body.replace("\\\n", " ")
+    return [
+        " ".join(line[2:].split()) if "'" not in line and '"' not in line else line[2:] for line in joined.splitlines() if line.startswith(PROMPT)
+    ]
+
+
+def run_command(command):
+    """Run one command in this process; what it prints, or an AssertionError with what it said."""
+    words = shlex.split(command)
+    target = None
+    if ">" in words:
+        target = Path(words[words.index(">") + 1])
+        words = words[: words.index(">")]
+    got = CliRunner().invoke(app, words[1:])
+    assert got.exit_code == 0, f"{command}: exit {got.exit_code}: {got.exception!r} {got.output}"
+    if target:
+        target.write_text(got.stdout)
+        return ""
+    return "\n".join(line.rstrip() for line in got.stdout.strip("\n").splitlines())
+
+
+def run_python(block, namespace, name):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile("\n" * block.line + block.body, name, "exec"), namespace)
+    return said.getvalue().rstrip()
+
+
+def run_page(path):
+    """Run a page's blocks in order; yields each block with the output that belongs into it."""
+    namespace, printed = {"__name__": "page"}, None
+    for block in blocks(path.read_text(encoding="utf-8")):
+        if block.word == "file":
+            target = Path(block.said)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.body)
+        elif block.word == "not run":
+            printed = None
+        elif block.kind == "python":
+            printed = run_python(block, namespace, str(path))
+        elif block.kind == "console" and PROMPT in block.body:
+            shown = [(c, run_command(c)) for c in commands(block.body)]
+            yield block, chosen("\n".join(said for _, said in shown if said), block.said if block.word == "lines" else "")
+        elif block.kind == "text" and block.follows and printed:
+            yield block, chosen(printed, block.said if block.word == "lines" else "")
+            printed = None
+
+
+def chosen(output, ranges):
+    """Lines of an output by ranges such as `1-12 20-`, with `...` where some are left out."""
+    lines = output.splitlines()
+    if not ranges:
+        return output
+    kept, last = [], 0
+    for item in ranges.split():
+        first, _, end = item.partition("-")
+        start, stop = int(first), (int(end) if end else len(lines)) if "-" in item else int(first)
+        kept += (["..."] if start > last + 1 else []) + lines[start - 1 : stop]
+        last = stop
+    return "\n".join(kept + (["..."] if last < len(lines) else []))
+
+
+def refreshed(block, output):
+    """A block with its output put in anew, its commands kept."""
+    if block.kind == "text":
+        return output + "\n"
+    kept, inside = [], False
+    for line in block.body.splitlines():
+        if line.startswith("$ ") or inside:
+            kept.append(line)
+            inside = line.endswith("\\")
+    return "\n".join(kept) + ("\n" + output if output else "") + "\n"
+
+
+def anchors(path):
+    """Heading anchors of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def label(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_there_are_pages():
+    assert len(PAGES) > 10
+
+
+@pytest.mark.parametrize("path", PAGES, ids=label)
+def test_python_and_commands_of_a_page_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in run_page(path):
+        pass
+
+
+@pytest.mark.parametrize("path", PAGES, ids=label)
+def test_links_of_a_page_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    broken = []
+    for link in LINK.findall(text):
+        if not re.match(r"[a-z]+:", link):
+            place, _, anchor = link.partition("#")
+            target = (path.parent / place).resolve() if place else path
+            if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+                broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=label)
+def test_pages_name_no_private_place(path):
+    private = re.compile(r"(?<!\w)/work(?![\w-])|(?<!\w)shared/|index-url|artifactory|/root/|/home/\w|/tmp/")
+    assert private.findall(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_page_of_equations_is_up_to_date():
+    fresh = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8") == render(equations())
+    assert fresh, "run: python -m strata.app.equations > docs/equations.md"
+
+
+def test_the_reader_of_blocks_finds_them():
+    text = "<!-- not run: slow -->\n```console\n$ strata validate\n```\n\n```python\nprint(1)\n```\n\n<!-- lines: 2 -->\n```text\n1\n```\n"
+    assert [(b.kind, b.word, b.said, b.follows) for b in blocks(text)] == [
+        ("console", "not run", "slow", False), ("python", "", "", True), ("text", "lines", "2", True)]  # fmt: skip
+    assert chosen("a\nb\nc\nd", "1 3-") == "a\n...\nc\nd"
+
+
+def refresh(path):
+    text = path.read_text(encoding="utf-8")
+    changes = [(block.span, refreshed(block, output)) for block, output in run_page(path)]
+    for (start, stop), body in reversed(changes):
+        text = text[:start] + body + text[stop:]
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "equations.md").write_text(render(equations()), encoding="utf-8")
+    for page in PAGES:
+        if sys.argv[1:] and label(page) not in sys.argv[1:]:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            refresh(page)
+            os.chdir(ROOT)
+        print(label(page))
