@@ -99,10 +99,15 @@ def is_leaf(value: object) -> bool:
     return isinstance(value, _PLAIN) or hasattr(value, "__array_namespace__")
 
 
-@lru_cache(maxsize=256)
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
+
+
 def field_names(cls: type) -> tuple[str, ...]:
     """Names of a dataclass's fields, () for anything else."""
-    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+    names = _FIELD_NAMES.get(cls)
+    if names is None:
+        names = _FIELD_NAMES[cls] = tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+    return names
 
 
 def map_leaves(function: Callable[[Number], Number], tree: Any) -> Any:

@@ -19,10 +19,11 @@ from strata.pricing.step import Structure
 CHANGED = ["memory.bandwidth", "memory.capacity", "compute.matrix_efficiency", "compute.vector_rate", "cache.bandwidth", "cache.capacity", "overhead.kernel", "energy.memory"]
 
 
-def random_chip(rng, shape, name="h200"):
+def random_chip(rng, shape, name="h200", room=1.0):
     """A chip with many quantities at random around those of a shipped one; whole cores."""
     base = st.chip(name)
     changes = {path: _at(base, path) * rng.uniform(0.4, 1.3, shape) for path in CHANGED}
+    changes["memory.capacity"] = changes["memory.capacity"] * room
     changes["compute.cores"] = np.floor(base.compute.cores * rng.uniform(0.4, 2.0, shape))
     changes["compute.matrix_rate.bf16"] = base.compute.matrix_rate["bf16"] * rng.uniform(0.3, 3.0, shape)
     return st.chip(name, **changes)
@@ -155,9 +156,9 @@ JAX = [
     ("llama-3-70b", "decode"),
     ("deepseek-v3", "decode"),
     ("gpt-oss-20b", "prefill"),
-    ("llama-4-maverick", "serve"),
+    ("llama-4-maverick", "prefill"),
     ("gpt3-175b", "train"),
-    ("deepseek-v3.2", "prefill"),
+    ("llama-3-8b", "serve"),
 ]
 
 
@@ -167,7 +168,7 @@ def test_jax_equals_numpy(name, phase):
     pytest.importorskip("jax")
     rng = np.random.default_rng(11)
     size = 24
-    where = st.system(random_chip(rng, size), random_links(rng, size))
+    where = st.system(random_chip(rng, size, room=8.0), random_links(rng, size))
     work = workload(phase, 2.0 ** rng.integers(4, 9, size), rng.integers(16, 3000, size) * 1.0)
     plans = random_plans(rng, name, size, phase)
     by_numpy, by_jax = (st.evaluate(where, model(name), work, plans, backend=b) for b in ("numpy", "jax"))
@@ -181,11 +182,9 @@ def test_jax_equals_numpy(name, phase):
             assert np.allclose(value, getattr(by_jax.summary, table)[key], rtol=1e-9, atol=1e-15), (table, key)
 
 
-def test_jax_does_a_single_point_and_a_box():
+def test_jax_prices_a_box():
     pytest.importorskip("jax")
-    box = (system("8xh200"), model("llama-3-8b"), st.decode(np.array([[8.0], [64.0]]), np.array([128.0, 1024.0, 4096.0])), st.plan(tp=8))
-    one = (*box[:2], st.decode(8.0, 128.0), box[3])
-    for question in (box, one):
-        a, b = (st.evaluate(*question, backend=k) for k in ("numpy", "jax"))
-        assert a.shape == b.shape
-        assert all(same(getattr(a.metrics, f.name), getattr(b.metrics, f.name), 1e-9) for f in fields(a.metrics))
+    question = (system("h200"), model("llama-3-8b"), st.decode(np.array([[8.0], [64.0]]), np.array([128.0, 1024.0, 4096.0])))
+    a, b = (st.evaluate(*question, backend=k) for k in ("numpy", "jax"))
+    assert a.shape == b.shape == (2, 3)
+    assert all(same(getattr(a.metrics, f.name), getattr(b.metrics, f.name), 1e-9) for f in fields(a.metrics))

@@ -1,8 +1,8 @@
 """The documentation runs: Python blocks, commands, links and the page of equations.
 
 Blocks of one page share a folder and a namespace and run in order. A comment before a block says more about it:
-`<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, and `<!-- lines: 1-12 20- -->` says
-which lines of its output the page shows. `python tests/test_docs.py` runs every page and writes its output into it anew.
+`<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, and `<!-- lines: 1-12 /memory/+2 -->`
+says which lines of its output the page shows. `python tests/test_docs.py` runs every page and writes its output into it anew.
 """
 
 import contextlib
@@ -111,14 +111,20 @@ def run_page(path):
 
 
 def chosen(output, ranges):
-    """Lines of an output by ranges such as `1-12 20-`, with `...` where some are left out."""
+    """Lines of an output by ranges such as `1-12` and `20-`, or from a match on (`/memory/+2`), with `...` where some are left out."""
     lines = output.splitlines()
     if not ranges:
         return output
     kept, last = [], 0
     for item in ranges.split():
-        first, _, end = item.partition("-")
-        start, stop = int(first), (int(end) if end else len(lines)) if "-" in item else int(first)
+        if item.startswith("/"):
+            pattern, _, more = item[1:].rpartition("/")
+            start = next((i for i, line in enumerate(lines, 1) if i > last and re.search(pattern, line)), None)
+            assert start, f"no line of the output matches {item}"
+            stop = start + int(more or 0)
+        else:
+            first, dash, end = item.partition("-")
+            start, stop = int(first), int(end or len(lines)) if dash else int(first)
         kept += (["..."] if start > last + 1 else []) + lines[start - 1 : stop]
         last = stop
     return "\n".join(kept + (["..."] if last < len(lines) else []))
@@ -186,6 +192,7 @@ def test_the_reader_of_blocks_finds_them():
     assert [(b.kind, b.word, b.said, b.follows) for b in blocks(text)] == [
         ("console", "not run", "slow", False), ("python", "", "", True), ("text", "lines", "2", True)]  # fmt: skip
     assert chosen("a\nb\nc\nd", "1 3-") == "a\n...\nc\nd"
+    assert chosen("a\nb\nc\nd", "/b/+1") == "...\nb\nc\n..."
 
 
 def refresh(path):

@@ -16,7 +16,7 @@ from strata.pricing.metrics import METRIC_UNITS
 from strata.search.sensitivity import sensitivity
 from strata.units import show
 
-COLOURS = {"compute": "#4c72b0", "cache": "#64b5cd", "memory": "#dd8452", "network": "#55a868", "overhead": "#8c8c8c"}
+COLOURS = {"compute": "#4c72b0", "cache": "#64b5cd", "memory": "#dd8452", "network": "#55a868", "overhead": "#8c8c8c", "waiting": "#c44e52"}
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }

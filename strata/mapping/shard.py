@@ -32,24 +32,38 @@ def active_groups(plan: Plan) -> frozenset[str]:
 def microbatches(plan: Plan, work: Workload) -> Number:
     """Pieces a rank's batch is cut into: as told, else enough to keep each pipeline stage busy, never more than sequences.
 
-    Decode keeps pp pieces in flight; prefill and training cut down to single sequences where there is a pipeline.
+    Decode keeps pp pieces in flight; training goes sequence by sequence, and so does prefill where there is a pipeline.
     """
     xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
     sequences = xp.maximum(work.batch / plan.dp, 1.0)
-    wanted = plan.pp if work.phase == "decode" else xp.where(plan.pp > 1, sequences, 1.0)
+    wanted = {"decode": plan.pp, "train": sequences}.get(work.phase, xp.where(plan.pp > 1, sequences, 1.0))
     return xp.where(plan.microbatches > 0, plan.microbatches, xp.minimum(wanted, xp.floor(sequences)))
 
 
 def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> Graph:
     """The graph of the busiest rank under a plan, for one micro-batch. The identity plan leaves the graph as it is."""
-    if not active and isinstance(plan.microbatches, (int, float)) and plan.microbatches in (0, 1):
+    whole = work.phase != "train" and isinstance(plan.microbatches, float) and plan.microbatches in (0.0, 1.0)
+    if not active and whole:
         return graph
     divider = _Divider(_splits(plan, work))
     blocks = []
+    gathered: dict[tuple[int, str], Number] = {}  # weights a block needs whole, forward and again backward
     for block in graph.blocks:
         ops = [_divide(op, divider) for op in block.ops]
-        blocks.append(replace(block, ops=tuple(_with_collectives(block, ops, plan, work, active))))
+        made = _with_collectives(block, ops, plan, work, active)
+        if "fsdp" in active:
+            place = (block.part, block.layer)
+            if block.passes == "forward":
+                gathered[place] = sum((op.weight_bytes() for op in ops), 0.0)
+            made.insert(0, _gather_weights(gathered[place], plan))
+        blocks.append(replace(block, ops=tuple(made)))
     return replace(graph, blocks=tuple(blocks))
+
+
+def _gather_weights(held: Number, plan: Plan) -> Collective:
+    """Sharded weights of a block brought together before it runs, beside the work of the block before."""
+    share = namespace(plan.zero, held).where(plan.zero > 2, held, 0.0)
+    return Collective("gather_weights", "", (), "weights", "all_gather", "dp", share, hidden=True)
 
 
 def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
@@ -93,15 +107,17 @@ class _Divider:
 
 
 def _divide(op: Op, divider: _Divider) -> Op:
+    kind: type[Any] = type(op)
     values: list[Any] = []
-    for name in field_names(type(op)):
+    for name in field_names(kind):
         value = getattr(op, name)
         if isinstance(value, Extent):
             value = divider.local(value)
         elif isinstance(value, tuple) and value and isinstance(value[0], Extent):
             value = tuple([divider.local(e) for e in value])
         values.append(value)
-    return type(op)(*values)
+    made: Op = kind(*values)
+    return made
 
 
 def _collective(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
@@ -111,10 +127,6 @@ def _collective(op: Op, suffix: str, pattern: str, group: str, payload: Number) 
 def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]) -> list[Op]:
     """The ops with the communication a plan needs: sums where a contraction was cut, tokens to experts, keys to queries."""
     made: list[Op] = []
-    if "fsdp" in active:
-        held = sum((op.weight_bytes() for op in ops), 0.0)
-        share = namespace(plan.zero, held).where(plan.zero > 2, held, 0.0)
-        made.append(Collective("gather_weights", "", (), "weights", "all_gather", "dp", share, hidden=True))
     moe = any(isinstance(op, ExpertMatMul) for op in ops)
     for op in ops:
         if "ep" in active and op.name in ("combine", "dispatch_backward"):

@@ -19,6 +19,7 @@ class Held:
 
     weights: Number = 0.0
     parameters: Number = 0.0
+    expert_share: Number = 0.0  # part of weights and parameters that belongs to routed experts
     cache: Number = 0.0
     activations: Number = 0.0  # kept for the backward pass
     scratch: Number = 0.0  # alive while the block runs
@@ -42,6 +43,7 @@ def held_by(block: Block, training: bool) -> Held:
     """What one repetition of a block keeps: its weights, the cache of its attention, its activations."""
     weights: Number = 0.0
     parameters: Number = 0.0
+    routed: Number = 0.0
     cache: Number = 0.0
     kept: Number = 0.0
     widest: Number = 0.0
@@ -49,12 +51,15 @@ def held_by(block: Block, training: bool) -> Held:
         if block.passes == "forward":
             weights = weights + op.weight_bytes()
             parameters = parameters + op.weight_elements()
+            if isinstance(op, ExpertMatMul):
+                routed = routed + op.weight_elements()
         if isinstance(op, Attention) and not op.backward and not training:
             cache = cache + op.cache_bytes()
         written = output_bytes(op)
         kept = kept + written
         widest = namespace(widest, written).maximum(widest, written)
-    return Held(weights, parameters, cache, kept if training else 0.0, 2.0 * widest)
+    experts = routed / parameters if any(isinstance(op, ExpertMatMul) for op in block.ops) and block.passes == "forward" else 0.0
+    return Held(weights, parameters, experts, cache, kept if training else 0.0, 2.0 * widest)
 
 
 def training_state(parameters: Number, weights: Number, zero: Number, dp: Number) -> Number:

@@ -47,7 +47,7 @@ class Summary:
 
     metrics: Metrics
     reason: Number
-    resources: dict[str, Number]  # mean device time each resource is asked for [s]
+    resources: dict[str, Number]  # mean device time each resource is asked for, and waiting [s]
     kinds: dict[str, Number]  # mean device time by kind of op [s]
     memory: dict[str, Number]  # bytes by purpose
 
@@ -103,9 +103,8 @@ def summarise(
         upper=sum((w * s.upper for w, s in steps), 0.0) + infinite,
     )
     resources = {r: sum((w * getattr(s.price, r) for w, s in every), 0.0) for r in RESOURCES}
-    resources["overhead"] = resources["overhead"] + sum((w * (s.time - s.price.time) for w, s in every), 0.0) * (
-        1.0 if work.phase == "decode" else 0.0
-    )
+    # What no device works on: pipeline bubbles, stages that wait for slower ones, the engine's host time.
+    resources["waiting"] = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
     kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
     return Summary(metrics, reason, resources, kinds, memory)
 

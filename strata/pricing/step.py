@@ -111,7 +111,7 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     stages = _stages(model, plan, blocks, structure)
     forward, backward = _stage_times(blocks, stages, send, plan)
     memory = _memory(blocks, stages, model, work, plan, engine, pieces)
-    parts = total_price([(b.block.count, b.price) for b in blocks])
+    parts = total_price([(b.block.count * _runs(b, plan, training), b.price) for b in blocks])
     mean = (parts + send.times(plan.pp)).times(pieces / plan.pp) if structure.pipelined else parts.times(pieces)
     kinds = _kinds(blocks, pieces, plan, send)
     slowest = forward + backward
@@ -204,6 +204,13 @@ def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Pr
     return {kind: time * pieces for kind, time in sums.items()}
 
 
+def _runs(b: PricedBlock, plan: Plan, training: bool) -> Number:
+    """How often a block runs for one micro-batch: twice forward where its activations are recomputed."""
+    if not training or b.block.passes == "backward":
+        return 1.0
+    return namespace(plan.recompute).where(plan.recompute > 1, 2.0, 1.0)
+
+
 def _useful(whole: Graph) -> Number:
     """Operations the mathematics asks for, over all devices and micro-batches."""
     return whole.flop()
@@ -220,19 +227,19 @@ def _memory(
 
     training = work.phase == "train"
     weights: Number = 0.0
-    parameters: Number = 0.0
+    state: Number = 0.0
     cache: Number = 0.0
     kept: Number = 0.0
     scratch: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
         weights = weights + count * up(b.held.weights)
-        parameters = parameters + count * up(b.held.parameters)
+        if training and b.block.passes == "forward":
+            state = state + count * up(_state(b, plan))
         cache = cache + count * up(b.held.cache)
         if b.block.passes == "forward":
             kept = kept + count * up(_kept(b, plan))
         scratch = namespace(scratch, b.held.scratch).maximum(scratch, b.held.scratch)
     if training:
-        state = training_state(parameters, weights, up(plan.zero), up(plan.dp))
         in_flight = namespace(plan.pp, pieces).minimum(plan.pp, pieces)
         parts = {"weights": state, "activations": kept * up(in_flight)}
     else:
@@ -244,6 +251,15 @@ def _memory(
         most = xp.argmax(summed, axis=-1)[..., None]
         parts = {k: xp.take_along_axis(xp.broadcast_to(v, summed.shape), most, axis=-1)[..., 0] for k, v in parts.items()}
     return {**parts, "scratch": scratch, "reserve": engine.reserve}
+
+
+def _state(b: PricedBlock, plan: Plan) -> Number:
+    """Weights, gradients and optimiser state of one repetition of a block; copies of experts are fewer than copies of the rest."""
+    rest = 1.0 - b.held.expert_share
+    dense = training_state(b.held.parameters * rest, b.held.weights * rest, plan.zero, plan.dp)
+    if isinstance(b.held.expert_share, float) and b.held.expert_share == 0.0:
+        return dense
+    return dense + training_state(b.held.parameters * b.held.expert_share, b.held.weights * b.held.expert_share, plan.zero, plan.moe_groups)
 
 
 def _kept(b: PricedBlock, plan: Plan) -> Number:
@@ -261,13 +277,17 @@ def _update(
     blocks: tuple[PricedBlock, ...], system: System, dev: Device, placement: Placement, plan: Plan, structure: Structure, backward: Number
 ) -> Price:
     """Gradients summed over data parallel ranks, as far as the last backward pass does not hide it, and the optimiser."""
-    held = sum((b.block.count * b.held.parameters for b in blocks if b.block.passes == "forward"), 0.0) / plan.pp
-    owned = held / namespace(plan.zero, plan.dp).where(plan.zero > 0, plan.dp, 1.0)
+    forward = [b for b in blocks if b.block.passes == "forward"]
+    held = sum((b.block.count * b.held.parameters for b in forward), 0.0) / plan.pp
+    experts = sum((b.block.count * b.held.parameters * b.held.expert_share for b in forward), 0.0) / plan.pp
+    xp = namespace(plan.zero, plan.dp, plan.moe_groups)
+    copies, expert_copies = (xp.where(plan.zero > 0, c, 1.0) for c in (plan.dp, plan.moe_groups))
+    owned = (held - experts) / copies + experts / expert_copies
     # Adam reads gradient, weight copy and two moments and writes three of them and the working weight: 16 + 14 bytes.
     update = vector(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, dev)
     if "dp" not in structure.active:
         return update
-    op = Collective("sum_gradients", "", (), "gradients", "all_reduce", "dp", held * GRADIENT_BYTES)
+    op = Collective("sum_gradients", "", (), "gradients", "all_reduce", "dp", (held - xp.where(plan.moe_groups > 1, 0.0, experts)) * GRADIENT_BYTES)
     price = price_collective(op, placement.groups["dp"], system.fabric)
     left = exposed(price.time, backward)
     return update + Price(time=left, network=left, energy=price.energy)

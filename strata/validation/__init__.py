@@ -1,5 +1,29 @@
-"""Predictions against measurements: what `strata validate` prints, and the error intervals `strata predict` quotes."""
+"""Predictions against measurements: what `strata validate` prints, and the error intervals `strata predict` quotes.
 
-from strata.validation.run import points, validate
+The readers of data files are loaded when asked for, so that a prediction does not wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from strata.validation.datasets import Points
 
 __all__ = ["points", "validate"]
+
+
+def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]:
+    """Predict every row of every known file below a folder and compare (`strata.validation.run.validate`)."""
+    from strata.validation import run
+
+    return run.validate(folder, keep_points=keep_points)
+
+
+def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
+    """Measured and predicted points of every known file below a folder (`strata.validation.run.points`)."""
+    from strata.validation import run
+
+    return run.points(folder)

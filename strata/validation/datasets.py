@@ -196,8 +196,11 @@ def joined(parts: Sequence[Points]) -> Points:
     why: dict[int, str] = {}
     for part in parts:
         why.update(part.why)
-    arrays = (np.concatenate([getattr(p, f) for p in parts]) for f in ("measured", "predicted", "group", "line", "headline", "rate", "case"))
-    return Points(*arrays, why)  # type: ignore[arg-type]
+
+    def column(name: str) -> Array:
+        return np.concatenate([getattr(p, name) for p in parts])
+
+    return Points(column("measured"), column("predicted"), column("group"), column("line"), column("headline"), column("rate"), column("case"), why)
 
 
 def labels(*parts: Array | str, count: int) -> Array:

@@ -17,7 +17,6 @@ import numpy as np
 
 from strata.evaluate import Result
 from strata.validation.datasets import Points
-from strata.validation.run import points as all_points
 from strata.validation.steps import family_of, kind_of
 
 LEAST = 5  # points below which a case borrows the quantiles of a wider one
@@ -63,7 +62,9 @@ def residuals(found: Iterable[tuple[str, Points]]) -> dict[str, Any]:
 
 def write_residuals(folder: Path | str, path: Path | str) -> None:
     """Write the residuals of the measurements below a folder, one case a line."""
-    made = residuals(all_points(folder))
+    from strata.validation.run import points
+
+    made = residuals(points(folder))
     lines = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in made["cases"].items())
     text = f'{{\n  "families": {json.dumps(made["families"])},\n  "cases": {{\n{lines}\n  }}\n}}\n'
     Path(path).write_text(text, encoding="utf-8")
