@@ -210,6 +210,9 @@ if __name__ == "__main__":
             continue
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
-            refresh(page)
+            try:
+                refresh(page)
+                print(label(page))
+            except Exception as error:
+                print(f"{label(page)}: {error}")
             os.chdir(ROOT)
-        print(label(page))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from strata.app.words import plain_table, titled
 from strata.errors import BadFile
 from strata.evaluate import Result
 
@@ -19,11 +18,9 @@ def default_folder() -> Path:
     raise BadFile("no validation folder here: run in the project's checkout, or give --data DIR")
 
 
-def accuracy_table(outcome: dict[str, Any]) -> Table:
+def accuracy_table(outcome: dict[str, Any]) -> Any:
     """One line a file, with its groups below it."""
-    table = Table(
-        title="predicted against measured: error = predicted / measured - 1", title_justify="left", title_style="bold", box=None, padding=(0, 1)
-    )
+    table = plain_table()
     for column in ("file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"):
         table.add_column(column, justify="left" if column == "file" else "right")
     for entry in outcome["files"]:
@@ -34,7 +31,7 @@ def accuracy_table(outcome: dict[str, Any]) -> Table:
         table.add_row(name, "not predicted yet", style="yellow")
     for name in outcome["unknown"]:
         table.add_row(name, "unknown file", style="red")
-    return table
+    return titled("predicted against measured: error = predicted / measured - 1", table)
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:

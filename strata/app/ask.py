@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
-from strata.app.present import as_dict, plan_text
-from strata.errors import BadValue, require
+from strata.app.present import PHASE_SKIPS, as_dict, asked_text, plan_text
+from strata.app.words import plain_table, titled
+from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import Result, evaluate
-from strata.hardware.chip import chip as make_chip
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import plan as make_plan
-from strata.params import override
+from strata.params import override, stated
 from strata.search.plans import Choice, best_plans, closest
 from strata.units import parse, show
 from strata.workload.model import Model
@@ -46,26 +45,39 @@ def make_workload(phase: str, batch: Any, input: float, output: float) -> Worklo
 
 def question(model: str, system: str, engine: str, weights: str, kv: str, changes: list[str]) -> tuple[System, Model, Any]:
     """System, model and engine with `--set` changes applied."""
-    given: dict[str, dict[str, str]] = {"chip": {}, "fabric": {}, "model": {}, "engine": {}}
+    given = changes_of(changes)
+    wanted: dict[str, Any] = {k: model_value(k, v) for k, v in given["model"].items()}
+    wanted |= {"weights": weights} if weights else {}
+    wanted |= {"kv": kv} if kv else {}
+    made = build_system(system, given["chip"], given["fabric"])
+    return made, make_model(model, **wanted), make_engine(engine, **given["engine"])
+
+
+def changes_of(changes: list[str]) -> dict[str, dict[str, str]]:
+    """`--set` items by what they change: chip, fabric, engine or model."""
+    given: dict[str, dict[str, str]] = {"chip": {}, "fabric": {}, "engine": {}, "model": {}}
     for item in changes:
         path, equals, value = item.partition("=")
-        owner, _, name = path.partition(".")
-        if not equals or owner not in given or not name:
-            raise BadValue(f"--set takes chip.PATH=VALUE, fabric.PATH=VALUE, engine.PATH=VALUE or model.FIELD=VALUE, but got '{item}'")
-        given[owner][name] = value
-    made = make_system(system)
-    if given["chip"]:
-        made = replace(made, chip=make_chip(made.chip.name, **given["chip"]))
-    if given["fabric"]:
-        fabric, noted = override(made.fabric, {_dimension(made, k): v for k, v in given["fabric"].items()}, "fabric")
-        made = replace(made, fabric=replace(fabric, sources=made.fabric.sources.updated(noted)))
-    fields: dict[str, Any] = {k: _model_value(v) for k, v in given["model"].items()}
-    fields |= {"weights": weights} if weights else {}
-    fields |= {"kv": kv} if kv else {}
-    return made, make_model(model, **fields), make_engine(engine, **given["engine"])
+        owner, _, name = path.strip().partition(".")
+        if not equals or not name or not value.strip():
+            raise BadValue(f"--set takes PATH=VALUE, like chip.memory.bandwidth='6 TB/s' or model.kv=fp8, but got '{item}'")
+        if owner not in given:
+            raise UnknownName("thing to change with --set", owner, given, "chip.PATH, fabric.PATH, engine.PATH, model.FIELD")
+        given[owner][name] = value.strip()
+    return given
 
 
-def _dimension(system: System, name: str) -> str:
+def build_system(name: str, chip: dict[str, Any], fabric: dict[str, Any]) -> System:
+    """A system with quantities of its chip and fabric replaced by text with units, numbers or arrays."""
+    made = make_system(name, **chip)
+    if not fabric:
+        return made
+    changed, noted = override(made.fabric, {dimension_path(made, k): v for k, v in fabric.items()}, "fabric")
+    return replace(made, fabric=replace(changed, sources=made.fabric.sources.updated(noted)))
+
+
+def dimension_path(system: System, name: str) -> str:
+    """The whole path of a fabric's quantity: `latency` is the innermost dimension's, `infiniband.latency` that one's."""
     head, _, rest = name.partition(".")
     for i, dimension in enumerate(system.fabric.dimension):
         if rest and head in (str(i), dimension.name):
@@ -73,13 +85,43 @@ def _dimension(system: System, name: str) -> str:
     return f"dimension.0.{name}" if not rest else name
 
 
-def _model_value(text: str) -> Any:
-    if text in ("true", "false"):
+def model_value(name: str, text: str) -> Any:
+    """The value of a model's field from text, by what the field holds."""
+    held = next((f.default for f in fields(Model) if f.name == name), None)
+    if isinstance(held, bool):
+        require(text in ("true", "false"), f"model.{name} is true or false", **{name: text})
         return text == "true"
-    try:
-        return float(text)
-    except ValueError:
+    if isinstance(held, str):
+        require(name != "attention" or text in ("gqa", "mla"), "model.attention is gqa or mla", attention=text)
         return text
+    try:
+        value = float(text)
+    except ValueError:
+        raise BadValue(f"model.{name} is a number, but got '{text}'") from None
+    require(0 <= value < float("inf"), f"model.{name} must not be negative", **{name: text})
+    require(value > 0 or held == 0.0, f"model.{name} must be positive", **{name: text})
+    return value
+
+
+def checked(result: Result) -> Result:
+    """The result itself; an answer that is no number is refused, with the quantities that may be to blame."""
+    if result.fits and not np.isfinite(result.metrics.step_time):
+        parts = {"chip": result.system.chip, "fabric": result.system.fabric, "engine": result.engine}
+        zeros = [f"{o}.{k}" for o, part in parts.items() for k, p in stated(part).items() if p.value == 0 and p.source == "given by the caller"]
+        raise BadValue(f"there is no finite answer: {', '.join(zeros) or 'a quantity'} is 0 or not finite, and work needs some of it")
+    return result
+
+
+def why_out(result: Result) -> str:
+    """Why a single result is out, in one line: a plan that is not legal before a device that is too small."""
+    broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
+    first, more = broken[0], f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    if first.unit == "1":
+        got = f"{first.demand:g} against {first.limit:g}"
+        return f"plan {plan_text(result.plan)} is not legal: {first.what}, but got {got}{more}; levers: {', '.join(first.levers)}"
+    what = f"{result.model.name} does not fit on {result.system.name} with plan {plan_text(result.plan)}"
+    need, have = show(first.demand, first.unit), show(first.limit, first.unit)
+    return f"{what}: a device needs {need} and has {have}; levers: {', '.join(first.levers)}"
 
 
 def ask(
@@ -102,15 +144,17 @@ def ask(
     lines: list[str] = []
     choice = None
     if plan:
-        result = evaluate(where, what, work, make_plan(plan), by)
+        with np.errstate(all="ignore"):
+            result = checked(evaluate(where, what, work, make_plan(plan), by))
     else:
-        found = best_plans(where, what, work, by, top=2)
+        with np.errstate(all="ignore"):
+            found = best_plans(where, what, work, by, top=1)
+            result = checked(found[0].result if found else closest(where, what, work, by))
         if not found:
-            return Asked(closest(where, what, work, by), None, None, [])
-        result = found[0].result
+            return Asked(result, None, None, [])
         choice = {"considered": found[0].considered, "feasible": found[0].feasible, "plan": plan_text(result.plan)}
         lines.append(
-            f"plan {plan_text(result.plan)}: best of {found[0].considered} legal plans, {found[0].feasible} of which fit; choose with --plan"
+            f"plan {plan_text(result.plan)}: best of {found[0].considered} legal plans, {found[0].feasible} of which fit; choose another with --plan"
         )
     from strata.app.accuracy import interval_of
 
@@ -124,39 +168,48 @@ class Ranking:
 
     choices: list[Choice]
     why_none: str
+    limits: str
+    typed: str
 
     def as_dict(self) -> dict[str, Any]:
-        return {"plans": [as_dict(c.result) for c in self.choices], "why_none": self.why_none or None}
+        first = self.choices[0] if self.choices else None
+        return {
+            "plans": [as_dict(c.result) for c in self.choices],
+            "considered": first.considered if first else None,
+            "feasible": first.feasible if first else 0,
+            "why_none": self.why_none or None,
+        }
 
-    def table(self) -> Table:
+    def table(self) -> Any:
         first = self.choices[0]
-        table = Table(
-            title=f"best {len(self.choices)} of {first.considered} plans x batches; {first.feasible} fit and keep the limits",
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            padding=(0, 2),
-        )
-        for column, justify in (
-            ("plan", "left"),
-            ("batch", "right"),
-            ("tokens/s", "right"),
-            ("/user", "right"),
-            ("TTFT", "right"),
-            ("TPOT", "right"),
-            ("memory", "right"),
-            ("$/Mtok", "right"),
-            ("bound by", "left"),
-            ("against the best", "left"),
-        ):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type]
+        r = first.result
+        heading = f"{r.model.name} on {r.system.name}, {asked_text(r, batch=False)}, engine {r.engine.name}{self.limits}"
+        said = f"best {len(self.choices)} of {first.considered:,} plans x batches, {first.feasible:,} of which fit{' and keep the limits' if self.limits else ''}"
+        table = plain_table()
+        skipped = PHASE_SKIPS[r.workload.phase]
+        columns = {
+            "batch": lambda c: f"{c.result.workload.batch:g}",
+            "tokens/s": lambda c: show(float(c.result.metrics.tokens_per_s)),
+            "tokens_per_s_per_user": lambda c: show(float(c.result.metrics.tokens_per_s_per_user)),
+            "ttft": lambda c: _time(c.result.metrics.ttft),
+            "tpot": lambda c: _time(c.result.metrics.tpot),
+            "memory/device": lambda c: show(float(c.result.metrics.memory_used), "B"),
+            "USD/Mtoken": lambda c: "" if np.isnan(c.result.metrics.cost_per_mtoken) else f"{float(c.result.metrics.cost_per_mtoken):.3g}",
+        }
+        shown = {k: f for k, f in columns.items() if k not in skipped}
+        table.add_column("plan", no_wrap=True)
+        for key in shown:
+            table.add_column({"ttft": "TTFT", "tpot": "TPOT", "tokens_per_s_per_user": "per user"}.get(key, key), justify="right", no_wrap=True)
+        table.add_column("bound by")
+        table.add_column("against the best", no_wrap=True)
         for choice in self.choices:
-            r, m = choice.result, choice.result.metrics
-            table.add_row(
-                plan_text(r.plan), f"{r.workload.batch:g}", show(float(m.tokens_per_s)), show(float(m.tokens_per_s_per_user)), _time(m.ttft), _time(m.tpot),
-                show(float(m.memory_used), "B"), "" if np.isnan(m.cost_per_mtoken) else f"{float(m.cost_per_mtoken):.3g}", str(r.bound_by), why_lost(r, first.result),
-            )  # fmt: skip
-        return table
+            cells = [make(choice) for make in shown.values()]
+            table.add_row(plan_text(choice.result.plan), *cells, str(choice.result.bound_by), why_lost(choice.result, r))
+        return titled(f"{heading}\n{said}", table)
+
+    def hint(self) -> str:
+        r = self.choices[0].result
+        return f"look closer: strata predict {self.typed} --batch {r.workload.batch:g} --plan {plan_text(r.plan)} --explain"
 
 
 def _time(value: Any) -> str:
@@ -164,35 +217,36 @@ def _time(value: Any) -> str:
 
 
 def why_lost(result: Result, best: Result) -> str:
-    """The resource on which a plan spends most more than the best one."""
+    """How much a plan loses against the best one, and the resource on which it spends most more a sequence."""
     if result is best:
         return "the best"
     mine, theirs = result.summary.resources, best.summary.resources
     per = {k: float(mine[k]) / float(result.workload.batch) - float(theirs[k]) / float(best.workload.batch) for k in mine}
     worst = max(per, key=lambda k: per[k])
     loss = 1 - float(result.metrics.tokens_per_s) / float(best.metrics.tokens_per_s)
-    return f"-{loss:.1%}: more {worst} time a sequence"
+    return f"-{loss:.1%}" + (f", more {worst} time" if per[worst] > 0 else "")
 
 
 def rank_plans(
-    model: str, system: str, *, batch: str, input: float, output: float, phase: str, engine: str, weights: str, kv: str,
+    model: str, system: str, *, batches: list[float], input: float, output: float, phase: str, engine: str, weights: str, kv: str,
     changes: list[str], ttft: str = "", tpot: str = "", top: int = 8,
 ) -> Ranking:  # fmt: skip
     """Every legal plan at every batch, best first, under limits on latency."""
+    first, each = (parse(v, "s", f"--{k}") if v else float("inf") for k, v in (("ttft", ttft), ("tpot", tpot)))
+    for name, value, typed in (("ttft", first, ttft), ("tpot", each, tpot)):
+        require(value > 0, f"--{name} must be a positive time", **{name: typed})
+    limits = "".join(f", {k.upper()} at most {show(v, 's')}" for k, v in (("ttft", first), ("tpot", each)) if np.isfinite(v))
+    typed = f"--model {model} --system {system} --input {input:g} --output {output:g}" + (f" --phase {phase}" if phase != "serve" else "")
     where, what, by = question(model, system, engine, weights, kv, changes)
-    try:
-        batches = np.array([float(b) for b in batch.split(",")])
-    except ValueError:
-        raise BadValue(f"batch is a number or a list like 1,8,64, but got '{batch}'") from None
-    work = make_workload(phase, batches, input, output)
-    first, each = (parse(v, "s", k) if v else float("inf") for k, v in (("ttft", ttft), ("tpot", tpot)))
-    found = best_plans(where, what, work, by, ttft=first, tpot=each, top=top)
-    if found:
-        return Ranking(found, "")
-    free = best_plans(where, what, work, by, top=1)
-    if not free:
-        least = closest(where, what, replace(work, batch=float(batches.min())), by)
-        return Ranking([], f"no plan fits: {least.infeasible[0]}")
-    quickest = best_plans(where, what, work, by, top=1, metric="tokens_per_s_per_user")[0].result
-    got = f"the quickest plan has TPOT {_time(quickest.metrics.tpot)} and TTFT {_time(quickest.metrics.ttft)} ({plan_text(quickest.plan)}, batch {quickest.workload.batch:g})"
-    return Ranking([], f"no plan keeps the limits; {got}; levers: fewer sequences, more devices, narrower weights")
+    work = make_workload(phase, np.array(batches), input, output)
+    with np.errstate(all="ignore"):
+        found = best_plans(where, what, work, by, ttft=first, tpot=each, top=top)
+        if found:
+            checked(found[0].result)
+            return Ranking(found, "", limits, typed)
+        free = best_plans(where, what, work, by, top=1)
+        if not free:
+            return Ranking([], why_out(closest(where, what, replace(work, batch=min(batches)), by)), limits, typed)
+        quick = best_plans(where, what, work, by, top=1, metric="tokens_per_s_per_user")[0].result
+    got = f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g})"
+    return Ranking([], f"no plan keeps the limits{limits}; {got}; levers: fewer sequences, more devices, narrower weights", limits, typed)

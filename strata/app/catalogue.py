@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from rich.table import Table
-
+from strata.app.words import plain_table, titled
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric
@@ -35,23 +35,17 @@ def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
 
 def _entries(kind: str) -> list[dict[str, str]]:
     if kind == "precisions":
-        return [{"name": n, "title": f"{b:g} bytes an element"} for n, b in BYTES.items()]
+        return [{"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()]
     if kind == "models":
-        import json
-
-        found = []
-        for name in names("models"):
-            config = json.loads((data_folder("models") / f"{name}.json").read_text())
-            found.append({"name": name, "title": config["_strata"]["title"]})
-        return found
+        return [{"name": name, "title": str(_facts(name)["title"])} for name in names("models")]
     listed = [{"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))} for n in names(kind)]
     if kind == "systems":
         listed.append({"name": "COUNTxCHIP", "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of 8)"})
     return listed
 
 
-def catalogue_table(found: dict[str, list[dict[str, str]]]) -> Table:
-    table = Table(box=None, padding=(0, 2), show_header=False)
+def catalogue_table(found: dict[str, list[dict[str, str]]]) -> Any:
+    table = plain_table(show_header=False)
     table.add_column(style="bold")
     table.add_column()
     table.add_column(style="dim")
@@ -67,7 +61,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         raise UnknownName("kind", kind, SHOWN, ", ".join(SHOWN))
     made = SHOWN[kind](name)
     if kind == "model":
-        return _describe_model(made)
+        return _describe_model(made, name)
     if kind == "system":
         parts = {f"chip.{k}": v for k, v in _numbers(made.chip).items()} | {f"fabric.{k}": v for k, v in _numbers(made.fabric).items()}
         sizes = " x ".join(f"{d.size:g} {d.name}" for d in made.fabric.dimension if d.size > 1) or "one device"
@@ -82,38 +76,49 @@ def _numbers(record: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def _describe_model(made: Model) -> dict[str, Any]:
+def _describe_model(made: Model, name: str) -> dict[str, Any]:
     count = float(trace(made, decode(1.0, 1.0)).parameters())
-    numbers: dict[str, dict[str, Any]] = {
-        "parameters": {"value": count, "unit": "1", "shown": f"{count:,.0f}", "source": "counted from the graph", "assumed": False}
-    }
+    facts = _facts(made.name)
+    config = str(facts.get("source", f"{name} (given by the caller)"))
+    numbers: dict[str, dict[str, Any]] = {"parameters": _entry(count, f"{count:,.0f}", "counted from the graph")}
     if made.published:
-        numbers["published"] = {
-            "value": made.published[0],
-            "unit": "1",
-            "shown": f"{made.published[0]:,.0f}",
-            "source": made.published[1],
-            "assumed": False,
-        }
+        numbers["published"] = _entry(made.published[0], f"{made.published[0]:,.0f}", made.published[1])
     for f in fields(Model):
         value = getattr(made, f.name)
-        if f.name not in ("name", "pattern", "published") and value not in (0.0, False, ""):
-            shown = f"{value:g}" if isinstance(value, float) else str(value)
-            numbers[f.name] = {"value": value, "unit": "1", "shown": shown, "source": "config.json", "assumed": False}
+        if f.name in ("name", "pattern", "published") or value in (0.0, False, ""):
+            continue
+        shown = f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+        default = f.name in ("activations", "kv", "ends")
+        source = "how served unless told otherwise" if default else config if isinstance(value, (float, str)) else f"its family, by {config}"
+        numbers[f.name] = _entry(value, shown, source)
     kinds = " ".join("/".join(k) for k in made.pattern.period)
     prefix = f"{made.pattern.prefix_layers:g} x {'/'.join(made.pattern.prefix)}, then " if made.pattern.prefix else ""
-    return {"name": made.name, "title": f"{made.pattern.layers:g} layers: {prefix}{kinds} repeated", "note": "", "numbers": numbers}
+    layers = f"{made.pattern.layers:g} layers: {prefix}{kinds} repeated"
+    return {"name": made.name, "title": f"{facts['title']}, {layers}" if facts else layers, "note": str(facts.get("notes", "")), "numbers": numbers}
 
 
-def description_table(described: dict[str, Any]) -> Table:
+def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
+    return {"value": value, "unit": "1", "shown": shown, "source": source, "assumed": False}
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """What a shipped model's file says about itself; nothing for a user's own."""
+    path = data_folder("models") / f"{name}.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))["_strata"]) if path.exists() else {}
+
+
+def description_table(described: dict[str, Any]) -> Any:
     heading = f"{described['name']}: {described['title']}" + (f"\n{described['note']}" if described["note"] else "")
-    table = Table(title=heading, title_justify="left", title_style="bold", box=None, padding=(0, 2))
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
+    table = plain_table()
+    assumed = sum(entry["assumed"] for entry in described["numbers"].values())
+    below = f"* {assumed} of {len(described['numbers'])} numbers are assumed" if assumed else ""
+    table.add_column("quantity", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("")
     table.add_column("source", overflow="fold")
     for path, entry in described["numbers"].items():
-        table.add_row(path, entry["shown"], entry["source"], style="yellow" if entry["assumed"] else "")
-    return table
+        table.add_row(path, entry["shown"], "*" if entry["assumed"] else "", entry["source"], style="yellow" if entry["assumed"] else "")
+    return titled(heading, table, below)
 
 
 def file_schema(kind: str) -> dict[str, Any]:

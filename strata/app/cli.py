@@ -8,45 +8,105 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.errors import StrataError
+from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, systems, usage, whole
+from strata.errors import BadValue, StrataError
 
 app = typer.Typer(
     name="strata",
     help="Predict and optimise AI systems that do not exist yet.",
+    epilog="Start with: strata predict --model llama-3-70b --system 8xh200 --batch 64 --explain",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": 120, "help_option_names": ["--help", "-h"]},
 )
+KINDS = ("chip", "model", "fabric", "system", "engine", "economics")
 
-Name = Annotated[str, typer.Option("--model", "-m", help="model name, or path of a Hugging Face config.json")]
-Where = Annotated[str, typer.Option("--system", "-s", help="system, like 8xh200, 4x8xh100, or a TOML path")]
-Batch = Annotated[float, typer.Option(help="sequences at once over the whole system")]
-Input = Annotated[float, typer.Option("--input", help="prompt tokens of a sequence (training: sequence length)")]
-Output = Annotated[float, typer.Option("--output", help="tokens generated for a sequence")]
-Phase = Annotated[str, typer.Option(help="serve, prefill, decode or train")]
-PlanText = Annotated[str, typer.Option("--plan", "-p", help="like tp=8,ep=8; left out: the best legal plan")]
-EngineName = Annotated[str, typer.Option("--engine", help="ideal, vllm, sglang, trtllm, megatron, or a TOML path")]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", help="change a number: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', model.kv=fp8")
+Name = Annotated[
+    str,
+    typer.Option("--model", "-m", metavar="NAME", help="model name, or path of a Hugging Face config.json", autocompletion=names_of("models")),
 ]
-Weights = Annotated[str, typer.Option(help="precision of the weights, like fp8; left out: as published")]
-Cache = Annotated[str, typer.Option("--kv", help="precision of the KV cache")]
+Where = Annotated[str, typer.Option("--system", "-s", metavar="NAME", help="system, like 8xh200, 4x8xh100, or a TOML path", autocompletion=systems)]
+Batch = Annotated[str, typer.Option("--batch", "-b", metavar="N", help="sequences at once over the whole system")]
+Input = Annotated[str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a sequence (train: its length)")]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="N", help="tokens generated for a sequence (decode: its context is input + output/2)")]
+Phase = Annotated[
+    str,
+    typer.Option(
+        metavar="PHASE",
+        help="serve (read prompts, then generate), prefill, decode (one step) or train (one step)",
+        autocompletion=choices("serve", "prefill", "decode", "train"),
+    ),
+]
+PlanText = Annotated[
+    str,
+    typer.Option("--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep zero ...)  [default: the best legal plan]"),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="software: ideal, vllm, sglang, trtllm, megatron, or a TOML path", autocompletion=names_of("engine")
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', model.kv=fp8"
+    ),
+]
+Weights = Annotated[
+    str, typer.Option(metavar="FORMAT", help="precision of the weights, like fp8  [default: as published]", autocompletion=precisions)
+]
+Cache = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="precision of the KV cache  [default: bf16]", autocompletion=precisions)]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
-def console(stderr: bool = False) -> Any:
+def say(*parts: Any) -> None:
+    """Print tables and text on stdout; without a terminal 140 columns wide and without blanks at line ends."""
     from rich.console import Console
 
-    return Console(stderr=stderr, width=None if sys.stdout.isatty() else 140, soft_wrap=False)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(*parts, sep="\n")
+        return
+    plain = Console(width=140, highlight=False, color_system=None, record=False, force_terminal=False)
+    with plain.capture() as captured:
+        plain.print(*parts, sep="\n")
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
-@app.command()
+def wrote(what: str, path: Path, hint: str = "") -> None:
+    sys.stderr.write(f"{what}: {path}{hint}\n")
+
+
+def version(wanted: bool) -> None:
+    if wanted:
+        from strata import __version__
+
+        sys.stdout.write(f"strata {__version__}\n")
+        raise typer.Exit()
+
+
+@app.callback()
+def start(
+    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Predict and optimise AI systems that do not exist yet."""
+
+
+def sizes(batch: str, input: str, output: str) -> dict[str, float]:
+    return {"batch": whole(batch, "--batch"), "input": whole(input, "--input"), "output": whole(output, "--output")}
+
+
+@app.command(
+    short_help="Predict a model on a system.",
+    epilog="Example: strata predict -m deepseek-v3 -s 8xb200 --batch 64 --input 1024 --output 1024 --explain",
+)
 def predict(
     model: Name,
     system: Where,
-    batch: Batch = 1.0,
-    input: Input = 1024.0,
-    output: Output = 1024.0,
+    batch: Batch = "1",
+    input: Input = "1024",
+    output: Output = "1024",
     phase: Phase = "serve",
     plan: PlanText = "",
     engine: EngineName = "ideal",
@@ -55,67 +115,67 @@ def predict(
     set: Changes = None,
     explain: Annotated[bool, typer.Option("--explain", help="say where time and memory go and what would help")] = False,
     json: Json = False,
-    trace: Annotated[Path | None, typer.Option(help="write the step as a trace for ui.perfetto.dev")] = None,
-    report: Annotated[Path | None, typer.Option(help="write an HTML report")] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report")] = None,
 ) -> None:
-    """Predict a model on a system: latency, throughput, energy, memory and cost."""
-    from strata.app.ask import ask
-    from strata.app.present import as_dict, explanation, headline, ops_of, print_json
+    """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
+    from strata.app.ask import ask, why_out
+    from strata.app.present import as_dict, explanation, headline, notes, ops_of
 
-    asked = ask(
-        model, system, batch=batch, input=input, output=output, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or []
-    )
-    result, out = asked.result, console()
+    size = sizes(batch, input, output)
+    asked = ask(model, system, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [])
+    result = asked.result
     if json:
         data = {**as_dict(result), "plan_choice": asked.choice, "interval": asked.interval}
         if explain and result.fits:
             data["ops"] = ops_of(result)
-        print_json(out, data)
+        print_json(data)
     if not result.fits:
-        console(stderr=True).print(f"does not fit: {result.infeasible[0]}", soft_wrap=True, highlight=False)
-        raise typer.Exit(2)
+        raise BadValue(why_out(result))
     if not json:
-        out.print(headline(result))
-        for line in asked.lines:
-            out.print(line, style="dim", highlight=False)
-        if explain:
-            out.print()
-            out.print(explanation(result))
+        say(headline(result), *notes(asked.lines), *(["", explanation(result)] if explain else []))
     if trace:
-        console(stderr=True).print(f"trace: {result.timeline.to_perfetto(trace)} (open it at ui.perfetto.dev)", highlight=False)
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        wrote("trace", result.timeline.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
     if report:
         from strata.app.report import prediction_report
 
-        console(stderr=True).print(f"report: {prediction_report(result, report)}", highlight=False)
+        wrote("report", prediction_report(result, report, asked.lines))
 
 
-@app.command()
+@app.command(
+    short_help="The best plans under limits on latency.",
+    epilog="Example: strata plan -m llama-3.1-405b -s 64xh200 --ttft 2s --tpot 40ms",
+)
 def plan(
     model: Name,
     system: Where,
-    batch: Annotated[str, typer.Option(help="sequences at once; a list like 1,8,64 is searched")] = "1,2,4,8,16,32,64,128,256,512,1024",
-    input: Input = 1024.0,
-    output: Output = 1024.0,
+    batch: Annotated[
+        str, typer.Option("--batch", "-b", metavar="N,N,...", help="sequences at once; every one of a list is tried")
+    ] = "1,2,4,8,16,32,64,128,256,512,1024",
+    input: Input = "1024",
+    output: Output = "1024",
     phase: Phase = "serve",
     engine: EngineName = "ideal",
     weights: Weights = "",
     kv: Cache = "",
     set: Changes = None,
-    ttft: Annotated[str, typer.Option(help="limit on time to first token, like 2s")] = "",
-    tpot: Annotated[str, typer.Option(help="limit on time per output token, like 40ms")] = "",
-    top: Annotated[int, typer.Option(help="how many to show")] = 8,
+    ttft: Annotated[str, typer.Option(metavar="TIME", help="limit on time to first token, like 2s")] = "",
+    tpot: Annotated[str, typer.Option(metavar="TIME", help="limit on time per output token, like 40ms")] = "",
+    top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
     json: Json = False,
 ) -> None:
     """The best plans of a model on a system under limits on latency, out of every legal one."""
     from strata.app.ask import rank_plans
-    from strata.app.present import print_json
 
+    listed = [whole(b, "--batch") for b in batch.split(",")]
+    rest = sizes("1", input, output)
     ranking = rank_plans(
         model,
         system,
-        batch=batch,
-        input=input,
-        output=output,
+        batches=listed,
+        input=rest["input"],
+        output=rest["output"],
         phase=phase,
         engine=engine,
         weights=weights,
@@ -123,154 +183,173 @@ def plan(
         changes=set or [],
         ttft=ttft,
         tpot=tpot,
-        top=top,
+        top=int(whole(top, "--top")),
     )
     if json:
-        print_json(console(), ranking.as_dict())
+        print_json(ranking.as_dict())
     if not ranking.choices:
-        console(stderr=True).print(ranking.why_none, soft_wrap=True, highlight=False)
-        raise typer.Exit(2)
+        raise BadValue(ranking.why_none)
     if not json:
-        console().print(ranking.table())
+        say(ranking.table(), ranking.hint())
 
 
-@app.command()
+@app.command(
+    short_help="Vary up to three things at once.",
+    epilog="Example: strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 --vary chip.memory.bandwidth='2:8:4 TB/s'",
+)
 def sweep(
     model: Name,
     system: Where,
-    vary: Annotated[list[str], typer.Option(help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' or plan.tp=1,2,4,8")],
-    batch: Batch = 1.0,
-    input: Input = 1024.0,
-    output: Output = 1024.0,
+    vary: Annotated[
+        list[str], typer.Option(metavar="AXIS", help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or plan.tp=1,2,4,8")
+    ],
+    batch: Batch = "1",
+    input: Input = "1024",
+    output: Output = "1024",
     phase: Phase = "serve",
     plan: PlanText = "",
     engine: EngineName = "ideal",
     weights: Weights = "",
     kv: Cache = "",
     set: Changes = None,
-    metric: Annotated[str, typer.Option(help="what to show")] = "tokens_per_s",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metrics)] = "tokens_per_s",
     json: Json = False,
-    report: Annotated[Path | None, typer.Option(help="write an HTML report with pictures")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")] = None,
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
-    from strata.app.present import print_json
     from strata.app.sweep import run_sweep
 
-    swept = run_sweep(
-        model,
-        system,
-        vary,
-        batch=batch,
-        input=input,
-        output=output,
-        phase=phase,
-        plan=plan,
-        engine=engine,
-        weights=weights,
-        kv=kv,
-        changes=set or [],
-        metric=metric,
-    )
+    size = sizes(batch, input, output)
+    swept = run_sweep(model, system, vary, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], metric=metric)
     if json:
-        print_json(console(), swept.as_dict())
+        print_json(swept.as_dict())
     else:
-        console().print(swept.table())
+        say(swept.table(), *swept.remarks())
     if report:
         from strata.app.report import sweep_report
 
-        console(stderr=True).print(f"report: {sweep_report(swept, report)}", highlight=False)
+        wrote("report", sweep_report(swept, report))
 
 
-@app.command("list")
+@app.command("list", short_help="Names of chips, models, fabrics, engines ...", epilog="Example: strata list chips")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="chips, models, systems, fabrics, engines or precisions; left out: all")] = "", json: Json = False
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="chips, models, systems, fabrics, engines or precisions; left out: all",
+            autocompletion=choices("chips", "models", "systems", "fabrics", "engines", "precisions"),
+        ),
+    ] = "",
+    json: Json = False,
 ) -> None:
-    """What there is: chips, models, fabrics, systems, engines, precisions."""
+    """What there is: chips, models, systems, fabrics, engines, precisions."""
     from strata.app.catalogue import catalogue, catalogue_table
-    from strata.app.present import print_json
 
     found = catalogue(kind)
     if json:
-        print_json(console(), found)
+        print_json(found)
     else:
-        console().print(catalogue_table(found))
+        say(catalogue_table(found))
 
 
-@app.command("show")
+@app.command("show", short_help="Every number of a thing, with its source.", epilog="Example: strata show chip h200")
 def show_item(
-    kind: Annotated[str, typer.Argument(help="chip, model, fabric, system, engine or economics")],
-    name: Annotated[str, typer.Argument(help="its name or path")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=choices(*KINDS))],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=items)],
     json: Json = False,
 ) -> None:
-    """Every number of a thing, with its source."""
+    """Every number of a thing, with its source; assumed ones are marked with *."""
     from strata.app.catalogue import describe, description_table
-    from strata.app.present import print_json
 
     described = describe(kind, name)
     if json:
-        print_json(console(), described)
+        print_json(described)
     else:
-        console().print(description_table(described))
+        say(description_table(described))
 
 
-@app.command()
-def schema(kind: Annotated[str, typer.Argument(help="chip, fabric, system, engine or model")]) -> None:
+@app.command(short_help="The JSON schema of a data file.", epilog="Example: strata schema chip > chip.schema.json")
+def schema(kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=choices(*KINDS))]) -> None:
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.catalogue import file_schema
-    from strata.app.present import print_json
 
-    print_json(console(), file_schema(kind))
+    print_json(file_schema(kind))
 
 
-@app.command()
+@app.command(short_help="Two saved results, line by line.", epilog="Example: strata predict ... --json > a.json; strata diff a.json b.json")
 def diff(
-    first: Annotated[Path, typer.Argument(help="a result saved with --json")],
-    second: Annotated[Path, typer.Argument(help="another one")],
+    first: Annotated[Path, typer.Argument(metavar="FILE", help="a result saved with --json")],
+    second: Annotated[Path, typer.Argument(metavar="FILE", help="another one")],
     json: Json = False,
 ) -> None:
     """Two saved results, line by line: what was asked differently and what came out differently."""
     from strata.app.compare import compare_files, comparison_table
-    from strata.app.present import print_json
 
     rows = compare_files(first, second)
     if json:
-        print_json(console(), rows)
+        print_json(rows)
     else:
-        console().print(comparison_table(rows, first.name, second.name))
+        say(comparison_table(rows, first.name, second.name))
 
 
-@app.command()
+@app.command(short_help="Predictions against measurements.", epilog="Example: strata validate --report out/accuracy.html")
 def validate(
-    data: Annotated[Path | None, typer.Option(help="folder of measurements; left out: the project's validation/")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of measurements  [default: the project's validation/]")] = None,
     json: Json = False,
-    report: Annotated[Path | None, typer.Option(help="write an HTML page with predicted against measured")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML page with predicted against measured")] = None,
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
+    from rich.console import Console
+
     from strata.app.accuracy import accuracy_table, default_folder
-    from strata.app.present import print_json
     from strata.validation import validate as run
 
-    outcome = run(data or default_folder(), keep_points=report is not None)
-    points = outcome.pop("points", None)
+    folder = data or default_folder()
+    with Console(stderr=True).status(f"predicting every row below {folder}"):
+        outcome = run(folder, keep_points=report is not None)
+    points = {entry["file"]: entry.pop("detail", []) for entry in outcome["files"]}
     if json:
-        print_json(console(), outcome)
+        print_json(outcome)
     else:
-        console().print(accuracy_table(outcome))
+        say(accuracy_table(outcome))
     if report:
         from strata.app.report import accuracy_report
 
-        console(stderr=True).print(f"report: {accuracy_report(outcome, points or [], report)}", highlight=False)
+        wrote("report", accuracy_report(outcome, points, report))
 
 
 def main() -> None:
-    """Run the command; what a user got wrong is one line on stderr and exit code 2."""
+    """Run the command; what a user got wrong is one line on stderr and exit code 2, Ctrl-C one line and 130."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: list[str]) -> int:
+    """The exit code of a command line."""
     try:
-        app()
+        code = app(words, prog_name="strata", standalone_mode=False)
     except StrataError as error:
-        sys.stderr.write(f"strata: {error}\n")
-        sys.exit(2)
+        complain(str(error))
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except BrokenPipeError:
-        sys.exit(0)
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    except OSError as error:
+        complain(f"cannot use {error.filename}: {str(error.strerror).lower()}" if error.filename else str(error))
+        return 2
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(f"{error.format_message()}\n")
+            return 0
+        complain(usage(error))
+        return 2
+    if code == 130:
+        complain("stopped by Ctrl-C")
+    return code if isinstance(code, int) else 0
 
 
 if __name__ == "__main__":

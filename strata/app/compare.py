@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from strata.app.words import plain_table, titled
 from strata.errors import BadFile
+from strata.units import show
 
 
 def compare_files(first: Path, second: Path) -> list[dict[str, Any]]:
@@ -18,16 +18,27 @@ def compare_files(first: Path, second: Path) -> list[dict[str, Any]]:
     for path in dict.fromkeys([*left, *right]):
         a, b = left.get(path), right.get(path)
         if a != b:
-            numeric = isinstance(a, (int, float)) and isinstance(b, (int, float)) and a
-            rows.append({"path": path, "first": a, "second": b, "ratio": b / a if numeric else None})
+            numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (a, b)) and a
+            rows.append({"path": path, "first": a, "second": b, "unit": _unit(path, left, right), "ratio": b / a if numeric else None})
     return rows
+
+
+def _unit(path: str, *flat: dict[str, Any]) -> str | None:
+    """The unit of a value, where the results say it."""
+    owner, _, last = path.rpartition(".")
+    if owner in ("resources_s", "kinds_s", "memory_B"):
+        return owner.rpartition("_")[2]
+    beside = f"{owner}.unit" if last == "value" else f"units.{last}" if owner == "metrics" else ""
+    return next((str(f[beside]) for f in flat if beside in f), None)
 
 
 def _read(path: Path) -> Any:
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
-        raise BadFile(f"no result file at {path}") from None
+        raise BadFile(f"no result file at {path}; make one with strata predict ... --json") from None
+    except IsADirectoryError:
+        raise BadFile(f"{path} is a folder; a result is a file made with strata predict ... --json") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
     if not isinstance(data, dict) or "metrics" not in data:
@@ -43,21 +54,23 @@ def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
     return {prefix[:-1]: node}
 
 
-def comparison_table(rows: list[dict[str, Any]], first: str, second: str) -> Table:
-    table = Table(
-        title="the two results are the same" if not rows else f"{len(rows)} differences",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        padding=(0, 2),
-    )
+def comparison_table(rows: list[dict[str, Any]], first: str, second: str) -> Any:
     if not rows:
-        return table
-    table.add_column("what")
+        return f"{first} and {second} are the same"
+    table = plain_table()
+    table.add_column("what", overflow="fold")
     table.add_column(first, justify="right", overflow="fold")
     table.add_column(second, justify="right", overflow="fold")
-    table.add_column("ratio", justify="right")
+    table.add_column("ratio", justify="right", no_wrap=True)
     for row in rows:
-        shown = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in (row["first"], row["second"])]
-        table.add_row(row["path"], *shown, f"{row['ratio']:.3f}" if row["ratio"] else "")
-    return table
+        shown = [_shown(row[side], row["unit"]) for side in ("first", "second")]
+        table.add_row(row["path"], *shown, f"{row['ratio']:.3f}" if row["ratio"] is not None else "")
+    return titled(f"{len(rows)} difference{'s' if len(rows) > 1 else ''}", table)
+
+
+def _shown(value: Any, unit: str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return show(value, unit, digits=4) if unit and unit != "1" else f"{value:.6g}"

@@ -8,10 +8,9 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
 
+from strata import __version__
+from strata.app.words import plain_table, titled
 from strata.evaluate import Result
 from strata.mapping.plan import Plan, usual_moe_tp
 from strata.params import stated
@@ -23,7 +22,7 @@ from strata.workload.model import Model
 SHOWN = {
     "ttft": "time to first token",
     "tpot": "time per output token",
-    "step_time": "step",
+    "step_time": "time of a step",
     "tokens_per_s": "tokens/s",
     "tokens_per_s_per_user": "tokens/s/user",
     "tokens_per_s_per_device": "tokens/s/device",
@@ -33,9 +32,16 @@ SHOWN = {
     "power": "power",
     "cost_per_mtoken": "cost/Mtoken",
 }
+METRIC_NAMES = SHOWN | {
+    "device_power": "power of a device",
+    "memory_used": "memory used a device",
+    "memory_limit": "memory of a device",
+    "lower": "lower bound of a step",
+    "upper": "upper bound of a step",
+}
 PHASE_SKIPS = {
     "decode": ("ttft", "step_time"),
-    "prefill": ("tpot", "step_time"),
+    "prefill": ("tpot", "step_time", "tokens_per_s_per_user"),
     "serve": ("step_time",),
     "train": ("ttft", "tpot", "tokens_per_s_per_user"),
 }
@@ -80,15 +86,20 @@ def as_dict(result: Result) -> dict[str, Any]:
     system, model = result.system, result.model
     work = result.workload
     metrics = {k: number(getattr(result.metrics, k)) for k in METRIC_UNITS}
+    decoding = work.phase == "decode"
     return {
+        "strata": __version__,
         "question": {
             "system": system.name,
+            "devices": number(system.devices),
             "model": model.name,
             "phase": work.phase,
             "batch": work.batch,
-            "input": work.sequence if work.phase != "decode" else work.context,
-            "output": work.output,
+            "input": None if decoding else work.sequence,
+            "output": work.output if work.phase == "serve" else None,
+            "context": work.context if decoding else None,
             "plan": plan_text(result.plan),
+            "degrees": {f.name: number(getattr(result.plan, f.name)) for f in fields(Plan) if f.name != "order"},
             "engine": result.engine.name,
             "precision": {k: getattr(model, k) for k in ("weights", "expert_weights", "activations", "kv", "ends")},
         },
@@ -114,51 +125,89 @@ def _sizes(model: Model) -> dict[str, Any]:
     return {f.name: getattr(model, f.name) for f in fields(Model) if f.name not in ("name", "pattern", "published")} | {"layers": model.layers}
 
 
-def headline(result: Result) -> Table:
-    """The numbers of a prediction."""
-    table = Table(show_header=False, box=None, padding=(0, 2), title=title(result), title_justify="left", title_style="bold")
-    table.add_column(style="dim")
-    table.add_column(justify="right", style="bold")
-    table.add_column(style="dim")
-    skipped = PHASE_SKIPS[result.workload.phase]
+def listed(result: Result) -> list[tuple[str, str, str]]:
+    """The numbers of a prediction that its phase has: what, how much, and what to know about it."""
+    rows = []
     for key, label in SHOWN.items():
         value = number(getattr(result.metrics, key))
-        if key in skipped or value is None:
-            continue
-        text = f"{value:.1%}" if key in ("mfu", "mbu") else show(value, METRIC_UNITS[key])
-        table.add_row(label, text, _beside(result, key))
+        if key not in PHASE_SKIPS[result.workload.phase] and value is not None:
+            rows.append((label, f"{value:.1%}" if key in ("mfu", "mbu") else show(value, METRIC_UNITS[key]), _beside(result, key)))
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
-    table.add_row(
-        "memory/device",
-        show(used, "B"),
-        f"of {show(limit, 'B')}: " + ", ".join(f"{k} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0),
-    )
-    return table
+    parts = ", ".join(f"{k} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0)
+    return [*rows, ("memory/device", show(used, "B"), f"of {show(limit, 'B')}: {parts}")]
+
+
+def headline(result: Result) -> Any:
+    """The numbers of a prediction as a table."""
+    table = plain_table(show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    table.add_column(style="dim")
+    for row in listed(result):
+        table.add_row(*row)
+    return titled(title(result), table)
+
+
+def notes(lines: list[str]) -> list[Any]:
+    """What should be said beside a prediction, dimmed."""
+    from rich.text import Text
+
+    return [Text(line, style="dim") for line in lines]
 
 
 def _beside(result: Result, key: str) -> str:
-    m = result.metrics
-    if key in ("tpot", "step_time") or (key == "ttft" and result.workload.phase == "prefill"):
+    m, phase = result.metrics, result.workload.phase
+    if key in ("tpot", "step_time") or (key == "ttft" and phase == "prefill"):
         return f"bounds {show(float(m.lower), 's')} to {show(float(m.upper), 's')}; bound by {result.bound_by}"
+    if key == "ttft":
+        return "reading all prompts of the batch at once"
+    if key == "tokens_per_s":
+        return "output tokens, time to read the prompts included" if phase == "serve" else ""
+    if key == "mfu":
+        return "useful FLOP of the matrix peak" + (", prompts included" if phase == "serve" else "")
+    if key == "mbu":
+        return "DRAM traffic of the DRAM peak"
     if key == "power":
-        return f"{show(float(m.device_power), 'W')} a device, {show(float(result.system.devices), '1')} devices, hosts included"
+        return f"{show(float(m.device_power), 'W')} a device x {show(float(result.system.devices))}" + (
+            ", and their hosts" if result.system.fabric.host else ""
+        )
+    if key == "cost_per_mtoken":
+        return "buying and powering chips, links and hosts"
     return ""
 
 
-def title(result: Result) -> str:
+def asked_text(result: Result, batch: bool = True) -> str:
+    """The workload in words."""
     work = result.workload
     size = {
-        "decode": f"batch {work.batch:g}, context {work.context:g}",
-        "prefill": f"batch {work.batch:g}, {work.sequence:g} tokens",
-        "serve": f"batch {work.batch:g}, {work.sequence:g} in, {work.output:g} out",
-        "train": f"batch {work.batch:g} x {work.sequence:g} tokens",
+        "decode": f"context {work.context:g}",
+        "prefill": f"{work.sequence:g} tokens",
+        "serve": f"{work.sequence:g} in, {work.output:g} out",
+        "train": f"{work.sequence:g} tokens a sequence",
     }[work.phase]
-    return f"{result.model.name} on {result.system.name}, {plan_text(result.plan)}, {work.phase} {size}, engine {result.engine.name}"
+    return f"{work.phase}" + (f" batch {work.batch:g}, " if batch else " ") + size
 
 
-def explanation(result: Result) -> Group:
-    """Why: where a step's time goes op by op, what memory holds, and what more of each resource would buy."""
-    return Group(_ops_table(result), Text(""), _gains_table(result))
+def title(result: Result) -> str:
+    return f"{result.model.name} on {result.system.name}, plan {plan_text(result.plan)}, {asked_text(result)}, engine {result.engine.name}"
+
+
+def explanation(result: Result) -> Any:
+    """Why: what is busy, where a step's time goes op by op, and what more of each resource would buy."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(busy(result)), Text(""), _ops_table(result), Text(""), _gains_table(result))
+
+
+def busy(result: Result) -> str:
+    """One sentence: which resource is asked for most of the time, and which kinds of op take it."""
+    span = sum(float(v) for v in result.summary.kinds.values()) or 1.0
+    resources, kinds = (
+        ", ".join(f"{k} {float(v) / span:.0%}" for k, v in sorted(group.items(), key=lambda i: -float(i[1])) if float(v) / span >= 0.005)
+        for group in (result.summary.resources, result.summary.kinds)
+    )
+    return f"Time by kind of op: {kinds}.\nTime each resource is asked for (they overlap): {resources}."
 
 
 def ops_of(result: Result) -> list[dict[str, Any]]:
@@ -174,17 +223,17 @@ def ops_of(result: Result) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda r: -r["time"])
 
 
-def _ops_table(result: Result) -> Table:
+def step_text(result: Result) -> str:
+    """Which step the op table is about."""
+    work = result.workload
+    name = {"serve": f"last decode step (context {work.sequence + work.output:g})", "train": "training step"}.get(work.phase, f"{work.phase} step")
+    return f"Where the {name} goes: {show(result.timeline.time, 's')} for one micro-batch through all layers"
+
+
+def _ops_table(result: Result) -> Any:
     rows = ops_of(result)
     whole = result.timeline.time
-    name = {"serve": "decode step"}.get(result.workload.phase, result.workload.phase + " step")
-    table = Table(
-        title=f"Where the {name} goes: {show(whole, 's')} for one micro-batch through all layers",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        padding=(0, 2),
-    )
+    table = plain_table()
     for column, justify in (
         ("op", "left"),
         ("times", "right"),
@@ -210,17 +259,13 @@ def _ops_table(result: Result) -> Table:
         )
     if len(rows) > 14:
         table.add_row(f"{len(rows) - 14} more", "", "", show(whole - shown, "s"), f"{1 - shown / whole:.1%}", "", "", style="dim")
-    return table
+    return titled(step_text(result), table, "of peak: the time at datasheet peaks over the predicted time")
 
 
-def _gains_table(result: Result) -> Table:
-    table = Table(title="What 10 % more would buy", title_justify="left", title_style="bold", box=None, padding=(0, 2))
+def _gains_table(result: Result) -> Any:
+    table = plain_table()
     table.add_column("resource")
     table.add_column("faster by", justify="right")
     for gain in sensitivity(result):
         table.add_row(gain.resource, f"{gain.speedup:+.1%}", style="dim" if gain.speedup < 0.005 else "")
-    return table
-
-
-def print_json(console: Console, data: Any) -> None:
-    console.file.write(json.dumps(data, indent=2, default=float) + "\n")
+    return titled("What 10 % more would buy, one at a time", table)

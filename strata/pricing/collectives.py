@@ -127,6 +127,8 @@ def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric
         lower = lower + passes * saved * crossing / dimension.bandwidth
         energy = energy + passes * crossing * dimension.energy
         inner = inner * spread.size
+    # Nothing to send takes no time: a batch holds collectives that some of its points do not need.
+    time = namespace(op.payload, time).where(op.payload > 0, time, 0.0)
     return Price(time=time, network=time, lower=lower, energy=energy)
 
 

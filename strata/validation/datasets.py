@@ -58,7 +58,7 @@ class Table:
 def read_table(folder: Path, name: str) -> Table:
     """Read a CSV file below a folder; every row must have as many cells as the header."""
     try:
-        with (folder / name).open(encoding="utf-8", newline="") as stream:
+        with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
             rows = [(reader_line, row) for reader_line, row in _rows(csv.reader(stream, strict=True)) if row]
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         raise BadFile(f"{name} cannot be read as CSV: {error}") from None

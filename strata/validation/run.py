@@ -35,7 +35,7 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "serving/silicon.csv": serving.silicon,
     "serving/trtllm_max_throughput.csv": serving.max_throughput,
     "serving/*_nemo.csv": serving.nemo,
-    "serving/*_nim.csv": serving.nim,
+    "serving/*_[0-9]*x*_nim.csv": serving.nim,
     "serving/*_koyeb.csv": serving.koyeb,
     "training/h100_nanotron.csv": training.nanotron,
     "training/h100_nanotron_oom.csv": training.nanotron_oom,

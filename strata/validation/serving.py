@@ -21,6 +21,7 @@ import numpy as np
 from strata.errors import BadValue, MissingQuantity
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import plan
+from strata.precision import bytes_of
 from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
 from strata.validation.steps import Served, case_of, family_of, kind_of, machines, named_chip, named_model, named_system, priced, served, used_bytes
 from strata.workload.model import Model
@@ -29,7 +30,7 @@ from strata.workload.tasks import decode, prefill
 # Weights as served: names of the data sets to Strata's formats.
 WEIGHTS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "fp4": "fp4",
-    "nvfp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4", "int8_wo": "int8", "int4_wo": "int4",
+    "fp8_static": "fp8", "w4afp8": "int4", "nvfp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4", "int8_wo": "int8", "int4_wo": "int4",
 }  # fmt: skip
 # Requests for each client in a benchmark: InferenceMAX, behind most of the silicon rows, sends ten times its concurrency.
 ROUNDS = 10.0
@@ -73,7 +74,7 @@ def vllm(table: Table) -> Points:
     def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
         v = {k: x[rows] for k, x in s.items()}
         where = named_system(key[0])
-        what = named_model(key[1])  # "fp8-weights" and "bf16" are the official weights; the cache is 16-bit
+        what = _stored_as(key[1], key[3].removesuffix("-weights"))
         by = engine(key[2], graphs=0.0) if key[4] == "1" else engine(key[2])
         one = served(where, what, v["batch"], v["input_tokens"], v["output_tokens"], plan(tp=v["tp"], ep=v["ep"]), by)
         return v["batch"] / one.step, v["batch"] * v["input_tokens"] / one.prefill
@@ -89,6 +90,13 @@ def vllm(table: Table) -> Points:
             points(table, table.number(f"{name}_tokens_per_s"), made, group, metric=metric, headline=(not metric) & ~eager, rate=True, case=case)
         )
     return joined(parts)
+
+
+def _stored_as(name: str, weights: str) -> Model:
+    """A model with weights of this width and a 16-bit cache; official weights of the same width are kept as they are."""
+    own, wanted = named_model(name), weights_of(weights)
+    same = any(round(bytes_of(w), 1) == round(bytes_of(wanted), 1) for w in (own.weights, own.expert_weights))
+    return own if same else named_model(name, weights=wanted)
 
 
 def cases(phase: str, chips: Any, models: Any, skip: Array | None = None) -> Array:

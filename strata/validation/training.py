@@ -214,7 +214,8 @@ def b200_megatron(table: Table) -> Points:
 
 def nvidia_bridge(table: Table) -> Points:
     """Published pre-training tokens/s/GPU; fp8 recipes multiply in fp8, the optimiser is sharded over data parallel ranks."""
-    s = table.numbers("gpus", "gbs", "mbs", "seq_len", "fsdp", "tp", "pp", "cp", "ep")
+    s = table.numbers("gpus", "gbs", "mbs", "seq_len")
+    s |= {c: np.maximum(table.number(c, empty=1.0), 1.0) for c in ("tp", "pp", "cp", "ep")} | {"fsdp": table.number("fsdp", empty=0.0)}
     chunks = np.maximum(table.number("vp", empty=1.0), 1.0)
     keys = [table.text(c) for c in ("system", "model", "precision")]
 
@@ -232,7 +233,7 @@ def nvidia_bridge(table: Table) -> Points:
         step = step_of(machines(key[0].lower(), v["gpus"]), what, v["gbs"], v["seq_len"], how)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
-    made = forecast(table, keys, price, tuple(s))
+    made = forecast(table, keys, price, ("gpus", "gbs", "mbs", "seq_len"))
     case = [_case(c, m) for c, m in zip(keys[0], keys[1], strict=True)]
     found = points(table, table.number("tokens_per_s_per_gpu"), made, labels("tokens", keys[1], count=len(table)), rate=True, case=case)
     return _nodes(found, table, s["gpus"])

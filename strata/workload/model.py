@@ -168,14 +168,8 @@ def read_config(config: dict[str, Any], label: str) -> Model:
     if "n_embd" in config:
         return _gpt(config, label)
 
-    def get(*keys: str, default: Any = None) -> float:
-        for key in keys:
-            if isinstance(config.get(key), (int, float)) and not isinstance(config[key], bool):
-                require(config[key] > 0 or default == 0.0, f"{label}: {key} must be positive", **{key: config[key]})
-                return float(config[key])
-        if default is None:
-            raise BadFile(f"{label}: config.json has no '{keys[0]}', which a transformer needs")
-        return float(default)
+    def get(*keys: str, default: float | None = None) -> float:
+        return _number(config, label, keys, default)
 
     heads, hidden, layers = get("num_attention_heads"), get("hidden_size"), get("num_hidden_layers")
     kind = str(config.get("model_type", ""))
@@ -225,6 +219,17 @@ def read_config(config: dict[str, Any], label: str) -> Model:
         expert_weights=experts_in,
         published=_published(config),
     )
+
+
+def _number(config: dict[str, Any], label: str, keys: tuple[str, ...], default: float | None) -> float:
+    """The first of several keys that holds a number; a size is positive, and a needed one that is missing is named."""
+    for key in keys:
+        if isinstance(config.get(key), (int, float)) and not isinstance(config[key], bool):
+            require(config[key] > 0 or default == 0.0, f"{label}: {key} must be positive", **{key: config[key]})
+            return float(config[key])
+    if default is None:
+        raise BadFile(f"{label}: config.json has no '{keys[0]}', which a transformer needs")
+    return float(default)
 
 
 def _gpt(config: dict[str, Any], label: str) -> Model:
