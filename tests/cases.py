@@ -1,7 +1,7 @@
 """What several test files share: shipped names, a chip with room for everything, random legal points."""
 
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -21,12 +21,12 @@ WIDE_CHIPS = ["h100", "h200", "b200", "gb200", "mi325x", "rtx-4090", "rtx-pro-60
 METRICS = [f.name for f in fields(Metrics)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def model(name):
     return st.model(name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def system(name):
     return st.system(name)
 
@@ -37,7 +37,7 @@ def roomy(what):
     return replace(made, chip=replace(made.chip, memory=replace(made.chip.memory, capacity=1e16)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def legal_plans(devices, name):
     return st.plans(devices, model(name))
 

@@ -16,7 +16,16 @@ from strata.evaluate import summary
 from strata.mapping.shard import active_groups
 from strata.pricing.step import Structure
 
-CHANGED = ["memory.bandwidth", "memory.capacity", "compute.matrix_efficiency", "compute.vector_rate", "cache.bandwidth", "cache.capacity", "overhead.kernel", "energy.memory"]
+CHANGED = [
+    "memory.bandwidth",
+    "memory.capacity",
+    "compute.matrix_efficiency",
+    "compute.vector_rate",
+    "cache.bandwidth",
+    "cache.capacity",
+    "overhead.kernel",
+    "energy.memory",
+]
 
 
 def random_chip(rng, shape, name="h200", room=1.0):
@@ -98,7 +107,14 @@ def test_a_box_cut_into_chunks_is_the_same_box(name, limit):
     rng = np.random.default_rng(3)
     options = legal_plans(16, name)
     plans = pick(options, rng.integers(0, count(options), 5))
-    given_ = (st.system(random_chip(rng, (3, 1, 1)), random_links(rng, (2, 1))), model(name), st.decode(64.0, 777.0), plans, st.engine("ideal"), st.economics())
+    given_ = (
+        st.system(random_chip(rng, (3, 1, 1)), random_links(rng, (2, 1))),
+        model(name),
+        st.decode(64.0, 777.0),
+        plans,
+        st.engine("ideal"),
+        st.economics(),
+    )
     trees = tuple(at_the_door(t) for t in given_)
     structure = Structure(active_groups(trees[3]))
     whole, cut = (run_box(lambda *t: summary(structure, *t)[0], trees, (3, 2, 5), limit=n) for n in (10**9, limit))

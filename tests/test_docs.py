@@ -1,8 +1,9 @@
 """The documentation runs: Python blocks, commands, links and the page of equations.
 
 Blocks of one page share a folder and a namespace and run in order. A comment before a block says more about it:
-`<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, and `<!-- lines: 1-12 /memory/+2 -->`
-says which lines of its output the page shows. `python tests/test_docs.py` runs every page and writes its output into it anew.
+`<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, `<!-- exits: 2 -->` expects that exit
+code, and `<!-- lines: 1-12 /memory/+2 -->` says which lines of its output the page shows. `python tests/test_docs.py` runs every
+page and writes its output into it anew.
 """
 
 import contextlib
@@ -16,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from strata.app.cli import app
+from strata.app.cli import main
 from strata.app.equations import equations, render
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [p for p in (ROOT / n for n in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")) if p.exists()] + sorted((ROOT / "docs").rglob("*.md"))
-BLOCK = re.compile(r"(?:^<!-- (?P<word>not run|file|lines): (?P<said>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"(?:^<!-- (?P<word>not run|file|exits|lines): (?P<said>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PROMPT = "$ strata "
 
@@ -68,19 +68,23 @@ def commands(body):
     ]
 
 
-def run_command(command):
+def run_command(command, code=0):
     """Run one command in this process; what it prints, or an AssertionError with what it said."""
     words = shlex.split(command)
     target = None
     if ">" in words:
         target = Path(words[words.index(">") + 1])
         words = words[: words.index(">")]
-    got = CliRunner().invoke(app, words[1:])
-    assert got.exit_code == 0, f"{command}: exit {got.exit_code}: {got.exception!r} {got.output}"
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
+        patch.setattr(sys, "argv", words)
+        main()
+    assert (left.value.code or 0) == code, f"{command}: exit code {left.value.code}: {err.getvalue()}"
     if target:
-        target.write_text(got.stdout)
+        target.write_text(out.getvalue())
         return ""
-    return "\n".join(line.rstrip() for line in got.stdout.strip("\n").splitlines())
+    said = out.getvalue() + (err.getvalue() if code else "")
+    return "\n".join(line.rstrip() for line in said.strip("\n").splitlines())
 
 
 def run_python(block, namespace, name):
@@ -103,8 +107,9 @@ def run_page(path):
         elif block.kind == "python":
             printed = run_python(block, namespace, str(path))
         elif block.kind == "console" and PROMPT in block.body:
-            shown = [(c, run_command(c)) for c in commands(block.body)]
-            yield block, chosen("\n".join(said for _, said in shown if said), block.said if block.word == "lines" else "")
+            code = int(block.said) if block.word == "exits" else 0
+            shown = [run_command(c, code) for c in commands(block.body)]
+            yield block, chosen("\n".join(filter(None, shown)), block.said if block.word == "lines" else "")
         elif block.kind == "text" and block.follows and printed:
             yield block, chosen(printed, block.said if block.word == "lines" else "")
             printed = None

@@ -28,7 +28,10 @@ def test_areas_dollars_and_temperatures_round_trip(value):
     assert parse(show(kelvin, "K", 9), "K") == pytest.approx(kelvin, rel=1e-7)
 
 
-@given(hy.floats(min_value=1e-3, max_value=1e3), hy.sampled_from([("T", "G"), ("G", "M"), ("M", "k"), ("k", ""), ("", "m"), ("m", "u"), ("u", "n"), ("n", "p")]))
+@given(
+    hy.floats(min_value=1e-3, max_value=1e3),
+    hy.sampled_from([("T", "G"), ("G", "M"), ("M", "k"), ("k", ""), ("", "m"), ("m", "u"), ("u", "n"), ("n", "p")]),
+)
 def test_a_thousand_of_the_smaller_prefix_is_one_of_the_larger(value, prefixes):
     large, small = prefixes
     assert parse(f"{value!r} {large}B/s", "B/s") == pytest.approx(parse(f"{value * 1000!r} {small}B/s", "B/s"), rel=1e-12)
@@ -85,7 +88,7 @@ def test_hertz_is_one_over_a_second_and_a_watt_a_joule_a_second():
     ],
 )
 def test_a_wrong_unit_is_said_in_one_line(text, unit, said):
-    with pytest.raises(BadUnit, match=".*") as error:
+    with pytest.raises(BadUnit) as error:
         parse(text, unit, "x")
     assert said in str(error.value) and "\n" not in str(error.value)
 

@@ -17,7 +17,9 @@ from strata.workload.transformer import attended
 def cache_bytes_per_token(name, **changes):
     """Bytes a cache of a long context grows by for each token of one sequence, all layers."""
     made = st.model(name, **changes)
-    held = [sum(b.count * op.cache_bytes() for b, op in st.trace(made, st.decode(1, n)).ops() if isinstance(op, Attention)) for n in (20000.0, 20001.0)]
+    held = [
+        sum(b.count * op.cache_bytes() for b, op in st.trace(made, st.decode(1, n)).ops() if isinstance(op, Attention)) for n in (20000.0, 20001.0)
+    ]
     return held[1] - held[0]
 
 

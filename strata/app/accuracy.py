@@ -8,6 +8,7 @@ from typing import Any
 from strata.app.words import plain_table, titled
 from strata.errors import BadFile
 from strata.evaluate import Result
+from strata.units import show
 
 
 def default_folder() -> Path:
@@ -28,9 +29,9 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
         for name, group in entry["groups"].items():
             table.add_row(f"  {name}", *_cells(group), style="dim")
     for name in outcome["not_yet"]:
-        table.add_row(name, "not predicted yet", style="yellow")
+        table.add_row(f"{name}: not predicted yet", style="yellow")
     for name in outcome["unknown"]:
-        table.add_row(name, "unknown file", style="red")
+        table.add_row(f"{name}: unknown file", style="red")
     return titled("predicted against measured: error = predicted / measured - 1", table)
 
 
@@ -40,5 +41,25 @@ def _cells(entry: dict[str, Any]) -> list[str]:
 
 
 def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
-    """The interval of like cases that were measured, and a warning where there are none."""
-    return None, []
+    """Where like cases would be measured, from the residuals of what was; and a warning outside of what was checked."""
+    from strata.validation.intervals import intervals_of
+
+    data: dict[str, Any] = {}
+    said, missing = [], []
+    for metric, interval in intervals_of(result).items():
+        low, high = interval.bounds(float(getattr(result.metrics, metric)))
+        data[metric] = {
+            "low": low,
+            "high": high,
+            "points": interval.points,
+            "like": interval.like,
+            "inside": interval.inside,
+            "missing": list(interval.missing),
+        }
+        said.append(
+            f"{metric} of like cases measured: {show(low, 's')} to {show(high, 's')} (middle 80 % of {interval.points} points: {interval.like})"
+        )
+        missing += interval.missing
+    if not data:
+        missing = [f"nothing like {result.workload.phase} was ever checked"]
+    return data or None, said + [f"outside what was checked: {text}" for text in dict.fromkeys(missing)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -308,7 +309,7 @@ def validate(
     folder = data or default_folder()
     with Console(stderr=True).status(f"predicting every row below {folder}"):
         outcome = run(folder, keep_points=report is not None)
-    points = {entry["file"]: entry.pop("detail", []) for entry in outcome["files"]}
+    points = outcome.pop("points", [])
     if json:
         print_json(outcome)
     else:
@@ -334,7 +335,7 @@ def run(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush goes nowhere
         return 0
     except OSError as error:
         complain(f"cannot use {error.filename}: {str(error.strerror).lower()}" if error.filename else str(error))

@@ -18,9 +18,13 @@ def compare_files(first: Path, second: Path) -> list[dict[str, Any]]:
     for path in dict.fromkeys([*left, *right]):
         a, b = left.get(path), right.get(path)
         if a != b:
-            numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (a, b)) and a
-            rows.append({"path": path, "first": a, "second": b, "unit": _unit(path, left, right), "ratio": b / a if numeric else None})
+            rows.append({"path": path, "first": a, "second": b, "unit": _unit(path, left, right), "ratio": _ratio(a, b)})
     return rows
+
+
+def _ratio(first: Any, second: Any) -> float | None:
+    numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (first, second))
+    return second / first if numeric and first else None
 
 
 def _unit(path: str, *flat: dict[str, Any]) -> str | None:

@@ -243,7 +243,7 @@ def _ops_table(result: Result) -> Any:
         ("bound by", "left"),
         ("of peak", "right"),
     ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+        table.add_column(column, justify=justify)
     shown = 0.0
     for row in rows[:14]:
         shown += row["time"]

@@ -37,7 +37,7 @@ def usage(error: Any) -> str:
     option = getattr(error, "option_name", None)
     if param is not None and type(error).__name__ == "MissingParameter":
         name = next((o for o in getattr(param, "opts", []) if o.startswith("--")), f"its {param.name}")
-        said = f"{path} needs {name}" + (f" ({param.help})" if getattr(param, "help", None) else "")
+        said = f"{path.removeprefix('strata ')} needs {name}" + (f" ({param.help})" if getattr(param, "help", None) else "")
     elif option and context and type(error).__name__ == "NoSuchOption":
         close = nearest(option, [o for p in context.command.params for o in p.opts])
         said = f"no option called '{option}'" + (f"; nearest: {', '.join(close)}" if close else "")
@@ -48,6 +48,7 @@ def usage(error: Any) -> str:
         said = f"no command called '{name}'" + (f"; nearest: {', '.join(close)}" if close else "") + f"; all: {', '.join(known)}"
     else:
         said = " ".join(error.format_message().split()).rstrip(".")
+        said = said[:1].lower() + said[1:]
     return f"{said}; see {path} --help"
 
 

@@ -77,7 +77,9 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         base = chip(made.chip, **changes)
         joined = fabric(made.fabric or base.fabric)
         if made.sizes:
-            joined = sized(joined, tuple(float(s) for s in made.sizes.split("x")))
+            sizes = made.sizes.split("x")
+            require(all(s.isdecimal() and int(s) >= 1 for s in sizes), f"{what}: sizes are whole numbers, like '8x4'", sizes=made.sizes)
+            joined = sized(joined, tuple(float(s) for s in sizes))
         return replace(system(base, joined), name=made.name)
     return _from_name(what, changes)
 

@@ -57,12 +57,13 @@ def plan(text: str = "", **degrees: Any) -> Plan:
     for item in filter(None, re.split(r"[,\s]+", text)):
         key, equals, value = item.partition("=")
         require(bool(equals), "a plan is written like tp=8,ep=8", plan=text)
+        require(key not in degrees, "a plan says each degree once", plan=text, twice=key)
         degrees[key] = value
     known = [f.name for f in fields(Plan)]
     made: dict[str, Any] = {}
     for key, value in degrees.items():
         if key == "fsdp":
-            key, value = "zero", (3.0 * np.asarray(value, float) if hasattr(value, "shape") else 3.0 * float(value))
+            key, value = "zero", 3.0 * _degree(key, value)
         if key not in known:
             raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
         made[key] = tuple(value) if key == "order" else _degree(key, value)
@@ -96,7 +97,7 @@ def _degree(key: str, value: Any) -> Number:
     low = value.min() if hasattr(value, "min") else value
     least = 1 if key in _DEGREES else 0
     require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
-    require(bool(np.all(value == np.floor(value))), f"plan.{key} must be a whole number", **{key: value})
+    require(bool(np.all((value == np.floor(value)) & np.isfinite(value))), f"plan.{key} must be a whole number", **{key: value})
     return value * 1.0
 
 

@@ -71,4 +71,4 @@ def attention(
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     # A cut cache is merged by a second, small kernel.
     floor = device.floor * xp.where(parts > 1.0, 2.0, 1.0)
-    return Price(roofline(floor, compute, cache, memory), compute, cache, memory, 0.0, floor, lower, flop, dram, energy)
+    return Price(roofline(floor, compute, cache, memory), compute, cache, memory, 0.0, floor, lower, flop, dram, moved, energy)

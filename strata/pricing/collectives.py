@@ -92,6 +92,11 @@ def dimension_exchange(payload: Number, spread: Spread, dimension: Dimension) ->
     even ring, and p/4 in the middle of a chain.
 
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: bisection load of uniform traffic.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> ring = fabric("torus-256").dimension[0]
+    >>> round(float(dimension_exchange(1e9, Spread(4.0, 1.0), ring)) * 1e3, 3)  # 2 x 0.2 us + 1 GB x 4 / (4 x 180 GB/s)
+    5.556
     """
     bandwidth, latency, ranks = group_bandwidth(spread, dimension), dimension.latency, spread.size
     if dimension.kind in ("switch", "full"):

@@ -20,6 +20,7 @@ class Held:
     weights: Number = 0.0
     parameters: Number = 0.0
     expert_share: Number = 0.0  # part of weights and parameters that belongs to routed experts
+    tied: Number = 0.0  # weights another block stores, which a pipeline may put on another device
     cache: Number = 0.0
     activations: Number = 0.0  # kept for the backward pass
     scratch: Number = 0.0  # alive while the block runs
@@ -44,6 +45,7 @@ def held_by(block: Block, training: bool) -> Held:
     weights: Number = 0.0
     parameters: Number = 0.0
     routed: Number = 0.0
+    tied: Number = 0.0
     cache: Number = 0.0
     kept: Number = 0.0
     widest: Number = 0.0
@@ -51,6 +53,8 @@ def held_by(block: Block, training: bool) -> Held:
         if block.passes == "forward":
             weights = weights + op.weight_bytes()
             parameters = parameters + op.weight_elements()
+            if isinstance(op, MatMul) and op.tied:
+                tied = tied + op.k.size * total(op.n) * bytes_of(op.weight)
             if isinstance(op, ExpertMatMul):
                 routed = routed + op.weight_elements()
         if isinstance(op, Attention) and not op.backward and not training:
@@ -59,7 +63,7 @@ def held_by(block: Block, training: bool) -> Held:
         kept = kept + written
         widest = namespace(widest, written).maximum(widest, written)
     experts = routed / parameters if any(isinstance(op, ExpertMatMul) for op in block.ops) and block.passes == "forward" else 0.0
-    return Held(weights, parameters, experts, cache, kept if training else 0.0, 2.0 * widest)
+    return Held(weights, parameters, experts, tied, cache, kept if training else 0.0, 2.0 * widest)
 
 
 def training_state(parameters: Number, weights: Number, zero: Number, dp: Number) -> Number:

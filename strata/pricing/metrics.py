@@ -141,6 +141,10 @@ def cost_rate(system: System, money: Economics, power: Number) -> Number:
 
     price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity price e, facility
     overhead η. NaN where the chip has no price.
+
+    >>> from strata.hardware.system import economics, system
+    >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
+    18.2
     """
     price = system.chip.package.price
     if price is None:

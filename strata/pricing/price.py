@@ -22,6 +22,7 @@ class Price:
     lower: Number = 0.0  # no design with these peaks is faster
     flop: Number = 0.0  # useful operations
     memory_bytes: Number = 0.0
+    cache_bytes: Number = 0.0
     energy: Number = 0.0  # dynamic, without static power [J]
 
     def __add__(self, other: Price) -> Price:

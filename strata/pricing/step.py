@@ -233,6 +233,8 @@ def _memory(
     scratch: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
         weights = weights + count * up(b.held.weights)
+        if pipelined:  # a head tied to the embedding needs its own copy where another stage holds that
+            weights = weights + count * up(namespace(plan.pp, b.held.tied).where(plan.pp > 1, b.held.tied, 0.0))
         if training and b.block.passes == "forward":
             state = state + count * up(_state(b, plan))
         cache = cache + count * up(b.held.cache)
@@ -256,7 +258,7 @@ def _memory(
 def _state(b: PricedBlock, plan: Plan) -> Number:
     """Weights, gradients and optimiser state of one repetition of a block; copies of experts are fewer than copies of the rest."""
     rest = 1.0 - b.held.expert_share
-    dense = training_state(b.held.parameters * rest, b.held.weights * rest, plan.zero, plan.dp)
+    dense = training_state(b.held.parameters * rest, b.held.weights * rest, plan.zero, plan.dp * plan.cp)
     if isinstance(b.held.expert_share, float) and b.held.expert_share == 0.0:
         return dense
     return dense + training_state(b.held.parameters * b.held.expert_share, b.held.weights * b.held.expert_share, plan.zero, plan.moe_groups)
@@ -281,7 +283,7 @@ def _update(
     held = sum((b.block.count * b.held.parameters for b in forward), 0.0) / plan.pp
     experts = sum((b.block.count * b.held.parameters * b.held.expert_share for b in forward), 0.0) / plan.pp
     xp = namespace(plan.zero, plan.dp, plan.moe_groups)
-    copies, expert_copies = (xp.where(plan.zero > 0, c, 1.0) for c in (plan.dp, plan.moe_groups))
+    copies, expert_copies = (xp.where(plan.zero > 0, c, 1.0) for c in (plan.dp * plan.cp, plan.moe_groups))
     owned = (held - experts) / copies + experts / expert_copies
     # Adam reads gradient, weight copy and two moments and writes three of them and the working weight: 16 + 14 bytes.
     update = vector(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, dev)

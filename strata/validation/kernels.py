@@ -174,7 +174,7 @@ def gemm_ncu(table: Table) -> Points:
         chip = at_clock(base, s["clock_Ghz"][rows] * 1e9)
         dev = device(chip, resident=False)
         found = matmul(s["m"][rows], s["n"][rows], s["k"][rows], dev, "bf16", "bf16")
-        return found.time, found.memory_bytes, _cache_bytes(found, dev)
+        return found.time, found.memory_bytes, found.cache_bytes
 
     made = forecast(table, [], price, tuple(s), metrics=3)
     time = points(table, table.number("latency_ms") * 1e-3, made, labels("time", count=len(table)))
@@ -195,10 +195,3 @@ def at_clock(chip: Chip, clock: Array) -> Chip:
         chip.compute, clock=clock, matrix_rate=rates, vector_rate=chip.compute.vector_rate * share, special_rate=chip.compute.special_rate * share
     )
     return replace(chip, compute=compute, cache=replace(chip.cache, bandwidth=chip.cache.bandwidth * share))
-
-
-def _cache_bytes(price: Price, dev: Device) -> Any:
-    """Bytes a product moves through the shared cache, from the energy it is charged (a price does not carry them)."""
-    energy = dev.chip.energy
-    joule = dev.matrix("bf16", "bf16").energy
-    return (price.energy - price.flop * joule - price.memory_bytes * energy.memory) / (energy.cache + 2.0 * energy.sram)

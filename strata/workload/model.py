@@ -155,7 +155,7 @@ def _alias(wanted: str) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise BadFile(f"{path.name} must hold an object, as Hugging Face's config.json does")
