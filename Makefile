@@ -42,5 +42,9 @@ types: setup
 bench: setup
 	$(BIN)/python -m benchmarks.run
 
+# Examples in the docs are run and their output refreshed, and the equations page is written anew.
+docs: setup
+	$(BIN)/python tests/test_docs.py
+
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -83,7 +83,7 @@ class Result:
 
     @property
     def bound_by(self) -> Any:
-        """The resource that is asked for longest; an array of names for a box."""
+        """The resource most of the time is credited to; an array of names for a box."""
         names = list(self.summary.resources)
         stacked = np.stack([np.broadcast_to(np.asarray(self.summary.resources[n], float), self.shape) for n in names])
         most = np.argmax(stacked, axis=0)
@@ -101,6 +101,7 @@ class Result:
         if not self.shape:
             return self
         smallest = metric in ("step_time", "ttft", "tpot", "energy_per_token", "cost_per_mtoken", "power", "memory_used")
+        require(bool(np.any(self.fits)), "no point of this box fits; result.reason says why")
         values = np.where(self.fits, values, np.inf if smallest else -np.inf)
         place = np.unravel_index(np.nanargmin(values) if smallest else np.nanargmax(values), self.shape)
         return self.at(*(int(i) for i in place))

@@ -147,15 +147,14 @@ def compared_names(tree):
         return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value for n in ast.walk(node))
 
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
+        found = isinstance(node, ast.Attribute) and node.attr in ("startswith", "endswith") and by_name(node.value)
+        if isinstance(node, ast.Match):
+            found = by_name(node.subject)
+        elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            if any(by_name(s) for s in sides) and any(constant(s) for s in sides if not by_name(s)):
-                yield node.lineno
-        elif isinstance(node, ast.Match) and by_name(node.subject):
+            found = any(by_name(s) for s in sides) and any(constant(s) for s in sides if not by_name(s))
+        if found:
             yield node.lineno
-        elif isinstance(node, ast.Attribute) and node.attr in ("startswith", "endswith"):
-            if by_name(node.value):
-                yield node.lineno
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if place(p) != "app"], ids=label)

@@ -45,7 +45,8 @@ def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
     from strata.validation.intervals import intervals_of
 
     data: dict[str, Any] = {}
-    said, missing = [], []
+    said: list[str] = []
+    missing: list[str] = []
     for metric, interval in intervals_of(result).items():
         low, high = interval.bounds(float(getattr(result.metrics, metric)))
         data[metric] = {

@@ -190,22 +190,22 @@ class Ranking:
         columns = {
             "batch": lambda c: f"{c.result.workload.batch:g}",
             "tokens/s": lambda c: show(float(c.result.metrics.tokens_per_s)),
-            "tokens_per_s_per_user": lambda c: show(float(c.result.metrics.tokens_per_s_per_user)),
             "ttft": lambda c: _time(c.result.metrics.ttft),
             "tpot": lambda c: _time(c.result.metrics.tpot),
-            "memory/device": lambda c: show(float(c.result.metrics.memory_used), "B"),
-            "USD/Mtoken": lambda c: "" if np.isnan(c.result.metrics.cost_per_mtoken) else f"{float(c.result.metrics.cost_per_mtoken):.3g}",
+            "memory": lambda c: show(float(c.result.metrics.memory_used), "B"),
+            "USD/Mtok": lambda c: "" if np.isnan(c.result.metrics.cost_per_mtoken) else f"{float(c.result.metrics.cost_per_mtoken):.3g}",
         }
         shown = {k: f for k, f in columns.items() if k not in skipped}
         table.add_column("plan", no_wrap=True)
         for key in shown:
-            table.add_column({"ttft": "TTFT", "tpot": "TPOT", "tokens_per_s_per_user": "per user"}.get(key, key), justify="right", no_wrap=True)
+            table.add_column(key.upper() if key in ("ttft", "tpot") else key, justify="right", no_wrap=True)
         table.add_column("bound by")
-        table.add_column("against the best", no_wrap=True)
+        table.add_column("behind by")
         for choice in self.choices:
             cells = [make(choice) for make in shown.values()]
             table.add_row(plan_text(choice.result.plan), *cells, str(choice.result.bound_by), why_lost(choice.result, r))
-        return titled(f"{heading}\n{said}", table)
+        below = "behind by: throughput lost against the best, and the resource that takes more time for it"
+        return titled(f"{heading}\n{said}", table, below if len(self.choices) > 1 else "")
 
     def hint(self) -> str:
         r = self.choices[0].result
@@ -224,7 +224,7 @@ def why_lost(result: Result, best: Result) -> str:
     per = {k: float(mine[k]) / float(result.workload.batch) - float(theirs[k]) / float(best.workload.batch) for k in mine}
     worst = max(per, key=lambda k: per[k])
     loss = 1 - float(result.metrics.tokens_per_s) / float(best.metrics.tokens_per_s)
-    return f"-{loss:.1%}" + (f", more {worst} time" if per[worst] > 0 else "")
+    return f"-{loss:.1%}" + (f" {worst}" if per[worst] > 0 else "")
 
 
 def rank_plans(

@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, systems, usage, whole
+from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, put, systems, usage, whole
 from strata.errors import BadValue, StrataError
+
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
 
 app = typer.Typer(
     name="strata",
@@ -72,7 +74,7 @@ def say(*parts: Any) -> None:
     plain = Console(width=140, highlight=False, color_system=None, record=False, force_terminal=False)
     with plain.capture() as captured:
         plain.print(*parts, sep="\n")
-    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+    put("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def wrote(what: str, path: Path, hint: str = "") -> None:
@@ -83,7 +85,7 @@ def version(wanted: bool) -> None:
     if wanted:
         from strata import __version__
 
-        sys.stdout.write(f"strata {__version__}\n")
+        put(f"strata {__version__}")
         raise typer.Exit()
 
 
@@ -278,7 +280,7 @@ def schema(kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KI
     print_json(file_schema(kind))
 
 
-@app.command(short_help="Two saved results, line by line.", epilog="Example: strata predict ... --json > a.json; strata diff a.json b.json")
+@app.command(short_help="Two saved results, line by line.", epilog="Example: strata diff a.json b.json (each saved with strata predict ... --json)")
 def diff(
     first: Annotated[Path, typer.Argument(metavar="FILE", help="a result saved with --json")],
     second: Annotated[Path, typer.Argument(metavar="FILE", help="another one")],
@@ -334,9 +336,6 @@ def run(words: list[str]) -> int:
         return 2
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush goes nowhere
-        return 0
     except OSError as error:
         complain(f"cannot use {error.filename}: {str(error.strerror).lower()}" if error.filename else str(error))
         return 2
@@ -344,7 +343,7 @@ def run(words: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         if type(error).__name__ == "NoArgsIsHelpError":
-            sys.stdout.write(f"{error.format_message()}\n")
+            put(error.format_message())
             return 0
         complain(usage(error))
         return 2

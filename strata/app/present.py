@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import fields
 from typing import Any
@@ -15,7 +14,7 @@ from strata.evaluate import Result
 from strata.mapping.plan import Plan, usual_moe_tp
 from strata.params import stated
 from strata.pricing.metrics import METRIC_UNITS
-from strata.search.sensitivity import sensitivity
+from strata.pricing.price import RESOURCES
 from strata.units import show
 from strata.workload.model import Model
 
@@ -77,6 +76,8 @@ def resolved(record: Any) -> dict[str, Any]:
 
 def digest(record: Any) -> str:
     """A short hash of the numbers behind a record: equal hashes mean equal numbers."""
+    import hashlib
+
     text = json.dumps({path: float(p.value) for path, p in sorted(stated(record).items())})
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -158,7 +159,7 @@ def notes(lines: list[str]) -> list[Any]:
 def _beside(result: Result, key: str) -> str:
     m, phase = result.metrics, result.workload.phase
     if key in ("tpot", "step_time") or (key == "ttft" and phase == "prefill"):
-        return f"bounds {show(float(m.lower), 's')} to {show(float(m.upper), 's')}; bound by {result.bound_by}"
+        return f"bounds {show(float(m.lower), 's')} to {show(float(m.upper), 's')}; bound by {step_bound(result)}"
     if key == "ttft":
         return "reading all prompts of the batch at once"
     if key == "tokens_per_s":
@@ -186,6 +187,12 @@ def asked_text(result: Result, batch: bool = True) -> str:
         "train": f"{work.sequence:g} tokens a sequence",
     }[work.phase]
     return f"{work.phase}" + (f" batch {work.batch:g}, " if batch else " ") + size
+
+
+def step_bound(result: Result) -> str:
+    """The resource the quoted step spends most of its time on: of a served batch, the decode step."""
+    price = result.steps[-1].price
+    return max(RESOURCES, key=lambda r: float(getattr(price, r)))
 
 
 def title(result: Result) -> str:
@@ -263,6 +270,8 @@ def _ops_table(result: Result) -> Any:
 
 
 def _gains_table(result: Result) -> Any:
+    from strata.search.sensitivity import sensitivity
+
     table = plain_table()
     table.add_column("resource")
     table.add_column("faster by", justify="right")

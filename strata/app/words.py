@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -76,7 +77,17 @@ def strict(node: Any) -> Any:
 
 def print_json(data: Any) -> None:
     """Strict JSON on stdout."""
-    sys.stdout.write(json.dumps(strict(data), indent=2, allow_nan=False, default=str) + "\n")
+    put(json.dumps(strict(data), indent=2, allow_nan=False, default=str))
+
+
+def put(text: str) -> None:
+    """Text and a line end on stdout; a reader that has seen enough (`| head`) ends the command quietly."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def plain_table(**options: Any) -> Any:

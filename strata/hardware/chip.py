@@ -129,6 +129,11 @@ def chip(name: str, **changes: Any) -> Chip:
 
 def _finish(made: Chip, where: str) -> Chip:
     if made.stack is not None:
+        for name in ("bandwidth", "capacity"):
+            told = getattr(made.memory, name) is not None
+            require(
+                not told, f"{where}: memory.{name} follows from the stack; change a quantity of stack instead", **{name: getattr(made.memory, name)}
+            )
         memory = replace(made.memory, bandwidth=stack_bandwidth(made.stack), capacity=stack_capacity(made.stack))
         made = replace(made, memory=memory)
     require(made.memory.bandwidth is not None, f"{where}: memory.bandwidth is missing and there is no stack to give it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from strata.arrays import Number, register_pytree
@@ -71,17 +72,24 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         joined = fabric(on) if isinstance(on, str) else on
         joined = sized(fabric(what.fabric), (1.0,)) if joined is None else joined
         require(all(d.size is not None for d in joined.dimension), f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))")
-        return System(f"{what.name} on {joined.name}", what, joined)
+        count = devices_of(joined)
+        return System(f"{count:g}x{what.name} on {joined.name}" if isinstance(count, float) else f"{what.name} on {joined.name}", what, joined)
     if what.endswith(".toml") or what in names("system"):
         made, _ = build(SystemFile, load_table("system", what), find("system", what).name)
-        base = chip(made.chip, **changes)
-        joined = fabric(made.fabric or base.fabric)
+        folder = find("system", what).parent
+        base = chip(_beside(folder, made.chip), **changes)
+        joined = fabric(_beside(folder, made.fabric) or base.fabric)
         if made.sizes:
             sizes = made.sizes.split("x")
             require(all(s.isdecimal() and int(s) >= 1 for s in sizes), f"{what}: sizes are whole numbers, like '8x4'", sizes=made.sizes)
             joined = sized(joined, tuple(float(s) for s in sizes))
         return replace(system(base, joined), name=made.name)
     return _from_name(what, changes)
+
+
+def _beside(folder: Path, name: str) -> str:
+    """A file named in a system's file is looked for beside it."""
+    return str(folder / name) if name.endswith(".toml") and not Path(name).is_absolute() else name
 
 
 def _from_name(name: str, changes: dict[str, Any]) -> System:

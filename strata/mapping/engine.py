@@ -18,6 +18,7 @@ class Engine:
     title: str = text("what it is")
     step: Number = quantity("s", "host time of one step that no kernel hides: scheduling, sampling, detokenising")
     graphs: Number = quantity("1", "1 where kernels are replayed from captured graphs, 0 where the host launches each")
+    launches: Number = quantity("1", "kernels the framework launches for one op of the graph, where there are no captured graphs")
     memory_share: Number = quantity("1", "share of device memory the engine may fill")
     reserve: Number = quantity("B", "memory of each device that is never the engine's: context, libraries, buffers")
     sources: Sources = field(default_factory=Sources)

@@ -66,11 +66,11 @@ def plan(text: str = "", **degrees: Any) -> Plan:
             key, value = "zero", 3.0 * _degree(key, value)
         if key not in known:
             raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
-        made[key] = tuple(value) if key == "order" else _degree(key, value)
+        made[key] = tuple(value.split("-") if isinstance(value, str) else value) if key == "order" else _degree(key, value)
     if "moe_tp" not in made:
         made["moe_tp"] = usual_moe_tp(*(made.get(k, 1.0) for k in ("tp", "cp", "dp", "ep")))
     order = made.get("order", Plan.order)
-    require(sorted(order) == sorted(Plan.order), "plan.order must name tp, cp, dp and pp once each", order=",".join(order))
+    require(sorted(order) == sorted(Plan.order), "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp", order="-".join(order))
     return Plan(**made)
 
 

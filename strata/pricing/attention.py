@@ -30,7 +30,7 @@ def attention(
         T = \max\left(\frac{F}{R u}, \frac{E}{X}, \frac{b}{B u}\right) + T_0, \quad
         F = 2 (d_k + d_v) \hat{r} s h_{kv}, \quad u = \frac{w}{p \lceil w / p \rceil}
 
-    Query rows of the heads that share keys are packed and padded to the matrix unit (\hat r); s tokens attended; E
+    Query rows of the heads that share keys are packed and padded to the matrix unit (:math:`\hat r`); s tokens attended; E
     exponentials at rate X; b bytes of queries, outputs and cache; w pieces of work over p cores: blocks of 128 query rows,
     or parts of the cache of at least 256 tokens where there are fewer. Backward does 2.5 times the products
     (Dao, FlashAttention-2, arXiv 2307.08691, sec. 3.2: five products for two).
@@ -71,4 +71,6 @@ def attention(
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     # A cut cache is merged by a second, small kernel.
     floor = device.floor * xp.where(parts > 1.0, 2.0, 1.0)
-    return Price(roofline(floor, compute, cache, memory), compute, cache, memory, 0.0, floor, lower, flop, dram, moved, energy)
+    return Price(
+        **roofline(floor, device.launch, compute, cache, memory), lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy
+    )

@@ -33,6 +33,7 @@ class Device:
     cache_bandwidth: Number
     cache_capacity: Number
     floor: Number
+    launch: Number
     grain: Number
     resident: bool
     weight_only: bool
@@ -60,15 +61,16 @@ def arithmetic(chip: Chip, weight: str, activation: str) -> str:
     return weight if narrow and supports(chip.compute.matrix_rate, weight) else activation
 
 
-def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, floor: Number | None = None) -> Device:
-    """What kernels need of a chip."""
+def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, launch: Number = 0.0) -> Device:
+    """What kernels need of a chip; `launch` is the host's time for each kernel where no graph replays them."""
     return Device(
         chip,
         chip.compute.cores,
         sustained_memory(chip),
         sustained_cache(chip),
         chip.cache.capacity,
-        chip.overhead.kernel if floor is None else floor,
+        chip.overhead.kernel,
+        launch,
         namespace(chip.compute.tile_m, chip.compute.tile_n).minimum(chip.compute.tile_m, chip.compute.tile_n),
         resident,
         weight_only,

@@ -103,8 +103,9 @@ def close_price(device: Device, compute: Number, cache: Number, moved: Number, d
     xp = namespace(compute, memory)
     energy = flop * unit.energy + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
-    time = roofline(device.floor, compute, cache, memory)
-    return Price(time, compute, cache, memory, 0.0, device.floor, lower, flop, dram, moved, energy)
+    return Price(
+        **roofline(device.floor, device.launch, compute, cache, memory), lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy
+    )
 
 
 def price_matmul(op: MatMul, device: Device) -> Price:

@@ -47,7 +47,7 @@ class Summary:
 
     metrics: Metrics
     reason: Number
-    resources: dict[str, Number]  # mean device time each resource is asked for, and waiting [s]
+    resources: dict[str, Number]  # mean device time credited to each resource, and waiting [s]
     kinds: dict[str, Number]  # mean device time by kind of op [s]
     memory: dict[str, Number]  # bytes by purpose
 

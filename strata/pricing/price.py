@@ -11,7 +11,7 @@ RESOURCES = ("compute", "cache", "memory", "network", "overhead")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Price:
-    """Times [s] by resource, the time they add up to, its bounds, and the work behind it, all of one device."""
+    """Time [s] and the work behind it, all of one device. The resources' times are shares of the time and add up to it."""
 
     time: Number = 0.0
     compute: Number = 0.0
@@ -20,6 +20,7 @@ class Price:
     network: Number = 0.0
     overhead: Number = 0.0
     lower: Number = 0.0  # no design with these peaks is faster
+    upper: Number = 0.0  # nothing overlaps
     flop: Number = 0.0  # useful operations
     memory_bytes: Number = 0.0
     cache_bytes: Number = 0.0
@@ -30,11 +31,6 @@ class Price:
 
     def times(self, count: Number) -> Price:
         return Price(*(getattr(self, f) * count for f in _FIELDS))
-
-    @property
-    def upper(self) -> Number:
-        """Time if nothing overlapped: the sum of all resources."""
-        return self.compute + self.cache + self.memory + self.network + self.overhead
 
 
 _FIELDS = tuple(f.name for f in fields(Price))
@@ -55,13 +51,24 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
     return Price(**sums)
 
 
-def roofline(overhead: Number, compute: Number, cache: Number, memory: Number) -> Number:
-    """Time of a kernel whose resources work side by side: the slowest, after a fixed floor [s].
+def roofline(floor: Number, launch: Number, compute: Number, cache: Number, memory: Number) -> dict[str, Number]:
+    r"""Time of a kernel whose resources work side by side [s], credited to the slowest, and its bound without overlap.
+
+    .. math:: T = \max(\max(T_c, T_l, T_m) + T_0, T_h)
+
+    compute T_c, cache T_l and memory T_m; fixed floor T_0; host time T_h to launch the kernel, which runs ahead of the
+    device, so that only the longer of the two counts. Floor and launch are credited to overhead.
 
     Williams, Waterman & Patterson, Commun. ACM 52 (2009): attainable performance is the least of the roofs.
 
-    >>> float(roofline(2e-6, 1e-5, 3e-6, 8e-6))
-    1.2e-05
+    >>> {k: round(float(v) * 1e6) for k, v in roofline(2e-6, 0.0, 1e-5, 3e-6, 8e-6).items()}
+    {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23}
     """
-    xp = namespace(overhead, compute, cache, memory)
-    return xp.maximum(xp.maximum(compute, cache), memory) + overhead
+    xp = namespace(floor, launch, compute, cache, memory)
+    others = xp.maximum(cache, memory)
+    work = xp.maximum(compute, others)
+    by_compute = xp.where(compute >= others, work, 0.0)
+    by_memory = xp.where((memory >= cache) & (memory > compute), work, 0.0)
+    time = xp.maximum(work + floor, launch)
+    credit = {"compute": by_compute, "cache": work - by_compute - by_memory, "memory": by_memory, "overhead": time - work}
+    return {"time": time, **credit, "upper": xp.maximum(compute + cache + memory + floor, launch)}

@@ -61,7 +61,9 @@ def pipeline_time(stage: Number, stages: Number, microbatches: Number, virtual: 
 
 
 def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
-    """Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+    r"""Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+
+    .. math:: T = t \max(P, m)
 
     The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
 

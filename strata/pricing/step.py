@@ -89,7 +89,7 @@ def price_block(block: Block, dev: Device, placement: Placement, system: System,
     for op, price in priced:
         if isinstance(op, Collective) and op.hidden:
             left = exposed(price.time, shown.time - shown.network)
-            price = Price(time=left, network=left, energy=price.energy)
+            price = Price(time=left, network=left, upper=price.time, energy=price.energy)
             shown = shown + price
         final.append((op, price))
     kinds: dict[str, Number] = {}
@@ -104,7 +104,7 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     whole = trace(model, work)
     graph = shard(whole, plan, work, structure.active)
     placement = place(plan, system.fabric, structure.active)
-    dev = device(system.chip, floor=_floor(system, engine), weight_only=model.weight_only)
+    dev = device(system.chip, launch=_launch(system, engine), weight_only=model.weight_only)
     blocks = tuple(price_block(b, dev, placement, system, plan, training) for b in graph.blocks)
     pieces = microbatches(plan, work)
     send = _send(graph, placement, system, plan, structure, training)
@@ -113,7 +113,7 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     memory = _memory(blocks, stages, model, work, plan, engine, pieces)
     parts = total_price([(b.block.count * _runs(b, plan, training), b.price) for b in blocks])
     mean = (parts + send.times(plan.pp)).times(pieces / plan.pp) if structure.pipelined else parts.times(pieces)
-    kinds = _kinds(blocks, pieces, plan, send)
+    kinds = _kinds(blocks, pieces, plan, send, training)
     slowest = forward + backward
     decoding = work.phase == "decode"
     time = decode_cycle(slowest, plan.pp, pieces) if decoding else pipeline_time(slowest, plan.pp, pieces, plan.virtual)
@@ -121,18 +121,17 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
         extra = _update(blocks, system, dev, placement, plan, structure, backward)
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
-        kinds["vector"] = kinds.get("vector", 0.0) + extra.memory
+        kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
     flop = _useful(whole)
     lower = namespace(mean.lower, time).minimum(mean.lower, time)
     upper = namespace(mean.upper, time).maximum(mean.upper + (time - mean.time), time)
     return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, flop, blocks)
 
 
-def _floor(system: System, engine: Engine) -> Number:
-    """Fixed time of a kernel: its own floor from a graph, or the host's launch where that is longer and nothing hides it."""
-    overhead = system.chip.overhead
-    xp = namespace(engine.graphs, overhead.kernel, overhead.launch)
-    return xp.where(engine.graphs > 0, overhead.kernel, xp.maximum(overhead.kernel, overhead.launch))
+def _launch(system: System, engine: Engine) -> Number:
+    """Host time for each kernel: none from a captured graph, else all launches the framework makes for one op."""
+    each = engine.launches * system.chip.overhead.launch
+    return namespace(engine.graphs, each).where(engine.graphs > 0, 0.0, each)
 
 
 def _send(graph: Graph, placement: Placement, system: System, plan: Plan, structure: Structure, training: bool) -> Price:
@@ -192,12 +191,13 @@ def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Pr
     return share + send.time, slowest - share
 
 
-def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Price) -> dict[str, Number]:
+def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Price, training: bool) -> dict[str, Number]:
     """Mean device time by kind of op over the step."""
     sums: dict[str, Number] = {}
     for b in blocks:
+        runs = b.block.count * _runs(b, plan, training)
         for kind, time in b.kinds.items():
-            sums[kind] = sums.get(kind, 0.0) + b.block.count * time
+            sums[kind] = sums.get(kind, 0.0) + runs * time
     if send is not ZERO:
         sums["collective"] = sums.get("collective", 0.0) + send.time * plan.pp
         return {kind: time * pieces / plan.pp for kind, time in sums.items()}
@@ -292,4 +292,4 @@ def _update(
     op = Collective("sum_gradients", "", (), "gradients", "all_reduce", "dp", (held - xp.where(plan.moe_groups > 1, 0.0, experts)) * GRADIENT_BYTES)
     price = price_collective(op, placement.groups["dp"], system.fabric)
     left = exposed(price.time, backward)
-    return update + Price(time=left, network=left, energy=price.energy)
+    return update + Price(time=left, network=left, upper=price.time, energy=price.energy)
