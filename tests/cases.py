@@ -1,15 +1,23 @@
 """What several test files share: shipped names, a chip with room for everything, random legal points."""
 
+import os
 from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
+from hypothesis import HealthCheck, settings
 
 import strata as st
 from strata.batch import take
 from strata.mapping.plan import Plan
 from strata.params import names
 from strata.pricing.metrics import Metrics
+
+# The same examples on every machine, and no time limit for one example. (Not in a conftest.py: each folder of tests may have its own.)
+settings.register_profile("strata", deadline=None, derandomize=True, database=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("strata")
+# The tests compile a lot and compute little: without the optimiser of machine code JAX compiles twice as fast.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 MODELS = [name for name in names("models") if name != "README"]
 CHIPS = names("chip")

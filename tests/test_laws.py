@@ -517,7 +517,7 @@ def test_a_pipeline_goes_at_the_pace_of_its_slowest_stage(name):
 
 
 @given(hy.lists(hy.integers(0, 3), min_size=1, max_size=4), hy.data())
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_a_group_lies_on_the_fabric_with_all_its_members(exponents, data):
     dimension = st.fabric("hgx-h200").dimension[0]
     fabric = replace(st.fabric("hgx-h200"), dimension=tuple(replace(dimension, size=2.0**e) for e in exponents))

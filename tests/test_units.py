@@ -1,5 +1,6 @@
 """Units: what is printed can be read again, and a wrong unit says what is right."""
 
+import cases  # noqa: F401  (the hypothesis profile)
 import pytest
 from hypothesis import given
 from hypothesis import strategies as hy

@@ -203,7 +203,7 @@ def test_a_system_from_a_file(tmp_path):
 
 def test_a_system_from_its_parts():
     made = st.system(st.chip("h200"), st.sized(st.fabric("hgx-b200"), (8.0, 2.0)))
-    assert (float(made.devices), made.name) == (16.0, "h200 on hgx-b200")
+    assert (float(made.devices), made.name) == (16.0, "16xh200 on hgx-b200")
     assert system("8xh200").chip.memory.bandwidth == 4.8e12
 
 

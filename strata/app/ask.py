@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -207,9 +208,13 @@ class Ranking:
         below = "behind by: throughput lost against the best, and the resource that takes more time for it"
         return titled(f"{heading}\n{said}", table, below if len(self.choices) > 1 else "")
 
-    def hint(self) -> str:
+    def hint(self) -> Any:
+        """The next command, on one line however narrow the screen, to be copied."""
+        from rich.text import Text
+
         r = self.choices[0].result
-        return f"look closer: strata predict {self.typed} --batch {r.workload.batch:g} --plan {plan_text(r.plan)} --explain"
+        said = f"look closer: strata predict {self.typed} --batch {r.workload.batch:g} --plan {plan_text(r.plan)} --explain"
+        return Text(said, no_wrap=True)
 
 
 def _time(value: Any) -> str:
@@ -236,7 +241,18 @@ def rank_plans(
     for name, value, typed in (("ttft", first, ttft), ("tpot", each, tpot)):
         require(value > 0, f"--{name} must be a positive time", **{name: typed})
     limits = "".join(f", {k.upper()} at most {show(v, 's')}" for k, v in (("ttft", first), ("tpot", each)) if np.isfinite(v))
-    typed = f"--model {model} --system {system} --input {input:g} --output {output:g}" + (f" --phase {phase}" if phase != "serve" else "")
+    options = {
+        "model": model,
+        "system": system,
+        "input": f"{input:g}",
+        "output": f"{output:g}",
+        "phase": phase,
+        "engine": engine,
+        "weights": weights,
+        "kv": kv,
+    }
+    usual = {"phase": "serve", "engine": "ideal", "weights": "", "kv": ""}
+    typed = " ".join([f"--{k} {quote(v)}" for k, v in options.items() if usual.get(k) != v] + [f"--set {quote(c)}" for c in changes])
     where, what, by = question(model, system, engine, weights, kv, changes)
     work = make_workload(phase, np.array(batches), input, output)
     with np.errstate(all="ignore"):

@@ -69,11 +69,14 @@ def say(*parts: Any) -> None:
     from rich.console import Console
 
     if sys.stdout.isatty():
-        Console(highlight=False).print(*parts, sep="\n")
+        screen = Console(highlight=False, markup=False)
+        for part in parts:
+            screen.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
         return
-    plain = Console(width=140, highlight=False, color_system=None, record=False, force_terminal=False)
+    plain = Console(width=140, highlight=False, markup=False, color_system=None, force_terminal=False)
     with plain.capture() as captured:
-        plain.print(*parts, sep="\n")
+        for part in parts:
+            plain.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
     put("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 

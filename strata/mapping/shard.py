@@ -74,6 +74,8 @@ def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
     normed = namespace(plan.sp, plan.tp).where(plan.sp > 0, plan.tp, 1.0)
     return {
         "tokens": (rows, inside),
+        "sequences": (rows, 1.0),
+        "queries": (1.0, inside),
         "normed": (rows, inside * normed),
         "grouped": (rows, inside / experts),
         "routed": (rows, inside * plan.ep / experts),
@@ -120,8 +122,14 @@ def _divide(op: Op, divider: _Divider) -> Op:
     return made
 
 
-def _collective(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
+def _after(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
+    """Communication of what an op made."""
     return Collective(f"{op.name}_{suffix}", op.module, (op.output,), op.output, pattern, group, payload)
+
+
+def _before(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
+    """Communication of what an op is about to read."""
+    return Collective(f"{op.name}_{suffix}", op.module, op.inputs[:1], op.inputs[0], pattern, group, payload)
 
 
 def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]) -> list[Op]:
@@ -129,19 +137,22 @@ def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, a
     made: list[Op] = []
     moe = any(isinstance(op, ExpertMatMul) for op in ops)
     for op in ops:
+        gathered = "cp" in active and isinstance(op, Attention)
         if "ep" in active and op.name in ("combine", "dispatch_backward"):
-            made.append(_exchange(op, plan, work))
+            made.append(_before(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)))
+        if gathered and work.phase != "decode":
+            made.append(_before(op, "ring", "all_gather", "cp", context_bytes(op, work)))
         made.append(op)
         if "ep" in active and op.name in ("dispatch", "combine_backward"):
-            made.append(_exchange(op, plan, work))
-        if "cp" in active and isinstance(op, Attention):
-            made.append(_context_exchange(op, plan, work))
+            made.append(_after(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)))
+        if gathered and work.phase == "decode":
+            made.append(_after(op, "merge", "all_reduce", "cp", context_bytes(op, work)))
         if "tp" in active and not moe and isinstance(op, MatMul) and op.k.axis in SUMMED:
-            made.append(_collective(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation)))
+            made.append(_after(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation)))
         if "tp" in active and op.name == "embed" and isinstance(op, Vector):
-            made.append(_collective(op, "sum", "all_reduce", "tp", op.elements() * bytes_of(op.precision)))
+            made.append(_after(op, "sum", "all_reduce", "tp", op.elements() * bytes_of(op.precision)))
         if "tp" in active and op.name == "head" and isinstance(op, MatMul) and work.phase != "train":
-            made.append(_collective(op, "gather", "all_gather", "tp", op.m.size * total(op.n) * plan.tp * bytes_of(op.activation)))
+            made.append(_after(op, "gather", "all_gather", "tp", op.m.size * total(op.n) * plan.tp * bytes_of(op.activation)))
     if moe and "tp" in active:
         made.append(_moe_sum(made, block))
     return made
@@ -151,29 +162,30 @@ def _moe_sum(made: list[Op], block: Block) -> Collective:
     """One sum over the tensor group closes a mixture layer: routed and shared experts are added before it."""
     norm = next(op for op in made if isinstance(op, MatMul) and op.name.startswith("router"))
     hidden = norm.k.size if block.passes == "forward" else total(norm.n)
-    return _collective(made[-1], "sum", "all_reduce", "tp", norm.m.size * hidden * bytes_of(norm.activation))
+    return _after(made[-1], "sum", "all_reduce", "tp", norm.m.size * hidden * bytes_of(norm.activation))
 
 
-def _exchange(op: Op, plan: Plan, work: Workload) -> Collective:
-    r"""Tokens to the ranks of their experts, or results back: each distinct rank gets one copy of a token.
+def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
+    r"""Bytes one rank sends to bring tokens to their experts, or their results back: one copy to each distinct rank.
 
-    Expected distinct ranks among R that k uniform picks hit: :math:`R (1 - (1 - 1/R)^k)`. The ranks of a tensor group
-    share the sending of the tokens they all hold.
+    .. math:: n = \frac{T}{d\,t} R \left(1 - (1 - 1/R)^k\right) h b
+
+    tokens T over d data and context parallel ranks, the t ranks of a tensor group sharing what they all hold; R ranks of
+    which k uniform picks hit :math:`R (1 - (1 - 1/R)^k)` distinct ones; width h of b bytes.
     """
     assert isinstance(op, Vector)
+    sends = op.name.startswith("dispatch")
     ranks = exchange_ranks(plan)
-    top_k = total(op.n) if op.name.startswith("dispatch") else op.reads
-    width = op.reads if op.name.startswith("dispatch") else total(op.n)
+    top_k, width = (total(op.n), op.reads) if sends else (op.reads, total(op.n))
     copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
     rows = plan.dp * microbatches(plan, work) * (1.0 if work.phase == "decode" else plan.cp)
-    tokens = work.batch * work.sequence / rows / plan.tp
-    return _collective(op, "exchange", "all_to_all", "ep", tokens * copies * width * bytes_of(op.precision))
+    return work.batch * work.sequence / rows / plan.tp * copies * width * bytes_of(op.precision)
 
 
-def _context_exchange(op: Attention, plan: Plan, work: Workload) -> Collective:
-    """Context parallel: decode adds up partial outputs; longer phases pass keys and values round."""
+def context_bytes(op: Op, work: Workload) -> Number:
+    """Context parallel traffic: decode adds up partial outputs; longer phases pass keys and values round, twice in backward."""
+    assert isinstance(op, Attention)
     if work.phase == "decode":
-        payload = op.sequences.size * op.queries.size * op.heads.size * (op.value_dim + 1.0) * bytes_of(op.activation)
-        return _collective(op, "merge", "all_reduce", "cp", payload)
-    payload = op.sequences.size * op.cached.size * op.kv_heads.size * op.kv_width * bytes_of(op.activation)
-    return _collective(op, "ring", "all_gather", "cp", payload * (2.0 if op.backward else 1.0))
+        return op.sequences.size * op.queries.size * op.heads.size * (op.value_dim + 1.0) * bytes_of(op.activation)
+    stored = op.sequences.size * op.cached.size * op.kv_heads.size * op.kv_width * bytes_of(op.activation)
+    return stored * (2.0 if op.backward else 1.0)

@@ -29,15 +29,23 @@ def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number,
     return start, even + xp.where(longer, 1.0, 0.0)
 
 
-def stage_nodes(stages: Number, layers: Number) -> Number:
-    """The stages that can be slowest, on a trailing axis: first, second, the first long one, the last but one, the last."""
+def stage_nodes(stages: Number, layers: Number, period: int) -> Number:
+    """The stages that can be slowest, on a trailing axis: the first two, a period's worth before and after the place where
+    stages grow by a layer and before the end, and the last. Other stages hold the same kinds of layers as one of these.
+
+    >>> stage_nodes(__import__("numpy").asarray(32.0), 61.0, 1).tolist()
+    [0.0, 1.0, 1.0, 2.0, 30.0, 31.0]
+    """
     xp = namespace(stages, layers)
     stages, layers = xp.asarray(stages)[..., None], xp.asarray(layers)[..., None]
     last = stages - 1.0
-    rest = layers - floor_div(layers, stages) * stages
-    zero = 0.0 * last
-    picked = [zero, xp.minimum(zero + 1.0, last), xp.maximum(last - rest, 0.0), xp.maximum(last - 1.0, 0.0), last]
-    return xp.concatenate([xp.broadcast_to(p, xp.broadcast_arrays(*picked)[0].shape) for p in picked], axis=-1)
+    first_long = last - (layers - floor_div(layers, stages) * stages)
+    around = xp.asarray([float(i) for i in range(-period, period)])
+    zero = 0.0 * (last + layers)
+    picked = [zero, zero + 1.0, first_long + around, last + around[:period] + zero, last + zero]
+    shape = xp.broadcast_arrays(zero, first_long)[0].shape[:-1]
+    nodes = xp.concatenate([xp.broadcast_to(p, (*shape, p.shape[-1])) for p in picked], axis=-1)
+    return xp.minimum(xp.maximum(nodes, 0.0), last)
 
 
 def stage_counts(pattern: Pattern, part: int, layer: str, start: Number, size: Number) -> Number:

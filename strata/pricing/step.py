@@ -49,6 +49,7 @@ class PricedBlock:
     price: Price
     kinds: dict[str, Number]
     held: Held
+    again: Price = ZERO  # what runs a second time before the backward pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,20 @@ def price_block(block: Block, dev: Device, placement: Placement, system: System,
     kinds: dict[str, Number] = {}
     for op, price in final:
         kinds[op.kind] = kinds.get(op.kind, 0.0) + price.time
-    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training))
+    again = ZERO
+    if training and block.passes == "forward":
+        again, repeated = _recomputed(final, shown, kinds, plan)
+        kinds = {kind: time + repeated[kind] for kind, time in kinds.items()}
+    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training), again)
+
+
+def _recomputed(ops: list[tuple[Op, Price]], whole: Price, kinds: dict[str, Number], plan: Plan) -> tuple[Price, dict[str, Number]]:
+    """What a forward block repeats before its backward pass: all of it, its attention kernels, or nothing."""
+    xp = namespace(plan.recompute)
+    full, part = (xp.where(test, 1.0, 0.0) for test in (plan.recompute > 1, (plan.recompute > 0) & (plan.recompute <= 1)))
+    attention = total_price([(1.0, price) for op, price in ops if op.kind == "attention"])
+    repeated = {kind: time * (full + part if kind == "attention" else full) for kind, time in kinds.items()}
+    return whole.times(full) + attention.times(part), repeated
 
 
 def price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
@@ -109,11 +123,11 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     pieces = microbatches(plan, work)
     send = _send(graph, placement, system, plan, structure, training)
     stages = _stages(model, plan, blocks, structure)
-    forward, backward = _stage_times(blocks, stages, send, plan)
+    forward, backward = _stage_times(blocks, stages, send)
     memory = _memory(blocks, stages, model, work, plan, engine, pieces)
-    parts = total_price([(b.block.count * _runs(b, plan, training), b.price) for b in blocks])
+    parts = total_price([(b.block.count, b.price + b.again if training else b.price) for b in blocks])
     mean = (parts + send.times(plan.pp)).times(pieces / plan.pp) if structure.pipelined else parts.times(pieces)
-    kinds = _kinds(blocks, pieces, plan, send, training)
+    kinds = _kinds(blocks, pieces, plan, send)
     slowest = forward + backward
     decoding = work.phase == "decode"
     time = decode_cycle(slowest, plan.pp, pieces) if decoding else pipeline_time(slowest, plan.pp, pieces, plan.virtual)
@@ -149,7 +163,7 @@ def _stages(model: Model, plan: Plan, blocks: tuple[PricedBlock, ...], structure
     """How often each block stands in the stages that can be slowest (trailing axis), or in the whole model without a pipeline."""
     if not structure.pipelined:
         return [b.block.count for b in blocks]
-    nodes = stage_nodes(plan.pp, model.layers)
+    nodes = stage_nodes(plan.pp, model.layers, len(model.pattern.period))
     xp = namespace(nodes)
     layers, stages = xp.asarray(model.layers)[..., None], xp.asarray(plan.pp)[..., None]
     start, size = stage_bounds(layers, stages, nodes)
@@ -168,21 +182,15 @@ def _last_axis(value: Number) -> Number:
     return value[..., None] if getattr(value, "ndim", 0) else value
 
 
-def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price, plan: Plan) -> tuple[Number, Number]:
-    """Forward and backward time of the slowest stage for one micro-batch."""
+def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price) -> tuple[Number, Number]:
+    """Forward and backward time of the slowest stage for one micro-batch; what is recomputed belongs to the backward pass."""
     sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
-    attention: Number = 0.0
     pipelined = send is not ZERO
     for b, count in zip(blocks, counts, strict=True):
-        time = _last_axis(b.price.time) if pipelined else b.price.time
-        sums[b.block.passes] = sums[b.block.passes] + count * time
-        if b.block.passes == "forward" and "attention" in b.kinds:
-            attention = attention + count * (_last_axis(b.kinds["attention"]) if pipelined else b.kinds["attention"])
+        sums[b.block.passes] = sums[b.block.passes] + count * (_last_axis(b.price.time) if pipelined else b.price.time)
+        if b.again is not ZERO:
+            sums["backward"] = sums["backward"] + count * (_last_axis(b.again.time) if pipelined else b.again.time)
     forward, backward = sums["forward"], sums["backward"]
-    if any(b.block.passes == "backward" for b in blocks):
-        again = _last_axis(plan.recompute) if pipelined else plan.recompute
-        xp = namespace(forward, again)
-        backward = backward + xp.where(again > 1, forward, xp.where(again > 0, attention, 0.0))
     if not pipelined:
         return forward, backward
     xp = namespace(forward, backward)
@@ -191,24 +199,16 @@ def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Pr
     return share + send.time, slowest - share
 
 
-def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Price, training: bool) -> dict[str, Number]:
+def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Price) -> dict[str, Number]:
     """Mean device time by kind of op over the step."""
     sums: dict[str, Number] = {}
     for b in blocks:
-        runs = b.block.count * _runs(b, plan, training)
         for kind, time in b.kinds.items():
-            sums[kind] = sums.get(kind, 0.0) + runs * time
+            sums[kind] = sums.get(kind, 0.0) + b.block.count * time
     if send is not ZERO:
         sums["collective"] = sums.get("collective", 0.0) + send.time * plan.pp
         return {kind: time * pieces / plan.pp for kind, time in sums.items()}
     return {kind: time * pieces for kind, time in sums.items()}
-
-
-def _runs(b: PricedBlock, plan: Plan, training: bool) -> Number:
-    """How often a block runs for one micro-batch: twice forward where its activations are recomputed."""
-    if not training or b.block.passes == "backward":
-        return 1.0
-    return namespace(plan.recompute).where(plan.recompute > 1, 2.0, 1.0)
 
 
 def _useful(whole: Graph) -> Number:

@@ -15,7 +15,24 @@ from strata.errors import BadValue
 from strata.precision import bytes_of
 
 # Axes a plan may split; an extent without an axis is never divided.
-AXES = ("", "tokens", "normed", "grouped", "routed", "span", "held", "heads", "kv_heads", "ffn", "shared_ffn", "vocab", "experts", "expert_ffn")
+AXES = (
+    "",
+    "tokens",
+    "sequences",
+    "queries",
+    "normed",
+    "grouped",
+    "routed",
+    "span",
+    "held",
+    "heads",
+    "kv_heads",
+    "ffn",
+    "shared_ffn",
+    "vocab",
+    "experts",
+    "expert_ffn",
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -86,7 +86,7 @@ def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number) ->
 
     Tokens of one expert are binomial(T, p); given that there is at least one they have mean :math:`\mu = T p / P` and
     variance :math:`(T p (1-p) + (T p)^2) / P - \mu^2`, with :math:`P = 1 - (1-p)^T`. The nodes are the mean plus eight
-    equally likely normal deviates, never below one token. Under skew each node also takes the popularity of its quantile.
+    equally likely normal deviates, never below one token, scaled so that all picks are served. Under skew each node also takes the popularity of its quantile.
     Rounding up is done on the nodes, never on the mean: 256 experts, top-8, 2048 tokens fill 378 tiles of 64 rows, not 256.
 
     >>> load, touched = expert_load(np.asarray(2048.0), np.asarray(256.0), np.asarray(8.0), np.asarray(0.0))
@@ -103,4 +103,7 @@ def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number) ->
     touched = -xp.expm1(t * xp.log1p(-p))
     given = mean / touched
     spread = xp.sqrt(xp.maximum((mean * (1 - p) + mean**2) / touched - given**2, 0.0))
-    return xp.maximum(given + nodes * spread, 1.0), touched
+    # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick is served.
+    extra = xp.maximum(given + nodes * spread - 1.0, 0.0)
+    due, drawn = xp.sum(mean - touched, axis=-1), xp.sum(touched * extra, axis=-1)
+    return 1.0 + extra * (due / xp.maximum(drawn, 1e-300))[..., None], touched

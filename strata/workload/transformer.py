@@ -98,7 +98,7 @@ def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[st
     held = work.context if kind == "sparse" else read
     return Attention(
         "attention", "attention", inputs, "mixed",
-        sequences=Extent(work.batch, 1.0, "tokens"), queries=Extent(1.0, work.sequence, "tokens"),
+        sequences=Extent(work.batch, 1.0, "sequences"), queries=Extent(1.0, work.sequence, "queries"),
         span=Extent(1.0, span, "span"), cached=Extent(1.0, read, "span"), held=Extent(1.0, held, "held"),
         activation=model.activations, kv=model.kv, causal=work.phase != "decode", **sizes,
     )  # fmt: skip
@@ -164,7 +164,7 @@ def _indexer(model: Model, work: Workload, tokens: Extent) -> list[Op]:
         MatMul("index_q", "attention", ("latent_n",), "index_q_out", tokens, queries, Extent(model.q_rank), model.weights, model.activations),
         MatMul("index_k", "attention", ("attention_norm_out",), "index_k_out", tokens, (Extent(model.index_dim + model.index_heads),), Extent(model.hidden), model.weights, model.activations),
         Attention(
-            "index_score", "attention", ("index_q_out", "cache"), "scores", sequences=Extent(work.batch, 1.0, "tokens"), queries=Extent(1.0, work.sequence, "tokens"),
+            "index_score", "attention", ("index_q_out", "cache"), "scores", sequences=Extent(work.batch, 1.0, "sequences"), queries=Extent(1.0, work.sequence, "queries"),
             span=scores, cached=Extent(1.0, work.context, "span"), held=Extent(1.0, work.context, "held"), heads=Extent(model.index_heads), kv_heads=Extent(1.0),
             key_dim=model.index_dim, value_dim=0.0, kv_width=model.index_dim, activation=model.activations, products="fp8", kv="fp8", causal=work.phase != "decode",
         ),
