@@ -77,4 +77,5 @@ class Infeasible:
         from strata.units import show
 
         need, have = show(self.demand, self.unit), show(self.limit, self.unit)
-        return f"{self.what}: needs {need}, has {have}; levers: {', '.join(self.levers)}"
+        told = f"but got {need} against {have}" if self.unit == "1" else f"needs {need}, has {have}"
+        return f"{self.what}: {told}; levers: {', '.join(self.levers)}"

@@ -133,6 +133,8 @@ class Result:
             used = arithmetic(chip, weight, self.model.activations)
             if used == self.model.activations and weight != used:
                 said.append(f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} and computed in {used}")
+        if self.model.activations == "bf16" and "bf16" not in chip.compute.matrix_rate:
+            said.append(f"{chip.name} has no bf16 arithmetic: products are computed in fp16")
         power, limit = float(np.max(self.metrics.device_power)), float(np.min(np.asarray(chip.energy.power_limit, float)))
         if power > limit:
             said.append(f"a device would draw {power:.0f} W of its {limit:.0f} W: at its limit the clock falls, which is not modelled yet")

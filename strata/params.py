@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +61,15 @@ class Sources(Mapping[str, Param]):
         return Sources({**self._entries, **entries})
 
 
-def quantity(unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0) -> Any:
-    """A dataclass field that holds a physical quantity in SI."""
-    meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum}
+def quantity(unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0, positive: bool = False) -> Any:
+    """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing ever ends."""
+    meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
 def per_precision(unit: str, doc: str) -> Any:
     """A dataclass field that holds one quantity for each precision, as a dict."""
-    return field(metadata={"unit": unit, "doc": doc, "table": True, "optional": False, "minimum": 0.0})
+    return field(metadata={"unit": unit, "doc": doc, "table": True, "optional": False, "minimum": 0.0, "positive": True})
 
 
 def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:
@@ -89,7 +88,7 @@ def text(doc: str, *, choices: tuple[str, ...] = (), default: Any = MISSING) -> 
 
 
 def data_folder(kind: str) -> Path:
-    return Path(str(files("strata") / "data" / KINDS.get(kind, kind)))
+    return Path(__file__).parent / "data" / KINDS.get(kind, kind)
 
 
 def names(kind: str) -> list[str]:
@@ -102,7 +101,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadFile(f"no file at {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except IsADirectoryError:
+        raise BadFile(f"{path} is a folder, not a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not TOML: {error}") from None
 
 
@@ -232,15 +233,22 @@ def _construct(cls: type, table: Mapping[str, Any], where: str, prefix: str, par
 
 def _quantity(raw: Mapping[str, Any], meta: Mapping[str, Any], where: str, path: str, params: dict[str, Param]) -> float:
     value = parse(raw["value"], meta["unit"], f"{where}: {path}")
-    if value < meta["minimum"]:
-        raise BadValue(f"{where}: {path} must be at least {meta['minimum']:g}, but got '{raw['value']}'")
+    _check_range(value, meta, f"{where}: {path}", f"'{raw['value']}'")
     params[path] = Param(value, meta["unit"], raw["source"])
     return value
 
 
+def _check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) -> None:
+    if meta["positive"] and not value > 0:
+        raise BadValue(f"{what} must be positive, but got {shown}")
+    if not value >= meta["minimum"]:
+        raise BadValue(f"{what} must be at least {meta['minimum']:g}, but got {shown}")
+
+
 def _one_line(error: Any, cls: type, where: str) -> str:
     """The first thing wrong with a file, said in one line with the nearest right key, and how many more there are."""
-    first, *rest = error.errors()
+    # A mistyped key is both unknown and missing; the first says more.
+    first, *rest = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     path = [str(p) for p in first["loc"]]
     key, kind = path[-1], first["type"]
     known = _keys_at(cls, path[:-1])
@@ -315,17 +323,16 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
         wanted = name.replace("__", ".")
         hits = [p for p in paths if p == wanted] or [p for p in paths if p.endswith("." + wanted)]
         if not hits:
-            raise UnknownName(f"quantity of a {what}", wanted, [*paths, *{p.rsplit(".", 1)[-1] for p in paths}], f"strata schema {what}")
+            raise UnknownName(f"{what} quantity", wanted, [*paths, *{p.rsplit(".", 1)[-1] for p in paths}], f"strata schema {what}")
         if len(hits) > 1:
-            raise BadValue(f"'{wanted}' names several quantities of a {what}: {', '.join(hits)}; write the whole path")
+            raise BadValue(f"'{wanted}' names several {what} quantities: {', '.join(hits)}; write the whole path")
         meta = paths[hits[0]]
         if isinstance(value, str):
             value = parse(value, meta["unit"], hits[0])
         elif not is_leaf(value):
             raise BadValue(f"{hits[0]} is a number, an array or text with a unit, but got {value!r}")
         low = value.min() if hasattr(value, "min") else value
-        if not low >= meta["minimum"]:
-            raise BadValue(f"{hits[0]} must be at least {meta['minimum']:g}, but got {low:g}")
+        _check_range(low, meta, hits[0], f"{low:g}")
         record = _set(record, hits[0].split("."), value)
         noted[hits[0]] = Param(value, meta["unit"], "given by the caller")
     return record, noted

@@ -26,8 +26,8 @@ BYTES = {
     "int4": 0.5 + 2 / 128,
 }
 PRECISIONS = tuple(BYTES)
-# Formats that run on the same arithmetic as another.
-ARITHMETIC = {"fp16": "bf16", "fp8_block": "fp8", "mxfp4": "fp4"}
+# Formats that run on the same arithmetic as another; of the two 16-bit formats a chip may have only one.
+ARITHMETIC = {"fp16": "bf16", "bf16": "fp16", "fp8_block": "fp8", "mxfp4": "fp4"}
 
 
 def check(name: str) -> str:

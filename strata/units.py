@@ -99,7 +99,8 @@ def parse(text: str | float | int, unit: str = "1", what: str = "value") -> floa
         return number + 273.15
     scale, dimension = factor(given)
     if dimension != expected:
-        raise BadUnit(f"{what} is measured in {unit}, but got '{text}'" + ("" if given else " without a unit"))
+        kind = "a plain number" if unit == "1" else f"measured in {unit}"
+        raise BadUnit(f"{what} is {kind}, but got '{text}'" + ("" if given else " without a unit"))
     return number * scale
 
 

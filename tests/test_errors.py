@@ -41,7 +41,7 @@ def test_an_unknown_name_gets_the_nearest_right_ones(make, said):
         (lambda: st.prefill(1, -5), "workload.length must be positive"),
         (lambda: st.decode(np.array([1.0, 0.0]), 100), "workload.batch must be positive"),
         (lambda: st.Workload("sing", 1.0, 1.0, 1.0), "workload.phase must be one of prefill, decode, serve, train"),
-        (lambda: st.model("llama-3-8b", hidden=-1), "model.hidden must not be negative"),
+        (lambda: st.model("llama-3-8b", hidden=-1), "model.hidden must be positive"),
         (lambda: st.plans(0, st.model("llama-3-8b")), "devices must be at least 1"),
         (lambda: st.system("0xh200"), "at least one device"),
         (lambda: st.system("9xh200"), "whole nodes of 8"),

@@ -83,7 +83,7 @@ def test_hertz_is_one_over_a_second_and_a_watt_a_joule_a_second():
         (4.8, "B/s", "needs its unit written out"),
         ("fast", "B/s", "is a number with a unit"),
         ("3 parsec", "m", "unknown unit 'parsec'"),
-        ("3 s", "1", "x is measured in 1"),
+        ("3 s", "1", "x is a plain number"),
         (True, "1", "is a number, but got True"),
         ("", "s", "is a number with a unit"),
     ],

@@ -21,11 +21,11 @@ class Compute:
     """Cores with matrix units, vector lanes and a local memory each."""
 
     cores: Number = quantity("1", "cores that take one tile at a time: SMs, compute units, matrix arrays", minimum=1)
-    clock: Number = quantity("Hz", "clock at which the peaks are quoted")
+    clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
     matrix_rate: dict[str, Number] = per_precision("FLOP/s", "dense matrix peak of the whole chip for each precision")
-    matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large, cool matmul sustains")
-    vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip")
-    special_rate: Number = quantity("FLOP/s", "exponentials and other special functions a second of the whole chip")
+    matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large matmul sustains", positive=True)
+    vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip", positive=True)
+    special_rate: Number = quantity("FLOP/s", "exponentials and other special functions a second of the whole chip", positive=True)
     tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
     tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
     sram_capacity: Number = quantity("B", "local memory of one core")
@@ -38,8 +38,8 @@ class Cache:
     """The memory all cores share on the die: L2, or the chip's whole SRAM where it is one pool."""
 
     capacity: Number = quantity("B", "capacity")
-    bandwidth: Number = quantity("B/s", "peak bandwidth, reads")
-    efficiency: Number = quantity("1", "sustained fraction of the peak")
+    bandwidth: Number = quantity("B/s", "peak bandwidth, reads", positive=True)
+    efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
 
 
 @register_pytree
@@ -48,9 +48,9 @@ class Memory:
     """The DRAM of a chip."""
 
     kind: str = text("kind of DRAM, like HBM3e")
-    bandwidth: Number = quantity("B/s", "peak bandwidth; left out where a stack gives it", optional=True)
-    capacity: Number = quantity("B", "capacity; left out where a stack gives it", optional=True)
-    efficiency: Number = quantity("1", "sustained fraction of the peak for long streams")
+    bandwidth: Number = quantity("B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True)
+    capacity: Number = quantity("B", "capacity; left out where a stack gives it", optional=True, positive=True)
+    efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
     latency: Number = quantity("s", "load to use, unloaded")
 
 

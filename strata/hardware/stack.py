@@ -16,8 +16,8 @@ class Stack:
     layers: Number = quantity("1", "DRAM layers in the stack", minimum=1)
     channels_per_layer: Number = quantity("1", "independent channels (vaults) of one layer", minimum=1)
     channel_width: Number = quantity("B", "bytes a channel moves in one transfer", minimum=1)
-    transfer_rate: Number = quantity("Hz", "transfers a second of one channel")
-    capacity_per_layer: Number = quantity("B", "capacity of one layer")
+    transfer_rate: Number = quantity("Hz", "transfers a second of one channel", positive=True)
+    capacity_per_layer: Number = quantity("B", "capacity of one layer", positive=True)
     connected_layers: Number = quantity("1", "layers with their own data connection to the logic die; left out: all", optional=True, minimum=1)
 
 

@@ -13,7 +13,7 @@ from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, devices_of, fabric, sized
 from strata.params import Sources, build, find, load_table, names, quantity, text
 
-_NAME = re.compile(r"(\d+)x(?:(\d+)x)?([a-z].*)$")
+_NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 
 
 @register_pytree
@@ -74,7 +74,8 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         require(all(d.size is not None for d in joined.dimension), f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))")
         count = devices_of(joined)
         return System(f"{count:g}x{what.name} on {joined.name}" if isinstance(count, float) else f"{what.name} on {joined.name}", what, joined)
-    if what.endswith(".toml") or what in names("system"):
+    counted = _NAME.match(what) is not None and not Path(what).exists()
+    if what in names("system") or (what.endswith(".toml") and not counted):
         made, _ = build(SystemFile, load_table("system", what), find("system", what).name)
         folder = find("system", what).parent
         base = chip(_beside(folder, made.chip), **changes)
@@ -93,7 +94,8 @@ def _beside(folder: Path, name: str) -> str:
 
 
 def _from_name(name: str, changes: dict[str, Any]) -> System:
-    match = _NAME.match(name.lower())
+    name = name if name.endswith(".toml") else name.lower()
+    match = _NAME.match(name)
     if not match:
         if name.lower() in names("chip"):
             return _from_name(f"1x{name}", changes)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
+from strata.mapping.plan import Plan
+from strata.mapping.shard import SUMMED
 from strata.precision import bytes_of
 from strata.workload.graph import Attention, Block, ExpertMatMul, MatMul, Op, Vector, total
 
@@ -40,7 +42,7 @@ def output_bytes(op: Op) -> Number:
     return 0.0
 
 
-def held_by(block: Block, training: bool) -> Held:
+def held_by(block: Block, training: bool, plan: Plan) -> Held:
     """What one repetition of a block keeps: its weights, the cache of its attention, its activations."""
     weights: Number = 0.0
     parameters: Number = 0.0
@@ -60,6 +62,8 @@ def held_by(block: Block, training: bool) -> Held:
         if isinstance(op, Attention) and not op.backward and not training:
             cache = cache + op.cache_bytes()
         written = output_bytes(op)
+        if isinstance(op, MatMul) and op.k.axis in SUMMED:  # summed over the tensor group and, with sp, kept in pieces
+            written = written / namespace(plan.sp, plan.tp).where(plan.sp > 0, plan.tp, 1.0)
         kept = kept + written
         widest = namespace(widest, written).maximum(widest, written)
     experts = routed / parameters if any(isinstance(op, ExpertMatMul) for op in block.ops) and block.passes == "forward" else 0.0

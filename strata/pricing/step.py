@@ -100,7 +100,7 @@ def price_block(block: Block, dev: Device, placement: Placement, system: System,
     if training and block.passes == "forward":
         again, repeated = _recomputed(final, shown, kinds, plan)
         kinds = {kind: time + repeated[kind] for kind, time in kinds.items()}
-    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training), again)
+    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training, plan), again)
 
 
 def _recomputed(ops: list[tuple[Op, Price]], whole: Price, kinds: dict[str, Number], plan: Plan) -> tuple[Price, dict[str, Number]]:

@@ -46,7 +46,7 @@ def best_plans(
     (True, True)
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
-    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=(0, 3) if workload.phase == "train" else (0,))
+    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=_levels(workload))
     batches = np.atleast_1d(np.asarray(workload.batch, float))
     work = replace(workload, batch=batches[:, None])
     box = evaluate(system, model, work, every, engine)
@@ -63,6 +63,11 @@ def best_plans(
     return found
 
 
+def _levels(workload: Workload) -> tuple[int, ...]:
+    """ZeRO levels worth trying: training can shard its state, or that and the weights."""
+    return (0, 1, 3) if workload.phase == "train" else (0,)
+
+
 def _within(value: object, limit: float) -> np.ndarray:
     """Whether a latency keeps its limit; a phase without that latency keeps every limit."""
     values = np.asarray(value, float)
@@ -77,7 +82,7 @@ def plan_at(every: Plan, index: int) -> Plan:
 
 def closest(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal") -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
-    every = plans(int(float(system.devices)), model, phase=workload.phase)
+    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=_levels(workload))
     box = evaluate(system, model, workload, every, engine)
     used = np.broadcast_to(box.metrics.memory_used, box.shape)
     return evaluate(system, model, workload, plan_at(every, int(np.argmin(used))), engine)

@@ -120,12 +120,23 @@ def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
     for key, value in changes.items():
         if key not in known:
             raise UnknownName("field of a model", key, known, "strata schema model")
-        if key in ("weights", "expert_weights", "activations", "kv", "ends"):
-            check(value)
-        elif is_leaf(value):
-            low = value.min() if hasattr(value, "min") else value
-            require(low >= 0, f"model.{key} must not be negative", **{key: value})
+        _check_field(key, value)
     return replace(made, **changes)
+
+
+def _check_field(key: str, value: Any) -> None:
+    """A field of a model keeps the kind of thing it is: a flag, a precision, a size."""
+    held = next(f.default for f in fields(Model) if f.name == key)
+    if isinstance(held, bool):
+        require(isinstance(value, bool), f"model.{key} is true or false", **{key: value})
+    elif key == "attention":
+        require(value in ("gqa", "mla"), "model.attention is gqa or mla", attention=value)
+    elif isinstance(held, str):
+        check(value)
+    else:
+        require(is_leaf(value), f"model.{key} is a number", **{key: value})
+        low = value.min() if hasattr(value, "min") else value
+        require(bool(low > 0 or (held == 0.0 and low == 0)), f"model.{key} must be positive", **{key: low})
 
 
 def _config(name: str | Path | dict[str, Any]) -> tuple[dict[str, Any], str]:
