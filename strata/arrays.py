@@ -6,6 +6,7 @@ arguments, so the same code runs on NumPy and inside ``jax.jit``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
@@ -17,18 +18,70 @@ Number = Any  # a float, or an array of any namespace; equations do not care
 _PLAIN = (float, int, np.floating, np.integer, np.ndarray)
 
 
-def namespace(*values: Number) -> Any:
-    """The array namespace of the arguments: NumPy unless one of them says otherwise.
+_ONE = frozenset((float, np.float64, int))
 
-    >>> namespace(1.0, np.ones(3)) is np
-    True
+
+class _Scalars:
+    """The namespace of plain numbers: what equations use, without NumPy's cost for a single number.
+
+    Each function still does the right thing with an array that an equation did not name when it asked for a namespace.
     """
+
+    @staticmethod
+    def maximum(a: Number, b: Number) -> Number:
+        if a.__class__ in _ONE and b.__class__ in _ONE:
+            return a if a >= b else b
+        return _arrays(a, b).maximum(a, b)
+
+    @staticmethod
+    def minimum(a: Number, b: Number) -> Number:
+        if a.__class__ in _ONE and b.__class__ in _ONE:
+            return a if a <= b else b
+        return _arrays(a, b).minimum(a, b)
+
+    @staticmethod
+    def where(condition: Any, a: Number, b: Number) -> Number:
+        if condition.__class__ in (bool, np.bool_):
+            return a if condition else b
+        return _arrays(condition, a, b).where(condition, a, b)
+
+    @staticmethod
+    def ceil(x: Number) -> Number:
+        return float(math.ceil(x)) if x.__class__ in _ONE else _arrays(x).ceil(x)
+
+    @staticmethod
+    def floor(x: Number) -> Number:
+        return float(math.floor(x)) if x.__class__ in _ONE else _arrays(x).floor(x)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+SCALARS = _Scalars()
+
+
+def _arrays(*values: Any) -> Any:
+    found = namespace(*values)
+    return np if found is SCALARS else found
+
+
+def namespace(*values: Number) -> Any:
+    """The array namespace of the arguments: of plain numbers where all are, else NumPy unless one of them says otherwise.
+
+    >>> namespace(1.0, np.ones(3)) is np, namespace(1.0, 2.0) is SCALARS
+    (True, True)
+    """
+    found: Any = SCALARS
     for value in values:
+        kind = value.__class__
+        if kind in _ONE:
+            continue
         if not isinstance(value, _PLAIN):
             from array_api_compat import array_namespace
 
             return array_namespace(value)
-    return np
+        found = np
+    return found
 
 
 def _quotient(a: Number, b: Number, nudge: float) -> Number:

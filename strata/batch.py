@@ -17,11 +17,12 @@ from strata.params import Sources
 CHUNK = 16384  # points priced at once: what NumPy keeps in cache with its candidates
 
 
-def at_the_door(tree: Any) -> Any:
-    """Inputs as float64: integer products of sizes would wrap."""
-    if all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in leaves(tree)):
-        return tree
-    return map_leaves(as_float, tree)
+def at_the_door(trees: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Inputs as float64 (integer products of sizes would wrap), and the shape all quantities broadcast to."""
+    found = leaves(trees)
+    if not all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found):
+        trees = map_leaves(as_float, trees)
+    return trees, box_shape([tuple(v.shape) for v in found if getattr(v, "ndim", 0)])
 
 
 def unlabelled(tree: Any) -> Any:
@@ -48,9 +49,12 @@ def unlabelled(tree: Any) -> Any:
 _NO_SOURCES = Sources()
 
 
-def box_shape(*trees: Any) -> tuple[int, ...]:
-    """The shape all quantities broadcast to."""
-    shapes = [tuple(v.shape) for tree in trees for v in leaves(tree) if getattr(v, "ndim", 0)]
+def box_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape arrays broadcast to.
+
+    >>> box_shape([(3, 1), (4,)])
+    (3, 4)
+    """
     try:
         return tuple(np.broadcast_shapes(*shapes)) if shapes else ()
     except ValueError:

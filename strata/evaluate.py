@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import enable_jax, map_leaves
-from strata.batch import at_the_door, box_shape, run_box, take, unlabelled
+from strata.batch import at_the_door, run_box, take, unlabelled
 from strata.errors import BadValue, Infeasible, require
 from strata.hardware.system import Economics, System, economics
 from strata.hardware.system import system as make_system
@@ -168,8 +168,7 @@ def evaluate(
     by = make_engine(engine) if isinstance(engine, str) else engine
     money = money or economics()
     given = (where, what, workload, how, by, money)
-    trees = tuple(at_the_door(t) for t in given)
-    shape = box_shape(*trees)
+    trees, shape = at_the_door(given)
     active = active_groups(trees[3])
     if backend == "jax":
         compiled = _compiled(active)

@@ -16,7 +16,7 @@ from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import plan as make_plan
-from strata.params import override, stated
+from strata.params import override
 from strata.search.plans import Choice, best_plans, closest
 from strata.units import parse, show
 from strata.workload.model import Model
@@ -99,15 +99,6 @@ def model_value(name: str, text: str) -> Any:
         return text
 
 
-def checked(result: Result) -> Result:
-    """The result itself; an answer that is no number is refused, with the quantities that may be to blame."""
-    if result.fits and not np.isfinite(result.metrics.step_time):
-        parts = {"chip": result.system.chip, "fabric": result.system.fabric, "engine": result.engine}
-        zeros = [f"{o}.{k}" for o, part in parts.items() for k, p in stated(part).items() if p.value == 0 and p.source == "given by the caller"]
-        raise BadValue(f"there is no finite answer: {', '.join(zeros) or 'a quantity'} is 0 or not finite, and work needs some of it")
-    return result
-
-
 def why_out(result: Result) -> str:
     """Why a single result is out, in one line: a plan that is not legal before a device that is too small."""
     broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
@@ -141,11 +132,11 @@ def ask(
     choice = None
     if plan:
         with np.errstate(all="ignore"):
-            result = checked(evaluate(where, what, work, make_plan(plan), by))
+            result = evaluate(where, what, work, make_plan(plan), by)
     else:
         with np.errstate(all="ignore"):
             found = best_plans(where, what, work, by, top=1)
-            result = checked(found[0].result if found else closest(where, what, work, by))
+            result = found[0].result if found else closest(where, what, work, by)
         if not found:
             return Asked(result, None, None, [])
         choice = {"considered": found[0].considered, "feasible": found[0].feasible, "plan": plan_text(result.plan)}
@@ -253,7 +244,6 @@ def rank_plans(
     with np.errstate(all="ignore"):
         found = best_plans(where, what, work, by, ttft=first, tpot=each, top=top)
         if found:
-            checked(found[0].result)
             return Ranking(found, "", limits, typed)
         free = best_plans(where, what, work, by, top=1)
         if not free:
