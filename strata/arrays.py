@@ -18,7 +18,7 @@ Number = Any  # a float, or an array of any namespace; equations do not care
 _PLAIN = (float, int, np.floating, np.integer, np.ndarray)
 
 
-_ONE = frozenset((float, np.float64, int))
+_ONE: Any = frozenset((float, np.float64, int))
 
 
 class _Scalars:
@@ -47,11 +47,11 @@ class _Scalars:
 
     @staticmethod
     def ceil(x: Number) -> Number:
-        return float(math.ceil(x)) if x.__class__ in _ONE else _arrays(x).ceil(x)
+        return float(math.ceil(float(x))) if x.__class__ in _ONE else _arrays(x).ceil(x)
 
     @staticmethod
     def floor(x: Number) -> Number:
-        return float(math.floor(x)) if x.__class__ in _ONE else _arrays(x).floor(x)
+        return float(math.floor(float(x))) if x.__class__ in _ONE else _arrays(x).floor(x)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -109,37 +109,40 @@ def floor_div(a: Number, b: Number) -> Number:
     return namespace(a, b).floor(_quotient(a, b, 1 + 1e-12))
 
 
-def first_least(cost: Number) -> Number:
-    """Index of the least cost along the trailing axis; costs equal but for rounding go to the first of them.
+def rank_of(*values: Number) -> int:
+    """Axes of what the values broadcast to."""
+    return max([getattr(v, "ndim", 0) for v in values], default=0)
 
-    >>> int(first_least(np.array([3.0, 1.0 + 1e-15, 1.0])))
-    1
+
+def lead(values: Any, rank: int, like: Any = np) -> Number:
+    """Choices on a leading axis, ready to broadcast against quantities of so many axes.
+
+    Choices lead so that the points, of which there are many, lie next to each other in memory.
+
+    >>> lead([64.0, 128.0], 2).shape
+    (2, 1, 1)
     """
-    xp = namespace(cost)
-    return xp.argmin(cost * (1.0 + 1e-9 * xp.arange(cost.shape[-1])), axis=-1)
-
-
-def candidate_axis(*values: Number) -> tuple[Number, ...]:
-    """Each value with a trailing axis of size 1, ready to broadcast against candidates; scalars stay scalars.
-
-    >>> [getattr(v, "shape", ()) for v in candidate_axis(3.0, np.ones((2, 5)))]
-    [(), (2, 5, 1)]
-    """
-    return tuple(v[..., None] if getattr(v, "ndim", 0) else v for v in values)
+    return like.asarray(values).reshape((-1,) + (1,) * rank)
 
 
 def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
-    """Companions of the least cost along the trailing axis.
+    """Companions of the least cost along the leading axis; costs equal but for rounding go to the first of them.
 
-    >>> choose(np.array([[3.0, 1.0], [2.0, 5.0]]), np.array([10.0, 20.0]))
+    >>> choose(np.array([[3.0, 2.0], [1.0, 5.0]]), np.array([[10.0, 10.0], [20.0, 20.0]]))
     (array([20., 10.]),)
     """
-    index = first_least(cost)
-    if cost.ndim == 1:  # one point: plain indexing says the same
-        return tuple(o[index] for o in others)
+    count = cost.shape[0]
+    if cost.ndim == 1 and isinstance(cost, np.ndarray):  # one point
+        best = int((cost * (1.0 + 1e-9 * np.arange(count))).argmin())
+        return tuple(o[best if o.shape[0] > 1 else 0] for o in others)
+    # A tournament: for a few choices it is cheaper than sorting indices and gathering by them.
     xp = namespace(cost)
-    index = index[..., None]
-    return tuple(xp.take_along_axis(xp.broadcast_to(o, cost.shape), index, axis=-1)[..., 0] for o in others)
+    least, picked = cost[0], [o[0] for o in others]
+    for i in range(1, count):
+        better = cost[i] * (1.0 + 1e-9) < least
+        least = xp.where(better, cost[i], least)
+        picked = [xp.where(better, o[i if o.shape[0] > 1 else 0], p) for o, p in zip(others, picked, strict=True)]
+    return tuple(picked)
 
 
 def is_leaf(value: object) -> bool:

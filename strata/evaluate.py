@@ -49,9 +49,9 @@ def summary(
 
 
 @lru_cache(maxsize=64)
-def _compiled(active: frozenset[str]) -> Any:
+def _compiled(active: frozenset[str], rank: int) -> Any:
     jax = enable_jax()
-    structure = Structure(active)
+    structure = Structure(active, rank)
     return jax.jit(lambda *inputs: summary(structure, *inputs)[0])
 
 
@@ -171,11 +171,11 @@ def evaluate(
     trees, shape = at_the_door(given)
     active = active_groups(trees[3])
     if backend == "jax":
-        compiled = _compiled(active)
+        compiled = _compiled(active, len(shape))
         trees = tuple(unlabelled(t) for t in trees)
         made = run_box(lambda *t: _to_numpy(compiled(*t)), trees, shape, limit=1 << 22)
         return Result(*given, shape, made)
-    structure = Structure(active)
+    structure = Structure(active, len(shape))
     if not shape:
         made, steps = summary(structure, *trees)
         return Result(*given, shape, map_leaves(float, made), tuple(steps))

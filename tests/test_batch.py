@@ -116,7 +116,7 @@ def test_a_box_cut_into_chunks_is_the_same_box(name, limit):
         st.economics(),
     )
     trees, _ = at_the_door(tuple(given_))
-    structure = Structure(active_groups(trees[3]))
+    structure = Structure(active_groups(trees[3]), 3)
     whole, cut = (run_box(lambda *t: summary(structure, *t)[0], trees, (3, 2, 5), limit=n) for n in (10**9, limit))
     for a, b in zip(leaves(whole), leaves(cut), strict=True):
         assert np.shape(a) == np.shape(b) == (3, 2, 5) and same(a, b, 1e-12)

@@ -38,7 +38,7 @@ class Device:
     resident: bool
     weight_only: bool
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
-    loads: dict[tuple[int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
+    loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
 
     def matrix(self, weight: str, activation: str) -> MatrixRate:
         """Rates of a product of these storage formats.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, choose, namespace
+from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.device import Device
 from strata.pricing.matmul import close_price, padded
@@ -42,59 +42,55 @@ class Load:
 
     tokens: Number  # token rows of all its experts
     experts: Number  # experts with at least one token
-    tiles: Number  # tiles of rows, for each entry of ROWS (trailing axis)
-    height: Number  # mean rows computed in such a tile (trailing axis)
+    tiles: Number  # tiles of rows, for each entry of ROWS (leading axis)
+    height: Number  # mean rows computed in such a tile (leading axis)
 
 
-def busiest_load(op: ExpertMatMul, ranks: Number, grain: Number) -> Load:
+def busiest_load(op: ExpertMatMul, ranks: Number, grain: Number, rank: int) -> Load:
     r"""Load of the busiest of `ranks` expert ranks.
 
     An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load`, never the
     ceiling of a mean. The busiest rank carries :math:`1 + z \sigma / (\mu \sqrt{e})` times the mean of its e experts, with
     mean :math:`\mu` and deviation :math:`\sigma` of one expert's tokens and z the `expected_maximum` of the ranks.
     """
-    xp = namespace(op.tokens.size, op.experts.size, op.top_k, ranks)
-    held = xp.asarray(op.experts.size)
-    load, touched = expert_load(op.tokens.size, op.all_experts, op.top_k, op.skew)
+    held = op.experts.size
+    load, touched = expert_load(op.tokens.size, op.all_experts, op.top_k, op.skew, rank)
+    xp = namespace(load, held, ranks)
     carried = load * touched
-    mean = xp.mean(carried, axis=-1)
-    spread = xp.sqrt(xp.maximum(xp.mean(carried * carried, axis=-1) - mean**2, 0.0))
+    mean = xp.mean(carried, axis=0)
+    spread = xp.sqrt(xp.maximum(xp.mean(carried * carried, axis=0) - mean**2, 0.0))
     excess = 1.0 + expected_maximum(ranks) * spread / (mean * xp.sqrt(held))
-    tm = xp.asarray(ROWS)[:, None]
-    load = load[..., None, :]
-    grains = xp.asarray(grain)[..., None, None]
-    each = ceil_div(load, tm) * touched[..., None, :]
-    filled = xp.mean(each, axis=-1)
-    height = xp.mean(each * xp.minimum(tm, padded(load, grains)), axis=-1) / filled
-    rank = held * excess
-    experts = xp.minimum(rank * xp.mean(touched, axis=-1), held)
-    return Load(mean * rank, experts, filled * rank[..., None], height)
+    tm = lead(ROWS, 1 + rank, xp)
+    each = ceil_div(load, tm) * touched
+    filled = xp.mean(each, axis=1)
+    height = xp.mean(each * xp.minimum(tm, padded(load, grain)), axis=1) / filled
+    share = held * excess
+    experts = xp.minimum(share * xp.mean(touched, axis=0), held)
+    return Load(mean * share, experts, filled * share, height)
 
 
-def _shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> Load:
+def _shared_load(op: ExpertMatMul, device: Device, ranks: Number, rank: int) -> Load:
     """The load of a layer, worked out once for its products: they share their extents, which are kept so that ids stay theirs."""
-    key = (id(op.tokens), id(op.experts))
+    key = (id(op.tokens), id(op.experts), rank)
     if key not in device.loads:
-        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, device.grain))
+        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, device.grain, rank))
     load: Load = device.loads[key][2]
     return load
 
 
 def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Price:
     """Price of a grouped product on the busiest of `ranks` expert ranks: as `matmul`, with the weights of touched experts."""
-    load = _shared_load(op, device, ranks)
     unit = device.matrix(op.weight, op.activation)
     a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
-    n, k = total(op.n), op.k.size
-    xp = namespace(load.tokens, n, k, device.cores)
-    tn = xp.asarray(TILES[:, 1] * 1.0)
-    k_, n_, cores, l2, rate, grain, tokens = (
-        xp.asarray(v)[..., None] for v in (k, n, device.cores, device.cache_bandwidth, unit.sustained, device.grain, load.tokens)
-    )
-    tiles = load.tiles[..., TILES[:, 0]] * ceil_div(n_, tn)
-    width = xp.minimum(tn, padded(n_, grain))
-    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * load.height[..., TILES[:, 0]] * width * (2.0 * k_ * cores / rate)
-    moved = (tokens * n_ / tn * a + tiles * width * w) * k_
+    n, k, cores, l2 = total(op.n), op.k.size, device.cores, device.cache_bandwidth
+    rank = rank_of(op.tokens.size, op.experts.size, op.all_experts, op.top_k, op.skew, ranks, n, k, cores, l2, unit.sustained, device.grain)
+    load = _shared_load(op, device, ranks, rank)
+    xp = namespace(load.tokens, load.tiles, n, k, cores)
+    tn = lead(TILES[:, 1] * 1.0, rank, xp)
+    tiles = load.tiles[TILES[:, 0]] * ceil_div(n, tn)
+    width = xp.minimum(tn, padded(n, device.grain))
+    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * load.height[TILES[:, 0]] * width * (2.0 * k * cores / unit.sustained)
+    moved = (load.tokens * n / tn * a + tiles * width * w) * k
     cache = moved / xp.minimum(tiles * (l2 / cores), l2)
     compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
     inout = load.tokens * (k * a + n * stored)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from strata.arrays import Number, candidate_axis, ceil_div, choose, floor_div, namespace
+from strata.arrays import Number, ceil_div, choose, floor_div, lead, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.device import Device, MatrixRate
 from strata.pricing.price import Price, roofline
@@ -47,7 +45,7 @@ def tile_time(
     >>> 1.9e-4 < float(compute) < 2.2e-4, float(moved)
     (True, 1610612736.0)
     """
-    xp = namespace(m, n, k, batch, device.cores, rate)
+    xp = namespace(m, n, k, batch, tm, device.cores, rate)
     share = device.cores / batch  # cores for each of the products
     rows, columns = xp.minimum(tm, padded(m, device.grain)), xp.minimum(tn, padded(n, device.grain))
     tiles = ceil_div(m, tm) * ceil_div(n, tn)
@@ -76,24 +74,15 @@ def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activat
     """
     unit = device.matrix(weight, activation)
     w, stored = bytes_of(weight), bytes_of(activation)
-    xp = namespace(m, n, k, batch, device.cores, unit.sustained)
-    tm, tn = xp.asarray(TILES[:, 0]), xp.asarray(TILES[:, 1])
-    m_, n_, k_, b_, rate = candidate_axis(m, n, k, batch, unit.sustained)
-    compute, cache, moved = tile_time(m_, n_, k_, b_, tm, tn, _widened(device), (unit.activation, w), rate)
+    given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.grain, unit.sustained)
+    xp, rank = namespace(*given), rank_of(*given)
+    tm, tn = lead(TILES[:, 0], rank, xp), lead(TILES[:, 1], rank, xp)
+    compute, cache, moved = tile_time(m, n, k, batch, tm, tn, device, (unit.activation, w), unit.sustained)
     compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
     inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
     return close_price(device, compute, cache, moved, batch * k * n * w + inout, 2.0 * batch * m * n * k, unit)
-
-
-def _widened(device: Device) -> Device:
-    """The device with a trailing axis on whatever is an array, to broadcast against tile candidates."""
-    old = (device.cores, device.cache_bandwidth, device.grain)
-    new = candidate_axis(*old)
-    if all(a is b for a, b in zip(old, new, strict=True)):
-        return device
-    return replace(device, cores=new[0], cache_bandwidth=new[1], grain=new[2])
 
 
 def close_price(device: Device, compute: Number, cache: Number, moved: Number, dram: Number, flop: Number, unit: MatrixRate) -> Price:

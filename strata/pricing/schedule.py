@@ -29,23 +29,21 @@ def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number,
     return start, even + xp.where(longer, 1.0, 0.0)
 
 
-def stage_nodes(stages: Number, layers: Number, period: int) -> Number:
-    """The stages that can be slowest, on a trailing axis: the first two, a period's worth before and after the place where
+def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0) -> Number:
+    """The stages that can be slowest, on a leading axis: the first two, a period's worth before and after the place where
     stages grow by a layer and before the end, and the last. Other stages hold the same kinds of layers as one of these.
+    `rank` is the number of axes of what the stages are used with.
 
-    >>> stage_nodes(__import__("numpy").asarray(32.0), 61.0, 1).tolist()
+    >>> stage_nodes(32.0, 61.0, 1).tolist()
     [0.0, 1.0, 1.0, 2.0, 30.0, 31.0]
     """
     xp = namespace(stages, layers)
-    stages, layers = xp.asarray(stages)[..., None], xp.asarray(layers)[..., None]
     last = stages - 1.0
     first_long = last - (layers - floor_div(layers, stages) * stages)
-    around = xp.asarray([float(i) for i in range(-period, period)])
-    zero = 0.0 * (last + layers)
-    picked = [zero, zero + 1.0, first_long + around, last + around[:period] + zero, last + zero]
-    shape = xp.broadcast_arrays(zero, first_long)[0].shape[:-1]
-    nodes = xp.concatenate([xp.broadcast_to(p, (*shape, p.shape[-1])) for p in picked], axis=-1)
-    return xp.minimum(xp.maximum(nodes, 0.0), last)
+    places = [0.0, 1.0, *(first_long + i for i in range(-period, period)), *(last - i for i in range(period, -1, -1))]
+    nodes = xp.stack(xp.broadcast_arrays(*(xp.asarray(p) for p in places)))
+    nodes = xp.minimum(xp.maximum(nodes, 0.0), last)
+    return nodes.reshape((nodes.shape[0],) + (1,) * (rank + 1 - nodes.ndim) + nodes.shape[1:])
 
 
 def stage_counts(pattern: Pattern, part: int, layer: str, start: Number, size: Number) -> Number:

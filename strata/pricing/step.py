@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, choose, namespace
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.place import Placement, place
@@ -31,9 +31,10 @@ OP_KINDS = ("matmul", "experts", "attention", "vector", "collective")
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What is fixed for a batch and hashed by a compiler: which collectives exist and whether there is a pipeline."""
+    """What is fixed for a batch and hashed by a compiler: which collectives exist, and how many axes the box has."""
 
     active: frozenset[str]
+    rank: int = 0
 
     @property
     def pipelined(self) -> bool:
@@ -124,7 +125,7 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     send = _send(graph, placement, system, plan, structure, training)
     stages = _stages(model, plan, blocks, structure)
     forward, backward = _stage_times(blocks, stages, send)
-    memory = _memory(blocks, stages, model, work, plan, engine, pieces)
+    memory = _memory(blocks, stages, work, plan, engine, pieces, structure.pipelined)
     parts = total_price([(b.block.count, b.price + b.again if training else b.price) for b in blocks])
     mean = (parts + send.times(plan.pp)).times(pieces / plan.pp) if structure.pipelined else parts.times(pieces)
     kinds = _kinds(blocks, pieces, plan, send)
@@ -160,26 +161,21 @@ def _send(graph: Graph, placement: Placement, system: System, plan: Plan, struct
 
 
 def _stages(model: Model, plan: Plan, blocks: tuple[PricedBlock, ...], structure: Structure) -> list[Number]:
-    """How often each block stands in the stages that can be slowest (trailing axis), or in the whole model without a pipeline."""
+    """How often each block stands in the stages that can be slowest (leading axis), or in the whole model without a pipeline."""
     if not structure.pipelined:
         return [b.block.count for b in blocks]
-    nodes = stage_nodes(plan.pp, model.layers, len(model.pattern.period))
+    nodes = stage_nodes(plan.pp, model.layers, len(model.pattern.period), structure.rank)
     xp = namespace(nodes)
-    layers, stages = xp.asarray(model.layers)[..., None], xp.asarray(plan.pp)[..., None]
-    start, size = stage_bounds(layers, stages, nodes)
+    start, size = stage_bounds(model.layers, plan.pp, nodes)
     counts = []
     for b in blocks:
         if b.block.part == -1:
             counts.append(xp.where(nodes == 0.0, 1.0, 0.0))
         elif b.block.part == -2:
-            counts.append(xp.where(nodes == stages - 1.0, 1.0, 0.0))
+            counts.append(xp.where(nodes == plan.pp - 1.0, 1.0, 0.0))
         else:
             counts.append(stage_counts(model.pattern, b.block.part, b.block.layer, start, size))
     return counts
-
-
-def _last_axis(value: Number) -> Number:
-    return value[..., None] if getattr(value, "ndim", 0) else value
 
 
 def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price) -> tuple[Number, Number]:
@@ -187,15 +183,15 @@ def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Pr
     sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
     pipelined = send is not ZERO
     for b, count in zip(blocks, counts, strict=True):
-        sums[b.block.passes] = sums[b.block.passes] + count * (_last_axis(b.price.time) if pipelined else b.price.time)
+        sums[b.block.passes] = sums[b.block.passes] + count * b.price.time
         if b.again is not ZERO:
-            sums["backward"] = sums["backward"] + count * (_last_axis(b.again.time) if pipelined else b.again.time)
+            sums["backward"] = sums["backward"] + count * b.again.time
     forward, backward = sums["forward"], sums["backward"]
     if not pipelined:
         return forward, backward
     xp = namespace(forward, backward)
-    slowest = xp.max(forward + backward, axis=-1)
-    share = xp.max(forward, axis=-1)
+    slowest = xp.max(forward + backward, axis=0)
+    share = xp.max(forward, axis=0)
     return share + send.time, slowest - share
 
 
@@ -217,14 +213,9 @@ def _useful(whole: Graph) -> Number:
 
 
 def _memory(
-    blocks: tuple[PricedBlock, ...], counts: list[Number], model: Model, work: Workload, plan: Plan, engine: Engine, pieces: Number
+    blocks: tuple[PricedBlock, ...], counts: list[Number], work: Workload, plan: Plan, engine: Engine, pieces: Number, pipelined: bool
 ) -> dict[str, Number]:
     """Bytes by purpose on the stage that holds most."""
-    pipelined = any(getattr(c, "ndim", 0) and b.block.part == -1 for b, c in zip(blocks, counts, strict=True))
-
-    def up(value: Number) -> Number:
-        return _last_axis(value) if pipelined else value
-
     training = work.phase == "train"
     weights: Number = 0.0
     state: Number = 0.0
@@ -232,26 +223,25 @@ def _memory(
     kept: Number = 0.0
     scratch: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
-        weights = weights + count * up(b.held.weights)
+        weights = weights + count * b.held.weights
         if pipelined:  # a head tied to the embedding needs its own copy where another stage holds that
-            weights = weights + count * up(namespace(plan.pp, b.held.tied).where(plan.pp > 1, b.held.tied, 0.0))
+            weights = weights + count * namespace(plan.pp, b.held.tied).where(plan.pp > 1, b.held.tied, 0.0)
         if training and b.block.passes == "forward":
-            state = state + count * up(_state(b, plan))
-        cache = cache + count * up(b.held.cache)
+            state = state + count * _state(b, plan)
+        cache = cache + count * b.held.cache
         if b.block.passes == "forward":
-            kept = kept + count * up(_kept(b, plan))
+            kept = kept + count * _kept(b, plan)
         scratch = namespace(scratch, b.held.scratch).maximum(scratch, b.held.scratch)
     if training:
         in_flight = namespace(plan.pp, pieces).minimum(plan.pp, pieces)
-        parts = {"weights": state, "activations": kept * up(in_flight)}
+        parts = {"weights": state, "activations": kept * in_flight}
     else:
-        zero = up(plan.zero)
-        parts = {"weights": weights / namespace(zero, weights).where(zero > 2, up(plan.dp), 1.0), "cache": cache * up(pieces)}
+        zero = plan.zero
+        parts = {"weights": weights / namespace(zero, weights).where(zero > 2, plan.dp, 1.0), "cache": cache * pieces}
     if pipelined:
         xp = namespace(*parts.values())
         summed: Number = sum(parts.values(), 0.0)
-        most = xp.argmax(summed, axis=-1)[..., None]
-        parts = {k: xp.take_along_axis(xp.broadcast_to(v, summed.shape), most, axis=-1)[..., 0] for k, v in parts.items()}
+        parts = dict(zip(parts, choose(-summed, *(xp.broadcast_to(v, summed.shape) for v in parts.values())), strict=True))
     return {**parts, "scratch": scratch, "reserve": engine.reserve}
 
 

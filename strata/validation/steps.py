@@ -64,8 +64,8 @@ def _machine(chip_name: str, count: int) -> System:
 
 def priced(where: System, what: Model, work: Workload, how: Plan, by: Engine) -> Step:
     """One step, whether or not it fits."""
-    (where, what, work, how, by), _ = at_the_door((where, what, work, how, by))
-    return price_step(where, what, work, how, by, Structure(active_groups(how)))
+    (where, what, work, how, by), shape = at_the_door((where, what, work, how, by))
+    return price_step(where, what, work, how, by, Structure(active_groups(how), len(shape)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,8 @@ class Served:
 def served(where: System, what: Model, batch: Number, length: Number, output: Number, how: Plan, by: Engine) -> Served:
     """Prefill and mean decode step of a batch, whether or not it fits."""
     work = serve(batch, length, output)
-    (where, what, work, how, by), _ = at_the_door((where, what, work, how, by))
-    _, steps = summary(Structure(active_groups(how)), where, what, work, how, by, economics())
+    (where, what, work, how, by), shape = at_the_door((where, what, work, how, by))
+    _, steps = summary(Structure(active_groups(how), len(shape)), where, what, work, how, by, economics())
     return Served(steps[0].time, _weighted(steps[1:]))
 
 

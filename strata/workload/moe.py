@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, lead, namespace, rank_of
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
 from strata.workload.graph import ExpertMatMul, Extent, MatMul, Op, Vector
 from strata.workload.model import Model
@@ -43,8 +43,8 @@ def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tup
     return tuple(ops)
 
 
-def expert_shares(experts: Number, skew: Number) -> Number:
-    r"""Popularity of the experts in each of eight equal groups (trailing axis, least popular first), 1 on average.
+def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
+    r"""Popularity of the experts in each of eight equal groups (leading axis, least popular first), 1 on average.
 
     .. math:: s_j = 8 \frac{F(q_j) - F(q_{j+1})}{F(1)}, \quad F(q) = \frac{(q E + 1/2)^{1-a} - (1/2)^{1-a}}{1-a}
 
@@ -53,17 +53,15 @@ def expert_shares(experts: Number, skew: Number) -> Number:
 
     Zipf's law as in the power_law rows of validation/ops/moe.csv.
 
-    >>> expert_shares(np.asarray(128.0), np.asarray(0.0)).tolist()
+    >>> expert_shares(128.0, 0.0).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    >>> float(expert_shares(np.asarray(128.0), np.asarray(1.2)).mean())
+    >>> float(expert_shares(128.0, 1.2).mean())
     1.0
     """
     xp = namespace(experts, skew)
-    e, a = xp.asarray(experts)[..., None], xp.asarray(skew)[..., None]
-    power = 1.0 - xp.where(xp.abs(a - 1.0) < 1e-6, 1.0 + 1e-5, a)  # the limit at 1 is a logarithm
-    edges = xp.asarray(np.linspace(1.0, 0.0, 9))
-    reached = (edges * e + 0.5) ** power - 0.5**power
-    return 8.0 * (reached[..., :-1] - reached[..., 1:]) / reached[..., :1]
+    power = 1.0 - xp.where(abs(skew - 1.0) < 1e-6, 1.0 + 1e-5, skew)  # the limit at 1 is a logarithm
+    reached = (lead(np.linspace(1.0, 0.0, 9), rank, xp) * experts + 0.5) ** power - 0.5**power
+    return 8.0 * (reached[:-1] - reached[1:]) / reached[:1]
 
 
 def touched_experts(tokens: Number, experts: Number, top_k: Number) -> Number:
@@ -81,29 +79,28 @@ def touched_experts(tokens: Number, experts: Number, top_k: Number) -> Number:
     return experts * -xp.expm1(tokens * missed)
 
 
-def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number) -> tuple[Number, Number]:
-    r"""Tokens of a touched expert at quantile nodes (trailing axis), and the probability that an expert is touched.
+def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number, rank: int = 0) -> tuple[Number, Number]:
+    r"""Tokens of a touched expert at quantile nodes (leading axis), and the probability that an expert is touched.
 
     Tokens of one expert are binomial(T, p); given that there is at least one they have mean :math:`\mu = T p / P` and
     variance :math:`(T p (1-p) + (T p)^2) / P - \mu^2`, with :math:`P = 1 - (1-p)^T`. The nodes are the mean plus eight
-    equally likely normal deviates, never below one token, scaled so that all picks are served. Under skew each node also takes the popularity of its quantile.
-    Rounding up is done on the nodes, never on the mean: 256 experts, top-8, 2048 tokens fill 378 tiles of 64 rows, not 256.
+    equally likely normal deviates, never below one token, scaled so that all picks are served. Under skew each node also
+    takes the popularity of its quantile. Rounding up is done on the nodes, never on the mean: 256 experts, top-8, 2048
+    tokens fill 378 tiles of 64 rows, not 256. `rank` is the number of axes of what the load is used with.
 
-    >>> load, touched = expert_load(np.asarray(2048.0), np.asarray(256.0), np.asarray(8.0), np.asarray(0.0))
+    >>> load, touched = expert_load(2048.0, 256.0, 8.0, 0.0)
     >>> round(float(np.mean(np.ceil(load / 64)) * touched.mean() * 256))
     384
     """
     xp = namespace(tokens, experts, top_k, skew)
-    nodes = xp.asarray(NORMAL_NODES)
-    t, e, k = (xp.asarray(v)[..., None] for v in (tokens, experts, top_k))
-    # Popular experts at the high nodes: one trailing axis carries both chance and popularity.
-    share = expert_shares(experts, skew)
-    p = xp.minimum(k / e * share, 1.0 - 1e-12)
-    mean = t * p
-    touched = -xp.expm1(t * xp.log1p(-p))
+    rank = max(rank, rank_of(tokens, experts, top_k, skew))
+    # Popular experts at the high nodes: one axis carries both chance and popularity.
+    p = xp.minimum(top_k / experts * expert_shares(experts, skew, rank), 1.0 - 1e-12)
+    mean = tokens * p
+    touched = -xp.expm1(tokens * xp.log1p(-p))
     given = mean / touched
     spread = xp.sqrt(xp.maximum((mean * (1 - p) + mean**2) / touched - given**2, 0.0))
     # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick is served.
-    extra = xp.maximum(given + nodes * spread - 1.0, 0.0)
-    due, drawn = xp.sum(mean - touched, axis=-1), xp.sum(touched * extra, axis=-1)
-    return 1.0 + extra * (due / xp.maximum(drawn, 1e-300))[..., None], touched
+    extra = xp.maximum(given + lead(NORMAL_NODES, rank, xp) * spread - 1.0, 0.0)
+    due, drawn = xp.sum(mean - touched, axis=0), xp.sum(touched * extra, axis=0)
+    return 1.0 + extra * (due / xp.maximum(drawn, 1e-300)), touched
