@@ -25,9 +25,8 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/strata predict --model deepseek-v3 --system 8xb200 --batch 64 --input 1024 --output 1024 --explain
 	@echo
-	$(BIN)/strata sweep --model deepseek-v3 --system 256xstack-ref --phase decode --batch 1024 \
-		--vary chip.stack.layers=2,3,4,5,6,7,8,9,10,11,12 --vary 'fabric.dimension.0.bandwidth=50,100,200,400 GB/s' --plan tp=8,dp=32,ep=256 \
-		--report out/demo.html
+	$(BIN)/strata sweep --model deepseek-v3 --system 256xstack-ref --phase decode --input 8192 --plan tp=16,dp=16,ep=256 \
+		--vary chip.stack.layers=4,5,6,7,8,10,12 --vary batch=16,32,64,128 --report out/demo.html
 
 test: setup lint types
 	$(BIN)/python -m pytest

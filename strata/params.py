@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.arrays import Number, is_leaf
-from strata.errors import BadFile, BadValue, MissingQuantity, UnknownName, nearest
+from strata.errors import BadFile, BadValue, UnknownName, nearest
 from strata.units import parse, show
 
 KINDS = {"chip": "chips", "fabric": "fabrics", "system": "systems", "engine": "engines"}
@@ -346,10 +346,3 @@ def _set(node: Any, path: list[str], value: Any) -> Any:
         i = int(head)
         return (*node[:i], _set(node[i], rest, value), *node[i + 1 :])
     return replace(node, **{head: value if not rest else _set(getattr(node, head), rest, value)})
-
-
-def needed(value: Number | None, path: str, owner: str) -> Number:
-    """A quantity that this question needs; a missing one is named, never borrowed."""
-    if value is None:
-        raise MissingQuantity(f"{owner} has no {path}, which this question needs; add it to the file with its source")
-    return value

@@ -19,7 +19,7 @@ from strata.params import data_folder, names
 from strata.pricing.collectives import PATTERNS, price_collective
 from strata.pricing.schedule import stage_bounds, stage_counts
 from strata.workload.graph import Attention, Collective, ExpertMatMul, MatMul, Op, check_graph
-from strata.workload.moe import expert_load, touched_experts
+from strata.workload.moe import expert_load
 from strata.workload.transformer import attended
 
 # ------------------------------------------------------------------------------------------- points at random
@@ -576,9 +576,8 @@ def test_touched_experts_agree_with_drawing_them(tokens, experts, top_k):
     draws = 400
     picked = rng.random((draws, tokens, experts)).argpartition(top_k - 1, axis=-1)[..., :top_k].reshape(draws, -1)
     found = np.array([len(np.unique(row)) for row in picked])
-    assert touched_experts(float(tokens), float(experts), float(top_k)) == pytest.approx(found.mean(), abs=max(5 * found.std() / draws**0.5, 1e-3))
     _, touched = expert_load(float(tokens), float(experts), float(top_k), 0.0)
-    assert np.mean(touched) * experts == pytest.approx(touched_experts(float(tokens), float(experts), float(top_k)), rel=1e-9)
+    assert np.mean(touched) * experts == pytest.approx(found.mean(), abs=max(5 * found.std() / draws**0.5, 1e-3))
 
 
 # ---------------------------------------------------------------------------------------------- collectives

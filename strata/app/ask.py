@@ -131,12 +131,10 @@ def ask(
     lines: list[str] = []
     choice = None
     if plan:
-        with np.errstate(all="ignore"):
-            result = evaluate(where, what, work, make_plan(plan), by)
+        result = evaluate(where, what, work, make_plan(plan), by)
     else:
-        with np.errstate(all="ignore"):
-            found = best_plans(where, what, work, by, top=1)
-            result = found[0].result if found else closest(where, what, work, by)
+        found = best_plans(where, what, work, by, top=1)
+        result = found[0].result if found else closest(where, what, work, by)
         if not found:
             return Asked(result, None, None, [])
         choice = {"considered": found[0].considered, "feasible": found[0].feasible, "plan": plan_text(result.plan)}
@@ -241,13 +239,12 @@ def rank_plans(
     typed = " ".join([f"--{k} {quote(v)}" for k, v in options.items() if usual.get(k) != v] + [f"--set {quote(c)}" for c in changes])
     where, what, by = question(model, system, engine, weights, kv, changes)
     work = make_workload(phase, np.array(batches), input, output)
-    with np.errstate(all="ignore"):
-        found = best_plans(where, what, work, by, ttft=first, tpot=each, top=top)
-        if found:
-            return Ranking(found, "", limits, typed)
-        free = best_plans(where, what, work, by, top=1)
-        if not free:
-            return Ranking([], why_out(closest(where, what, replace(work, batch=min(batches)), by)), limits, typed)
-        quick = best_plans(where, what, work, by, top=1, metric="tokens_per_s_per_user")[0].result
+    found = best_plans(where, what, work, by, ttft=first, tpot=each, top=top)
+    if found:
+        return Ranking(found, "", limits, typed)
+    free = best_plans(where, what, work, by, top=1)
+    if not free:
+        return Ranking([], why_out(closest(where, what, replace(work, batch=min(batches)), by)), limits, typed)
+    quick = best_plans(where, what, work, by, top=1, metric="tokens_per_s_per_user")[0].result
     got = f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g})"
     return Ranking([], f"no plan keeps the limits{limits}; {got}; levers: fewer sequences, more devices, narrower weights", limits, typed)

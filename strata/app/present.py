@@ -208,13 +208,13 @@ def explanation(result: Result) -> Any:
 
 
 def busy(result: Result) -> str:
-    """One sentence: which resource is asked for most of the time, and which kinds of op take it."""
+    """Two sentences: which kinds of op take the time, and which resources bind them."""
     span = sum(float(v) for v in result.summary.kinds.values()) or 1.0
     resources, kinds = (
         ", ".join(f"{k} {float(v) / span:.0%}" for k, v in sorted(group.items(), key=lambda i: -float(i[1])) if float(v) / span >= 0.005)
         for group in (result.summary.resources, result.summary.kinds)
     )
-    return f"Time by kind of op: {kinds}.\nTime each resource is asked for (they overlap): {resources}."
+    return f"Time by kind of op: {kinds}.\nTime by what binds it: {resources}."
 
 
 def ops_of(result: Result) -> list[dict[str, Any]]:

@@ -206,6 +206,5 @@ def run_sweep(
         how, said = make_plan(plan, **degrees, dp=np.maximum(filled, 1.0)), f"{said},dp=the rest"
     work = make_workload(phase, size["batch"], size["input"], size["output"])
     work = replace(work, skew=np.zeros(tuple(len(a.values) for a in axes)))
-    with np.errstate(all="ignore"):
-        result = evaluate(box, what, work, how, make_engine(engine, **(given["engine"] | of("engine"))))
+    result = evaluate(box, what, work, how, make_engine(engine, **(given["engine"] | of("engine"))))
     return Sweep(axes, result, metric, said)

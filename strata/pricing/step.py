@@ -137,10 +137,9 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
-    flop = _useful(whole)
     lower = namespace(mean.lower, time).minimum(mean.lower, time)
     upper = namespace(mean.upper, time).maximum(mean.upper + (time - mean.time), time)
-    return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, flop, blocks)
+    return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, whole.flop(), blocks)
 
 
 def _launch(system: System, engine: Engine) -> Number:
@@ -205,11 +204,6 @@ def _kinds(blocks: tuple[PricedBlock, ...], pieces: Number, plan: Plan, send: Pr
         sums["collective"] = sums.get("collective", 0.0) + send.time * plan.pp
         return {kind: time * pieces / plan.pp for kind, time in sums.items()}
     return {kind: time * pieces for kind, time in sums.items()}
-
-
-def _useful(whole: Graph) -> Number:
-    """Operations the mathematics asks for, over all devices and micro-batches."""
-    return whole.flop()
 
 
 def _memory(

@@ -152,7 +152,6 @@ class Attention(Op):
     kv_width: Number  # elements stored for one token and kv head
     activation: str
     kv: str
-    causal: bool
     backward: bool = False
     products: str = ""  # format of the products where it is narrower than the activations
 

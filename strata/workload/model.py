@@ -100,10 +100,6 @@ class Model:
     def has_experts(self) -> bool:
         return "moe" in self.pattern.kinds(1)
 
-    @property
-    def sparse(self) -> bool:
-        return "sparse" in self.pattern.kinds(0)
-
 
 def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
     """A model by shipped name, by path of a `config.json` (or its folder), or from such a dict; keywords replace fields.

@@ -64,21 +64,6 @@ def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
     return 8.0 * (reached[:-1] - reached[1:]) / reached[:1]
 
 
-def touched_experts(tokens: Number, experts: Number, top_k: Number) -> Number:
-    r"""Expected number of distinct experts picked under uniform routing.
-
-    .. math:: E \left(1 - (1 - k/E)^T\right)
-
-    tokens T, experts E, picks a token k (without repetition).
-
-    >>> round(float(touched_experts(64.0, 256.0, 8.0)), 1)
-    222.4
-    """
-    xp = namespace(tokens, experts, top_k)
-    missed = xp.log1p(-xp.minimum(top_k / experts, 1 - 1e-15))
-    return experts * -xp.expm1(tokens * missed)
-
-
 def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number, rank: int = 0) -> tuple[Number, Number]:
     r"""Tokens of a touched expert at quantile nodes (leading axis), and the probability that an expert is touched.
 

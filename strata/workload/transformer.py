@@ -100,7 +100,7 @@ def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[st
         "attention", "attention", inputs, "mixed",
         sequences=Extent(work.batch, 1.0, "sequences"), queries=Extent(1.0, work.sequence, "queries"),
         span=Extent(1.0, span, "span"), cached=Extent(1.0, read, "span"), held=Extent(1.0, held, "held"),
-        activation=model.activations, kv=model.kv, causal=work.phase != "decode", **sizes,
+        activation=model.activations, kv=model.kv, **sizes,
     )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def _indexer(model: Model, work: Workload, tokens: Extent) -> list[Op]:
         Attention(
             "index_score", "attention", ("index_q_out", "cache"), "scores", sequences=Extent(work.batch, 1.0, "sequences"), queries=Extent(1.0, work.sequence, "queries"),
             span=scores, cached=Extent(1.0, work.context, "span"), held=Extent(1.0, work.context, "held"), heads=Extent(model.index_heads), kv_heads=Extent(1.0),
-            key_dim=model.index_dim, value_dim=0.0, kv_width=model.index_dim, activation=model.activations, products="fp8", kv="fp8", causal=work.phase != "decode",
+            key_dim=model.index_dim, value_dim=0.0, kv_width=model.index_dim, activation=model.activations, products="fp8", kv="fp8",
         ),
         Vector("index_top", "attention", ("scores",), "chosen", Extent(work.batch, work.sequence, "tokens"), (scores,), 1.0, 0.0, 2.0, 0.0, "fp32", (Extent(2.0 * model.index_dim),)),
     ]  # fmt: skip
