@@ -67,9 +67,10 @@ def quantity(unit: str, doc: str, *, optional: bool = False, minimum: float = 0.
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
-def per_precision(unit: str, doc: str) -> Any:
-    """A dataclass field that holds one quantity for each precision, as a dict."""
-    return field(metadata={"unit": unit, "doc": doc, "table": True, "optional": False, "minimum": 0.0, "positive": True})
+def by_name(unit: str, doc: str, *, optional: bool = False) -> Any:
+    """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions), as a dict."""
+    meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
+    return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
 def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:

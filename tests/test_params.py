@@ -7,7 +7,7 @@ import pytest
 
 import strata as st
 from strata.errors import BadFile, BadUnit, BadValue, MissingQuantity, UnknownName
-from strata.params import Param, build, leaf_paths, load_table, names, needed, override, part, quantity, text
+from strata.params import Param, build, leaf_paths, load_table, names, override, part, quantity, text
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +190,5 @@ def test_an_override_leaves_the_original_alone():
 
 
 def test_a_needed_quantity_is_named_never_borrowed():
-    assert needed(3.0, "memory.latency", "chip x") == 3.0
-    with pytest.raises(MissingQuantity, match=r"chip x has no memory\.latency, which this question needs"):
-        needed(None, "memory.latency", "chip x")
     with pytest.raises(MissingQuantity, match="chip sn10 has no fp64 matrix rate; it has: bf16"):
         st.evaluate("sn10", st.model("llama-3-8b", activations="fp64"), st.decode(1, 128))

@@ -195,7 +195,7 @@ def test_names_of_systems(name, devices, sizes):
 
 def test_a_system_from_a_file(tmp_path):
     path = tmp_path / "pod.toml"
-    path.write_text('name = "pod"\ntitle = "a pod"\nchip = "h200"\nsizes = "8x4"\n')
+    path.write_text('name = "pod"\ntitle = "a pod"\nchip = "h200"\n[sizes]\ninfiniband = { value = 4, source = "assumed: this test" }\n')
     made = st.system(str(path))
     assert (made.name, float(made.devices), made.chip.name) == ("pod", 32.0, "h200")
     assert st.system(str(path), **{"memory.bandwidth": "6 TB/s"}).chip.memory.bandwidth == 6e12

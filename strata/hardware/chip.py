@@ -11,7 +11,7 @@ from typing import Any
 from strata.arrays import Number, leaves, register_pytree
 from strata.errors import require
 from strata.hardware.stack import Stack, stack_bandwidth, stack_capacity
-from strata.params import Sources, build, find, load_table, override, part, per_precision, quantity, text
+from strata.params import Sources, build, find, load_table, override, part, by_name, quantity, text
 from strata.precision import check
 
 
@@ -22,7 +22,7 @@ class Compute:
 
     cores: Number = quantity("1", "cores that take one tile at a time: SMs, compute units, matrix arrays", minimum=1)
     clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
-    matrix_rate: dict[str, Number] = per_precision("FLOP/s", "dense matrix peak of the whole chip for each precision")
+    matrix_rate: dict[str, Number] = by_name("FLOP/s", "dense matrix peak of the whole chip for each precision")
     matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large matmul sustains", positive=True)
     vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip", positive=True)
     special_rate: Number = quantity("FLOP/s", "exponentials and other special functions a second of the whole chip", positive=True)
@@ -68,7 +68,7 @@ class Overhead:
 class Energy:
     """Energy by level, and the limits on power."""
 
-    matrix: dict[str, Number] = per_precision("J/FLOP", "matrix operation, operands in registers")
+    matrix: dict[str, Number] = by_name("J/FLOP", "matrix operation, operands in registers")
     vector: Number = quantity("J/FLOP", "vector operation")
     sram: Number = quantity("J/B", "byte through a core's local memory")
     cache: Number = quantity("J/B", "byte through the shared cache")

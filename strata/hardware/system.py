@@ -11,7 +11,7 @@ from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, devices_of, fabric, sized
-from strata.params import Sources, build, find, load_table, names, quantity, text
+from strata.params import Sources, build, by_name, find, load_table, names, quantity, text
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 
@@ -38,7 +38,7 @@ class SystemFile:
     title: str = text("what it is")
     chip: str = text("a chip's name or TOML path")
     fabric: str = text("a fabric's name or TOML path; left out for the chip's usual one", default="")
-    sizes: str = text("dimensions' sizes, innermost first, like '8x4'; left out where the fabric has them", default="")
+    sizes: dict[str, Number] | None = by_name("1", "size of each dimension by its name; left out where the fabric has them", optional=True)
 
 
 @register_pytree
@@ -81,11 +81,18 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         base = chip(_beside(folder, made.chip), **changes)
         joined = fabric(_beside(folder, made.fabric) or base.fabric)
         if made.sizes:
-            sizes = made.sizes.split("x")
-            require(all(s.isdecimal() and int(s) >= 1 for s in sizes), f"{what}: sizes are whole numbers, like '8x4'", sizes=made.sizes)
-            joined = sized(joined, tuple(float(s) for s in sizes))
+            joined = _resized(joined, made.sizes, made.name)
         return replace(system(base, joined), name=made.name)
     return _from_name(what, changes)
+
+
+def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:
+    """A fabric with some dimensions' sizes given by name; those it leaves open and nobody names are 1."""
+    known = [d.name for d in joined.dimension]
+    for name in sizes:
+        if name not in known:
+            raise UnknownName(f"dimension of fabric {joined.name}", name, known, f"{', '.join(known)} (system {owner})")
+    return sized(joined, tuple(sizes.get(d.name, d.size or 1.0) for d in joined.dimension))
 
 
 def _beside(folder: Path, name: str) -> str:

@@ -151,8 +151,8 @@ FILES = {
     "unknown key": ("s.toml", SYSTEM + 'fabrik = "nvl72"\n', ["unknown key 'fabrik'", "nearest: fabric"]),
     "unknown chip in a file": ("s.toml", SYSTEM.replace("h200", "h2000"), ["'h2000'", "h200"]),
     "unknown fabric in a file": ("s.toml", SYSTEM + 'fabric = "nvl27"\n', ["'nvl27'", "nvl72"]),
-    "sizes in words": ("s.toml", SYSTEM + 'sizes = "axb"\n', ["'8x4'", "'axb'"]),
-    "sizes too many": ("s.toml", SYSTEM + 'sizes = "8x2x4"\n', ["hgx-h200 has 2 dimensions", "8.0, 2.0, 4.0"]),
+    "sizes in words": ("s.toml", SYSTEM + '[sizes]\nnvlink = { value = "many", source = "assumed: test" }\n', ["sizes.nvlink", "'many'"]),
+    "sizes of no dimension": ("s.toml", SYSTEM + '[sizes]\nnvlnk = { value = 8, source = "assumed: test" }\n', ["'nvlnk'", "nearest: nvlink"]),
     "circle of bases": ("s.toml", 'base = "s.toml"\n', ["circle", "s -> s"]),
     "no base": ("s.toml", 'base = "missing.toml"\n', ["missing.toml"]),
     "chip with a mistyped key": (

@@ -110,7 +110,9 @@ def test_models_and_systems_by_path(answer, tmp_path, monkeypatch):
     Path("fast.toml").write_text(
         'base = "h200"\nname = "fast"\n[memory]\nbandwidth = { value = "6 TB/s", source = "assumed: a faster stack of HBM" }\n'
     )
-    Path("rack.toml").write_text('name = "rack"\ntitle = "two nodes"\nchip = "fast.toml"\nfabric = "hgx-h200"\nsizes = "8x2"\n')
+    Path("rack.toml").write_text(
+        'name = "rack"\ntitle = "two nodes"\nchip = "fast.toml"\nfabric = "hgx-h200"\n[sizes]\ninfiniband = { value = 2, source = "assumed: this test" }\n'
+    )
     for model in (config, folder):
         got = answer("predict", "--model", model, "--system", "rack.toml", "--batch", 64, "--plan", "tp=8,dp=2", "--json")
         assert (got["question"]["model"], got["question"]["system"], got["question"]["devices"]) == ("my-llama", "rack", 16)
