@@ -66,7 +66,7 @@ def assert_equal_points(r, where):
     assert int(np.asarray(r.reason)[where]) == one.reason
     for name in METRICS:
         assert same(np.asarray(getattr(r.metrics, name))[where], getattr(one.metrics, name), 1e-12), (name, where)
-    for table in ("resources", "kinds", "memory"):
+    for table in ("resources", "kinds", "memory", "energy"):
         many, single = getattr(r.summary, table), getattr(one.summary, table)
         assert set(single) == set(many)
         whole = sum(single.values())  # waiting is a difference of sums: it is as exact as they are
@@ -191,7 +191,7 @@ def test_jax_equals_numpy(name, phase, plan):
     for metric in METRICS:
         a, b = getattr(by_numpy.metrics, metric), getattr(by_jax.metrics, metric)
         assert np.asarray(b).dtype == np.float64 and same(a, b, 1e-9), metric
-    for table in ("resources", "kinds", "memory"):
+    for table in ("resources", "kinds", "memory", "energy"):
         one, other = getattr(by_numpy.summary, table), getattr(by_jax.summary, table)
         assert all(np.all(np.abs(one[k] - other[k]) <= 1e-9 * sum(one.values())) for k in one), table
 

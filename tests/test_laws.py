@@ -110,6 +110,16 @@ def test_energy_parts_add_up(point):
 
 @given(points())
 @settings(max_examples=60)
+def test_energy_by_level_adds_up_and_no_level_gives_energy_back(point):
+    r = st.evaluate(*point)
+    parts = r.summary.energy
+    assert min(parts.values()) >= -1e-12 * max(parts.values())
+    if r.fits:
+        assert sum(parts.values()) == pytest.approx(r.metrics.energy_per_token, rel=1e-9)
+
+
+@given(points())
+@settings(max_examples=60)
 def test_time_by_kind_of_op_adds_up_to_the_mean_device(point):
     r = st.evaluate(*point)
     for step in r.steps:

@@ -111,6 +111,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "bound_by": result.bound_by,
         "resources_s": {k: number(v) for k, v in result.summary.resources.items()},
         "kinds_s": {k: number(v) for k, v in result.summary.kinds.items()},
+        "energy_J": {k: number(v) for k, v in result.summary.energy.items()},
         "memory_B": {k: number(v) for k, v in result.summary.memory.items()},
         "notes": result.notes,
         "inputs": {
@@ -168,6 +169,10 @@ def _beside(result: Result, key: str) -> str:
         return "useful FLOP of the matrix peak" + (", prompts included" if phase == "serve" else "")
     if key == "mbu":
         return "DRAM traffic of the DRAM peak"
+    if key == "energy_per_token":
+        parts = sorted(result.summary.energy.items(), key=lambda item: -float(item[1]))
+        whole = sum(float(v) for _, v in parts)
+        return ", ".join(f"{name} {float(v) / whole:.0%}" for name, v in parts if float(v) / whole >= 0.005)
     if key == "power":
         return f"{show(float(m.device_power), 'W')} a device x {show(float(result.system.devices))}" + (
             ", and their hosts" if result.system.fabric.host else ""

@@ -11,7 +11,7 @@ from typing import Any
 from strata.arrays import Number, leaves, register_pytree
 from strata.errors import require
 from strata.hardware.stack import Stack, stack_bandwidth, stack_capacity
-from strata.params import Sources, build, find, load_table, override, part, by_name, quantity, text
+from strata.params import Sources, build, by_name, find, load_table, override, part, quantity, text
 from strata.precision import check
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.precision import bytes_of
-from strata.pricing.device import Device
+from strata.pricing.device import Device, on_chip
 from strata.pricing.price import Price, roofline
 from strata.workload.graph import Attention
 
@@ -67,7 +67,7 @@ def attention(
     moved = sequences * kv_heads * ceil_div(rows, QUERY_ROWS) * span * kv_width * bytes_of(kv) + inout
     cache = moved / device.cache_bandwidth
     flop = per_pair * sequences * heads * queries * span
-    energy = flop * unit.energy + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
+    energy = flop * unit.energy + moved * on_chip(chip) + dram * chip.energy.memory
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     # A cut cache is merged by a second, small kernel.
     floor = device.floor * xp.where(parts > 1.0, 2.0, 1.0)

@@ -134,7 +134,7 @@ def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric
         inner = inner * spread.size
     # Nothing to send takes no time: a batch holds collectives that some of its points do not need.
     time = namespace(op.payload, time).where(op.payload > 0, time, 0.0)
-    return Price(time=time, network=time, lower=lower, upper=time, energy=energy)
+    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)
 
 
 def _all_reduce(payload: Number, spread: Spread, dimension: Dimension) -> Number:
@@ -162,4 +162,4 @@ def _send(payload: Number, spreads: tuple[Spread, ...], fabric: Fabric) -> Price
         time = xp.maximum(time, xp.where(crosses, dimension.latency + payload / sustained_link(dimension), 0.0))
         lower = xp.maximum(lower, xp.where(crosses, payload / dimension.bandwidth, 0.0))
         energy = xp.where(crosses, payload * dimension.energy, energy)
-    return Price(time=time, network=time, lower=lower, upper=time, energy=energy)
+    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)

@@ -61,6 +61,11 @@ def arithmetic(chip: Chip, weight: str, activation: str) -> str:
     return weight if narrow and supports(chip.compute.matrix_rate, weight) else activation
 
 
+def on_chip(chip: Chip) -> Number:
+    """Energy of a byte from the shared cache to a core [J/B]: through the cache, into local memory and out of it again."""
+    return chip.energy.cache + 2.0 * chip.energy.sram
+
+
 def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, launch: Number = 0.0) -> Device:
     """What kernels need of a chip; `launch` is the host's time for each kernel where no graph replays them."""
     return Device(

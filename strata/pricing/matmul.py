@@ -6,7 +6,7 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, floor_div, lead, namespace, rank_of
 from strata.precision import bytes_of
-from strata.pricing.device import Device, MatrixRate
+from strata.pricing.device import Device, MatrixRate, on_chip
 from strata.pricing.price import Price, roofline
 from strata.workload.graph import MatMul, total
 
@@ -90,7 +90,7 @@ def close_price(device: Device, compute: Number, cache: Number, moved: Number, d
     chip = device.chip
     memory = dram / device.bandwidth
     xp = namespace(compute, memory)
-    energy = flop * unit.energy + moved * (chip.energy.cache + 2.0 * chip.energy.sram) + dram * chip.energy.memory
+    energy = flop * unit.energy + moved * on_chip(chip) + dram * chip.energy.memory
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
     return Price(
         **roofline(device.floor, device.launch, compute, cache, memory), lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy

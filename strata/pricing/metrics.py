@@ -8,7 +8,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.system import Economics, System
 from strata.mapping.plan import MEMORY, Plan, violations
 from strata.precision import rate_of
-from strata.pricing.device import arithmetic
+from strata.pricing.device import arithmetic, on_chip
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import OP_KINDS, Step
 from strata.workload.model import Model
@@ -50,6 +50,7 @@ class Summary:
     resources: dict[str, Number]  # mean device time credited to each resource, and waiting [s]
     kinds: dict[str, Number]  # mean device time by kind of op [s]
     memory: dict[str, Number]  # bytes by purpose
+    energy: dict[str, Number]  # joules a token by level, of the whole system; they add up to energy_per_token
 
 
 def summarise(
@@ -106,7 +107,20 @@ def summarise(
     # What no device works on: pipeline bubbles, stages that wait for slower ones, the engine's host time.
     resources["waiting"] = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
     kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
-    return Summary(metrics, reason, resources, kinds, memory)
+    return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, span, tokens))
+
+
+def energy_by_level(system: System, every: list[tuple[Number, Step]], span: Number, tokens: Number) -> dict[str, Number]:
+    """Joules a token: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
+    chip, devices = system.chip, system.devices
+    dynamic, moved, cached, links = (
+        sum((w * getattr(s.price, name) for w, s in every), 0.0) for name in ("energy", "memory_bytes", "cache_bytes", "link_energy")
+    )
+    memory, on_die = moved * chip.energy.memory, cached * on_chip(chip)
+    host = 0.0 if system.fabric.host is None else system.fabric.host.power
+    parts = {"compute": dynamic - memory - on_die - links, "cache": on_die, "memory": memory, "network": links}
+    parts |= {"static": chip.energy.static_power * span, "hosts": host * span}
+    return {name: devices * joules / tokens for name, joules in parts.items()}
 
 
 def _tokens(work: Workload, time: Number, prefill: Step | None) -> tuple[Number, Number]:

@@ -24,6 +24,7 @@ class Price:
     flop: Number = 0.0  # useful operations
     memory_bytes: Number = 0.0
     cache_bytes: Number = 0.0
+    link_energy: Number = 0.0  # the network's part of the energy [J]
     energy: Number = 0.0  # dynamic, without static power [J]
 
     def __add__(self, other: Price) -> Price:

@@ -91,7 +91,7 @@ def price_block(block: Block, dev: Device, placement: Placement, system: System,
     for op, price in priced:
         if isinstance(op, Collective) and op.hidden:
             left = exposed(price.time, shown.time - shown.network)
-            price = Price(time=left, network=left, upper=price.time, energy=price.energy)
+            price = Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)
             shown = shown + price
         final.append((op, price))
     kinds: dict[str, Number] = {}
@@ -276,4 +276,4 @@ def _update(
     op = Collective("sum_gradients", "", (), "gradients", "all_reduce", "dp", (held - xp.where(plan.moe_groups > 1, 0.0, experts)) * GRADIENT_BYTES)
     price = price_collective(op, placement.groups["dp"], system.fabric)
     left = exposed(price.time, backward)
-    return update + Price(time=left, network=left, upper=price.time, energy=price.energy)
+    return update + Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)

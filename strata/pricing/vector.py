@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
-from strata.pricing.device import Device
+from strata.pricing.device import Device, on_chip
 from strata.pricing.price import Price, roofline
 from strata.workload.graph import Vector
 
@@ -29,7 +29,7 @@ def vector(bytes_read: Number, bytes_written: Number, flop: Number, special: Num
     dram = xp.where(moved > 0.5 * device.cache_capacity, moved, 0.0) if resident else moved
     memory, cache = dram / device.bandwidth, moved / device.cache_bandwidth
     compute = xp.maximum(flop / chip.compute.vector_rate, special / chip.compute.special_rate)
-    energy = (flop + special) * chip.energy.vector + moved * (chip.energy.cache + chip.energy.sram) + dram * chip.energy.memory
+    energy = (flop + special) * chip.energy.vector + moved * on_chip(chip) + dram * chip.energy.memory
     lower = xp.maximum(flop / chip.compute.vector_rate, dram / chip.memory.bandwidth)
     return Price(**roofline(device.floor, device.launch, compute, cache, memory), lower=lower, memory_bytes=dram, cache_bytes=moved, energy=energy)
 

@@ -42,6 +42,7 @@ def test_predict_gives_the_numbers_of_the_python_api(answer, phase):
     assert got["question"]["phase"] == phase
     assert got["question"]["devices"] == r.system.devices
     assert sum(got["memory_B"].values()) == pytest.approx(got["metrics"]["memory_used"])
+    assert sum(got["energy_J"].values()) == pytest.approx(got["metrics"]["energy_per_token"])
 
 
 def test_predict_names_its_plan_and_what_it_chose_from(answer):
