@@ -23,7 +23,9 @@ class Compute:
     cores: Number = quantity("1", "cores that take one tile at a time: SMs, compute units, matrix arrays", minimum=1)
     clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
     matrix_rate: dict[str, Number] = by_name("FLOP/s", "dense matrix peak of the whole chip for each precision")
-    matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large matmul sustains", positive=True)
+    matrix_efficiency: dict[str, Number] = by_name("1", "fraction of the matrix peak a large matmul sustains, for each precision")
+    attention_efficiency: Number = quantity("1", "fraction of the matrix peak the products inside attention sustain", positive=True)
+    softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
     vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip", positive=True)
     special_rate: Number = quantity("FLOP/s", "exponentials and other special functions a second of the whole chip", positive=True)
     tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
@@ -40,6 +42,7 @@ class Cache:
     capacity: Number = quantity("B", "capacity")
     bandwidth: Number = quantity("B/s", "peak bandwidth, reads", positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
+    core_bandwidth: Number = quantity("B/s", "what one core draws from it at most", positive=True)
 
 
 @register_pytree
@@ -59,7 +62,12 @@ class Memory:
 class Overhead:
     """Fixed times of a kernel."""
 
-    kernel: Number = quantity("s", "floor of one kernel inside a captured graph: start, fill and drain")
+    kernel: Number = quantity("s", "floor of one matrix product inside a captured graph: start, fill and drain")
+    stream: Number = quantity("s", "floor of one streaming kernel inside a captured graph")
+    attention: Number = quantity("s", "floor of one attention kernel inside a captured graph")
+    tile: Number = quantity("s", "start and end of one tile of a product on a core, which its main loop does not hide")
+    query_block: Number = quantity("s", "start and end of one further block of queries on a core, in attention")
+    split: Number = quantity("s", "adding up the parts of a product, or of an attention, that was cut to fill the cores")
     launch: Number = quantity("s", "host time to launch one kernel without a graph")
 
 
@@ -138,11 +146,12 @@ def _finish(made: Chip, where: str) -> Chip:
         made = replace(made, memory=memory)
     require(made.memory.bandwidth is not None, f"{where}: memory.bandwidth is missing and there is no stack to give it")
     require(made.memory.capacity is not None, f"{where}: memory.capacity is missing and there is no stack to give it")
-    for part_name in ("compute.matrix", "cache.", "memory."):
-        owner, _, stem = part_name.partition(".")
-        value = getattr(getattr(made, owner), f"{stem}_efficiency" if stem else "efficiency")
+    fractions = {"matrix": made.compute.matrix_efficiency, "cache": made.cache.efficiency, "memory": made.memory.efficiency}
+    for name, value in fractions.items():
         high = max(float(v.max()) if hasattr(v, "max") else float(v) for v in leaves(value))
-        require(high <= 1, f"{where}: an efficiency is a fraction of the peak and at most 1", **{owner: high})
+        require(high <= 1, f"{where}: an efficiency is a fraction of the peak and at most 1", **{name: high})
+    missing = [p for p in made.compute.matrix_rate if p not in made.compute.matrix_efficiency]
+    require(not missing, f"{where}: every matrix_rate needs its matrix_efficiency", missing=", ".join(missing))
     return made
 
 

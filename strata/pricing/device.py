@@ -32,7 +32,10 @@ class Device:
     bandwidth: Number
     cache_bandwidth: Number
     cache_capacity: Number
+    core_bandwidth: Number
     floor: Number
+    tile: Number
+    split: Number
     launch: Number
     grain: Number
     resident: bool
@@ -51,7 +54,7 @@ class Device:
             used = activation if self.weight_only else arithmetic(self.chip, weight, activation)
             peak = rate_of(self.chip.compute.matrix_rate, used, f"chip {self.chip.name}")
             joule = rate_of(self.chip.energy.matrix, used, f"chip {self.chip.name} energy")
-            self.rates[key] = MatrixRate(peak * self.chip.compute.matrix_efficiency, peak, joule, bytes_of(used))
+            self.rates[key] = MatrixRate(peak * rate_of(self.chip.compute.matrix_efficiency, used), peak, joule, bytes_of(used))
         return self.rates[key]
 
 
@@ -74,7 +77,10 @@ def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, laun
         sustained_memory(chip),
         sustained_cache(chip),
         chip.cache.capacity,
+        chip.cache.core_bandwidth,
         chip.overhead.kernel,
+        chip.overhead.tile,
+        chip.overhead.split,
         launch,
         namespace(chip.compute.tile_m, chip.compute.tile_n).minimum(chip.compute.tile_m, chip.compute.tile_n),
         resident,

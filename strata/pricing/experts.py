@@ -9,7 +9,7 @@ import numpy as np
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.device import Device
-from strata.pricing.matmul import close_price, padded
+from strata.pricing.matmul import close_price, credited, padded
 from strata.pricing.price import Price
 from strata.workload.graph import ExpertMatMul, total
 from strata.workload.moe import expert_load
@@ -83,16 +83,35 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Pric
     unit = device.matrix(op.weight, op.activation)
     a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
     n, k, cores, l2 = total(op.n), op.k.size, device.cores, device.cache_bandwidth
-    rank = rank_of(op.tokens.size, op.experts.size, op.all_experts, op.top_k, op.skew, ranks, n, k, cores, l2, unit.sustained, device.grain)
+    rank = rank_of(
+        op.tokens.size,
+        op.experts.size,
+        op.all_experts,
+        op.top_k,
+        op.skew,
+        ranks,
+        n,
+        k,
+        cores,
+        l2,
+        device.core_bandwidth,
+        device.tile,
+        unit.sustained,
+        device.grain,
+    )
     load = _shared_load(op, device, ranks, rank)
     xp = namespace(load.tokens, load.tiles, n, k, cores)
     tn = lead(TILES[:, 1] * 1.0, rank, xp)
     tiles = load.tiles[TILES[:, 0]] * ceil_div(n, tn)
-    width = xp.minimum(tn, padded(n, device.grain))
-    compute = xp.maximum(ceil_div(tiles, cores), 1.0) * load.height[TILES[:, 0]] * width * (2.0 * k * cores / unit.sustained)
-    moved = (load.tokens * n / tn * a + tiles * width * w) * k
-    cache = moved / xp.minimum(tiles * (l2 / cores), l2)
-    compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
+    height, width = load.height[TILES[:, 0]], xp.minimum(tn, padded(n, device.grain))
+    tensor = height * width * (2.0 * k * cores / unit.sustained)
+    port = (height * a + width * w) * k / device.core_bandwidth
+    ends = device.tile + height * width * stored / device.core_bandwidth
+    busy = xp.maximum(ceil_div(tiles, cores), 1.0) * (xp.maximum(tensor, port) + ends)
+    moved = (load.tokens * n / tn * a + tiles * width * w) * k + load.tokens * n * stored
+    cache = moved / l2 + 0.0 * busy
+    busy, cache, moved, starved = choose(xp.maximum(busy, cache), busy, cache, moved, port > tensor)
+    compute, cache = credited(busy, cache, starved)
     inout = load.tokens * (k * a + n * stored)
     if device.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from strata.arrays import Number, ceil_div, choose, floor_div, lead, namespace, rank_of
+from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.device import Device, MatrixRate, on_chip
 from strata.pricing.price import Price, roofline
@@ -12,8 +14,18 @@ from strata.workload.graph import MatMul, total
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides shrink a tile.
 TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32)], float)
-SPLIT_DEPTH = 512.0  # least depth of one part when a product is cut along k: four steps of 128
+SPLIT_DEPTH = 384.0  # least depth of one part when a product is cut along k: three steps of 128
 ACCUMULATOR = 4.0  # bytes of a partial sum
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tiled:
+    """A product in tiles: time on the cores, time and bytes through the cache, and whether cores wait for their operands."""
+
+    cores: Number
+    cache: Number
+    moved: Number
+    starved: Number
 
 
 def padded(extent: Number, grain: Number) -> Number:
@@ -25,43 +37,55 @@ def padded(extent: Number, grain: Number) -> Number:
     return ceil_div(extent, grain) * grain
 
 
-def tile_time(
-    m: Number, n: Number, k: Number, batch: Number, tm: Number, tn: Number, device: Device, bytes_in: tuple[Number, Number], rate: Number
-) -> tuple[Number, Number, Number]:
-    r"""Compute time, cache time [s] and cache bytes of a product cut into tiles of tm x tn.
+def tile_times(
+    m: Number, n: Number, k: Number, batch: Number, tm: Number, tn: Number, device: Device, unit: MatrixRate, w: Number, o: Number
+) -> Tiled:
+    r"""Time on the cores, cache time [s] and cache bytes of a product cut into tiles of tm x tn, the better of two schedules.
 
     .. math::
-        T_c = \left\lceil \frac{t s}{p} \right\rceil \frac{2 \hat t_m \hat t_n k}{s R / p}, \quad
-        T_l = \frac{t (t_m a + t_n w) k}{B_l \min(1, t s / p)}, \quad
-        t = b \lceil m/t_m \rceil \lceil n/t_n \rceil
+        t = b \lceil m/t_m \rceil \lceil n/t_n \rceil, \quad
+        \tau = \max\left(\frac{2 \hat t_m \hat t_n k}{R / p}, \frac{(\hat t_m a + \hat t_n w) k}{\beta}\right), \quad
+        \epsilon = \tau_0 + \frac{\hat t_m \hat t_n o}{\beta}
 
-    products b of m x n x k; cores p with rate R together [FLOP/s]; s parts along k, as many as leave no core idle; a, w
-    bytes an element of activations and weights; cache bandwidth B_l [B/s], of which idle cores draw nothing.
-    A tile is computed in whole instructions (hats), so padding costs time. No partial overlap between tiles of a core.
+        T_{whole} = \lceil t/p \rceil (\tau + \epsilon), \quad
+        T_{cut} = \max\left(\frac{t}{p}, \frac{d}{k}\right) \tau + \max\left(\frac{t}{p}, 1\right) \epsilon + \sigma
+
+    b products of m x n x k; p cores of rate R together [FLOP/s], each drawing at most β from the cache [B/s]; a, w, o bytes
+    an element of activations, weights and results. A tile is computed in whole instructions (hats), so padding costs time,
+    and ends with a start and a write of its own (ε). Whole tiles go to cores in waves; or products are cut along k so that
+    every core gets an equal share, of at least d of the depth, and the parts are added up in time σ.
+
+    Osama et al., Stream-K, PPoPP 2023 (arXiv 2301.03598): work-centric shares against waves of tiles.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.device import device
-    >>> compute, cache, moved = tile_time(4096.0, 4096.0, 4096.0, 1.0, 128.0, 256.0, device(chip("h200")), (2.0, 2.0), 7e14)
-    >>> 1.9e-4 < float(compute) < 2.2e-4, float(moved)
-    (True, 1610612736.0)
+    >>> d = device(chip("h200"))
+    >>> unit = d.matrix("bf16", "bf16")
+    >>> times = tile_times(1024.0, 2304.0, 16384.0, 1.0, 128.0, 256.0, d, unit, 2.0, 2.0)
+    >>> 0.9e-4 < float(times.cores) < 1.4e-4  # 72 tiles on 132 cores, cut to fill them
+    True
     """
-    xp = namespace(m, n, k, batch, tm, device.cores, rate)
-    share = device.cores / batch  # cores for each of the products
+    xp = namespace(m, n, k, batch, tm, device.cores, unit.sustained)
     rows, columns = xp.minimum(tm, padded(m, device.grain)), xp.minimum(tn, padded(n, device.grain))
-    tiles = ceil_div(m, tm) * ceil_div(n, tn)
-    parts = xp.maximum(xp.minimum(floor_div(share, tiles), floor_div(k, SPLIT_DEPTH)), 1.0)
-    busy = tiles * parts
-    compute = ceil_div(busy, share) * rows * columns / parts * (2.0 * k * device.cores / rate)
-    # All parts but the one that stays in registers are written out and read back.
-    moved = tiles * (rows * bytes_in[0] + columns * bytes_in[1]) * (k * batch) + (parts - 1.0) * (2.0 * ACCUMULATOR * batch * m * n)
-    cache = moved / xp.minimum(busy * (device.cache_bandwidth / share), device.cache_bandwidth)
-    return compute, cache, moved
+    tiles = ceil_div(m, tm) * ceil_div(n, tn) * batch
+    per_core = tiles / device.cores
+    tensor = rows * columns * (2.0 * k * device.cores / unit.sustained)
+    load = (rows * unit.activation + columns * w) * k
+    port = load / device.core_bandwidth
+    work = xp.maximum(tensor, port)
+    store = rows * columns * o
+    ends = device.tile + store / device.core_bandwidth
+    whole = ceil_div(tiles, device.cores) * (work + ends)
+    cut = xp.maximum(per_core, xp.minimum(SPLIT_DEPTH / k, 1.0)) * work + xp.maximum(per_core, 1.0) * ends + device.split
+    parted = cut < whole
+    moved = tiles * (load + store) + xp.where(parted, 2.0 * ACCUMULATOR, 0.0) * (batch * m * n)
+    return Tiled(xp.where(parted, cut, whole), moved / device.cache_bandwidth, moved, port > tensor)
 
 
 def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activation: str, batch: Number = 1.0, resident: bool = False) -> Price:
     r"""Price of out[b, m, n] = in[b, m, k] weight[b, k, n], with the best of `TILES`.
 
-    .. math:: T = \max(T_c, T_l, T_m) + T_0, \quad T_m = b (m k a + k n w + m n a) / B
+    .. math:: T = \max(T_p, T_l, T_m) + T_0, \quad T_m = b (m k a + k n w + m n a) / B
 
     DRAM bandwidth B [B/s], sustained; floor T_0 of a kernel. With `resident` the activations come from and go to the
     cache as far as they fit half of it.
@@ -74,15 +98,22 @@ def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activat
     """
     unit = device.matrix(weight, activation)
     w, stored = bytes_of(weight), bytes_of(activation)
-    given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.grain, unit.sustained)
+    given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.core_bandwidth, device.grain, device.tile, device.split, unit.sustained)
     xp, rank = namespace(*given), rank_of(*given)
     tm, tn = lead(TILES[:, 0], rank, xp), lead(TILES[:, 1], rank, xp)
-    compute, cache, moved = tile_time(m, n, k, batch, tm, tn, device, (unit.activation, w), unit.sustained)
-    compute, cache, moved = choose(xp.maximum(compute, cache), compute, cache, moved)
+    found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored)
+    cores, cache, moved, starved = choose(xp.maximum(found.cores, found.cache), found.cores, found.cache, found.moved, found.starved)
     inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
+    compute, cache = credited(cores, cache, starved)
     return close_price(device, compute, cache, moved, batch * k * n * w + inout, 2.0 * batch * m * n * k, unit)
+
+
+def credited(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:
+    """Compute and cache time: cores that wait for their operands count as cache."""
+    xp = namespace(cores, cache, starved)
+    return xp.where(starved, 0.0, cores), xp.where(starved, xp.maximum(cores, cache), cache)
 
 
 def close_price(device: Device, compute: Number, cache: Number, moved: Number, dram: Number, flop: Number, unit: MatrixRate) -> Price:

@@ -31,7 +31,9 @@ def vector(bytes_read: Number, bytes_written: Number, flop: Number, special: Num
     compute = xp.maximum(flop / chip.compute.vector_rate, special / chip.compute.special_rate)
     energy = (flop + special) * chip.energy.vector + moved * on_chip(chip) + dram * chip.energy.memory
     lower = xp.maximum(flop / chip.compute.vector_rate, dram / chip.memory.bandwidth)
-    return Price(**roofline(device.floor, device.launch, compute, cache, memory), lower=lower, memory_bytes=dram, cache_bytes=moved, energy=energy)
+    return Price(
+        **roofline(chip.overhead.stream, device.launch, compute, cache, memory), lower=lower, memory_bytes=dram, cache_bytes=moved, energy=energy
+    )
 
 
 def price_vector(op: Vector, device: Device) -> Price:

@@ -220,7 +220,7 @@ def read_config(config: dict[str, Any], label: str) -> Model:
         qkv_bias=bool(config.get("attention_bias", False)) or kind == "qwen2",
         output_bias=bool(config.get("attention_bias", False)) and kind == "gpt_oss",
         expert_bias=kind == "gpt_oss",
-        router_bias=kind == "gpt_oss" or config.get("topk_method") == "noaux_tc",
+        router_bias=kind in ("gpt_oss", "glm4_moe") or config.get("topk_method") == "noaux_tc" or bool(config.get("use_routing_bias", False)),
         qk_norm=kind in ("qwen3", "qwen3_moe") or bool(config.get("use_qk_norm", False) and kind != "llama4_text"),
         weights=weights,
         expert_weights=experts_in,
@@ -277,6 +277,8 @@ def _weights(config: dict[str, Any]) -> tuple[str, str]:
     method = quant.get("quant_method", "")
     if method == "mxfp4":
         return "bf16", "mxfp4"
+    if method == "compressed-tensors" and any("self_attn" in str(name) for name in quant.get("ignore", [])):
+        return "bf16", "int4"  # only the routed experts are quantised
     if method == "fp8":
         kind = "fp8_block" if quant.get("weight_block_size") else "fp8"
         return kind, kind
