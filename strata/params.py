@@ -132,6 +132,9 @@ def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dic
     if str(path) in _above:
         raise BadFile(f"{path.name}: base files form a circle: {' -> '.join(Path(p).stem for p in (*_above, str(path)))}")
     table = _cite(table, table.pop("sources", {}), path.name)
+    fitted = data_folder("calibration") / path.name
+    if kind == "chip" and path.parent == data_folder(kind) and fitted.exists():
+        table = _merge(table, read_toml(fitted))  # what `strata calibrate` found, over what the datasheet and we assumed
     if "base" in table:
         base = str(table.pop("base"))
         beside = path.parent / base

@@ -54,6 +54,7 @@ class Memory:
     bandwidth: Number = quantity("B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True)
     capacity: Number = quantity("B", "capacity; left out where a stack gives it", optional=True, positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
+    attention_efficiency: Number = quantity("1", "sustained fraction of the peak when attention reads keys and values", positive=True)
     latency: Number = quantity("s", "load to use, unloaded")
 
 
@@ -67,7 +68,10 @@ class Overhead:
     attention: Number = quantity("s", "floor of one attention kernel inside a captured graph")
     tile: Number = quantity("s", "start and end of one tile of a product on a core, which its main loop does not hide")
     query_block: Number = quantity("s", "start and end of one further block of queries on a core, in attention")
-    split: Number = quantity("s", "adding up the parts of a product, or of an attention, that was cut to fill the cores")
+    quantise: dict[str, Number] = by_name("s", "bringing activations to a narrower format before a product, as serving frameworks do it")
+    split: Number = quantity("s", "adding up the parts of a product that was cut to fill the cores")
+    merge: Number = quantity("s", "merging the parts of an attention whose cache was cut to fill the cores")
+    paged: Number = quantity("s", "what a serving framework adds to an attention call: page tables and bookkeeping")
     launch: Number = quantity("s", "host time to launch one kernel without a graph")
 
 

@@ -68,11 +68,12 @@ def attention(
     inout = sequences * queries * heads * (key_dim + value_dim) * bytes_of(activation) * (2.0 if backward else 1.0)
     dram = cache_bytes + inout
     moved = blocks * span * kv_width * bytes_of(kv) + inout
-    memory, cache = dram / device.bandwidth, moved / device.cache_bandwidth
+    memory = dram / (chip.memory.bandwidth * chip.memory.attention_efficiency)
+    cache = moved / device.cache_bandwidth
     flop = per_pair * sequences * heads * queries * span
     energy = flop * unit.energy + moved * on_chip(chip) + dram * chip.energy.memory
     lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
-    floor = chip.overhead.attention + xp.where(parts > 1.0, device.split, 0.0)
+    floor = chip.overhead.attention + xp.where(parts > 1.0, chip.overhead.merge, 0.0)
     return Price(
         **roofline(floor, device.launch, compute, cache, memory), lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy
     )

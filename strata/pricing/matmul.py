@@ -13,7 +13,7 @@ from strata.pricing.price import Price, roofline
 from strata.workload.graph import MatMul, total
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides shrink a tile.
-TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 128), (64, 64), (64, 32)], float)
+TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (64, 64), (64, 32)], float)
 SPLIT_DEPTH = 384.0  # least depth of one part when a product is cut along k: three steps of 128
 ACCUMULATOR = 4.0  # bytes of a partial sum
 
@@ -82,13 +82,15 @@ def tile_times(
     return Tiled(xp.where(parted, cut, whole), moved / device.cache_bandwidth, moved, port > tensor)
 
 
-def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activation: str, batch: Number = 1.0, resident: bool = False) -> Price:
+def matmul(
+    m: Number, n: Number, k: Number, device: Device, weight: str, activation: str, batch: Number = 1.0, resident: bool = False, warm: Number = 0.0
+) -> Price:
     r"""Price of out[b, m, n] = in[b, m, k] weight[b, k, n], with the best of `TILES`.
 
     .. math:: T = \max(T_p, T_l, T_m) + T_0, \quad T_m = b (m k a + k n w + m n a) / B
 
     DRAM bandwidth B [B/s], sustained; floor T_0 of a kernel. With `resident` the activations come from and go to the
-    cache as far as they fit half of it.
+    cache as far as they fit half of it; `warm` is the share of the weights that lies in the cache already.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.device import device
@@ -107,7 +109,7 @@ def matmul(m: Number, n: Number, k: Number, device: Device, weight: str, activat
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
     compute, cache = credited(cores, cache, starved)
-    return close_price(device, compute, cache, moved, batch * k * n * w + inout, 2.0 * batch * m * n * k, unit)
+    return close_price(device, compute, cache, moved, (1.0 - warm) * batch * k * n * w + inout, 2.0 * batch * m * n * k, unit)
 
 
 def credited(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:

@@ -68,11 +68,14 @@ def _grouped(table: Table, length: str, extents: Any) -> Points:
 def _rotate_and_store(tokens: Any, rotated: Any, stored: Any, kv: str, dev: Device) -> Any:
     """The kernel that rotates queries and keys and writes the cache: a framework's attention call begins with it.
 
-    It is why rows with one attention format and two cache formats differ.
+    It is why rows with one attention format and two cache formats differ. The framework's bookkeeping comes on top.
     """
     wide = bytes_of("bf16")
     elements = tokens * (rotated + stored)
-    return vector(elements * wide, tokens * (rotated * wide + stored * bytes_of(kv)), elements * ROPE_FLOP, 0.0, dev, True).time
+    return (
+        vector(elements * wide, tokens * (rotated * wide + stored * bytes_of(kv)), elements * ROPE_FLOP, 0.0, dev, True).time
+        + dev.chip.overhead.paged
+    )
 
 
 def _stored(name: str) -> str:

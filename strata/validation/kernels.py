@@ -10,7 +10,7 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
-from strata.precision import bytes_of
+from strata.precision import bytes_of, rate_of
 from strata.pricing.device import Device, device
 from strata.pricing.matmul import matmul
 from strata.pricing.price import Price
@@ -42,6 +42,7 @@ QUANTISE_FLOP = 3.0  # an element is compared with the largest of its block, sca
 # Vector work of one element (arithmetic, special functions), from the definitions: softmax subtracts the maximum, takes an
 # exponential, adds up and divides; the erf of gelu is a polynomial and an exponential.
 STREAMS = {"copy": (0.0, 0.0), "add": (1.0, 0.0), "rms_norm": (NORM_FLOP, 0.0), "softmax": (4.0, 1.0), "gelu": (12.0, 1.0)}
+COPIES = 5.0
 LONG_ENOUGH = 0.2  # ms: below it a board's power reading is noise (validation/README.md)
 
 
@@ -53,15 +54,19 @@ def formats(name: str) -> tuple[str, str, bool, str]:
 
 
 def quantise(elements: Any, to: str, dev: Device, resident: bool) -> Price:
-    """The kernel that rounds 16-bit activations to a narrower format."""
-    return vector(elements * bytes_of("bf16"), elements * bytes_of(to), elements * QUANTISE_FLOP, 0.0, dev, resident)
+    """Rounding 16-bit activations to a narrower format: a pass over them, and what a framework adds to it."""
+    price = vector(elements * bytes_of("bf16"), elements * bytes_of(to), elements * QUANTISE_FLOP, 0.0, dev, resident)
+    added = rate_of(dev.chip.overhead.quantise, to)
+    return price + Price(time=added, overhead=added, upper=added)
 
 
 def served_product(chip: Chip, dtype: str, m: Array, n: Array, k: Array) -> Price:
     """A product as a serving framework calls it: weights from DRAM, activations warm, quantised first where the format asks for it."""
     weight, activation, weight_only, rounded = formats(dtype)
     dev = device(chip, weight_only=weight_only)
-    price = matmul(m, n, k, dev, weight, activation, resident=True)
+    # Up to five copies of the weights take turns, so that small ones stay in the cache (validation/README.md).
+    warm = np.where(COPIES * k * n * bytes_of(weight) < chip.cache.capacity, 1.0, 0.0)
+    price = matmul(m, n, k, dev, weight, activation, resident=True, warm=warm)
     return price + quantise(m * k, rounded, dev, True) if rounded else price
 
 

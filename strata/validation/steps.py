@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,9 +26,27 @@ from strata.workload.tasks import Workload, serve
 
 
 @lru_cache(maxsize=64)
-def named_chip(name: str) -> Chip:
-    """A chip by any of its names, read once."""
+def _read_chip(name: str) -> Chip:
     return chip(name.strip().lower())
+
+
+_IN_PLACE: ContextVar[Chip | None] = ContextVar("chip priced in place of the shipped one of its name", default=None)
+
+
+def named_chip(name: str) -> Chip:
+    """A chip by any of its names, read once; while one is `substituted`, that one."""
+    made, other = _read_chip(name), _IN_PLACE.get()
+    return other if other is not None and other.name == made.name else made
+
+
+@contextmanager
+def substituted(made: Chip) -> Iterator[None]:
+    """Price rows of a chip with another version of it: how a fit asks what its quantities would do."""
+    token = _IN_PLACE.set(made)
+    try:
+        yield
+    finally:
+        _IN_PLACE.reset(token)
 
 
 @lru_cache(maxsize=256)
