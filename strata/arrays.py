@@ -133,7 +133,9 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
     """
     count = cost.shape[0]
     if cost.ndim == 1 and isinstance(cost, np.ndarray):  # one point
-        best = int((cost * (1.0 + 1e-9 * np.arange(count))).argmin())
+        values, best = cost.tolist(), 0
+        for i in range(1, count):
+            best = i if values[i] * (1.0 + 1e-9) < values[best] else best
         return tuple(o[best if o.shape[0] > 1 else 0] for o in others)
     # A tournament: for a few choices it is cheaper than sorting indices and gathering by them.
     xp = namespace(cost)

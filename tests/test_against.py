@@ -19,7 +19,10 @@ MIB, GIB = 2.0**20, 2.0**30
 
 def peak_chip(name, **changes):
     """A chip that sustains its peaks and starts kernels in no time, as roofline tools assume."""
-    ideal = {"compute.matrix_efficiency": 1.0, "memory.efficiency": 1.0, "cache.efficiency": 1.0, "overhead.kernel": 0.0}
+    formats = st.chip(name).compute.matrix_efficiency
+    ideal = {f"compute.matrix_efficiency.{f}": 1.0 for f in formats} | {"compute.attention_efficiency": 1.0, "compute.softmax_exposed": 0.0}
+    ideal |= {"memory.efficiency": 1.0, "memory.attention_efficiency": 1.0, "cache.efficiency": 1.0, "cache.core_bandwidth": 1e12}
+    ideal |= {f"overhead.{part}": 0.0 for part in ("kernel", "stream", "attention", "tile", "query_block", "split", "merge")}
     return st.chip(name, **{**ideal, **changes})
 
 

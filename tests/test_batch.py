@@ -14,12 +14,16 @@ from strata.arrays import leaves
 from strata.batch import at_the_door, box_shape, pieces, run_box, take
 from strata.evaluate import summary
 from strata.mapping.shard import active_groups
+from strata.params import value_at
 from strata.pricing.step import Structure
 
 CHANGED = [
     "memory.bandwidth",
     "memory.capacity",
-    "compute.matrix_efficiency",
+    "compute.attention_efficiency",
+    "cache.core_bandwidth",
+    "overhead.tile",
+    "overhead.split",
     "compute.vector_rate",
     "cache.bandwidth",
     "cache.capacity",
@@ -31,17 +35,11 @@ CHANGED = [
 def random_chip(rng, shape, name="h200", room=1.0):
     """A chip with many quantities at random around those of a shipped one; whole cores."""
     base = st.chip(name)
-    changes = {path: _at(base, path) * rng.uniform(0.4, 1.3, shape) for path in CHANGED}
+    changes = {path: value_at(base, path) * rng.uniform(0.4, 1.3, shape) for path in CHANGED}
     changes["memory.capacity"] = changes["memory.capacity"] * room
     changes["compute.cores"] = np.floor(base.compute.cores * rng.uniform(0.4, 2.0, shape))
     changes["compute.matrix_rate.bf16"] = base.compute.matrix_rate["bf16"] * rng.uniform(0.3, 3.0, shape)
     return st.chip(name, **changes)
-
-
-def _at(node, path):
-    for key in path.split("."):
-        node = getattr(node, key)
-    return node
 
 
 def random_links(rng, shape, sizes=(8.0, 2.0)):

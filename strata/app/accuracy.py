@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.words import plain_table, titled
 from strata.errors import BadFile
 from strata.evaluate import Result
+from strata.hardware.chip import Chip
 from strata.units import show
+
+if TYPE_CHECKING:
+    from strata.validation.calibrate import Fitted
 
 
 def default_folder() -> Path:
@@ -64,3 +68,34 @@ def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
     if not data:
         missing = [f"nothing like {result.workload.phase} was ever checked"]
     return data or None, said + [f"outside what was checked: {text}" for text in dict.fromkeys(missing)]
+
+
+def fitted_dict(made: Chip, outcomes: list[Fitted]) -> dict[str, Any]:
+    """What a calibration found, as plain JSON types."""
+    families = [
+        {
+            "family": o.family,
+            "files": list(o.files),
+            "fitted": o.rows,
+            "held_out": o.held_out,
+            "before": o.before,
+            "after": o.after,
+            "values": o.values,
+        }
+        for o in outcomes
+    ]
+    return {"chip": made.name, "families": families}
+
+
+def fitted_table(made: Chip, outcomes: list[Fitted]) -> Any:
+    """One block a family: the error on held-out points before and after, and the quantities that moved."""
+    table = plain_table()
+    for column in ("family", "points", "held out", "error before", "after", "quantity", "value"):
+        table.add_column(column, justify="left" if column in ("family", "quantity") else "right")
+    for o in outcomes:
+        first = [o.family, str(o.rows), str(o.held_out), f"{o.before:.1%}", f"{o.after:.1%}"]
+        if not o.values:
+            table.add_row(*first, "kept as it was", "")
+        for i, (path, value) in enumerate(o.values.items()):
+            table.add_row(*(first if i == 0 else [""] * 5), path, show(value, made.sources[path].unit))
+    return titled(f"{made.name} fitted to its measured kernels; errors are of points that were not fitted", table)

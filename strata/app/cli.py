@@ -325,6 +325,32 @@ def validate(
         wrote("report", accuracy_report(outcome, points, report))
 
 
+@app.command(short_help="Fit a chip to its measured kernels.", epilog="Example: strata calibrate h200 --only attention --output my-h200.toml")
+def calibrate(
+    chip: Annotated[str, typer.Argument(help="the chip to fit: its name")],
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of measurements  [default: the project's validation/]")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ...")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="write the fitted chip as a TOML that starts from the shipped one")] = None,
+    json: Json = False,
+) -> None:
+    """Fit a few quantities of a chip to its measured kernels; every third point is held out and reported."""
+    import datetime
+
+    from strata.app.accuracy import default_folder, fitted_dict, fitted_table
+    from strata.validation.calibrate import as_toml
+    from strata.validation.calibrate import calibrate as fit
+
+    made, outcomes = fit(chip, data or default_folder(), only=tuple(only or ()), date=datetime.date.today().isoformat())
+    if json:
+        print_json(fitted_dict(made, outcomes))
+    else:
+        say(fitted_table(made, outcomes))
+    if output:
+        head = f'base = "{made.name}"\nname = "{output.stem}"\n\n'
+        output.write_text(head + as_toml(made, outcomes), encoding="utf-8")
+        wrote("chip", output)
+
+
 def main() -> None:
     """Run the command; what a user got wrong is one line on stderr and exit code 2, Ctrl-C one line and 130."""
     sys.exit(run(sys.argv[1:]))

@@ -25,6 +25,7 @@ class Compute:
     matrix_rate: dict[str, Number] = by_name("FLOP/s", "dense matrix peak of the whole chip for each precision")
     matrix_efficiency: dict[str, Number] = by_name("1", "fraction of the matrix peak a large matmul sustains, for each precision")
     attention_efficiency: Number = quantity("1", "fraction of the matrix peak the products inside attention sustain", positive=True)
+    grouped_efficiency: Number = quantity("1", "share of a plain product's rate that grouped products of experts reach", positive=True)
     softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
     vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip", positive=True)
     special_rate: Number = quantity("FLOP/s", "exponentials and other special functions a second of the whole chip", positive=True)
@@ -55,6 +56,7 @@ class Memory:
     capacity: Number = quantity("B", "capacity; left out where a stack gives it", optional=True, positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
     attention_efficiency: Number = quantity("1", "sustained fraction of the peak when attention reads keys and values", positive=True)
+    grouped_efficiency: Number = quantity("1", "sustained fraction of the peak when grouped products read the weights of many experts", positive=True)
     latency: Number = quantity("s", "load to use, unloaded")
 
 
@@ -65,6 +67,7 @@ class Overhead:
 
     kernel: Number = quantity("s", "floor of one matrix product inside a captured graph: start, fill and drain")
     stream: Number = quantity("s", "floor of one streaming kernel inside a captured graph")
+    grouped: Number = quantity("s", "floor of one grouped product of experts inside a captured graph")
     attention: Number = quantity("s", "floor of one attention kernel inside a captured graph")
     tile: Number = quantity("s", "start and end of one tile of a product on a core, which its main loop does not hide")
     query_block: Number = quantity("s", "start and end of one further block of queries on a core, in attention")

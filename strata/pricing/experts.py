@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,7 +58,8 @@ def busiest_load(op: ExpertMatMul, ranks: Number, grain: Number, rank: int) -> L
     xp = namespace(load, held, ranks)
     carried = load * touched
     mean = xp.mean(carried, axis=0)
-    spread = xp.sqrt(xp.maximum(xp.mean(carried * carried, axis=0) - mean**2, 0.0))
+    variance = xp.mean(carried * carried, axis=0) - mean**2
+    spread = xp.sqrt(xp.where(variance > 1e-9 * mean**2, variance, 0.0))  # equal loads have none, but for rounding
     excess = 1.0 + expected_maximum(ranks) * spread / (mean * xp.sqrt(held))
     tm = lead(ROWS, 1 + rank, xp)
     each = ceil_div(load, tm) * touched
@@ -80,7 +81,9 @@ def _shared_load(op: ExpertMatMul, device: Device, ranks: Number, rank: int) -> 
 
 def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Price:
     """Price of a grouped product on the busiest of `ranks` expert ranks: as `matmul`, with the weights of touched experts."""
+    chip = device.chip
     unit = device.matrix(op.weight, op.activation)
+    rate = unit.sustained * chip.compute.grouped_efficiency
     a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
     n, k, cores, l2 = total(op.n), op.k.size, device.cores, device.cache_bandwidth
     rank = rank_of(
@@ -104,7 +107,7 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Pric
     tn = lead(TILES[:, 1] * 1.0, rank, xp)
     tiles = load.tiles[TILES[:, 0]] * ceil_div(n, tn)
     height, width = load.height[TILES[:, 0]], xp.minimum(tn, padded(n, device.grain))
-    tensor = height * width * (2.0 * k * cores / unit.sustained)
+    tensor = height * width * (2.0 * k * cores / rate)
     port = (height * a + width * w) * k / device.core_bandwidth
     ends = device.tile + height * width * stored / device.core_bandwidth
     busy = xp.maximum(ceil_div(tiles, cores), 1.0) * (xp.maximum(tensor, port) + ends)
@@ -115,4 +118,8 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Pric
     inout = load.tokens * (k * a + n * stored)
     if device.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    return close_price(device, compute, cache, moved, load.experts * k * n * w + inout, op.flop(), unit)
+    weights = load.experts * k * n * w
+    # Row after row of an expert's tiles reads its weights again where they are larger than the cache.
+    again = xp.where(k * n * w > device.cache_capacity, xp.maximum(load.tiles[0] / load.experts, 1.0), 1.0)
+    grouped = replace(device, floor=chip.overhead.grouped, bandwidth=chip.memory.bandwidth * chip.memory.grouped_efficiency)
+    return close_price(grouped, compute, cache, moved, weights * again + inout, op.flop(), unit)

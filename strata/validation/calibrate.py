@@ -49,6 +49,7 @@ class Family:
     values: tuple[str, ...]
     quantities: tuple[Quantity, ...]
     bare: str = ""
+    by_format: bool = False  # quantities of a format are free only where that format was measured
 
 
 MICRO = 1e-6
@@ -79,6 +80,7 @@ FAMILIES = (
             Quantity("compute.matrix_efficiency.bf16", 0.3, 1.0),
             Quantity("compute.matrix_efficiency.fp8", 0.3, 1.0),
         ),
+        by_format=True,
     ),
     Family(
         "fp8 in blocks",
@@ -96,6 +98,17 @@ FAMILIES = (
     ),
     Family("int8", ("ops/gemm.csv",), ("gemm_dtype",), ("sq",), (Quantity("compute.matrix_efficiency.int8", 0.2, 1.0),)),
     Family("streams", ("h200/stream.csv",), ("op",), ("copy", "add", "gelu"), (Quantity("overhead.stream", 0.2 * MICRO, 5 * MICRO),)),
+    Family(
+        "experts",
+        ("h200/grouped_gemm.csv", "ops/moe.csv"),
+        ("moe_dtype",),
+        ("bfloat16", "fp8", "fp8_block", "nvfp4"),
+        (
+            Quantity("overhead.grouped", 0.5 * MICRO, 30 * MICRO),
+            Quantity("compute.grouped_efficiency", 0.2, 1.0),
+            Quantity("memory.grouped_efficiency", 0.2, 0.98),
+        ),
+    ),
     Family("attention", ("h200/attention.csv",), (), (), ATTENTION),
     Family("served attention", SERVED_ATTENTION, (), (), (*ATTENTION[1:], PAGED), bare="attention"),
 )
@@ -221,7 +234,7 @@ def _free(family: Family, made: Chip, tables: list[Table], done: list[str]) -> l
     free = []
     for q in asked:
         owner, _, last = q.path.rpartition(".")
-        unmeasured = owner in ("compute.matrix_efficiency", "overhead.quantise") and family.name == "products" and last not in seen
+        unmeasured = owner in ("compute.matrix_efficiency", "overhead.quantise") and family.by_format and last not in seen
         if q.path in leaf_paths(made) and not unmeasured:
             free.append(q)
     return free

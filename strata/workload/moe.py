@@ -84,7 +84,8 @@ def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number, ra
     mean = tokens * p
     touched = -xp.expm1(tokens * xp.log1p(-p))
     given = mean / touched
-    spread = xp.sqrt(xp.maximum((mean * (1 - p) + mean**2) / touched - given**2, 0.0))
+    variance = given * (1.0 - p + mean - given)
+    spread = xp.sqrt(xp.where(variance > 1e-9 * given**2, variance, 0.0))  # a single token has none, but for rounding
     # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick is served.
     extra = xp.maximum(given + lead(NORMAL_NODES, rank, xp) * spread - 1.0, 0.0)
     due, drawn = xp.sum(mean - touched, axis=0), xp.sum(touched * extra, axis=0)
