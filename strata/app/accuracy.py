@@ -36,7 +36,8 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
         table.add_row(f"{name}: not predicted yet", style="yellow")
     for name in outcome["unknown"]:
         table.add_row(f"{name}: unknown file", style="red")
-    return titled("predicted against measured: error = predicted / measured - 1", table)
+    below = f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}" if outcome.get("held_out") else ""
+    return titled("predicted against measured: error = predicted / measured - 1", table, below)
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:

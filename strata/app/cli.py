@@ -313,7 +313,7 @@ def validate(
 
     folder = data or default_folder()
     with Console(stderr=True).status(f"predicting every row below {folder}"):
-        outcome = run(folder, keep_points=report is not None)
+        outcome = run(folder, keep_points=report is not None, unseen=data is None)
     points = outcome.pop("points", [])
     if json:
         print_json(outcome)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["points", "validate"]
 
 
-def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]:
+def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = False) -> dict[str, Any]:
     """Predict every row of every known file below a folder and compare (`strata.validation.run.validate`)."""
     from strata.validation import run
 
-    return run.validate(folder, keep_points=keep_points)
+    return run.validate(folder, keep_points=keep_points, unseen=unseen)
 
 
 def points(folder: Path | str) -> Iterator[tuple[str, Points]]:

@@ -18,13 +18,12 @@ from strata.errors import BadFile, UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, override, value_at
 from strata.units import show
-from strata.validation.datasets import Array, Points, Table, read_table
+from strata.validation.datasets import HELD_OUT, Array, Points, Table, read_table
 from strata.validation.run import READERS
 from strata.validation.steps import substituted
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
-HELD_OUT = 3  # every third line
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,16 @@ def points(
     )
 
 
+HELD_OUT = 3  # every third line of a file that is fitted is held out
+
+
+def held_out(found: Points) -> Points:
+    """The points of a fitted file that no fit has seen."""
+    kept = found.line % HELD_OUT == 0
+    columns = {name: getattr(found, name)[kept] for name in ("measured", "predicted", "group", "line", "headline", "rate", "case")}
+    return replace(found, **columns, why={line: reason for line, reason in found.why.items() if line % HELD_OUT == 0})
+
+
 def joined(parts: Sequence[Points]) -> Points:
     """Several metrics of one file as one set of points."""
     why: dict[int, str] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from strata.errors import BadFile
 from strata.validation import attention, collectives, experts, kernels, serving, training, whole
 from strata.validation.compare import entry
-from strata.validation.datasets import Points, Table, read_table
+from strata.validation.datasets import Points, Table, held_out, read_table
 
 READERS: dict[str, Callable[[Table], Points]] = {
     "h200/gemm.csv": kernels.h200_gemm,
@@ -46,6 +46,11 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "training/nvidia_bridge.csv": training.nvidia_bridge,
     "training/a100x4_llama2_7b.csv": training.a100x4,
 }
+# Files `strata calibrate` fits chips to (two thirds of their lines).
+FITTED = (
+    "h200/gemm.csv", "h200/stream.csv", "h200/grouped_gemm.csv", "h200/attention.csv", "ops/gemm.csv", "ops/moe.csv",
+    "ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv",
+)  # fmt: skip
 NOT_YET = ("dram/*.csv", "thermal/*.json", "ns3/*", "serving/requests/*.csv")
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
 OWN = ("accuracy.json", "limits.json", "*.md", "LICENSE*")  # what stands beside the data in the project's folder
@@ -83,8 +88,10 @@ def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
             yield name, reader(read_table(where, name))
 
 
-def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]:
+def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = False) -> dict[str, Any]:
     """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them, for plots.
+
+    `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is compared.
 
     Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader fits.
     """
@@ -92,6 +99,8 @@ def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]
     names = data_files(where)
     files, kept = [], []
     for name, found in points(where):
+        if unseen and name in FITTED:
+            found = held_out(found)
         files.append(entry(name, found))
         if keep_points:
             rows = zip(found.line, found.group, found.measured, found.predicted, strict=True)
@@ -99,4 +108,6 @@ def validate(folder: Path | str, *, keep_points: bool = False) -> dict[str, Any]
     later = [n for n in names if _reader(n) is None and _any(n, NOT_YET)]
     unknown = [n for n in names if _reader(n) is None and n not in later and n not in INPUTS]
     made: dict[str, Any] = {"files": files, "not_yet": later, "unknown": unknown}
+    if unseen:
+        made["held_out"] = [n for n in FITTED if n in names]
     return made | {"points": kept} if keep_points else made

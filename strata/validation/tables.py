@@ -38,7 +38,7 @@ def limits(outcome: dict[str, Any]) -> dict[str, float]:
 
 def write_tables(folder: Path = PROJECT / "validation", residuals: Path = PROJECT / "strata" / "validation" / "residuals.json") -> None:
     """Predict the project's own data and write what is committed of it."""
-    outcome = validate(folder)
+    outcome = validate(folder, unseen=True)
     (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
     (folder / "limits.json").write_text(json.dumps(limits(outcome), indent=1) + "\n", encoding="utf-8")
     write_residuals(folder, residuals)
