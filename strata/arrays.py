@@ -126,7 +126,7 @@ def lead(values: Any, rank: int, like: Any = np) -> Number:
 
 
 def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
-    """Companions of the least cost along the leading axis; costs equal but for rounding go to the first of them.
+    """Companions of the least (positive) cost along the leading axis; costs equal but for rounding go to the first of them.
 
     >>> choose(np.array([[3.0, 2.0], [1.0, 5.0]]), np.array([[10.0, 10.0], [20.0, 20.0]]))
     (array([20., 10.]),)
@@ -137,8 +137,12 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
         for i in range(1, count):
             best = i if values[i] * (1.0 + 1e-9) < values[best] else best
         return tuple(o[best if o.shape[0] > 1 else 0] for o in others)
-    # A tournament: for a few choices it is cheaper than sorting indices and gathering by them.
     xp = namespace(cost)
+    if xp is not np:  # a compiler would work out all choices again for each of them that is looked at
+        near = cost <= xp.min(cost, axis=0) * (1.0 + 1e-9)
+        index = xp.argmax(near, axis=0)[None]
+        return tuple(xp.take_along_axis(xp.broadcast_to(o, cost.shape), index, axis=0)[0] for o in others)
+    # A tournament: for a few choices NumPy does it faster than finding indices and gathering by them.
     least, picked = cost[0], [o[0] for o in others]
     for i in range(1, count):
         better = cost[i] * (1.0 + 1e-9) < least

@@ -235,7 +235,7 @@ def _memory(
     if pipelined:
         xp = namespace(*parts.values())
         summed: Number = sum(parts.values(), 0.0)
-        parts = dict(zip(parts, choose(-summed, *(xp.broadcast_to(v, summed.shape) for v in parts.values())), strict=True))
+        parts = dict(zip(parts, choose(1.0 / (summed + 1.0), *(xp.broadcast_to(v, summed.shape) for v in parts.values())), strict=True))
     return {**parts, "scratch": scratch, "reserve": engine.reserve}
 
 
