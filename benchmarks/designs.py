@@ -1,4 +1,4 @@
-"""Random designs to price: a 3D-stacked system of 256 devices that decodes DeepSeek-V3, distinct at every draw."""
+"""Random designs to price: a 3D-stacked system of 256 devices that decodes DeepSeek-V3, and single products; distinct at every draw."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 import strata as st
 from strata.arrays import map_leaves
+from strata.pricing.device import Device, device
 
 MODEL = "deepseek-v3"
 DEVICES = 256
@@ -50,3 +51,35 @@ def single(seed: int) -> tuple[st.System, st.Model, st.Workload, st.Plan]:
     system, model, work, plan = flat(1, seed)
     first = [map_leaves(lambda v: float(v[0]) if getattr(v, "ndim", 0) else v, t) for t in (system, model, work, plan)]
     return tuple(first)  # type: ignore[return-value]
+
+
+# Rows, columns and depth of products as models have them: powers of two of these ranges, not rounded to a tile.
+RANGES = {"m": (0.0, 14.0), "n": (8.0, 15.0), "k": (8.0, 14.0)}
+
+
+def _sizes(rng: np.random.Generator, name: str, count: int) -> np.ndarray:
+    return np.exp2(rng.uniform(*RANGES[name], count)).round()
+
+
+def _gpus(rng: np.random.Generator, cores: int, bandwidths: int, own_axis: bool) -> Device:
+    """GPUs like an H200 with other numbers of cores and DRAM bandwidths, each on its own axis or in one list."""
+    drawn = {"compute.cores": rng.integers(64, 256, cores) * 1.0, "memory.bandwidth": rng.uniform(2e12, 8e12, bandwidths)}
+    if own_axis:
+        drawn["compute.cores"] = drawn["compute.cores"][:, None]
+    return device(st.chip("h200", **drawn), resident=False)
+
+
+def product_box(
+    seed: int, sides: tuple[int, int, int] = (8, 8, 8), cores: int = 4, bandwidths: int = 8
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Device]:
+    """A box of products: m x n x k x cores x DRAM bandwidths, each on its own axis."""
+    rng = np.random.default_rng(seed)
+    m, n, k = (_sizes(rng, name, count) for name, count in zip(RANGES, sides, strict=True))
+    return m[:, None, None, None, None], n[:, None, None, None], k[:, None, None], _gpus(rng, cores, bandwidths, True)
+
+
+def product_list(seed: int, count: int = 2048) -> tuple[np.ndarray, np.ndarray, np.ndarray, Device]:
+    """A flat list of products, each with its own sizes and its own GPU."""
+    rng = np.random.default_rng(seed)
+    m, n, k = (_sizes(rng, name, count) for name in RANGES)
+    return m, n, k, _gpus(rng, count, count, False)

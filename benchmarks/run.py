@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import strata as st
-from benchmarks.designs import box, flat, single
+from benchmarks.designs import box, flat, product_box, product_list, single
+from strata.pricing import matmul as products
 
 OUT = Path(__file__).parent / "latest.json"
 ENGINE, MONEY = st.engine("ideal"), st.economics()
@@ -54,6 +55,18 @@ def fresh(make: Callable[[int], tuple[Any, ...]], repeats: int, backend: str = "
     return min(times), points
 
 
+def priced(make: Callable[..., tuple[Any, ...]], calls: int, repeats: int, **how: Any) -> tuple[float, int, tuple[int, ...]]:
+    """Shortest time of one call that prices products drawn anew, how many those are, and the axes they lie on."""
+    times = []
+    for repeat in range(repeats):
+        inputs = [make(repeat * calls + i, **how) for i in range(calls)]
+        start = time.perf_counter()
+        for m, n, k, device in inputs:
+            found = products.matmul(m, n, k, device, "bf16", "bf16").time
+        times.append((time.perf_counter() - start) / calls)
+    return min(times), int(np.size(found)), np.shape(found)
+
+
 def cold(command: list[str], repeats: int = 7) -> float:
     return best(lambda: subprocess.run(command, check=True, capture_output=True), repeats)
 
@@ -61,9 +74,9 @@ def cold(command: list[str], repeats: int = 7) -> float:
 def rows() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
-    def add(name: str, value: float, unit: str, baseline: str, reference: float, *, smaller: bool = False) -> None:
+    def add(name: str, value: float, unit: str, baseline: str, reference: float, *, smaller: bool = False, **how: Any) -> None:
         ratio = reference / value if smaller else value / reference
-        found.append({"name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio})
+        found.append({"name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio, **how})
 
     stick = yardstick()
     named = "53 element-wise NumPy operations on 16k points, points/s"
@@ -83,6 +96,7 @@ def rows() -> list[dict[str, Any]]:
     fresh(lambda seed: box(seed, links=32), 1, "jax")
     took, points = fresh(lambda seed: box(seed, links=32), 4, "jax")
     add("decode_box_jax", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    add_products(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     strata = cold(
         [sys.executable, "-m", "strata.app.cli", "predict", "--model", "llama-3-70b", "--system", "8xh200", "--batch", "64", "--plan", "tp=8"]
@@ -91,11 +105,29 @@ def rows() -> list[dict[str, Any]]:
     return found
 
 
+def add_products(add: Callable[..., None]) -> None:
+    """Kernel prices a second on one core, the search for the best tile included: as a box, as a list, and one by one."""
+    alone, _, _ = priced(product_list, 200, 5, count=1)
+    baseline = "one product after another, each an array of one"
+    candidates = len(products.TILES)
+    boxes = (
+        ("matmul_batch", product_box, "m x n x k x cores x DRAM bandwidths", {}),
+        ("matmul_batch_chips", product_box, "m x n x k x cores x 1: tiles tried at every point", {"cores": 8, "bandwidths": 1}),
+        ("matmul_batch_flat", product_list, "a list: tiles tried at every point", {}),
+    )
+    for name, make, axes, how in boxes:
+        took, points, shape = priced(make, 20, 7, **how)
+        add(name, points / took, "prices/s", baseline, 1 / alone, points=points, candidates=candidates, axes=axes, shape=list(shape))
+
+
 def main() -> None:
     found = rows()
     OUT.write_text(json.dumps(found, indent=2) + "\n")
     for row in found:
-        print(f"{row['name']:26s} {row['value']:14,.3f} {row['unit']:14s} x{row['ratio']:<10.4g} of {row['baseline']}")
+        beside = (
+            f" ({row['points']} points, {' x '.join(map(str, row['shape']))}: {row['axes']}; {row['candidates']} tiles each)" if "axes" in row else ""
+        )
+        print(f"{row['name']:26s} {row['value']:14,.3f} {row['unit']:14s} x{row['ratio']:<10.4g} of {row['baseline']}{beside}")
     print(f"written: {OUT.relative_to(Path.cwd()) if OUT.is_relative_to(Path.cwd()) else OUT}")
 
 

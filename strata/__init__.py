@@ -13,6 +13,7 @@ from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.system import System, economics, system
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import Plan, plan, plans
+from strata.pricing.kernel import Kernel, kernel
 from strata.search.plans import best_plans
 from strata.search.sensitivity import sensitivity
 from strata.workload.model import Model, model
@@ -21,6 +22,6 @@ from strata.workload.transformer import trace
 
 __version__ = "0.1.0"
 __all__ = [
-    "Chip", "Engine", "Fabric", "Infeasible", "Model", "Plan", "Result", "StrataError", "System", "Workload", "best_plans", "chip", "decode", "economics", "engine",
-    "evaluate", "fabric", "model", "plan", "plans", "prefill", "reasons", "sensitivity", "serve", "sized", "system", "trace", "train",
+    "Chip", "Engine", "Fabric", "Infeasible", "Kernel", "Model", "Plan", "Result", "StrataError", "System", "Workload", "best_plans", "chip", "decode", "economics", "engine",
+    "evaluate", "fabric", "kernel", "model", "plan", "plans", "prefill", "reasons", "sensitivity", "serve", "sized", "system", "trace", "train",
 ]  # fmt: skip

@@ -123,7 +123,7 @@ class Result:
     def timeline(self) -> Timeline:
         """Events of one micro-batch of the last step (the decode step of a served batch)."""
         self._single("timeline")
-        return timeline(self.steps[-1], self.model)
+        return timeline(self.steps[-1], self.model, self.system.chip)
 
     @property
     def notes(self) -> list[str]:
@@ -135,9 +135,10 @@ class Result:
                 said.append(f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} and computed in {used}")
         if self.model.activations == "bf16" and "bf16" not in chip.compute.matrix_rate:
             said.append(f"{chip.name} has no bf16 arithmetic: products are computed in fp16")
-        power, limit = float(np.max(self.metrics.device_power)), float(np.min(np.asarray(chip.energy.power_limit, float)))
-        if power > limit:
-            said.append(f"a device would draw {power:.0f} W of its {limit:.0f} W: at its limit the clock falls, which is not modelled yet")
+        clock, highest = float(np.min(self.metrics.clock)), float(np.max(chip.compute.max_clock))
+        if clock < highest:
+            limit = float(np.min(np.asarray(chip.energy.power_limit, float)))
+            said.append(f"at the limit of {limit:.0f} W the clock falls to {clock / 1e9:.2f} of {highest / 1e9:.2f} GHz")
         return list(dict.fromkeys(said))
 
     def _single(self, what: str) -> None:

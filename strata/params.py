@@ -140,6 +140,8 @@ def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dic
         beside = path.parent / base
         below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)))
         table = _merge(below, table)
+    elif kind == "chip" and (defaults := data_folder("kinds") / f"{table.get('kind', '')}.toml").exists():
+        table = _merge(read_toml(defaults), table)  # what is assumed of a chip of its kind until it is measured
     return table
 
 

@@ -13,6 +13,7 @@ from strata.units import show
 
 if TYPE_CHECKING:
     from strata.validation.calibrate import Fitted
+    from strata.validation.measure import Done
 
 
 def default_folder() -> Path:
@@ -35,7 +36,7 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
     for name in outcome["not_yet"]:
         table.add_row(f"{name}: not predicted yet", style="yellow")
     for name in outcome["unknown"]:
-        table.add_row(f"{name}: unknown file", style="red")
+        table.add_row(f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)", style="red")
     below = f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}" if outcome.get("held_out") else ""
     return titled("predicted against measured: error = predicted / measured - 1", table, below)
 
@@ -100,3 +101,49 @@ def fitted_table(made: Chip, outcomes: list[Fitted]) -> Any:
         for i, (path, value) in enumerate(o.values.items()):
             table.add_row(*(first if i == 0 else [""] * 5), path, show(value, made.sources[path].unit))
     return titled(f"{made.name} fitted to its measured kernels; errors are of points that were not fitted", table)
+
+
+def run_measure(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple[Path, list[Done]]:
+    """Measure the GPU at hand with a bar that says how far it is; the folder of its files, and what became of each kernel."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from strata.hardware.chip import chip as read_chip
+    from strata.params import names
+    from strata.validation.gpu import torch_gpu
+    from strata.validation.measure import folder_name, measure
+
+    gpu = torch_gpu()
+    known = {name: float(read_chip(name).compute.cores) for name in names("chip")}
+    folder = out / (read_chip(chip).name if chip else folder_name(gpu.name, gpu.cores, known))
+    done: list[Done] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {kind: bar.add_task(kind, total=None) for kind in kinds}
+        for one in measure(gpu, folder, kinds=kinds, quick=quick):
+            bar.update(tasks[one.kind], completed=one.place, total=one.total)
+            done.append(one)
+    return folder, done
+
+
+def measured_lines(folder: Path, done: list[Done]) -> list[Any]:
+    """How many rows of each kind there are now, and why some are missing."""
+    table = plain_table()
+    for column in ("file", "kernels", "left out", "most often because"):
+        table.add_column(column, justify="left" if column in ("file", "most often because") else "right")
+    for kind in dict.fromkeys(d.kind for d in done):
+        why = [d.why for d in done if d.kind == kind and d.why]
+        count = sum(d.kind == kind for d in done)
+        table.add_row(f"{folder.name}/{kind}.csv", str(count - len(why)), str(len(why) or ""), max(why, key=why.count, default=""))
+    hint = (
+        ""
+        if _shipped(folder.name)
+        else f"no shipped chip is called {folder.name}: write a TOML for it (docs/how-to/add-a-chip.md) and calibrate that"
+    )
+    return [titled("kernels measured", table, hint)]
+
+
+def _shipped(name: str) -> bool:
+    from strata.params import names
+
+    return name in names("chip")

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from strata.app import evidence
+from strata.app.kernel import kernels
 from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, put, systems, usage, whole
 from strata.errors import BadValue, StrataError
 
@@ -23,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"max_content_width": 120, "help_option_names": ["--help", "-h"]},
 )
+app.add_typer(kernels)
 KINDS = ("chip", "model", "fabric", "system", "engine", "economics")
 
 Name = Annotated[
@@ -299,56 +302,7 @@ def diff(
         say(comparison_table(rows, first.name, second.name))
 
 
-@app.command(short_help="Predictions against measurements.", epilog="Example: strata validate --report out/accuracy.html")
-def validate(
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of measurements  [default: the project's validation/]")] = None,
-    json: Json = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML page with predicted against measured")] = None,
-) -> None:
-    """Predictions against measurements, file by file and group by group."""
-    from rich.console import Console
-
-    from strata.app.accuracy import accuracy_table, default_folder
-    from strata.validation import validate as run
-
-    folder = data or default_folder()
-    with Console(stderr=True).status(f"predicting every row below {folder}"):
-        outcome = run(folder, keep_points=report is not None, unseen=data is None)
-    points = outcome.pop("points", [])
-    if json:
-        print_json(outcome)
-    else:
-        say(accuracy_table(outcome))
-    if report:
-        from strata.app.report import accuracy_report
-
-        wrote("report", accuracy_report(outcome, points, report))
-
-
-@app.command(short_help="Fit a chip to its measured kernels.", epilog="Example: strata calibrate h200 --only attention --output my-h200.toml")
-def calibrate(
-    chip: Annotated[str, typer.Argument(help="the chip to fit: its name")],
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="folder of measurements  [default: the project's validation/]")] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ...")] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="write the fitted chip as a TOML that starts from the shipped one")] = None,
-    json: Json = False,
-) -> None:
-    """Fit a few quantities of a chip to its measured kernels; every third point is held out and reported."""
-    import datetime
-
-    from strata.app.accuracy import default_folder, fitted_dict, fitted_table
-    from strata.validation.calibrate import as_toml
-    from strata.validation.calibrate import calibrate as fit
-
-    made, outcomes = fit(chip, data or default_folder(), only=tuple(only or ()), date=datetime.date.today().isoformat())
-    if json:
-        print_json(fitted_dict(made, outcomes))
-    else:
-        say(fitted_table(made, outcomes))
-    if output:
-        head = f'base = "{made.name}"\nname = "{output.stem}"\n\n'
-        output.write_text(head + as_toml(made, outcomes), encoding="utf-8")
-        wrote("chip", output)
+evidence.add_to(app)
 
 
 def main() -> None:

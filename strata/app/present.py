@@ -33,6 +33,7 @@ SHOWN = {
 }
 METRIC_NAMES = SHOWN | {
     "device_power": "power of a device",
+    "clock": "clock of the cores",
     "memory_used": "memory used a device",
     "memory_limit": "memory of a device",
     "lower": "lower bound of a step",

@@ -22,6 +22,7 @@ class Compute:
 
     cores: Number = quantity("1", "cores that take one tile at a time: SMs, compute units, matrix arrays", minimum=1)
     clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
+    max_clock: Number = quantity("Hz", "highest clock the cores run at while power allows it", positive=True)
     matrix_rate: dict[str, Number] = by_name("FLOP/s", "dense matrix peak of the whole chip for each precision")
     matrix_efficiency: dict[str, Number] = by_name("1", "fraction of the matrix peak a large matmul sustains, for each precision")
     attention_efficiency: Number = quantity("1", "fraction of the matrix peak the products inside attention sustain", positive=True)
@@ -33,6 +34,8 @@ class Compute:
     tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
     sram_capacity: Number = quantity("B", "local memory of one core")
     sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core")
+    array_rows: Number = quantity("1", "rows of the array of multiply-add cells in a core: systolic and dataflow chips", optional=True, minimum=1)
+    array_columns: Number = quantity("1", "columns of that array", optional=True, minimum=1)
 
 
 @register_pytree
@@ -44,6 +47,7 @@ class Cache:
     bandwidth: Number = quantity("B/s", "peak bandwidth, reads", positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
     core_bandwidth: Number = quantity("B/s", "what one core draws from it at most", positive=True)
+    latency: Number = quantity("s", "load to use, and the work between two dependent loads of a kernel")
 
 
 @register_pytree
@@ -55,9 +59,11 @@ class Memory:
     bandwidth: Number = quantity("B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True)
     capacity: Number = quantity("B", "capacity; left out where a stack gives it", optional=True, positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
+    stream_efficiency: Number = quantity("1", "sustained fraction of the peak when kernels read and write tensors from end to end", positive=True)
     attention_efficiency: Number = quantity("1", "sustained fraction of the peak when attention reads keys and values", positive=True)
     grouped_efficiency: Number = quantity("1", "sustained fraction of the peak when grouped products read the weights of many experts", positive=True)
     latency: Number = quantity("s", "load to use, unloaded")
+    exposed: Number = quantity("1", "share of a product's DRAM time that shows although its cores are busy, or the reverse")
 
 
 @register_pytree
@@ -67,15 +73,50 @@ class Overhead:
 
     kernel: Number = quantity("s", "floor of one matrix product inside a captured graph: start, fill and drain")
     stream: Number = quantity("s", "floor of one streaming kernel inside a captured graph")
+    cold: Number = quantity("s", "what a streaming kernel adds to that where its data is not in the cache: addresses looked up, first rows opened")
     grouped: Number = quantity("s", "floor of one grouped product of experts inside a captured graph")
     attention: Number = quantity("s", "floor of one attention kernel inside a captured graph")
     tile: Number = quantity("s", "start and end of one tile of a product on a core, which its main loop does not hide")
     query_block: Number = quantity("s", "start and end of one further block of queries on a core, in attention")
     quantise: dict[str, Number] = by_name("s", "bringing activations to a narrower format before a product, as serving frameworks do it")
-    split: Number = quantity("s", "adding up the parts of a product that was cut to fill the cores")
+    quantise_bytes: dict[str, Number] = by_name("B", "traffic of that for each activation: passes over it, and what they waste")
+    step: dict[str, Number] = by_name("s", "least time of a tile's main loop for each unit of depth, by format of the product")
+    split: dict[str, Number] = by_name("s", "adding up the parts of a product that was cut to fill the cores, by format of the product")
     merge: Number = quantity("s", "merging the parts of an attention whose cache was cut to fill the cores")
-    paged: Number = quantity("s", "what a serving framework adds to an attention call: page tables and bookkeeping")
     launch: Number = quantity("s", "host time to launch one kernel without a graph")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Attention as a serving framework calls it, over a cache in pages: its own kernels and what it does around them."""
+
+    efficiency: Number = quantity("1", "fraction of the matrix peak the products of a prompt sustain", positive=True)
+    step_efficiency: dict[str, Number] = by_name("1", "fraction of the matrix peak the products of one step sustain, for each format of the cache")
+    softmax_exposed: Number = quantity("1", "share of the exponentials that the products do not hide")
+    query_block: Number = quantity("s", "start and end of one block of queries of a prompt on a core")
+    memory_efficiency: Number = quantity("1", "sustained fraction of the DRAM peak when keys and values are read", positive=True)
+    cache_efficiency: Number = quantity("1", "sustained fraction of the shared cache's peak when keys and values are read from there", positive=True)
+    ramp: Number = quantity("s", "most time a step loses until its reads of keys and values fill DRAM's queues")
+    merge: Number = quantity("s", "merging the parts of a step whose cache was cut to fill the cores")
+    prompt: Number = quantity("s", "floor of a call for prompts: kernels, page tables, bookkeeping")
+    floor: dict[str, Number] = by_name("s", "floor of a call for one step, for each format of the cache")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Experts:
+    """Layers of routed experts as a serving framework runs them: grouped products, and sorting tokens around them."""
+
+    efficiency: dict[str, Number] = by_name("1", "fraction of the matrix peak grouped products sustain, for each format of weights")
+    memory_efficiency: Number = quantity("1", "sustained fraction of the DRAM peak when the weights of many experts are read", positive=True)
+    gather_efficiency: Number = quantity(
+        "1", "sustained fraction of the DRAM peak when rows are gathered by expert and added up again", positive=True
+    )
+    tile: Number = quantity("s", "start and end of one tile on a core: pointers of its expert, first operands, writing the result")
+    sort: Number = quantity("s", "sorting a full block of tokens by expert")
+    passes: dict[str, Number] = by_name("1", "16-bit passes over the inputs of both products for each format of weights: rounding, scales, padding")
+    floor: dict[str, Number] = by_name("s", "floor of the two products of a layer for each format of weights: starts, scales, pointers of experts")
 
 
 @register_pytree
@@ -90,6 +131,8 @@ class Energy:
     memory: Number = quantity("J/B", "byte to or from DRAM, interface and array")
     static_power: Number = quantity("W", "power when idle and hot: leakage, clocks, board")
     power_limit: Number = quantity("W", "sustained power limit of the package or board")
+    burst: Number = quantity("1", "power over the limit that passes for some ten milliseconds, before the chip's controller answers", minimum=1)
+    voltage_slope: Number = quantity("1", "part of the supply voltage that follows the clock: V/V_max = 1 - slope (1 - f/f_max)")
 
 
 @register_pytree
@@ -121,6 +164,9 @@ class Chip:
     memory: Memory = part(Memory, "DRAM")
     stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
     overhead: Overhead = part(Overhead, "fixed times")
+    paged: Served = part(Served, "attention of serving frameworks, heads in groups")
+    latent: Served = part(Served, "latent attention (MLA) of serving frameworks")
+    experts: Experts = part(Experts, "layers of routed experts of serving frameworks")
     energy: Energy = part(Energy, "energy and power")
     package: Package = part(Package, "silicon and price")
     sources: Sources = field(default_factory=Sources)
@@ -153,6 +199,8 @@ def _finish(made: Chip, where: str) -> Chip:
         made = replace(made, memory=memory)
     require(made.memory.bandwidth is not None, f"{where}: memory.bandwidth is missing and there is no stack to give it")
     require(made.memory.capacity is not None, f"{where}: memory.capacity is missing and there is no stack to give it")
+    whole = made.compute.array_rows is not None and made.compute.array_columns is not None
+    require(whole or made.kind == "gpu", f"{where}: a chip of this kind needs compute.array_rows and compute.array_columns", kind=made.kind)
     fractions = {"matrix": made.compute.matrix_efficiency, "cache": made.cache.efficiency, "memory": made.memory.efficiency}
     for name, value in fractions.items():
         high = max(float(v.max()) if hasattr(v, "max") else float(v) for v in leaves(value))

@@ -6,28 +6,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strata.arrays import Number, namespace
+from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
-from strata.precision import bytes_of, rate_of, supports
+from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
+from strata.pricing.price import Price, roofline
+
+WIDENED = "widened"  # products whose weights are stored narrower than they are computed
+WIDEN_FLOP = 5.0  # vector operations to widen a weight: unpack, convert, scale; A100 kernels of ops/gemm.csv widen 3.8e12 a second
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MatrixRate:
-    """Sustained and peak rate of a product [FLOP/s], its energy [J/FLOP], and the bytes of an activation as it enters."""
+    """Sustained and peak rate of a product at the highest clock [FLOP/s], its energy [J/FLOP], and the bytes of an activation as it enters."""
 
     sustained: Number
     peak: Number
     energy: Number
     activation: Number
+    step: Number  # least time of a tile's main loop for each unit of depth [s]
+    split: Number  # adding up the parts of a product cut along its depth [s]
+    widening: Number  # time one core takes to widen a weight to the arithmetic's format [s]
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
     """Sustained rates of one chip.
 
-    `grain`: the finer side of a matrix instruction, to which short extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use.
+    Rates are those at the highest clock; `boost` is that over the clock peaks are quoted at. What the power limit leaves of it
+    is decided for whole loads (clock.py), not for a kernel. `grain`: the finer side of a matrix instruction, to which short extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use.
     """
 
     chip: Chip
+    boost: Number
     cores: Number
     bandwidth: Number
     cache_bandwidth: Number
@@ -35,7 +45,6 @@ class Device:
     core_bandwidth: Number
     floor: Number
     tile: Number
-    split: Number
     launch: Number
     grain: Number
     resident: bool
@@ -52,10 +61,28 @@ class Device:
         key = (weight, activation)
         if key not in self.rates:
             used = activation if self.weight_only else arithmetic(self.chip, weight, activation)
-            peak = rate_of(self.chip.compute.matrix_rate, used, f"chip {self.chip.name}")
+            peak = rate_of(self.chip.compute.matrix_rate, used, f"chip {self.chip.name}") * self.boost
             joule = rate_of(self.chip.energy.matrix, used, f"chip {self.chip.name} energy")
-            self.rates[key] = MatrixRate(peak * rate_of(self.chip.compute.matrix_efficiency, used), peak, joule, bytes_of(used))
+            widened = bytes_of(weight) < bytes_of(used)
+            name = WIDENED if widened else used
+            self.rates[key] = MatrixRate(
+                peak * rate_of(self.chip.compute.matrix_efficiency, used),
+                peak,
+                joule,
+                bytes_of(used),
+                of_format(self.chip.overhead.step, name),
+                of_format(self.chip.overhead.split, name),
+                WIDEN_FLOP * self.cores / (self.chip.compute.vector_rate * self.boost) if widened else 0.0,
+            )
         return self.rates[key]
+
+
+def of_format(table: dict[str, Number], name: str) -> Number:
+    """The entry of a table of times by format; formats nobody measured take that of 16 bits, which every GPU library has."""
+    for known in (name, ARITHMETIC.get(name, name), "bf16"):
+        if known in table:
+            return table[known]
+    raise MissingQuantity(f"no time for products in {name}; there: {', '.join(table)}")
 
 
 def arithmetic(chip: Chip, weight: str, activation: str) -> str:
@@ -73,16 +100,47 @@ def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, laun
     """What kernels need of a chip; `launch` is the host's time for each kernel where no graph replays them."""
     return Device(
         chip,
+        chip.compute.max_clock / chip.compute.clock,
         chip.compute.cores,
         sustained_memory(chip),
-        sustained_cache(chip),
+        sustained_cache(chip) * (chip.compute.max_clock / chip.compute.clock),
         chip.cache.capacity,
         chip.cache.core_bandwidth,
         chip.overhead.kernel,
         chip.overhead.tile,
-        chip.overhead.split,
         launch,
         namespace(chip.compute.tile_m, chip.compute.tile_n).minimum(chip.compute.tile_m, chip.compute.tile_n),
         resident,
         weight_only,
     )
+
+
+def close_price(
+    device: Device,
+    *,
+    compute: Number,
+    cache: Number,
+    memory: Number,
+    moved: Number,
+    dram: Number,
+    flop: Number,
+    joule: Number,
+    lower: Number,
+    floor: Number,
+    exposed: Number = 0.0,
+) -> Price:
+    """The price of a kernel from its parts: every kernel ends here.
+
+    Times of the cores, the cache and DRAM side by side; bytes moved through the cache and to DRAM; useful operations;
+    energy of its arithmetic [J]; the roofline bound; the fixed time of this kind of kernel; and the share of the shorter of
+    core and DRAM time that the longer does not hide.
+    """
+    chip = device.chip
+    if not (isinstance(exposed, float) and exposed == 0.0):
+        xp = namespace(compute, cache, memory, exposed)
+        core = xp.maximum(compute, cache)
+        shown = 1.0 + exposed * xp.minimum(memory / xp.where(core > 0.0, core, 1.0), 1.0)
+        compute, cache = compute * shown, cache * shown
+    energy = joule + moved * on_chip(chip) + dram * chip.energy.memory
+    times = roofline(floor, device.launch, compute, cache, memory)
+    return Price(**times, lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy)

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
-from strata.precision import bytes_of
-from strata.pricing.device import Device
-from strata.pricing.matmul import close_price, credited, padded
+from strata.precision import bytes_of, supports
+from strata.pricing.device import Device, MatrixRate, close_price, of_format
+from strata.pricing.matmul import padded, product_bound
 from strata.pricing.price import Price
-from strata.workload.graph import ExpertMatMul, total
+from strata.workload.graph import ExpertMatMul, Vector, total
 from strata.workload.moe import expert_load
 
-ROWS = np.array([128.0, 64.0])  # rows of a tile
-TILES = np.array([(0, 256), (0, 128), (1, 128), (1, 64)])  # index into ROWS, columns
+ROWS = np.array([32.0, 128.0])  # token rows of a tile
+TILES = np.array([(0, 128), (1, 128), (1, 256)])  # index into ROWS, columns: what a tuned library chooses from
+SORTED = 256.0  # tokens up to which sorting by expert takes longer the more there are: seen between 64 and 256 in ops/moe.csv
 
 
 def expected_maximum(ranks: Number) -> Number:
@@ -42,12 +43,11 @@ class Load:
 
     tokens: Number  # token rows of all its experts
     experts: Number  # experts with at least one token
-    tiles: Number  # tiles of rows, for each entry of ROWS (leading axis)
-    height: Number  # mean rows computed in such a tile (leading axis)
+    tiles: Number  # tiles of rows, for each height of tiles (leading axis)
 
 
-def busiest_load(op: ExpertMatMul, ranks: Number, grain: Number, rank: int) -> Load:
-    r"""Load of the busiest of `ranks` expert ranks.
+def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> Load:
+    r"""Load of the busiest of `ranks` expert ranks, with tiles of `ROWS`.
 
     An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load`, never the
     ceiling of a mean. The busiest rank carries :math:`1 + z \sigma / (\mu \sqrt{e})` times the mean of its e experts, with
@@ -61,65 +61,131 @@ def busiest_load(op: ExpertMatMul, ranks: Number, grain: Number, rank: int) -> L
     variance = xp.mean(carried * carried, axis=0) - mean**2
     spread = xp.sqrt(xp.where(variance > 1e-9 * mean**2, variance, 0.0))  # equal loads have none, but for rounding
     excess = 1.0 + expected_maximum(ranks) * spread / (mean * xp.sqrt(held))
-    tm = lead(ROWS, 1 + rank, xp)
-    each = ceil_div(load, tm) * touched
-    filled = xp.mean(each, axis=1)
-    height = xp.mean(each * xp.minimum(tm, padded(load, grain)), axis=1) / filled
+    filled = xp.mean(ceil_div(load, lead(ROWS, 1 + rank, xp)) * touched, axis=1)
     share = held * excess
-    experts = xp.minimum(share * xp.mean(touched, axis=0), held)
-    return Load(mean * share, experts, filled * share, height)
+    return Load(mean * share, xp.minimum(share * xp.mean(touched, axis=0), held), filled * share)
 
 
 def _shared_load(op: ExpertMatMul, device: Device, ranks: Number, rank: int) -> Load:
     """The load of a layer, worked out once for its products: they share their extents, which are kept so that ids stay theirs."""
     key = (id(op.tokens), id(op.experts), rank)
     if key not in device.loads:
-        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, device.grain, rank))
+        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank))
     load: Load = device.loads[key][2]
     return load
 
 
-def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0) -> Price:
-    """Price of a grouped product on the busiest of `ranks` expert ranks: as `matmul`, with the weights of touched experts."""
-    chip = device.chip
-    unit = device.matrix(op.weight, op.activation)
-    rate = unit.sustained * chip.compute.grouped_efficiency
-    a, w, stored = unit.activation, bytes_of(op.weight), bytes_of(op.activation)
-    n, k, cores, l2 = total(op.n), op.k.size, device.cores, device.cache_bandwidth
-    rank = rank_of(
-        op.tokens.size,
-        op.experts.size,
-        op.all_experts,
-        op.top_k,
-        op.skew,
-        ranks,
-        n,
-        k,
-        cores,
-        l2,
-        device.core_bandwidth,
-        device.tile,
-        unit.sustained,
-        device.grain,
-    )
-    load = _shared_load(op, device, ranks, rank)
-    xp = namespace(load.tokens, load.tiles, n, k, cores)
-    tn = lead(TILES[:, 1] * 1.0, rank, xp)
-    tiles = load.tiles[TILES[:, 0]] * ceil_div(n, tn)
-    height, width = load.height[TILES[:, 0]], xp.minimum(tn, padded(n, device.grain))
-    tensor = height * width * (2.0 * k * cores / rate)
-    port = (height * a + width * w) * k / device.core_bandwidth
-    ends = device.tile + height * width * stored / device.core_bandwidth
-    busy = xp.maximum(ceil_div(tiles, cores), 1.0) * (xp.maximum(tensor, port) + ends)
-    moved = (load.tokens * n / tn * a + tiles * width * w) * k + load.tokens * n * stored
-    cache = moved / l2 + 0.0 * busy
-    busy, cache, moved, starved = choose(xp.maximum(busy, cache), busy, cache, moved, port > tensor)
-    compute, cache = credited(busy, cache, starved)
+@dataclass(frozen=True, eq=False, slots=True)
+class Kernels:
+    """How a library runs grouped products: sustained rate [FLOP/s], DRAM bandwidth [B/s], floor [s], and its tiles.
+
+    `rows` and `columns` of the tiles to choose from lie on a leading axis, as do the tiles of the `Load` that comes with them.
+    """
+
+    rate: Number
+    bandwidth: Number
+    tile: Number  # start and end of one tile [s]
+    floor: Number
+    rows: Number
+    columns: Number
+
+
+def grouped(load: Load, n: Number, k: Number, device: Device, unit: MatrixRate, w: Number, stored: Number, kernels: Kernels, flop: Number) -> Price:
+    r"""Price of the products of a rank's experts, each with its own tokens, k x n weights each.
+
+    .. math::
+        T = \sqrt{T_c^2 + T_m^2} + T_0, \quad T_m = \frac{e k n w + [b > C/2] \, b}{B}, \quad b = x (k a + n o)
+
+        T_c = \max\left(\left\lceil \frac{t \lceil n / t_n \rceil}{p} \right\rceil (\tau + \tau_0), \frac{M}{L}\right), \quad
+        \tau = \max\left(\frac{2 t_m t_n k}{R / p}, t_n k \nu\right)
+
+    e touched experts with x tokens in t tiles of t_m rows; p cores of rate R together, each starting and ending a tile in
+    τ_0; a weight takes ν to widen; bytes a, w, o of an input, a weight and a result; DRAM bandwidth B; M bytes through the
+    cache at L, of capacity C. Tiles of a small expert do not fill the pipeline between cores and DRAM,
+    so that the two hide each other only in part: their squares add up.
+
+    The square is empirical: of powers 1.5, 2, 3 and the plain maximum it fitted validation/ops/moe.csv about as well as any.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.device import device
+    >>> d = device(chip("h200"))
+    >>> unit = d.matrix("bf16", "bf16")
+    >>> kernels = Kernels(unit.sustained, d.bandwidth, 0.0, 0.0, np.array([128.0]), np.array([256.0]))
+    >>> price = grouped(Load(1024.0, 8.0, np.array([8.0])), 28672.0, 4096.0, d, unit, 2.0, 2.0, kernels, 2.4e11)
+    >>> 4e-4 < float(price.time) < 7e-4  # the weights alone take 3.9e-4 at the DRAM's peak
+    True
+    """
+    cores, a = device.cores, unit.activation
+    xp = namespace(load.tokens, load.tiles, n, k, cores, kernels.rate)
+    rows, columns = padded(kernels.rows, device.grain), xp.minimum(kernels.columns, padded(n, device.grain))
+    tiles = load.tiles * ceil_div(n, kernels.columns)
+    work = rows * columns * (2.0 * cores / kernels.rate)
+    if not (isinstance(unit.widening, float) and unit.widening == 0.0):
+        work = xp.maximum(work, columns * unit.widening)
+    computing = xp.maximum(ceil_div(tiles, cores), 1.0) * (work * k + kernels.tile)
+    moved = tiles * ((rows * a + columns * w) * k) + load.tokens * n * stored
+    computing, moved = choose(xp.maximum(computing, moved / device.cache_bandwidth), computing, moved)
+    cache = moved / device.cache_bandwidth
+    busy = xp.maximum(computing, cache)
     inout = load.tokens * (k * a + n * stored)
     if device.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    weights = load.experts * k * n * w
-    # Row after row of an expert's tiles reads its weights again where they are larger than the cache.
-    again = xp.where(k * n * w > device.cache_capacity, xp.maximum(load.tiles[0] / load.experts, 1.0), 1.0)
-    grouped = replace(device, floor=chip.overhead.grouped, bandwidth=chip.memory.bandwidth * chip.memory.grouped_efficiency)
-    return close_price(grouped, compute, cache, moved, weights * again + inout, op.flop(), unit)
+    dram = load.experts * k * n * w + inout
+    memory = dram / kernels.bandwidth
+    both = xp.sqrt(busy * busy + memory * memory)
+    slower = busy >= memory
+    stretch = xp.where(slower, both / busy, 1.0)
+    return close_price(
+        device, compute=computing * stretch, cache=cache * stretch, memory=xp.where(slower, memory, both), moved=moved, dram=dram,
+        flop=flop, joule=flop * unit.energy, lower=product_bound(flop, dram, unit, device), floor=kernels.floor,
+    )  # fmt: skip
+
+
+def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0, load: Load | None = None) -> Price:
+    """Price of one of the two products of a layer of experts, as serving frameworks run it, on the busiest of `ranks` expert ranks.
+
+    The load is that of random routing (`busiest_load`), or one that is known. Half of the layer's floor and of sorting its
+    tokens count for each product.
+    """
+    chip, made = device.chip, device.chip.experts
+    unit = device.matrix(op.weight, op.activation)
+    # Activations stored in 8 bits have kernels of their own, which leave narrower weights to matrix units that take them.
+    name = op.weight if bytes_of(op.activation) > 1.0 else op.activation
+    if name != op.weight and supports(chip.compute.matrix_rate, op.weight):
+        unit = replace(unit, widening=0.0)
+    n, k = total(op.n), op.k.size
+    rate, bandwidth = unit.peak * of_format(made.efficiency, name), chip.memory.bandwidth * made.memory_efficiency
+    sizes = (op.tokens.size, op.experts.size, op.all_experts, op.top_k, op.skew, ranks, n, k)
+    rank = rank_of(*sizes, device.cores, device.cache_bandwidth, made.tile, rate, device.grain, bandwidth, unit.widening)
+    found = load or _shared_load(op, device, ranks, rank)
+    xp = namespace(found.tokens, found.tiles, op.tokens.size, n, k, device.cores)
+    rank = max(rank, rank_of(found.tokens))
+    passes = found.tokens * k * (2.0 * of_format(made.passes, name)) / (chip.memory.bandwidth * made.gather_efficiency)
+    floor = 0.5 * (of_format(made.floor, name) + made.sort * xp.minimum(op.tokens.size / SORTED, 1.0)) + passes
+    kernels = Kernels(rate, bandwidth, made.tile, floor, lead(ROWS[TILES[:, 0]], rank, xp), lead(TILES[:, 1] * 1.0, rank, xp))
+    chosen = Load(found.tokens, found.experts, found.tiles[TILES[:, 0]])
+    return grouped(chosen, n, k, device, unit, bytes_of(op.weight), bytes_of(op.activation), kernels, op.flop())
+
+
+def price_gather(op: Vector, device: Device) -> Price:
+    r"""Price of taking rows to their experts, or of adding their results up: each row is a short stream to an address of its own.
+
+    .. math:: T = \frac{r + w}{\gamma B_{peak}} + T_0
+
+    bytes read r and written w; share γ of the DRAM peak that gathered rows reach; floor T_0 of a streaming kernel.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.device import device
+    >>> from strata.workload.graph import Extent
+    >>> h200 = chip("h200", **{"experts.gather_efficiency": 0.4, "overhead.stream": 0.0})
+    >>> rows = Vector("dispatch", "moe", (), "sent", Extent(1e5), (Extent(4800.0),), 1.0, 1.0, 0.0, 0.0, "bf16", gathered=True)
+    >>> round(float(price_gather(rows, device(h200)).time), 6)  # 1.92 GB at 1.92 TB/s
+    0.001
+    """
+    chip, size = device.chip, op.elements() * bytes_of(op.precision)
+    moved, flop = size * (op.reads + op.writes), op.flop()
+    memory = moved / (chip.memory.bandwidth * chip.experts.gather_efficiency)
+    return close_price(
+        device, compute=flop / chip.compute.vector_rate, cache=0.0, memory=memory, moved=moved, dram=moved, flop=0.0,
+        joule=flop * chip.energy.vector, lower=moved / chip.memory.bandwidth, floor=chip.overhead.stream,
+    )  # fmt: skip

@@ -8,14 +8,22 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of
-from strata.pricing.device import Device, MatrixRate, on_chip
-from strata.pricing.price import Price, roofline
+from strata.pricing.device import Device, MatrixRate, close_price
+from strata.pricing.price import Price
+from strata.pricing.stationary import array_matmul
 from strata.workload.graph import MatMul, total
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides shrink a tile.
 TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (64, 64), (64, 32)], float)
 SPLIT_DEPTH = 384.0  # least depth of one part when a product is cut along k: three steps of 128
 ACCUMULATOR = 4.0  # bytes of a partial sum
+# How tiles follow each other, from the DRAM counters of an A100 (validation/a100/gemm_ncu.csv): bands of eight tiles of 128
+# rows; results one core works on at a time (a tile of 128 x 256 in registers); what cores that drift apart read again; and
+# the part of the cache that holds an operand between two uses while others stream through.
+BAND = 1024.0
+HELD_BY_CORE = 128.0 * 256.0
+DRIFT = 1.3
+KEPT = 0.5
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,7 +52,7 @@ def tile_times(
 
     .. math::
         t = b \lceil m/t_m \rceil \lceil n/t_n \rceil, \quad
-        \tau = \max\left(\frac{2 \hat t_m \hat t_n k}{R / p}, \frac{(\hat t_m a + \hat t_n w) k}{\beta}\right), \quad
+        \tau = \max\left(\frac{2 \hat t_m \hat t_n k}{R / p}, \frac{(\hat t_m a + \hat t_n w) k}{\beta}, \lambda k, \hat t_n k \nu\right), \quad
         \epsilon = \tau_0 + \frac{\hat t_m \hat t_n o}{\beta}
 
         T_{whole} = \lceil t/p \rceil (\tau + \epsilon), \quad
@@ -52,7 +60,8 @@ def tile_times(
 
     b products of m x n x k; p cores of rate R together [FLOP/s], each drawing at most β from the cache [B/s]; a, w, o bytes
     an element of activations, weights and results. A tile is computed in whole instructions (hats), so padding costs time,
-    and ends with a start and a write of its own (ε). Whole tiles go to cores in waves; or products are cut along k so that
+    and ends with a start and a write of its own (ε); its main loop takes at least λ for each unit of depth, and ν for each
+    weight that must be widened first. Whole tiles go to cores in waves; or products are cut along k so that
     every core gets an equal share, of at least d of the depth, and the parts are added up in time σ.
 
     Osama et al., Stream-K, PPoPP 2023 (arXiv 2301.03598): work-centric shares against waves of tiles.
@@ -72,24 +81,56 @@ def tile_times(
     tensor = rows * columns * (2.0 * k * device.cores / unit.sustained)
     load = (rows * unit.activation + columns * w) * k
     port = load / device.core_bandwidth
-    work = xp.maximum(tensor, port)
+    work = xp.maximum(xp.maximum(tensor, port), k * unit.step)
+    if not (isinstance(unit.widening, float) and unit.widening == 0.0):
+        work = xp.maximum(work, columns * k * unit.widening)
     store = rows * columns * o
     ends = device.tile + store / device.core_bandwidth
     whole = ceil_div(tiles, device.cores) * (work + ends)
-    cut = xp.maximum(per_core, xp.minimum(SPLIT_DEPTH / k, 1.0)) * work + xp.maximum(per_core, 1.0) * ends + device.split
+    cut = xp.maximum(per_core, xp.minimum(SPLIT_DEPTH / k, 1.0)) * work + xp.maximum(per_core, 1.0) * ends + unit.split
     parted = cut < whole
     moved = tiles * (load + store) + xp.where(parted, 2.0 * ACCUMULATOR, 0.0) * (batch * m * n)
     return Tiled(xp.where(parted, cut, whole), moved / device.cache_bandwidth, moved, port > tensor)
 
 
+def read_again(m: Number, n: Number, k: Number, a: Number, w: Number, device: Device) -> Number:
+    r"""Bytes of one product read from DRAM more than once [B], because the cache does not hold them until they are used again.
+
+    .. math::
+        h = \min(m, 1024), \quad w_h = \frac{32768 \, p}{h}, \quad
+        B = 1.3 \left( \left[\frac{n}{w_h} - 1\right]_+ m k a \; [(h a + w_h w) k > C/2]
+        + \left[\frac{m}{1024} - 1\right]_+ n k w \; [n k w > C/2] \right)
+
+    Tiles are worked on in bands of h rows; p cores cover w_h columns of a band at a time. A band's activations are read again
+    for the next columns unless the cache C held them meanwhile, and all weights for the next band.
+
+    Form and constants from DRAM counters of an A100 (validation/a100/gemm_ncu.csv, 20 shapes above its cache).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.device import device
+    >>> a100 = device(chip("a100-80"))
+    >>> bytes_again = read_again(16384.0, 8192.0, 8192.0, 2.0, 2.0, a100)
+    >>> 2e9 < float(bytes_again) < 5e9, float(read_again(128.0, 8192.0, 8192.0, 2.0, 2.0, a100))  # counted: 3.1e9
+    (True, 0.0)
+    """
+    xp = namespace(m, n, k, device.cores, device.cache_capacity)
+    band, kept = xp.minimum(m, BAND), KEPT * device.cache_capacity
+    width = HELD_BY_CORE * device.cores / band
+    rows = xp.where((band * a + width * w) * k > kept, xp.maximum(n / width - 1.0, 0.0) * m * a, 0.0)
+    weights = xp.where(n * k * w > kept, xp.maximum(m / BAND - 1.0, 0.0) * n * w, 0.0)
+    return DRIFT * k * (rows + weights)
+
+
 def matmul(
     m: Number, n: Number, k: Number, device: Device, weight: str, activation: str, batch: Number = 1.0, resident: bool = False, warm: Number = 0.0
 ) -> Price:
-    r"""Price of out[b, m, n] = in[b, m, k] weight[b, k, n], with the best of `TILES`.
+    r"""Price of out[b, m, n] = in[b, m, k] weight[b, k, n] with the best of `TILES`, or on arrays the best dataflow (`array_matmul`).
 
-    .. math:: T = \max(T_p, T_l, T_m) + T_0, \quad T_m = b (m k a + k n w + m n a) / B
+    .. math::
+        T = \max(T_c + \xi \min(T_c, T_m), T_m) + T_0, \quad T_c = \max(T_p, T_l), \quad T_m = \frac{b (m k a + k n w + m n a) + B_2}{B}
 
-    DRAM bandwidth B [B/s], sustained; floor T_0 of a kernel. With `resident` the activations come from and go to the
+    DRAM bandwidth B [B/s], sustained; bytes B_2 read more than once (`read_again`); share ξ of the shorter time that shows
+    beside the longer; floor T_0 of a kernel. With `resident` the activations come from and go to the
     cache as far as they fit half of it; `warm` is the share of the weights that lies in the cache already.
 
     >>> from strata.hardware.chip import chip
@@ -98,9 +139,11 @@ def matmul(
     >>> bool(price.memory > price.compute), bool(price.time > price.lower)
     (True, True)
     """
+    if device.chip.kind != "gpu":
+        return array_matmul(m, n, k, device, weight, activation, batch, resident, warm)
     unit = device.matrix(weight, activation)
     w, stored = bytes_of(weight), bytes_of(activation)
-    given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.core_bandwidth, device.grain, device.tile, device.split, unit.sustained)
+    given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.core_bandwidth, device.grain, device.tile, unit.split, unit.sustained)
     xp, rank = namespace(*given), rank_of(*given)
     tm, tn = lead(TILES[:, 0], rank, xp), lead(TILES[:, 1], rank, xp)
     found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored)
@@ -109,25 +152,24 @@ def matmul(
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
     compute, cache = credited(cores, cache, starved)
-    return close_price(device, compute, cache, moved, (1.0 - warm) * batch * k * n * w + inout, 2.0 * batch * m * n * k, unit)
+    dram = (1.0 - warm) * batch * k * n * w + inout + batch * read_again(m, n, k, unit.activation, w, device)
+    flop = 2.0 * batch * m * n * k
+    return close_price(
+        device, compute=compute, cache=cache, memory=dram / device.bandwidth, moved=moved, dram=dram, flop=flop,
+        joule=flop * unit.energy, lower=product_bound(flop, dram, unit, device),
+        floor=device.floor + xp.where(dram > 0.0, device.chip.overhead.cold, 0.0), exposed=device.chip.memory.exposed,
+    )  # fmt: skip
+
+
+def product_bound(flop: Number, dram: Number, unit: MatrixRate, device: Device) -> Number:
+    """No chip with these peaks does a product faster [s]."""
+    return namespace(flop, dram, unit.peak).maximum(flop / unit.peak, dram / device.chip.memory.bandwidth)
 
 
 def credited(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:
     """Compute and cache time: cores that wait for their operands count as cache."""
     xp = namespace(cores, cache, starved)
     return xp.where(starved, 0.0, cores), xp.where(starved, xp.maximum(cores, cache), cache)
-
-
-def close_price(device: Device, compute: Number, cache: Number, moved: Number, dram: Number, flop: Number, unit: MatrixRate) -> Price:
-    """The price from its parts."""
-    chip = device.chip
-    memory = dram / device.bandwidth
-    xp = namespace(compute, memory)
-    energy = flop * unit.energy + moved * on_chip(chip) + dram * chip.energy.memory
-    lower = xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth)
-    return Price(
-        **roofline(device.floor, device.launch, compute, cache, memory), lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy
-    )
 
 
 def price_matmul(op: MatMul, device: Device) -> Price:

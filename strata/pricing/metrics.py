@@ -8,6 +8,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.system import Economics, System
 from strata.mapping.plan import MEMORY, Plan, violations
 from strata.precision import rate_of
+from strata.pricing.clock import voltage_energy
 from strata.pricing.device import arithmetic, on_chip
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import OP_KINDS, Step
@@ -33,6 +34,7 @@ class Metrics:
     energy_per_token: Number  # [J]
     power: Number  # of the whole system, hosts included [W]
     device_power: Number  # of one device, hosts not included [W]
+    clock: Number  # of the cores, as the power limit allows it [Hz]
     memory_used: Number  # of the fullest device [B]
     memory_limit: Number  # [B]
     cost_per_mtoken: Number  # [USD]; nan where the chip has no price
@@ -97,6 +99,7 @@ def summarise(
         energy_per_token=power * span / tokens + infinite,
         power=gated(power),
         device_power=gated(device_power),
+        clock=main.clock * system.chip.compute.max_clock,
         memory_used=used,
         memory_limit=limit,
         cost_per_mtoken=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
@@ -113,9 +116,8 @@ def summarise(
 def energy_by_level(system: System, every: list[tuple[Number, Step]], span: Number, tokens: Number) -> dict[str, Number]:
     """Joules a token: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
     chip, devices = system.chip, system.devices
-    dynamic, moved, cached, links = (
-        sum((w * getattr(s.price, name) for w, s in every), 0.0) for name in ("energy", "memory_bytes", "cache_bytes", "link_energy")
-    )
+    dynamic, moved, links = (sum((w * getattr(s.price, name) for w, s in every), 0.0) for name in ("energy", "memory_bytes", "link_energy"))
+    cached = sum((w * s.price.cache_bytes * voltage_energy(s.clock, chip.energy.voltage_slope) for w, s in every), 0.0)
     memory, on_die = moved * chip.energy.memory, cached * on_chip(chip)
     host = 0.0 if system.fabric.host is None else system.fabric.host.power
     parts = {"compute": dynamic - memory - on_die - links, "cache": on_die, "memory": memory, "network": links}
@@ -173,6 +175,6 @@ def cost_rate(system: System, money: Economics, power: Number) -> Number:
 
 METRIC_UNITS = {
     "step_time": "s", "ttft": "s", "tpot": "s", "tokens_per_s": "1", "tokens_per_s_per_user": "1", "tokens_per_s_per_device": "1", "mfu": "1", "mbu": "1",
-    "energy_per_token": "J", "power": "W", "device_power": "W", "memory_used": "B", "memory_limit": "B", "cost_per_mtoken": "USD", "lower": "s", "upper": "s",
+    "energy_per_token": "J", "power": "W", "device_power": "W", "clock": "Hz", "memory_used": "B", "memory_limit": "B", "cost_per_mtoken": "USD", "lower": "s", "upper": "s",
 }  # fmt: skip
 assert set(METRIC_UNITS) == {f.name for f in fields(Metrics)}

@@ -21,6 +21,7 @@ class Price:
     overhead: Number = 0.0
     lower: Number = 0.0  # no design with these peaks is faster
     upper: Number = 0.0  # nothing overlaps
+    hidden: Number = 0.0  # time of the cores and caches behind a slower DRAM
     flop: Number = 0.0  # useful operations
     memory_bytes: Number = 0.0
     cache_bytes: Number = 0.0
@@ -63,7 +64,7 @@ def roofline(floor: Number, launch: Number, compute: Number, cache: Number, memo
     Williams, Waterman & Patterson, Commun. ACM 52 (2009): attainable performance is the least of the roofs.
 
     >>> {k: round(float(v) * 1e6) for k, v in roofline(2e-6, 0.0, 1e-5, 3e-6, 8e-6).items()}
-    {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23}
+    {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23, 'hidden': 0}
     """
     xp = namespace(floor, launch, compute, cache, memory)
     others = xp.maximum(cache, memory)
@@ -72,4 +73,5 @@ def roofline(floor: Number, launch: Number, compute: Number, cache: Number, memo
     by_memory = xp.where((memory >= cache) & (memory > compute), work, 0.0)
     time = xp.maximum(work + floor, launch)
     credit = {"compute": by_compute, "cache": work - by_compute - by_memory, "memory": by_memory, "overhead": time - work}
-    return {"time": time, **credit, "upper": xp.maximum(compute + cache + memory + floor, launch)}
+    hidden = xp.where(by_memory > 0.0, xp.maximum(compute, cache), 0.0)
+    return {"time": time, **credit, "upper": xp.maximum(compute + cache + memory + floor, launch), "hidden": hidden}

@@ -12,9 +12,10 @@ from strata.mapping.plan import Plan
 from strata.mapping.shard import microbatches, shard
 from strata.precision import bytes_of
 from strata.pricing.attention import price_attention
+from strata.pricing.clock import sustained
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device, device
-from strata.pricing.experts import price_experts
+from strata.pricing.experts import price_experts, price_gather
 from strata.pricing.footprint import GRADIENT_BYTES, Held, held_by, training_state
 from strata.pricing.matmul import price_matmul
 from strata.pricing.overlap import exposed
@@ -66,6 +67,7 @@ class Step:
     upper: Number
     memory: dict[str, Number]  # largest device, bytes by purpose
     flop: Number  # useful operations of the whole system
+    clock: Number  # what the power limit leaves of the highest clock
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
@@ -74,7 +76,7 @@ def price_op(op: Op, dev: Device, placement: Placement, system: System, plan: Pl
     if isinstance(op, MatMul):
         return price_matmul(op, dev)
     if isinstance(op, Vector):
-        return price_vector(op, dev)
+        return price_gather(op, dev) if op.gathered else price_vector(op, dev)
     if isinstance(op, Attention):
         return price_attention(op, dev)
     if isinstance(op, ExpertMatMul):
@@ -137,9 +139,20 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
+    held = sustained(mean, system.chip, time / mean.time)
+    stretch, kinds = held.price.time / mean.time, _slowed(kinds, mean, held.price)
+    mean, time, slowest = held.price, time * stretch, slowest * stretch
     lower = namespace(mean.lower, time).minimum(mean.lower, time)
     upper = namespace(mean.upper, time).maximum(mean.upper + (time - mean.time), time)
-    return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, whole.flop(), blocks)
+    return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, whole.flop(), held.share, blocks)
+
+
+def _slowed(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Number]:
+    """Times by kind of op at the clock that is held: collectives keep theirs, the rest shares what was lost."""
+    on_chip = full.time - full.network
+    xp = namespace(on_chip)
+    stretch = (held.time - held.network) / xp.where(on_chip > 0.0, on_chip, 1.0)
+    return {kind: time if kind == "collective" else time * stretch for kind, time in kinds.items()}
 
 
 def _launch(system: System, engine: Engine) -> Number:

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from strata.hardware.chip import Chip
+from strata.pricing.clock import at_share
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import PricedBlock, Step
 from strata.workload.model import Model
@@ -52,12 +54,13 @@ class Timeline:
         return target
 
 
-def timeline(step: Step, model: Model) -> Timeline:
-    """Lay the priced blocks of a step out in the order of the layers."""
+def timeline(step: Step, model: Model, chip: Chip) -> Timeline:
+    """Lay the priced blocks of a step out in the order of the layers, at the clock the step holds."""
     events: list[Event] = []
     clock = 0.0
     for priced, layer in _sequence(step, model):
-        for op, price in priced.ops:
+        for op, full in priced.ops:
+            price = at_share(full, step.clock, chip)
             duration = float(price.time)
             resources = {r: float(getattr(price, r)) for r in RESOURCES}
             binds = max(resources, key=lambda r: resources[r])

@@ -7,7 +7,6 @@ equations price the rows before and after.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,99 +18,14 @@ from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, override, value_at
 from strata.units import show
 from strata.validation.datasets import HELD_OUT, Array, Points, Table, read_table
-from strata.validation.run import READERS
+from strata.validation.families import FAMILIES, FORMAT_OF, POWER, Family, Quantity
+from strata.validation.power import Draw, draws, energies, power_of
+from strata.validation.run import data_files, fitting, reader_of
 from strata.validation.steps import substituted
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
+BARE = 2.0  # weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity that may be fitted, and the range it must stay in."""
-
-    path: str
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Family:
-    """Kernels that are fitted together: their files, the column and values of it that count, and what they determine.
-
-    `bare` names the family that has told all but the last quantities already, where a chip has rows of bare kernels.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    column: tuple[str, ...]
-    values: tuple[str, ...]
-    quantities: tuple[Quantity, ...]
-    bare: str = ""
-    by_format: bool = False  # quantities of a format are free only where that format was measured
-
-
-MICRO = 1e-6
-ATTENTION = (
-    Quantity("overhead.attention", 0.5 * MICRO, 20 * MICRO),
-    Quantity("overhead.merge", 0.01 * MICRO, 20 * MICRO),
-    Quantity("overhead.query_block", 0.01 * MICRO, 20 * MICRO),
-    Quantity("memory.attention_efficiency", 0.3, 0.98),
-    Quantity("compute.attention_efficiency", 0.2, 1.0),
-    Quantity("compute.softmax_exposed", 0.01, 4.0),
-)
-PAGED = Quantity("overhead.paged", 0.01 * MICRO, 20 * MICRO)
-SERVED_ATTENTION = ("ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv")
-FAMILIES = (
-    Family(
-        "products",
-        ("h200/gemm.csv", "ops/gemm.csv"),
-        ("dtype", "gemm_dtype"),
-        ("bf16", "fp8", "bfloat16"),
-        (
-            Quantity("overhead.kernel", 0.5 * MICRO, 8 * MICRO),
-            Quantity("overhead.quantise.fp8", 0.01 * MICRO, 15 * MICRO),
-            Quantity("overhead.tile", 0.01 * MICRO, 4 * MICRO),
-            Quantity("overhead.split", 0.2 * MICRO, 15 * MICRO),
-            Quantity("cache.core_bandwidth", 10e9, 500e9),
-            Quantity("cache.efficiency", 0.2, 1.0),
-            Quantity("memory.efficiency", 0.4, 0.98),
-            Quantity("compute.matrix_efficiency.bf16", 0.3, 1.0),
-            Quantity("compute.matrix_efficiency.fp8", 0.3, 1.0),
-        ),
-        by_format=True,
-    ),
-    Family(
-        "fp8 in blocks",
-        ("ops/gemm.csv",),
-        ("gemm_dtype",),
-        ("fp8_block",),
-        (Quantity("overhead.quantise.fp8_block", 0.01 * MICRO, 15 * MICRO), Quantity("compute.matrix_efficiency.fp8_block", 0.2, 1.0)),
-    ),
-    Family(
-        "fp4",
-        ("ops/gemm.csv",),
-        ("gemm_dtype",),
-        ("nvfp4",),
-        (Quantity("overhead.quantise.fp4", 0.01 * MICRO, 15 * MICRO), Quantity("compute.matrix_efficiency.fp4", 0.2, 1.0)),
-    ),
-    Family("int8", ("ops/gemm.csv",), ("gemm_dtype",), ("sq",), (Quantity("compute.matrix_efficiency.int8", 0.2, 1.0),)),
-    Family("streams", ("h200/stream.csv",), ("op",), ("copy", "add", "gelu"), (Quantity("overhead.stream", 0.2 * MICRO, 5 * MICRO),)),
-    Family(
-        "experts",
-        ("h200/grouped_gemm.csv", "ops/moe.csv"),
-        ("moe_dtype",),
-        ("bfloat16", "fp8", "fp8_block", "nvfp4"),
-        (
-            Quantity("overhead.grouped", 0.5 * MICRO, 30 * MICRO),
-            Quantity("compute.grouped_efficiency", 0.2, 1.0),
-            Quantity("memory.grouped_efficiency", 0.2, 0.98),
-        ),
-    ),
-    Family("attention", ("h200/attention.csv",), (), (), ATTENTION),
-    Family("served attention", SERVED_ATTENTION, (), (), (*ATTENTION[1:], PAGED), bare="attention"),
-)
-FORMAT_OF = {"fp8": "fp8", "bf16": "bf16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -129,22 +43,25 @@ class Fitted:
 
 def calibrate(name: str, folder: Path | str, *, only: tuple[str, ...] = (), date: str = "") -> tuple[Chip, list[Fitted]]:
     """Fit a chip to the measured kernels of it below a folder: the chip with its new quantities, and what each fit rests on."""
-    known = {f.name: f for f in FAMILIES}
+    known = {f.name: f for f in (POWER, *FAMILIES)}
     for word in only:
         if word not in known:
             raise UnknownName("family of kernels", word, known, ", ".join(known))
     made = chip(name)
     outcomes: list[Fitted] = []
     skipped: list[str] = []
+    if not only or POWER.name in only:
+        made, told = _fit_power(made, Path(folder), date)
+        outcomes += told
     for family in FAMILIES:
         if only and family.name not in only:
             continue
         tables = _tables(family, made, Path(folder))
         rows = sum(len(t) for t in tables)
         if rows < LEAST_ROWS * HELD_OUT // (HELD_OUT - 1):
-            skipped.append(f"{family.name}: {rows} rows of {made.name} in {', '.join(family.files)}")
+            skipped.append(f"{family.name}: {rows} rows of {made.name} in {', '.join(family.files).replace('*', made.name)}")
             continue
-        free = _free(family, made, tables, [o.family for o in outcomes])
+        free = _free(family, made, tables, outcomes)
         made, fitted = _fit(family, free, tables, made, date)
         outcomes.append(fitted)
     if not outcomes:
@@ -156,11 +73,9 @@ def calibrate(name: str, folder: Path | str, *, only: tuple[str, ...] = (), date
 
 def _tables(family: Family, made: Chip, folder: Path) -> list[Table]:
     """The rows of a family that were measured on this chip."""
-    if not folder.is_dir():
-        raise BadFile(f"no data folder at {folder}; it holds files such as h200/gemm.csv")
     found = []
-    for name in family.files:
-        if not (folder / name).exists():
+    for name in data_files(folder):
+        if not fitting(name, *family.files):
             continue
         table = read_table(folder, name)
         keep = np.ones(len(table), bool)
@@ -178,6 +93,8 @@ def _tables(family: Family, made: Chip, folder: Path) -> list[Table]:
 
 
 def _same_chip(label: str, name: str) -> bool:
+    if label.lower() == name.lower():  # a chip of the user's own
+        return True
     try:
         return chip(label.lower()).name == name
     except UnknownName:
@@ -194,7 +111,8 @@ def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip,
     learn = [np.flatnonzero(p.line % HELD_OUT != 0) for p in first]
     learn = [rows[:: max(1, math.ceil(len(rows) / MOST_ROWS))] for rows in learn]
     check = [np.flatnonzero(p.line % HELD_OUT == 0) for p in first]
-    weights = np.concatenate([np.full(len(rows), 1 / math.sqrt(max(len(rows), 1))) for rows in learn])
+    shares = [BARE if t.name.startswith(f"{t.chip}/") and "system" not in t.columns else 1.0 for t in tables]
+    weights = np.concatenate([np.full(len(rows), share / math.sqrt(max(len(rows), 1))) for rows, share in zip(learn, shares, strict=True)])
     weights *= math.sqrt(len(weights)) / np.linalg.norm(weights)
 
     def residual(x: Array) -> Array:
@@ -210,31 +128,55 @@ def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip,
     before, after = (_mape(_points(tables, c), check) for c in (made, _changed(made, paths, np.exp(found.x))))
     if after >= before:  # what the chip had is better on rows nobody fitted: keep it
         return made, Fitted(family.name, {}, rows, held, before, before, tuple(t.name for t in tables))
+    outcome = Fitted(family.name, values, rows, held, before, after, tuple(t.name for t in tables))
+    return _noted(made, outcome, date)
+
+
+def _fit_power(made: Chip, folder: Path, date: str) -> tuple[Chip, list[Fitted]]:
+    """Energies from loads whose power, time and clock are known, where there are more of them than energies to find."""
+    tables = _tables(POWER, made, folder)
+    # Loads of seconds with their clock say more than short products without it.
+    tables = [t for t in tables if "load" in t.columns] or tables
+    learn, check = [], []
+    for table in tables:
+        learn += draws(table.keep(table.lines % HELD_OUT != 0), made)
+        check += draws(table.keep(table.lines % HELD_OUT == 0), made)
+    if len(learn) < len({d.format for d in learn if d.format}) + 3:
+        return made, []
+    values = {path: v for path, v in energies(learn, made).items() if path in leaf_paths(made)}
+    new, _ = override(made, values, "chip")
+    before, after = (_power_error(c, check or learn) for c in (made, new))
+    outcome = Fitted(POWER.name, values, len(learn), len(check), before, after, tuple(t.name for t in tables))
+    made, outcome = _noted(made, outcome, date)
+    return made, [outcome]
+
+
+def _power_error(made: Chip, rows: list[Draw]) -> float:
+    return float(np.mean([abs(power_of(d, made) / d.power - 1.0) for d in rows]))
+
+
+def _noted(made: Chip, outcome: Fitted, date: str) -> tuple[Chip, Fitted]:
+    """The chip with fitted values, rounded to the digits they deserve, each with its source."""
     source = (
-        f"fitted: {' and '.join(t.name for t in tables)}, rows of {made.name}, two thirds of them ({rows}), {date or 'undated'}; "
-        f"mean error of the held-out third ({held} rows) {after:.1%}, {before:.1%} before"
+        f"fitted: {' and '.join(outcome.files)}, rows of {made.name}, two thirds of them ({outcome.rows}), {date or 'undated'}; "
+        f"mean error of the {f'held-out third ({outcome.held_out} rows)' if outcome.held_out else 'fitted rows, none to spare,'} "
+        f"{outcome.after:.1%}, {outcome.before:.1%} before"
     )
-    shown = {p: _text(v, leaf_paths(made)[p]["unit"]) for p, v in values.items()}
+    shown = {p: show(v, leaf_paths(made)[p]["unit"], 3) for p, v in outcome.values.items()}
     new, noted = override(made, shown, "chip")
     entries = {p: type(noted[p])(noted[p].value, noted[p].unit, source) for p in noted}
     new = replace(new, sources=made.sources.updated(entries))
-    return new, Fitted(family.name, {p: float(value_at(new, p)) for p in values}, rows, held, before, after, tuple(t.name for t in tables))
+    return new, replace(outcome, values={p: float(value_at(new, p)) for p in outcome.values})
 
 
-def _text(value: float, unit: str) -> str:
-    """A fitted value to the digits it deserves."""
-    return show(value, unit, 3)
-
-
-def _free(family: Family, made: Chip, tables: list[Table], done: list[str]) -> list[Quantity]:
-    """What a family may move: what the chip has, of formats that were measured, and only the last where bare kernels told the rest."""
-    asked = family.quantities[-1:] if family.bare in done else family.quantities
+def _free(family: Family, made: Chip, tables: list[Table], done: list[Fitted]) -> list[Quantity]:
+    """What a family may move: what the chip has, of formats that were measured, and what no family before it has told."""
+    told = {path for o in done for path in o.values}
     seen = {FORMAT_OF.get(str(v), "") for t in tables for c in family.column if c in t.columns for v in np.unique(t.text(c).astype(str))}
     free = []
-    for q in asked:
-        owner, _, last = q.path.rpartition(".")
-        unmeasured = owner in ("compute.matrix_efficiency", "overhead.quantise") and family.by_format and last not in seen
-        if q.path in leaf_paths(made) and not unmeasured:
+    for q in family.quantities:
+        unmeasured = q.format and q.format not in seen
+        if q.path in leaf_paths(made) and q.path not in told and not unmeasured:
             free.append(q)
     return free
 
@@ -246,10 +188,9 @@ def _changed(made: Chip, paths: list[Quantity], values: Array) -> Chip:
 
 
 def _points(tables: list[Table], made: Chip) -> list[Points]:
-    readers: list[Callable[[Table], Points]] = [READERS[t.name] for t in tables]
     with substituted(made):
-        found = [reader(table) for reader, table in zip(readers, tables, strict=True)]
-    return found
+        readers = [reader_of(t.name) for t in tables]
+        return [reader(table) for reader, table in zip(readers, tables, strict=True) if reader is not None]
 
 
 def _mape(found: list[Points], rows: list[Array]) -> float:

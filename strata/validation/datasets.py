@@ -27,6 +27,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
+    @property
+    def chip(self) -> str:
+        """The chip that a file of bare kernels was measured on: the name of its folder."""
+        return self.name.split("/")[0]
+
     def text(self, column: str) -> Array:
         """A column as stripped text."""
         if column not in self.columns:

@@ -7,22 +7,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadFile
-from strata.validation import attention, collectives, experts, kernels, serving, training, whole
+from strata.errors import BadFile, UnknownName
+from strata.validation import attention, collectives, experts, kernels, power, serving, training, whole
 from strata.validation.compare import entry
 from strata.validation.datasets import Points, Table, held_out, read_table
+from strata.validation.steps import named_chip
 
 READERS: dict[str, Callable[[Table], Points]] = {
-    "h200/gemm.csv": kernels.h200_gemm,
-    "h200/stream.csv": kernels.h200_stream,
-    "h200/power.csv": kernels.h200_power,
-    "h200/attention.csv": attention.h200_attention,
-    "h200/grouped_gemm.csv": experts.grouped_gemm,
     "h200/decoder.csv": whole.decoder,
     "a100/gemm_ncu.csv": kernels.gemm_ncu,
     "h100/overlap.csv": collectives.overlap,
     "ops/gemm.csv": kernels.ops_gemm,
-    "ops/gemm_power.csv": kernels.gemm_power,
+    "ops/gemm_power.csv": power.gemm_power,
     "ops/context_attention.csv": attention.context_attention,
     "ops/generation_attention.csv": attention.generation_attention,
     "ops/context_mla.csv": attention.context_mla,
@@ -45,10 +41,16 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "training/b200_megatron.csv": training.b200_megatron,
     "training/nvidia_bridge.csv": training.nvidia_bridge,
     "training/a100x4_llama2_7b.csv": training.a100x4,
+    # Bare kernels, as `strata measure` writes them: the folder names the chip. Last, so that a name of its own goes before.
+    "*/gemm.csv": kernels.h200_gemm,
+    "*/stream.csv": kernels.h200_stream,
+    "*/power.csv": power.loads,
+    "*/attention.csv": attention.h200_attention,
+    "*/grouped_gemm.csv": experts.grouped_gemm,
 }
 # Files `strata calibrate` fits chips to (two thirds of their lines).
 FITTED = (
-    "h200/gemm.csv", "h200/stream.csv", "h200/grouped_gemm.csv", "h200/attention.csv", "ops/gemm.csv", "ops/moe.csv",
+    "*/gemm.csv", "*/stream.csv", "*/grouped_gemm.csv", "*/attention.csv", "*/power.csv", "ops/gemm_power.csv", "ops/gemm.csv", "ops/moe.csv",
     "ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv",
 )  # fmt: skip
 NOT_YET = ("dram/*.csv", "thermal/*.json", "ns3/*", "serving/requests/*.csv")
@@ -56,11 +58,28 @@ INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not pred
 OWN = ("accuracy.json", "limits.json", "*.md", "LICENSE*")  # what stands beside the data in the project's folder
 
 
-def _reader(name: str) -> Callable[[Table], Points] | None:
+def reader_of(name: str) -> Callable[[Table], Points] | None:
+    """The reader of a file by its name below the data folder."""
     for pattern, reader in READERS.items():
-        if fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/"):
+        if fitting(name, pattern) and (not pattern.startswith("*/") or _is_chip(name.split("/", maxsplit=1)[0])):
             return reader
     return None
+
+
+def fitting(name: str, *patterns: str) -> bool:
+    """Whether a file's name fits one of some patterns, folder by folder.
+
+    >>> fitting("h100/gemm.csv", "ops/gemm.csv", "*/gemm.csv"), fitting("a/b/gemm.csv", "*/gemm.csv")
+    (True, False)
+    """
+    return any(fnmatch.fnmatchcase(name, p) and name.count("/") == p.count("/") for p in patterns)
+
+
+def _is_chip(folder: str) -> bool:
+    try:
+        return bool(named_chip(folder).name)
+    except UnknownName:
+        return False
 
 
 def _any(name: str, patterns: tuple[str, ...]) -> bool:
@@ -83,7 +102,7 @@ def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
     """Measured and predicted points of every known file below a folder, for plots and residuals."""
     where = Path(folder)
     for name in data_files(where):
-        reader = _reader(name)
+        reader = reader_of(name)
         if reader is not None:
             yield name, reader(read_table(where, name))
 
@@ -99,15 +118,18 @@ def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = Fa
     names = data_files(where)
     files, kept = [], []
     for name, found in points(where):
-        if unseen and name in FITTED:
+        if unseen and fitting(name, *FITTED):
             found = held_out(found)
         files.append(entry(name, found))
         if keep_points:
-            rows = zip(found.line, found.group, found.measured, found.predicted, strict=True)
-            kept += [{"file": name, "row": int(r), "group": str(g), "measured": float(m), "predicted": float(p)} for r, g, m, p in rows]
-    later = [n for n in names if _reader(n) is None and _any(n, NOT_YET)]
-    unknown = [n for n in names if _reader(n) is None and n not in later and n not in INPUTS]
+            rows = zip(found.line, found.group, found.measured, found.predicted, found.headline, strict=True)
+            kept += [
+                {"file": name, "row": int(r), "group": str(g), "measured": float(m), "predicted": float(p), "headline": bool(h)}
+                for r, g, m, p, h in rows
+            ]
+    later = [n for n in names if reader_of(n) is None and _any(n, NOT_YET)]
+    unknown = [n for n in names if reader_of(n) is None and n not in later and n not in INPUTS]
     made: dict[str, Any] = {"files": files, "not_yet": later, "unknown": unknown}
     if unseen:
-        made["held_out"] = [n for n in FITTED if n in names]
+        made["held_out"] = [n for n in names if fitting(n, *FITTED)]
     return made | {"points": kept} if keep_points else made

@@ -34,8 +34,11 @@ _IN_PLACE: ContextVar[Chip | None] = ContextVar("chip priced in place of the shi
 
 
 def named_chip(name: str) -> Chip:
-    """A chip by any of its names, read once; while one is `substituted`, that one."""
-    made, other = _read_chip(name), _IN_PLACE.get()
+    """A chip by any of its names, read once; while one is `substituted`, that one, which need not be shipped."""
+    other = _IN_PLACE.get()
+    if other is not None and other.name.lower() == name.strip().lower():
+        return other
+    made = _read_chip(name)
     return other if other is not None and other.name == made.name else made
 
 

@@ -1,6 +1,6 @@
-"""The tables committed with the project: accuracy.json, limits.json and the residuals behind `strata predict`'s intervals.
+"""What is committed of the project's accuracy: accuracy.json, limits.json, the page with its pictures, and the residuals behind intervals.
 
-``python -m strata.validation.tables`` writes all three from the project's own data; run it when predictions move, and say
+``python -m strata.validation.tables`` writes all of them from the project's own data; run it when predictions move, and say
 in the changelog how they moved.
 """
 
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from strata.validation.intervals import write_residuals
-from strata.validation.run import validate
+from strata.validation.page import PICTURED, render
+from strata.validation.pictures import draw
+from strata.validation.run import fitting, validate
 
 ROOM = 1.02  # a limit lies 2 % above today's error, so that only a real loss of accuracy crosses it
 PROJECT = Path(__file__).resolve().parents[2]
@@ -44,5 +46,15 @@ def write_tables(folder: Path = PROJECT / "validation", residuals: Path = PROJEC
     write_residuals(folder, residuals)
 
 
+def write_page(folder: Path = PROJECT / "validation", docs: Path = PROJECT / "docs") -> None:
+    """The page docs/accuracy.md from the committed table, and its pictures from the points behind it."""
+    outcome = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
+    (docs / "accuracy.md").write_text(render(outcome), encoding="utf-8")
+    for old in (docs / "accuracy").glob("*.svg"):
+        old.unlink()
+    draw(validate(folder, keep_points=True, unseen=True)["points"], docs / "accuracy", lambda file: fitting(file, *PICTURED))
+
+
 if __name__ == "__main__":
     write_tables()
+    write_page()

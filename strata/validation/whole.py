@@ -30,11 +30,11 @@ def decoder(table: Table) -> Points:
             work = prefill(v["batch"], v["q_len"], cached=v["context"] - v["q_len"])
         else:
             work = decode(v["batch"], v["context"], tokens=v["q_len"])
-        return priced(named_system("1xh200"), _model(v), work, Plan(), engine("ideal")).time
+        return priced(named_system(f"1x{table.chip}"), _model(v), work, Plan(), engine("ideal")).time
 
     made = forecast(table, [table.text("phase")], price, SIZES)
     names = labels(table.text("model"), table.text("phase"), count=len(table))
-    cases = [case_of(p, "h200", "dense", family_of(m)) for p, m in zip(table.text("phase"), table.text("model"), strict=True)]
+    cases = [case_of(p, table.chip, "dense", family_of(m)) for p, m in zip(table.text("phase"), table.text("model"), strict=True)]
     return points(table, table.number("median_s"), made, names, case=np.array(cases, dtype=object))
 
 

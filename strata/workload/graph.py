@@ -179,6 +179,8 @@ class Vector(Op):
     precision: str
     parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
     parameter_precision: str = "bf16"
+    gathered: bool = False  # rows go to or come from addresses of their own
+    trips: Number | None = None  # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
 
     def elements(self) -> Number:
         return self.m.size * total(self.n)

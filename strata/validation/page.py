@@ -1,0 +1,100 @@
+"""The page docs/accuracy.md: how far predictions are from measurements, with pictures, and what was fitted on what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strata.hardware.chip import Chip, chip
+from strata.params import names
+from strata.units import show
+from strata.validation.pictures import picture_name
+from strata.validation.run import FITTED, fitting
+
+# Kernels and steps of one device have a picture of their own; everything is in the overview.
+PICTURED = (
+    "*/gemm*.csv", "*/stream.csv", "*/attention.csv", "*/grouped_gemm.csv", "*/decoder.csv", "*/power.csv", "ops/*_attention.csv",
+    "ops/*_mla.csv", "ops/moe.csv",
+)  # fmt: skip
+KEYS = ("mape", "median", "p90", "bias")
+FEW = 8  # groups that are shown at once
+HEAD = """# Accuracy
+
+Written by `python -m strata.validation.tables`, with the pictures; `strata validate --pictures DIR` draws them for any folder of measurements.
+
+error = predicted / measured - 1, every point equal. MAPE is the mean of its absolute value. Files marked *held out* were fitted: only the third of their lines that no fit has
+seen counts here and in the pictures. [Validation](validation.md) defines the figures, the [data](../validation/README.md) says how each file was measured.
+
+## All files
+
+The dot is the median error, the bar holds the middle 80 % of points; bands are ±10 and ±25 %.
+
+![Errors of all files](accuracy/overview.svg)
+"""
+FITS = """## What was fitted on what
+
+`strata calibrate` moves the quantities below and no others: each is a property of the chip with a meaning and a range, none belongs to a shape. Two thirds of the lines of the named
+files were fitted; the error is of the third that was not. Every other number of a chip is a datasheet's, a paper's or stated as assumed: `strata show chip NAME`.
+
+| chip | quantities | what they rest on |
+| --- | --- | --- |
+"""
+PER_FILE = """## File by file
+
+Left: predicted over measured. Right: the error over the measured size, with the median of points of like size. A colour is a group.
+"""
+
+
+def render(outcome: dict[str, Any]) -> str:
+    """The page for what `validate(..., unseen=True)` found."""
+    parts = [HEAD, _table([["file", "points", *KEYS]] + [_cells(_name(e["file"]), e) for e in outcome["files"]])]
+    parts += [FITS + _fits(), PER_FILE]
+    for entry in outcome["files"]:
+        if entry["points"] and fitting(entry["file"], *PICTURED):
+            parts.append(f"### {entry['file']}\n\n![{entry['file']}](accuracy/{picture_name(entry['file'])}.svg)\n")
+            parts.append(_groups(entry))
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _name(file: str) -> str:
+    return f"{file} (held out)" if fitting(file, *FITTED) else file
+
+
+def _groups(entry: dict[str, Any]) -> str:
+    """The groups of a file; many of them behind a line that opens."""
+    rows = [["group", "points", *KEYS]] + [_cells(name, figures) for name, figures in entry["groups"].items()]
+    table = _table(rows)
+    return table if len(rows) <= FEW else f"<details><summary>{len(rows) - 1} groups</summary>\n\n{table}\n</details>\n"
+
+
+def _cells(name: str, figures: dict[str, Any]) -> list[str]:
+    return [name, str(figures["points"]), *("" if figures.get(k) is None else f"{figures[k]:.1%}" for k in KEYS)]
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, *body = rows
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (["MAPE" if c == "mape" else c for c in head], rule, *body))
+
+
+def _fits() -> str:
+    """One line for each fit of a chip, and for each chip that takes over another's."""
+    lines = []
+    for name in names("chip"):
+        made = chip(name)
+        for source, paths in _by_source(made).items():
+            told = ", ".join(_quantity(made, p) for p in paths) if source.startswith("fitted") else f"{len(paths)} of them"
+            lines.append(f"| {name} | {told} | {source} |\n")
+    return "".join(lines)
+
+
+def _by_source(made: Chip) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path, param in made.sources.items():
+        if param.source.startswith(("fitted:", "assumed: as fitted")):
+            found.setdefault(param.source, []).append(path)
+    return found
+
+
+def _quantity(made: Chip, path: str) -> str:
+    param = made.sources[path]
+    return f"`{path}` {show(float(param.value), param.unit, 3)}"
