@@ -19,10 +19,13 @@ MIB, GIB = 2.0**20, 2.0**30
 
 def peak_chip(name, **changes):
     """A chip that sustains its peaks and starts kernels in no time, as roofline tools assume."""
-    formats = st.chip(name).compute.matrix_efficiency
-    ideal = {f"compute.matrix_efficiency.{f}": 1.0 for f in formats} | {"compute.attention_efficiency": 1.0, "compute.softmax_exposed": 0.0}
-    ideal |= {"memory.efficiency": 1.0, "memory.attention_efficiency": 1.0, "cache.efficiency": 1.0, "cache.core_bandwidth": 1e12}
-    ideal |= {f"overhead.{part}": 0.0 for part in ("kernel", "stream", "attention", "tile", "query_block", "split", "merge")}
+    base = st.chip(name)
+    ideal = {f"compute.matrix_efficiency.{f}": 1.0 for f in base.compute.matrix_efficiency}
+    ideal |= {"compute.attention_efficiency": 1.0, "compute.softmax_exposed": 0.0, "compute.max_clock": base.compute.clock, "energy.power_limit": 1e9}
+    ideal |= {f"memory.{part}": 1.0 for part in ("efficiency", "attention_efficiency", "stream_efficiency")} | {"memory.exposed": 0.0}
+    ideal |= {"cache.efficiency": 1.0, "cache.core_bandwidth": 1e12, "cache.latency": 0.0, "memory.latency": 0.0}
+    ideal |= {f"overhead.{part}": 0.0 for part in ("kernel", "stream", "cold", "attention", "tile", "query_block", "merge")}
+    ideal |= {f"overhead.{part}.{f}": 1e-15 for part in ("step", "split") for f in base.overhead.split}
     return st.chip(name, **{**ideal, **changes})
 
 
@@ -66,7 +69,8 @@ def test_genz_prefill_products_and_attention():
     """4096 tokens: QKVO 12.507 + FFN 58.366 ms at the peak; attention 5.559 ms over the whole square, of which causal is half."""
     kinds = st.evaluate(genz_node(), model("llama-3.1-70b"), st.prefill(1, 4096), "tp=8").summary.kinds
     assert 1.0 <= kinds["matmul"] * 1e3 / (12.507 + 58.366) < 1.1  # tiles and waves do not come out even
-    assert 1.0 <= 2 * kinds["attention"] * 1e3 / 5.559 < 1.1
+    # 256 blocks of queries on 132 cores: on average half of the longest is waited for, which GenZ does not count.
+    assert 1.0 <= 2 * kinds["attention"] * 1e3 / 5.559 < 1.6
 
 
 def test_genz_all_reduces_of_a_prefill():

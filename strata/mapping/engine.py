@@ -12,11 +12,16 @@ from strata.params import Sources, build, find, load_table, override, quantity, 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Engine:
-    """Host time, launches and the memory an engine may use."""
+    """Host time, launches and the memory an engine may use.
+
+    Kernels are `bare`, or those of serving frameworks (`served`): attention over pages, activations rounded in passes of their own.
+    """
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
+    kernels: str = text("whose kernels it runs", choices=("bare", "served"), default="bare")
     step: Number = quantity("s", "host time of one step that no kernel hides: scheduling, sampling, detokenising")
+    rounding: Number = quantity("1", "share of narrow products before which a kernel of its own rounds the activations; the others' come rounded")
     graphs: Number = quantity("1", "1 where kernels are replayed from captured graphs, 0 where the host launches each")
     launches: Number = quantity("1", "kernels the framework launches for one op of the graph, where there are no captured graphs")
     memory_share: Number = quantity("1", "share of device memory the engine may fill")

@@ -18,10 +18,11 @@ TAIL = 0.5  # cores end evenly spread over the time of the last and longest bloc
 
 
 def price_attention(op: Attention, device: Device) -> Price:
-    """Price of an attention op of a graph."""
+    """Price of an attention op of a graph: bare, or as a serving framework runs it."""
+    served = (device.chip.latent if op.latent else device.chip.paged) if device.served and not op.backward else None
     return attention(
         op.sequences.size, op.queries.size, op.span.size, op.cached.size, op.heads.size, op.kv_heads.size,
-        op.key_dim, op.value_dim, op.kv_width, device, op.activation, op.kv, backward=op.backward, products=op.products,
+        op.key_dim, op.value_dim, op.kv_width, device, op.activation, op.kv, backward=op.backward, products=op.products, served=served,
     )  # fmt: skip
 
 

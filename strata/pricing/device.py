@@ -33,7 +33,8 @@ class Device:
     """Sustained rates of one chip.
 
     Rates are those at the highest clock; `boost` is that over the clock peaks are quoted at. What the power limit leaves of it
-    is decided for whole loads (clock.py), not for a kernel. `grain`: the finer side of a matrix instruction, to which short extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use.
+    is decided for whole loads (clock.py), not for a kernel. `grain`: the finer side of a matrix instruction, to which short extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use. `served`: attention of serving frameworks, over pages. `rounding`: share
+    of narrow products whose activations are rounded by a kernel of its own.
     """
 
     chip: Chip
@@ -49,6 +50,8 @@ class Device:
     grain: Number
     resident: bool
     weight_only: bool
+    served: bool
+    rounding: Number
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
     loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
 
@@ -77,6 +80,14 @@ class Device:
         return self.rates[key]
 
 
+def rounded_to(device: Device, weight: str, activation: str) -> str:
+    """What happens beside a product: activations rounded to this format, weights widened inside, or nothing."""
+    used = activation if device.weight_only else arithmetic(device.chip, weight, activation)
+    if bytes_of(used) < bytes_of(activation):
+        return used
+    return WIDENED if bytes_of(weight) < bytes_of(used) else ""
+
+
 def of_format(table: dict[str, Number], name: str) -> Number:
     """The entry of a table of times by format; formats nobody measured take that of 16 bits, which every GPU library has."""
     for known in (name, ARITHMETIC.get(name, name), "bf16"):
@@ -96,8 +107,10 @@ def on_chip(chip: Chip) -> Number:
     return chip.energy.cache + 2.0 * chip.energy.sram
 
 
-def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, launch: Number = 0.0) -> Device:
-    """What kernels need of a chip; `launch` is the host's time for each kernel where no graph replays them."""
+def device(
+    chip: Chip, *, resident: bool = True, weight_only: bool = False, launch: Number = 0.0, served: bool = False, rounding: Number = 0.0
+) -> Device:
+    """What kernels need of a chip and its software; `launch` is the host's time for each kernel where no graph replays them."""
     return Device(
         chip,
         chip.compute.max_clock / chip.compute.clock,
@@ -112,6 +125,8 @@ def device(chip: Chip, *, resident: bool = True, weight_only: bool = False, laun
         namespace(chip.compute.tile_m, chip.compute.tile_n).minimum(chip.compute.tile_m, chip.compute.tile_n),
         resident,
         weight_only,
+        served,
+        rounding,
     )
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of
-from strata.pricing.device import Device, MatrixRate, close_price
+from strata.pricing.device import Device, MatrixRate, close_price, rounded_to
 from strata.pricing.price import Price
+from strata.pricing.rounding import rounding
 from strata.pricing.stationary import array_matmul
 from strata.workload.graph import MatMul, total
 
@@ -17,6 +18,7 @@ from strata.workload.graph import MatMul, total
 TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (64, 64), (64, 32)], float)
 SPLIT_DEPTH = 384.0  # least depth of one part when a product is cut along k: three steps of 128
 ACCUMULATOR = 4.0  # bytes of a partial sum
+STEP_BYTES = 128.0  # of one row in a step of the main loop: the widest swizzle of a tile in shared memory, on GPUs since 2022 filled in one piece
 # How tiles follow each other, from the DRAM counters of an A100 (validation/a100/gemm_ncu.csv): bands of eight tiles of 128
 # rows; results one core works on at a time (a tile of 128 x 256 in registers); what cores that drift apart read again; and
 # the part of the cache that holds an operand between two uses while others stream through.
@@ -56,7 +58,7 @@ def tile_times(
         \epsilon = \tau_0 + \frac{\hat t_m \hat t_n o}{\beta}
 
         T_{whole} = \lceil t/p \rceil (\tau + \epsilon), \quad
-        T_{cut} = \max\left(\frac{t}{p}, \frac{d}{k}\right) \tau + \max\left(\frac{t}{p}, 1\right) \epsilon + \sigma
+        T_{cut} = \max\left(\frac{t}{p}, \frac{d}{\hat k}\right) \tau + \max\left(\frac{t}{p}, 1\right) \epsilon + \sigma
 
     b products of m x n x k; p cores of rate R together [FLOP/s], each drawing at most β from the cache [B/s]; a, w, o bytes
     an element of activations, weights and results. A tile is computed in whole instructions (hats), so padding costs time,
@@ -71,25 +73,29 @@ def tile_times(
     >>> d = device(chip("h200"))
     >>> unit = d.matrix("bf16", "bf16")
     >>> times = tile_times(1024.0, 2304.0, 16384.0, 1.0, 128.0, 256.0, d, unit, 2.0, 2.0)
-    >>> 0.9e-4 < float(times.cores) < 1.4e-4  # 72 tiles on 132 cores, cut to fill them
+    >>> 0.7e-4 < float(times.cores) < 1.2e-4  # 72 tiles on 132 cores, cut to fill them
     True
     """
     xp = namespace(m, n, k, batch, tm, device.cores, unit.sustained)
     rows, columns = xp.minimum(tm, padded(m, device.grain)), xp.minimum(tn, padded(n, device.grain))
     tiles = ceil_div(m, tm) * ceil_div(n, tn) * batch
     per_core = tiles / device.cores
-    tensor = rows * columns * (2.0 * k * device.cores / unit.sustained)
+    depth = padded(k, STEP_BYTES / unit.activation)
+    tensor = rows * columns * (2.0 * depth * device.cores / unit.sustained)
     load = (rows * unit.activation + columns * w) * k
     port = load / device.core_bandwidth
-    work = xp.maximum(xp.maximum(tensor, port), k * unit.step)
+    work = xp.maximum(xp.maximum(tensor, port), depth * unit.step)
     if not (isinstance(unit.widening, float) and unit.widening == 0.0):
         work = xp.maximum(work, columns * k * unit.widening)
     store = rows * columns * o
     ends = device.tile + store / device.core_bandwidth
     whole = ceil_div(tiles, device.cores) * (work + ends)
-    cut = xp.maximum(per_core, xp.minimum(SPLIT_DEPTH / k, 1.0)) * work + xp.maximum(per_core, 1.0) * ends + unit.split
-    parted = cut < whole
-    moved = tiles * (load + store) + xp.where(parted, 2.0 * ACCUMULATOR, 0.0) * (batch * m * n)
+    cut = xp.maximum(per_core, xp.minimum(SPLIT_DEPTH / depth, 1.0)) * work + xp.maximum(per_core, 1.0) * ends + unit.split
+    moved = tiles * (load + store)
+    added = moved + (2.0 * ACCUMULATOR * batch) * (m * n)
+    # Parts pass through the cache: a cut must pay with them, or padding to whole waves would look faster.
+    parted = xp.maximum(cut, added / device.cache_bandwidth) < xp.maximum(whole, moved / device.cache_bandwidth)
+    moved = xp.where(parted, added, moved)
     return Tiled(xp.where(parted, cut, whole), moved / device.cache_bandwidth, moved, port > tensor)
 
 
@@ -98,7 +104,7 @@ def read_again(m: Number, n: Number, k: Number, a: Number, w: Number, device: De
 
     .. math::
         h = \min(m, 1024), \quad w_h = \frac{32768 \, p}{h}, \quad
-        B = 1.3 \left( \left[\frac{n}{w_h} - 1\right]_+ m k a \; [(h a + w_h w) k > C/2]
+        B = 1.3 \left( \left[\frac{n}{w_h} - 1\right]_+ m k a \; [(1024 a + w_{1024} w) k > C/2]
         + \left[\frac{m}{1024} - 1\right]_+ n k w \; [n k w > C/2] \right)
 
     Tiles are worked on in bands of h rows; p cores cover w_h columns of a band at a time. A band's activations are read again
@@ -116,7 +122,8 @@ def read_again(m: Number, n: Number, k: Number, a: Number, w: Number, device: De
     xp = namespace(m, n, k, device.cores, device.cache_capacity)
     band, kept = xp.minimum(m, BAND), KEPT * device.cache_capacity
     width = HELD_BY_CORE * device.cores / band
-    rows = xp.where((band * a + width * w) * k > kept, xp.maximum(n / width - 1.0, 0.0) * m * a, 0.0)
+    in_use = (BAND * a + HELD_BY_CORE / BAND * device.cores * w) * k
+    rows = xp.where(in_use > kept, xp.maximum(n / width - 1.0, 0.0) * m * a, 0.0)
     weights = xp.where(n * k * w > kept, xp.maximum(m / BAND - 1.0, 0.0) * n * w, 0.0)
     return DRIFT * k * (rows + weights)
 
@@ -173,5 +180,9 @@ def credited(cores: Number, cache: Number, starved: Number) -> tuple[Number, Num
 
 
 def price_matmul(op: MatMul, device: Device) -> Price:
-    """Price of a product in a graph."""
-    return matmul(op.m.size, total(op.n), op.k.size, device, op.weight, op.activation, op.batch.size, device.resident)
+    """Price of a product in a graph, with its share of the kernels that round activations before narrow products."""
+    price = matmul(op.m.size, total(op.n), op.k.size, device, op.weight, op.activation, op.batch.size, device.resident)
+    to = rounded_to(device, op.weight, op.activation)
+    if not to or (isinstance(device.rounding, float) and device.rounding == 0.0):
+        return price
+    return price + rounding(op.batch.size * op.m.size * op.k.size, to, device, device.resident).times(device.rounding)

@@ -108,7 +108,8 @@ def summarise(
     )
     resources = {r: sum((w * getattr(s.price, r) for w, s in every), 0.0) for r in RESOURCES}
     # What no device works on: pipeline bubbles, stages that wait for slower ones, the engine's host time.
-    resources["waiting"] = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
+    waited = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
+    resources["waiting"] = xp.where(waited > 1e-12 * time, waited, 0.0)  # a difference of sums: its last bits are noise
     kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
     return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, span, tokens))
 

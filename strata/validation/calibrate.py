@@ -25,6 +25,7 @@ from strata.validation.steps import substituted
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 BARE = 2.0  # weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
+COARSE, FINE = 0.1, 0.03  # steps of a logarithm with which slopes are taken
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
 
 
@@ -111,7 +112,7 @@ def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip,
     learn = [np.flatnonzero(p.line % HELD_OUT != 0) for p in first]
     learn = [rows[:: max(1, math.ceil(len(rows) / MOST_ROWS))] for rows in learn]
     check = [np.flatnonzero(p.line % HELD_OUT == 0) for p in first]
-    shares = [BARE if t.name.startswith(f"{t.chip}/") and "system" not in t.columns else 1.0 for t in tables]
+    shares = [1.0 if "system" in t.columns else BARE for t in tables]
     weights = np.concatenate([np.full(len(rows), share / math.sqrt(max(len(rows), 1))) for rows, share in zip(learn, shares, strict=True)])
     weights *= math.sqrt(len(weights)) / np.linalg.norm(weights)
 
@@ -120,12 +121,17 @@ def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip,
         errors = [np.log(np.maximum(p.predicted[r], 1e-12) / p.measured[r]) for p, r in zip(found, learn, strict=True)]
         return np.concatenate(errors) * weights
 
-    inside = np.clip(start, low * 1.001, high * 0.999)
     # Logarithms: all quantities are positive, and their sizes lie fifteen decades apart.
-    found = least_squares(residual, np.log(inside), bounds=(np.log(low), np.log(high)), loss="soft_l1", f_scale=0.1, diff_step=3e-2, max_nfev=80)
-    values = dict(zip([q.path for q in paths], np.exp(found.x).tolist(), strict=True))
+    def search(at: Array, step: float) -> Any:
+        inside = np.clip(at, np.log(low) + 1e-3, np.log(high) - 1e-3)
+        return least_squares(residual, inside, bounds=(np.log(low), np.log(high)), loss="soft_l1", f_scale=0.1, diff_step=step, max_nfev=80)
+
+    # Tiles and splits are chosen, so that the error has many small valleys: coarse slopes first may find a deeper one, or not.
+    tries = [search(np.log(start), FINE), search(search(np.log(start), COARSE).x, FINE)]
+    at = min(tries, key=lambda found: float(found.cost)).x
+    values = dict(zip([q.path for q in paths], np.exp(at).tolist(), strict=True))
     rows, held = sum(map(len, learn)), sum(map(len, check))
-    before, after = (_mape(_points(tables, c), check) for c in (made, _changed(made, paths, np.exp(found.x))))
+    before, after = (_mape(_points(tables, c), check) for c in (made, _changed(made, paths, np.exp(at))))
     if after >= before:  # what the chip had is better on rows nobody fitted: keep it
         return made, Fitted(family.name, {}, rows, held, before, before, tuple(t.name for t in tables))
     outcome = Fitted(family.name, values, rows, held, before, after, tuple(t.name for t in tables))

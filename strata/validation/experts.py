@@ -74,7 +74,7 @@ def fused_experts(table: Table) -> Points:
     keys = [table.text(c) for c in ("system", "moe_dtype", "distribution")]
 
     def price(key: tuple[str, str, str], rows: Array) -> Any:
-        weight, activation, weight_only, _ = formats(key[1])
+        weight, activation, weight_only = formats(key[1])
         dev = device(named_chip(key[0]), weight_only=weight_only)
         return _layer({k: x[rows] for k, x in s.items()}, skew_of(key[2]), weight, activation, dev)
 

@@ -56,7 +56,7 @@ def one_format(name: str, values: tuple[str, ...], efficiency: bool = True) -> F
 POWER = Family("power", ("*/power.csv", "ops/gemm_power.csv"), (), (), ())  # solved, not searched: see power.py
 PRODUCTS = Family(
     "products",
-    ("*/gemm.csv", "ops/gemm.csv"),
+    ("*/gemm.csv", "*/power.csv", "ops/gemm.csv"),  # the clocks of sustained loads tell rates from energies
     ("dtype", "gemm_dtype"),
     ("bf16", "fp8", "bfloat16"),
     (

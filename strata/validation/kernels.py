@@ -11,40 +11,38 @@ from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of
 from strata.pricing.clock import sustained
-from strata.pricing.device import WIDENED, Device, device, of_format
+from strata.pricing.device import device, rounded_to
 from strata.pricing.eager import eager
 from strata.pricing.matmul import matmul
 from strata.pricing.price import Price
-from strata.pricing.vector import vector
+from strata.pricing.rounding import rounding
 from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
 from strata.validation.steps import named_chip
 
-# Names of formats in the data sets: weight format, activation format, whether narrow weights are widened before the
-# product, and the entry of `overhead.quantise` that the measured call pays beside the product ("" for none).
+# Names of formats in the data sets: weight format, activation format, and whether narrow weights are widened before the product.
 FORMATS = {
-    "bf16": ("bf16", "bf16", False, ""),
-    "bfloat16": ("bf16", "bf16", False, ""),
-    "float16": ("bf16", "bf16", False, ""),
-    "fp16": ("bf16", "bf16", False, ""),
-    "half": ("bf16", "bf16", False, ""),
-    "fp8": ("fp8", "bf16", False, "fp8"),
-    "fp8_static": ("fp8", "bf16", False, "fp8"),
-    "fp8_block": ("fp8_block", "bf16", False, "fp8_block"),
-    "nvfp4": ("fp4", "bf16", False, "fp4"),
-    "sq": ("int8", "bf16", False, "int8"),
-    "int8_wo": ("int8", "bf16", True, "widened"),
-    "int4_wo": ("int4", "bf16", True, "widened"),
-    "w4afp8": ("int4", "fp8", True, ""),
-    "w4a16_mxfp4": ("mxfp4", "bf16", True, ""),
-    "w4a8_mxfp4_mxfp8": ("mxfp4", "fp8", True, ""),
+    "bf16": ("bf16", "bf16", False),
+    "bfloat16": ("bf16", "bf16", False),
+    "float16": ("bf16", "bf16", False),
+    "fp16": ("bf16", "bf16", False),
+    "half": ("bf16", "bf16", False),
+    "fp8": ("fp8", "bf16", False),
+    "fp8_static": ("fp8", "bf16", False),
+    "fp8_block": ("fp8_block", "bf16", False),
+    "nvfp4": ("fp4", "bf16", False),
+    "sq": ("int8", "bf16", False),
+    "int8_wo": ("int8", "bf16", True),
+    "int4_wo": ("int4", "bf16", True),
+    "w4afp8": ("int4", "fp8", True),
+    "w4a16_mxfp4": ("mxfp4", "bf16", True),
+    "w4a8_mxfp4_mxfp8": ("mxfp4", "fp8", True),
 }
-QUANTISE_FLOP = 3.0  # an element is compared with the largest of its block, scaled and rounded
 TURNS = 32.0  # sets of buffers of a streaming kernel that take turns at most: small ones stay in the cache
 COPIES = 5.0
 FILLS = 2.0  # an A100's L2 counts a byte of DRAM twice more: its two partitions hand each other what they fetch
 
 
-def formats(name: str) -> tuple[str, str, bool, str]:
+def formats(name: str) -> tuple[str, str, bool]:
     """What a data set's name of a format means for pricing."""
     if name not in FORMATS:
         raise BadValue(f"a format must be one of {', '.join(FORMATS)}, but got '{name}'")
@@ -56,24 +54,15 @@ def timed(price: Price, chip: Chip) -> Any:
     return sustained(price, chip, briefly=True).price.time
 
 
-def quantise(elements: Any, to: str, dev: Device, resident: bool) -> Price:
-    """Rounding 16-bit activations to a narrower format: passes over them, and what a framework adds to them."""
-    added = of_format(dev.chip.overhead.quantise, to)
-    fixed = Price(time=added, overhead=added, upper=added)
-    if to == WIDENED:
-        return fixed
-    wide, narrow = elements * of_format(dev.chip.overhead.quantise_bytes, to), elements * bytes_of(to)
-    return fixed + vector(wide - narrow, narrow, elements * QUANTISE_FLOP, 0.0, dev, resident)
-
-
 def served_product(chip: Chip, dtype: str, m: Array, n: Array, k: Array) -> Price:
     """A product as a serving framework calls it: weights from DRAM, activations warm, quantised first where the format asks for it."""
-    weight, activation, weight_only, rounded = formats(dtype)
+    weight, activation, weight_only = formats(dtype)
     dev = device(chip, weight_only=weight_only)
+    rounded = rounded_to(dev, weight, activation)
     # Up to five copies of the weights take turns, so that small ones stay in the cache (validation/README.md).
     warm = np.where(COPIES * k * n * bytes_of(weight) < chip.cache.capacity, 1.0, 0.0)
     price = matmul(m, n, k, dev, weight, activation, resident=True, warm=warm)
-    return price + quantise(m * k, rounded, dev, True) if rounded else price
+    return price + rounding(m * k, rounded, dev, True) if rounded else price
 
 
 def h200_gemm(table: Table) -> Points:
@@ -82,7 +71,7 @@ def h200_gemm(table: Table) -> Points:
     dev = device(named_chip(table.chip), resident=False)
 
     def price(key: tuple[str], rows: Array) -> Any:
-        weight, activation, _, _ = formats(key[0])
+        weight, activation, _ = formats(key[0])
         return timed(matmul(s["m"][rows], s["n"][rows], s["k"][rows], dev, weight, activation), dev.chip)
 
     made = forecast(table, [table.text("dtype")], price, tuple(s))

@@ -72,7 +72,7 @@ def _load(load: str, work: Array, chip: Chip) -> Price:
     if load == "idle":
         return ZERO
     if product:
-        weight, activation, _, _ = formats(product.group(1))
+        weight, activation, _ = formats(product.group(1))
         size = np.cbrt(work / 2.0)
         held = 3.0 * size * size * bytes_of(activation) < chip.cache.capacity
         return matmul(size, size, size, device(chip, resident=bool(np.all(held))), weight, activation, resident=bool(np.all(held)), warm=1.0 * held)

@@ -154,6 +154,7 @@ class Attention(Op):
     kv: str
     backward: bool = False
     products: str = ""  # format of the products where it is narrower than the activations
+    latent: bool = False  # all heads share one latent (MLA)
 
     def flop(self) -> Number:
         per_pair = 2.0 * (self.key_dim + self.value_dim) * (2.5 if self.backward else 1.0)

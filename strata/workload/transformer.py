@@ -149,13 +149,13 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
     each = Extent(model.heads, 1.0, "heads")
     if work.phase == "decode":
         ops.append(MatMul("absorb_q", "attention", ("rotated",), "q_latent", tokens, (Extent(rank),), Extent(nope), w, a, batch=each))
-        ops.append(_softmax_attention(model, work, kind, ("q_latent", "cache"), heads=each, kv_heads=Extent(1.0), key_dim=rank + rope_dim, value_dim=rank, kv_width=rank + rope_dim))  # fmt: skip
+        ops.append(_softmax_attention(model, work, kind, ("q_latent", "cache"), heads=each, kv_heads=Extent(1.0), key_dim=rank + rope_dim, value_dim=rank, kv_width=rank + rope_dim, latent=True))  # fmt: skip
         ops.append(MatMul("absorb_v", "attention", ("mixed",), "values", tokens, (Extent(model.v_head_dim),), Extent(rank), w, a, batch=each))
     else:
         expanded = (Extent(model.heads, nope + model.v_head_dim, "heads"),)
         known = Extent(work.batch, work.context, "tokens")
         ops.append(MatMul("kv_up", "attention", ("rotated",), "kv", known, expanded, Extent(rank), w, a))
-        mix = _softmax_attention(model, work, kind, ("kv", "rotated"), heads=each, kv_heads=Extent(1.0), key_dim=model.head_dim, value_dim=model.v_head_dim, kv_width=rank + rope_dim)  # fmt: skip
+        mix = _softmax_attention(model, work, kind, ("kv", "rotated"), heads=each, kv_heads=Extent(1.0), key_dim=model.head_dim, value_dim=model.v_head_dim, kv_width=rank + rope_dim, latent=True)  # fmt: skip
         ops.append(mix)
     last = "values" if work.phase == "decode" else "mixed"
     o_in = Extent(model.heads, model.v_head_dim, "heads")

@@ -72,7 +72,7 @@ def test_points_are_counted_after_merging_backends(outcome):
         ("h200/stream.csv", {"copy", "add", "rms_norm", "softmax", "gelu"}),
         ("h200/decoder.csv", {"llama3-8b/prefill", "llama3-70b/decode"}),
         ("h200/power.csv", {"power/gemm_bf16_4096", "clock/gemm_bf16_4096", "power/idle"}),
-        ("a100/gemm_ncu.csv", {"time", "dram", "l2"}),
+        ("a100/gemm_ncu.csv", {"time", "dram above the L2", "l2 above the L2"}),
         ("h100/overlap.csv", {"ag_gemm", "gemm_rs", "ep_dispatch"}),
         ("ops/gemm.csv", {"a100_sxm/int4_wo", "h200_sxm/fp8_block", "b200_sxm/nvfp4"}),
         ("ops/gemm_power.csv", {"power/h200_sxm/bfloat16", "power/b200_sxm/nvfp4"}),
@@ -220,4 +220,4 @@ def test_points_are_there_for_plots(tmp_path):
     ((name, found),) = list(points(folder))
     kept = validate(folder, keep_points=True)["points"]
     assert name == "h200/gemm.csv" and len(found) == len(kept) == 456
-    assert set(kept[0]) == {"file", "row", "group", "measured", "predicted"} and kept[0]["row"] == 2
+    assert set(kept[0]) == {"file", "row", "group", "measured", "predicted", "headline"} and kept[0]["row"] == 2
