@@ -151,6 +151,43 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
     return tuple(picked)
 
 
+def best_of(candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Number, ...]], rank: int, xp: Any) -> tuple[Number, ...]:
+    """Companions of the least cost that `function` gives for any candidate: a row of numbers it is called with.
+
+    NumPy tries them one after the other, in memory that stays in a core's cache; a compiler, or a single point, gets all of them
+    on a leading axis.
+
+    >>> best_of(np.array([[1.0], [2.0], [3.0]]), lambda x: ((x - np.array([2.2, 0.9])) ** 2, 10 * x), 1, np)
+    (array([20., 10.]),)
+    """
+    if xp is not np or rank == 0:
+        cost, *others = function(*(lead(column, rank, np if xp is SCALARS else xp) for column in candidates.T))
+        return choose(cost, *others)
+    least, *picked = function(*candidates[0].tolist())
+    for row in candidates[1:].tolist():
+        cost, *others = function(*row)
+        better = cost * (1.0 + 1e-9) < least
+        least = xp.where(better, cost, least)
+        picked = [xp.where(better, other, before) for other, before in zip(others, picked, strict=True)]
+    return tuple(picked)
+
+
+def repeated(steps: int, body: Callable[[Any], Any], start: Any) -> Any:
+    """The state after so many steps. A compiler keeps the loop: unrolled, it would work out what it starts from again for each step.
+
+    >>> repeated(3, lambda x: 2.0 * x, 1.0)
+    8.0
+    """
+    xp = namespace(*start) if isinstance(start, tuple) else namespace(start)
+    if xp is np or xp is SCALARS:
+        for _ in range(steps):
+            start = body(start)
+        return start
+    import jax
+
+    return jax.lax.fori_loop(0, steps, lambda _, state: body(state), start)
+
+
 def is_leaf(value: object) -> bool:
     """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple, nothing)."""
     kind = value.__class__

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strata.arrays import Number, namespace
+import numpy as np
+
+from strata.arrays import Number, namespace, repeated
 from strata.hardware.chip import Chip
 from strata.pricing.price import Price
 
@@ -75,16 +77,35 @@ def sustained(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool = F
     limit = chip.energy.power_limit * chip.energy.burst if briefly else chip.energy.power_limit
     core, room = price.energy - fixed, limit - chip.energy.static_power
 
-    def drawn(share: Number) -> Number:
-        time = time_at(price, share) * idle
-        return (core * voltage_energy(share, chip.energy.voltage_slope) + fixed) / xp.where(time > 0.0, time, 1.0)
+    slope = chip.energy.voltage_slope
+    span = time_at(price, 1.0) * idle
+    over = core + fixed > room * span
+    share = _halved(price, core, fixed, room * idle, slope, over) if _any(over) else 1.0 + 0.0 * span
+    held = at_share(price, share, chip)
+    time = held.time * idle
+    return Clocked(held, share, chip.energy.static_power + held.energy / xp.where(time > 0.0, time, 1.0))
 
-    low, step = LEAST, 0.5 * (1.0 - LEAST)
-    for _ in range(STEPS):
-        low = low + xp.where(drawn(low + step) <= room, step, 0.0)
-        step = 0.5 * step
-    share = xp.where(drawn(1.0) <= room, 1.0, low)
-    return Clocked(at_share(price, share, chip), share, drawn(share) + chip.energy.static_power)
+
+def _any(over: Number) -> bool:
+    """Whether a point must slow down; a compiler cannot know, and always looks."""
+    return bool(np.any(over)) if isinstance(over, bool | np.bool_ | np.ndarray) else True
+
+
+def _halved(price: Price, core: Number, fixed: Number, room: Number, slope: Number, over: Number) -> Number:
+    """The highest share of the clock at which a load draws no more than there is room for: `sustained`, multiplied out."""
+    xp = namespace(core, fixed, room, slope, price.memory, price.hidden)
+    busy, waited, hidden = room * (price.compute + price.cache), room * price.memory, room * price.hidden
+    others, low = fixed - room * (price.network + price.overhead), 1.0 - slope
+
+    def halved(state: tuple[Number, Number]) -> tuple[Number, Number]:
+        share, step = state
+        tried = share + step
+        voltage = low + slope * tried
+        fits = (core * voltage * voltage + others) * tried <= busy + xp.maximum(waited * tried, hidden)
+        return share + xp.where(fits, step, 0.0), 0.5 * step
+
+    share, _ = repeated(STEPS, halved, (LEAST + 0.0 * over, 0.5 * (1.0 - LEAST)))
+    return xp.where(over, share, 1.0)
 
 
 def at_share(price: Price, share: Number, chip: Chip) -> Price:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
+from strata.arrays import Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.device import Device, MatrixRate, close_price, rounded_to
 from strata.pricing.price import Price
@@ -152,9 +152,12 @@ def matmul(
     w, stored = bytes_of(weight), bytes_of(activation)
     given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.core_bandwidth, device.grain, device.tile, unit.split, unit.sustained)
     xp, rank = namespace(*given), rank_of(*given)
-    tm, tn = lead(TILES[:, 0], rank, xp), lead(TILES[:, 1], rank, xp)
-    found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored)
-    cores, cache, moved, starved = choose(xp.maximum(found.cores, found.cache), found.cores, found.cache, found.moved, found.starved)
+
+    def tiled(tm: Number, tn: Number) -> tuple[Number, ...]:
+        found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored)
+        return xp.maximum(found.cores, found.cache), found.cores, found.cache, found.moved, found.starved
+
+    cores, cache, moved, starved = best_of(TILES, tiled, rank, xp)
     inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
