@@ -22,6 +22,9 @@ class Engine:
     kernels: str = text("whose kernels it runs", choices=("bare", "served"), default="bare")
     step: Number = quantity("s", "host time of one step that no kernel hides: scheduling, sampling, detokenising")
     rounding: Number = quantity("1", "share of narrow products before which a kernel of its own rounds the activations; the others' come rounded")
+    fused: Number = quantity(
+        "1", "1 where residuals, norms, rotations, cache writes and gated activations are fused kernels, 0 where each is several"
+    )
     graphs: Number = quantity("1", "1 where kernels are replayed from captured graphs, 0 where the host launches each")
     launches: Number = quantity("1", "kernels the framework launches for one op of the graph, where there are no captured graphs")
     memory_share: Number = quantity("1", "share of device memory the engine may fill")

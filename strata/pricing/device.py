@@ -33,8 +33,10 @@ class Device:
     """Sustained rates of one chip.
 
     Rates are those at the highest clock; `boost` is that over the clock peaks are quoted at. What the power limit leaves of it
-    is decided for whole loads (clock.py), not for a kernel. `grain`: the finer side of a matrix instruction, to which short extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are widened before use. `served`: attention of serving frameworks, over pages. `rounding`: share
-    of narrow products whose activations are rounded by a kernel of its own.
+    is decided for whole loads (clock.py), not for a kernel. `grain`: the finer side of a matrix instruction, to which short
+    extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are
+    widened before use. `served`: attention of serving frameworks, over pages. `rounding`: share of narrow products whose
+    activations are rounded by a kernel of its own. `fused`: 1 where vector ops are one kernel each.
     """
 
     chip: Chip
@@ -52,6 +54,7 @@ class Device:
     weight_only: bool
     served: bool
     rounding: Number
+    fused: Number
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
     loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
 
@@ -108,7 +111,14 @@ def on_chip(chip: Chip) -> Number:
 
 
 def device(
-    chip: Chip, *, resident: bool = True, weight_only: bool = False, launch: Number = 0.0, served: bool = False, rounding: Number = 0.0
+    chip: Chip,
+    *,
+    resident: bool = True,
+    weight_only: bool = False,
+    launch: Number = 0.0,
+    served: bool = False,
+    rounding: Number = 0.0,
+    fused: Number = 1.0,
 ) -> Device:
     """What kernels need of a chip and its software; `launch` is the host's time for each kernel where no graph replays them."""
     return Device(
@@ -127,6 +137,7 @@ def device(
         weight_only,
         served,
         rounding,
+        fused,
     )
 
 

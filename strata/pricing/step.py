@@ -122,7 +122,12 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     graph = shard(whole, plan, work, structure.active)
     placement = place(plan, system.fabric, structure.active)
     dev = device(
-        system.chip, launch=_launch(system, engine), weight_only=model.weight_only, served=engine.kernels == "served", rounding=engine.rounding
+        system.chip,
+        launch=_launch(system, engine),
+        weight_only=model.weight_only,
+        served=engine.kernels == "served",
+        rounding=engine.rounding,
+        fused=engine.fused,
     )
     blocks = tuple(price_block(b, dev, placement, system, plan, training) for b in graph.blocks)
     pieces = microbatches(plan, work)

@@ -118,10 +118,13 @@ def vector(
 
 
 def price_vector(op: Vector, device: Device) -> Price:
-    """Price of a vector op of a graph: one fused kernel."""
+    """Price of a vector op of a graph: one fused kernel, or its pieces, each of which reads and writes every element."""
     elements = op.elements()
     size = bytes_of(op.precision)
     rows = None if op.trips is None else Rows(op.m.size, op.trips)
-    return vector(
-        elements * op.reads * size, elements * op.writes * size, elements * op.flop_per_element, elements * op.special_per_element, device, device.resident, rows
-    )  # fmt: skip
+    flop, special = elements * op.flop_per_element, elements * op.special_per_element
+    whole = vector(elements * op.reads * size, elements * op.writes * size, flop, special, device, device.resident, rows)
+    if op.pieces == 1.0 or (isinstance(device.fused, float) and device.fused == 1.0):
+        return whole
+    piece = vector(elements * size, elements * size, flop / op.pieces, special / op.pieces, device, device.resident)
+    return whole.times(device.fused) + piece.times(op.pieces * (1.0 - device.fused))

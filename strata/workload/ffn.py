@@ -18,8 +18,9 @@ def gated_ffn(model: Model, tokens: Extent, width: Number, axis: str, module: st
     prefix = "" if module == "ffn" else "shared_"
     up = MatMul(f"{prefix}up", module, (source,), f"{prefix}up_out", tokens, (Extent(width, sides, axis),), Extent(model.hidden), model.weights, model.activations, bias=bias)  # fmt: skip
     act = Vector(
-        f"{prefix}activation", module, (up.output,), f"{prefix}act_out", tokens, (inner,), sides, 1.0, SILU_FLOP, SILU_SPECIAL, model.activations
-    )
+        f"{prefix}activation", module, (up.output,), f"{prefix}act_out", tokens, (inner,), sides, 1.0, SILU_FLOP, SILU_SPECIAL, model.activations,
+        pieces=2.0 if model.gated else 1.0,
+    )  # fmt: skip
     down = MatMul(
         f"{prefix}down",
         module,

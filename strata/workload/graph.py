@@ -180,6 +180,7 @@ class Vector(Op):
     precision: str
     parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
     parameter_precision: str = "bf16"
+    pieces: float = 1.0  # kernels it takes where nothing is fused: each reads and writes every element
     gathered: bool = False  # rows go to or come from addresses of their own
     trips: Number | None = None  # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
 

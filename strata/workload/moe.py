@@ -34,7 +34,7 @@ def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tup
         Vector("top_k", "moe", ("router_out",), "routes", tokens, every, 1.0, 0.0, 2.0, 1.0, "fp32"),
         Vector("dispatch", "moe", (source, "routes"), "sent", routed, each, model.hidden, model.hidden, 0.0, 0.0, a, gathered=True),
         ExpertMatMul("experts_up", "moe", ("sent",), "experts_mid", n=(Extent(model.expert_ffn, sides, "expert_ffn"),), k=Extent(model.hidden), **routing, **formats),  # type: ignore[arg-type]
-        Vector("experts_activation", "moe", ("experts_mid",), "experts_act", routed, (Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),), sides, 1.0, SILU_FLOP, SILU_SPECIAL, a),
+        Vector("experts_activation", "moe", ("experts_mid",), "experts_act", routed, (Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),), sides, 1.0, SILU_FLOP, SILU_SPECIAL, a, pieces=2.0),
         ExpertMatMul("experts_down", "moe", ("experts_act",), "experts_out", n=hidden, k=inner, **routing, **formats),  # type: ignore[arg-type]
         Vector("combine", "moe", ("experts_out",), "combined", routed, hidden, model.top_k, 1.0, 2.0 * model.top_k, 0.0, a, gathered=True),
     ]  # fmt: skip

@@ -17,6 +17,7 @@ from strata.workload.training import backward_blocks
 # Seen in Triton's and PyTorch's kernels on an H200: norms of 1536 and 4096 take 0.9 and 1.7 us longer than element-wise
 # kernels of that size, an argmax over 128256 to 151936 logits 9 to 37 us.
 NORM_TRIPS, NORM_LOAD, CHOICE_LOAD = 4.0, 1024.0, 2048.0
+ROPE_PIECES = 4.0  # where nothing is fused: queries and keys turned, keys and values written to the cache
 
 
 def trace(model: Model, work: Workload) -> Graph:
@@ -62,7 +63,7 @@ def _norm(name: str, module: str, model: Model, tokens: Extent, source: str, *, 
     weight = Extent(model.hidden, 2.0 if model.norm_bias else 1.0)
     moved = 2.0 if add else 1.0
     waits = NORM_TRIPS + model.hidden / NORM_LOAD
-    return Vector(name, module, (source,), f"{name}_out", rows, (Extent(model.hidden),), moved, moved, NORM_FLOP + (1 if add else 0), 0.0, model.activations, (weight,), trips=waits)  # fmt: skip
+    return Vector(name, module, (source,), f"{name}_out", rows, (Extent(model.hidden),), moved, moved, NORM_FLOP + (1 if add else 0), 0.0, model.activations, (weight,), pieces=2.0 if add else 1.0, trips=waits)  # fmt: skip
 
 
 def _first_end(model: Model, tokens: Extent) -> Block:
@@ -121,7 +122,21 @@ def _grouped_attention(model: Model, work: Workload, tokens: Extent, kind: str, 
     )
     head_norm = (Extent(2.0 * model.head_dim),) if model.qk_norm else ()
     work_per = ROPE_FLOP + (NORM_FLOP if model.qk_norm else 0.0)
-    rope = Vector("rope_and_cache", "attention", ("qkv_out",), "rotated", tokens, (q, kv), 1.0, 1.0, work_per, 0.0, model.activations, head_norm)
+    rope = Vector(
+        "rope_and_cache",
+        "attention",
+        ("qkv_out",),
+        "rotated",
+        tokens,
+        (q, kv),
+        1.0,
+        1.0,
+        work_per,
+        0.0,
+        model.activations,
+        head_norm,
+        pieces=ROPE_PIECES,
+    )
     mix = _softmax_attention(
         model, work, kind, ("rotated", "cache"), heads=Extent(model.heads, 1.0, "heads"), kv_heads=Extent(model.kv_heads, 1.0, "kv_heads"),
         key_dim=model.head_dim, value_dim=model.head_dim, kv_width=2.0 * model.head_dim,
@@ -145,7 +160,7 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
     if kind == "sparse":
         ops += _indexer(model, work, tokens)
     rotated = (Extent(model.heads, rope_dim, "heads"), Extent(rank + rope_dim))
-    ops.append(Vector("rope_and_cache", "attention", ("q", "latent_n"), "rotated", tokens, rotated, 1.0, 1.0, ROPE_FLOP, 0.0, a))
+    ops.append(Vector("rope_and_cache", "attention", ("q", "latent_n"), "rotated", tokens, rotated, 1.0, 1.0, ROPE_FLOP, 0.0, a, pieces=ROPE_PIECES))
     each = Extent(model.heads, 1.0, "heads")
     if work.phase == "decode":
         ops.append(MatMul("absorb_q", "attention", ("rotated",), "q_latent", tokens, (Extent(rank),), Extent(nope), w, a, batch=each))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import strata as st
 from strata.errors import UnknownName
 from strata.hardware.chip import chip
 from strata.pricing.device import device
@@ -78,3 +79,12 @@ def test_what_fits_the_cache_is_read_from_it():
 def test_unknown_op_is_named():
     with pytest.raises(UnknownName, match="cosine"):
         _priced("cosine", 8.0, 1024.0)
+
+
+def test_ops_that_are_not_fused_take_several_kernels():
+    """An eager engine reads and writes every element in each piece; the ideal one does not."""
+    fused, apart = (st.evaluate("h200", "llama-3-8b", st.prefill(1, 2048), engine=st.engine("ideal", fused=f)).summary.kinds for f in (1, 0))
+    assert 1.1 * fused["vector"] < apart["vector"] < 3 * fused["vector"]
+    assert apart["matmul"] == pytest.approx(fused["matmul"], rel=0.03)  # a longer step draws less, and its clock is a little higher
+    eager = st.evaluate("h200", "llama-3-8b", st.decode(1, 512), engine="pytorch").metrics.tpot
+    assert eager > 1.3 * st.evaluate("h200", "llama-3-8b", st.decode(1, 512)).metrics.tpot
