@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench docs clean
+.PHONY: setup demo test lint types bench docs ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,21 @@ bench: setup
 # Examples in the docs are run and their output refreshed, and the equations page is written anew.
 docs: setup
 	$(BIN)/python tests/test_docs.py
+
+# The packet simulator, a program of its own (GPLv2): build it and repeat some of the stored runs; `ns3-runs` does all anew.
+NS3 := out/ns3/collective
+NS3_HERE := echo '\#include "ns3/core-module.h"' | $(CXX) -E -x c++ - >/dev/null 2>&1
+
+$(NS3): validation/ns3/collective.cc
+	@mkdir -p $(@D)
+	$(CXX) -O2 -std=c++17 $< -o $@ -lns3-core -lns3-network -lns3-point-to-point
+
+ns3:
+	@if $(NS3_HERE); then $(MAKE) --no-print-directory $(NS3) && $(PYTHON) -B validation/ns3/runs.py $(NS3) --check validation/ns3/runs.csv; \
+	else echo "ns3 skipped: ns-3 is not installed (Debian: apt-get install ns3 libns3-dev)"; fi
+
+ns3-runs: $(NS3)
+	$(PYTHON) -B validation/ns3/runs.py $(NS3) > out/ns3/runs.csv && mv out/ns3/runs.csv validation/ns3/runs.csv
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

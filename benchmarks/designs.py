@@ -8,7 +8,9 @@ import numpy as np
 
 import strata as st
 from strata.arrays import map_leaves
+from strata.mapping.place import Spread
 from strata.pricing.device import Device, device
+from strata.workload.graph import Collective
 
 MODEL = "deepseek-v3"
 DEVICES = 256
@@ -83,3 +85,11 @@ def product_list(seed: int, count: int = 2048) -> tuple[np.ndarray, np.ndarray, 
     rng = np.random.default_rng(seed)
     m, n, k = (_sizes(rng, name, count) for name in RANGES)
     return m, n, k, _gpus(rng, count, count, False)
+
+
+def collective_list(seed: int, count: int = 16384, nodes: int = 1) -> tuple[Collective, tuple[Spread, ...], st.Fabric]:
+    """All-reduces of random sizes over random groups of NVLink nodes with random bandwidths, joined by InfiniBand where there are several."""
+    rng = np.random.default_rng(seed)
+    links = st.sized(st.fabric("hgx-h200", bandwidth=rng.uniform(2e11, 1e12, count)), (8.0, float(nodes)))
+    op = Collective("sum", "", (), "sum", "all_reduce", "tp", np.exp2(rng.uniform(9, 30, count)))
+    return op, (Spread(2.0 ** rng.integers(1, 4, count), 1.0), Spread(float(nodes), 1.0)), links

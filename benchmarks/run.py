@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 import strata as st
-from benchmarks.designs import box, flat, product_box, product_list, single
+from benchmarks.designs import box, collective_list, flat, product_box, product_list, single
 from strata.pricing import matmul as products
+from strata.pricing.collectives import price_collective
 
 OUT = Path(__file__).parent / "latest.json"
 ENGINE, MONEY = st.engine("ideal"), st.economics()
@@ -97,12 +98,23 @@ def rows() -> list[dict[str, Any]]:
     took, points = fresh(lambda seed: box(seed, links=32), 4, "jax")
     add("decode_box_jax", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
     add_products(add)
+    add_collectives(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     strata = cold(
         [sys.executable, "-m", "strata.app.cli", "predict", "--model", "llama-3-70b", "--system", "8xh200", "--batch", "64", "--plan", "tp=8"]
     )
     add("cli_cold", strata, "s", "python -c 'import numpy', a new process", numpy_import, smaller=True)
     return found
+
+
+def add_collectives(add: Callable[..., None]) -> None:
+    """Prices of collectives a second on one core, the cheapest algorithm chosen for each: of one node, and of 512."""
+    few = collective_list(0, 1)
+    alone = best(lambda: price_collective(*few), 200)
+    for name, nodes in (("collective_batch", 1), ("collective_batch_4096_devices", 512)):
+        inputs = [collective_list(seed, nodes=nodes) for seed in range(7)]
+        took = min(best(lambda one=one: price_collective(*one), 3) for one in inputs)  # type: ignore[misc]
+        add(name, 16384 / took, "prices/s", "one collective after another, each an array of one", 1 / alone, points=16384)
 
 
 def add_products(add: Callable[..., None]) -> None:

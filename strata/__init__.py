@@ -11,6 +11,7 @@ from strata.evaluate import Result, evaluate, reasons
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.system import System, economics, system
+from strata.hardware.topology import Topology, topology
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import Plan, plan, plans
 from strata.pricing.kernel import Kernel, kernel
@@ -22,6 +23,6 @@ from strata.workload.transformer import trace
 
 __version__ = "0.1.0"
 __all__ = [
-    "Chip", "Engine", "Fabric", "Infeasible", "Kernel", "Model", "Plan", "Result", "StrataError", "System", "Workload", "best_plans", "chip", "decode", "economics", "engine",
-    "evaluate", "fabric", "kernel", "model", "plan", "plans", "prefill", "reasons", "sensitivity", "serve", "sized", "system", "trace", "train",
+    "Chip", "Engine", "Fabric", "Infeasible", "Kernel", "Model", "Plan", "Result", "StrataError", "System", "Topology", "Workload", "best_plans", "chip", "decode", "economics", "engine",
+    "evaluate", "fabric", "kernel", "model", "plan", "plans", "prefill", "reasons", "sensitivity", "serve", "sized", "system", "topology", "trace", "train",
 ]  # fmt: skip

@@ -133,15 +133,15 @@ def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dic
         raise BadFile(f"{path.name}: base files form a circle: {' -> '.join(Path(p).stem for p in (*_above, str(path)))}")
     table = _cite(table, table.pop("sources", {}), path.name)
     fitted = data_folder("calibration") / path.name
-    if kind == "chip" and path.parent == data_folder(kind) and fitted.exists():
-        table = _merge(table, read_toml(fitted))  # what `strata calibrate` found, over what the datasheet and we assumed
+    if kind in ("chip", "transports") and path.parent == data_folder(kind) and fitted.exists():
+        table = merged(table, read_toml(fitted))  # what `strata calibrate` found, over what the datasheet and we assumed
     if "base" in table:
         base = str(table.pop("base"))
         beside = path.parent / base
         below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)))
-        table = _merge(below, table)
+        table = merged(below, table)
     elif kind == "chip" and (defaults := data_folder("kinds") / f"{table.get('kind', '')}.toml").exists():
-        table = _merge(read_toml(defaults), table)  # what is assumed of a chip of its kind until it is measured
+        table = merged(read_toml(defaults), table)  # what is assumed of a chip of its kind until it is measured
     return table
 
 
@@ -158,12 +158,13 @@ def _cite(value: Any, sources: Mapping[str, str], where: str) -> Any:
     return [_cite(v, sources, where) for v in value] if isinstance(value, list) else value
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """One table over another: tables inside are merged too, a quantity is replaced whole."""
+    both = dict(below)
     for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict) and "value" not in value
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
+        inner = isinstance(value, dict) and isinstance(both.get(key), dict) and "value" not in value
+        both[key] = merged(both[key], value) if inner else value
+    return both
 
 
 # ------------------------------------------------------------------------------- files to dataclasses and back

@@ -10,6 +10,7 @@ import pytest
 from cases import model, roomy
 
 import strata as st
+from strata.hardware.fabric import speaking
 from strata.pricing.device import device
 from strata.pricing.matmul import matmul
 from strata.workload.graph import Attention, MatMul
@@ -50,7 +51,8 @@ def test_genz_counts_the_same_operations_weights_and_cache():
 def genz_node(**links):
     # GenZ divides MiB by 1024 GB/s: its 3400 GB/s are 3400 GiB/s.
     chip = peak_chip("h100", **{"memory.bandwidth": 3400 * GIB, "compute.matrix_rate.bf16": 989e12})
-    return st.system(chip, st.sized(st.fabric("hgx-h100", bandwidth=450e9, efficiency=1.0, latency=0.0, **links), (8.0, 1.0)))
+    joined = speaking(st.fabric("hgx-h100", bandwidth=450e9, efficiency=1.0, latency=0.0, **links), "ideal")
+    return st.system(chip, st.sized(joined, (8.0, 1.0)))
 
 
 @pytest.mark.parametrize(("batch", "linear"), [(1, 4.759842), (16, 4.765732), (64, 4.784577)])

@@ -524,7 +524,9 @@ def test_a_pipeline_goes_at_the_pace_of_its_slowest_stage(name):
     """Only a few stages are priced: they must contain the slowest of all, for any number of stages."""
     made = model(name)
     pattern = made.pattern
-    links = replace(system("8xh200").fabric, dimension=tuple(replace(d, bandwidth=1e30, latency=0.0) for d in system("8xh200").fabric.dimension))
+    links = replace(
+        system("8xh200").fabric, dimension=tuple(replace(d, bandwidth=1e30, latency=0.0, moves=None) for d in system("8xh200").fabric.dimension)
+    )
     where = uncapped(replace(roomy("8xh200"), fabric=links))  # too small for most of these plans: they are priced, and called illegal
     missed = {}
     for stages in range(2, int(pattern.layers) + 1):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from strata.app import evidence
+from strata.app import fabric as fabric_command
 from strata.app.kernel import kernels
 from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, put, systems, usage, whole
 from strata.errors import BadValue, StrataError
@@ -302,6 +303,7 @@ def diff(
         say(comparison_table(rows, first.name, second.name))
 
 
+fabric_command.add_to(app)
 evidence.add_to(app)
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number, register_pytree
-from strata.errors import require
-from strata.params import Sources, build, find, load_table, override, part, quantity, text
+import numpy as np
 
-KINDS = ("switch", "ring", "chain", "full")
+from strata.arrays import Number, namespace, register_pytree
+from strata.errors import BadValue, UnknownName, require
+from strata.hardware.transport import IDEAL, Transport, limited
+from strata.params import Sources, build, find, load_table, merged, names, override, part, quantity, text
+
+KINDS = ("switch", "ring", "chain", "full", "dragonfly")
+DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
+TAPERED = ("switch", "dragonfly")  # these may be oversubscribed: links above a device's own are shared
 
 
 @register_pytree
@@ -18,7 +23,10 @@ class Dimension:
     """One direction of a fabric: `size` devices (or groups of devices) joined in one way."""
 
     name: str = text("what it is, like nvlink or infiniband")
-    kind: str = text("switch, ring (a torus is several), chain (a mesh is several) or full (each to each)", choices=KINDS)
+    kind: str = text(
+        "switch, ring (a torus is several), chain (a mesh is several), full (each to each) or dragonfly (groups each to each, shared links)",
+        choices=KINDS,
+    )
     size: Number = quantity("1", "members; left out where the system's name gives it", optional=True, minimum=1)
     bandwidth: Number = quantity("B/s", "peak of one device into this dimension, one direction, all its links together", positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
@@ -26,6 +34,18 @@ class Dimension:
     energy: Number = quantity("J/B", "energy of one byte over one hop")
     reduction: Number = quantity("1", "1 where the switch adds up an all-reduce itself, else 0", optional=True)
     price: Number = quantity("USD", "links, switches and adapters of this dimension for one device", optional=True)
+    links: Number = quantity("1", "links of one device into this dimension that make up its bandwidth; may be a share", optional=True, positive=True)
+    transport: str = text("a transport's name or TOML path: what the software that sends costs; ideal when left out", default="")
+    moves: Transport | None = part(Transport, "the transport's quantities, from its file", optional=True)
+    oversubscription: Number = quantity(
+        "1",
+        "bandwidth of the devices over that of the links above them: 2 where a leaf has half as many uplinks; 1 when left out",
+        optional=True,
+        minimum=1,
+    )
+    through: str = text(
+        "inner dimension whose links its traffic leaves a device by, as a spine's does by the leaf's; its own when left out", default=""
+    )
 
 
 @register_pytree
@@ -57,9 +77,38 @@ def fabric(name: str, **changes: Any) -> Fabric:
     ['switch', 'switch']
     """
     where = find("fabric", name).name
-    made, params = build(Fabric, load_table("fabric", name), where)
+    made, params = build(Fabric, with_transports(load_table("fabric", name)), where)
     made, given = override(made, {_full_path(made, k): v for k, v in changes.items()}, "fabric")
+    _check_dimensions(made, where)
     return replace(made, sources=Sources(params).updated(given))
+
+
+def with_transports(table: dict[str, Any]) -> dict[str, Any]:
+    """A fabric's table with the transports its dimensions name written out; what a dimension says itself goes before."""
+    dimensions = table.get("dimension")
+    if not isinstance(dimensions, list):
+        return table
+    return table | {"dimension": [d | {"moves": _moves(d)} if isinstance(d, dict) and d.get("transport") else d for d in dimensions]}
+
+
+def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
+    """The table of the transport a dimension names, under what the dimension says of it."""
+    name, known = str(dimension["transport"]), names("transports")
+    if not name.endswith(".toml") and name not in known:
+        raise UnknownName("transport", name, known, ", ".join(known))
+    return merged(load_table("transports", name), dimension.get("moves", {}))
+
+
+def _check_dimensions(made: Fabric, where: str) -> None:
+    """What quantities one by one cannot tell: which kinds may be oversubscribed, and whose links are shared."""
+    for i, dimension in enumerate(made.dimension):
+        if dimension.oversubscription is not None and dimension.kind not in TAPERED:
+            legal = " or ".join(TAPERED)
+            raise BadValue(f"{where}: dimension.{i}.oversubscription needs kind {legal}, but {dimension.name} is a {dimension.kind}")
+        inner = [d.name for d in made.dimension[:i]]
+        if dimension.through and dimension.through not in inner:
+            legal = ", ".join(inner) or "none, as it is the innermost"
+            raise BadValue(f"{where}: dimension.{i}.through must name an inner dimension ({legal}), but got '{dimension.through}'")
 
 
 def _full_path(made: Fabric, name: str) -> str:
@@ -74,8 +123,19 @@ def _full_path(made: Fabric, name: str) -> str:
 
 
 def sized(made: Fabric, sizes: tuple[Number, ...]) -> Fabric:
-    """The fabric with its dimensions' sizes given, innermost first; outer dimensions not named become 1."""
+    """The fabric with its dimensions' sizes given, innermost first; outer dimensions not named become 1.
+
+    >>> sized(fabric("hgx-h200"), (8, 0))
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: sizes of fabric hgx-h200 (nvlink, infiniband) must be whole numbers of at least 1, but got (infiniband=0)
+    """
     require(len(sizes) <= len(made.dimension), f"fabric {made.name} has {len(made.dimension)} dimensions", sizes=sizes)
+    for dimension, size in zip(made.dimension, sizes, strict=False):
+        if isinstance(size, (int, float, np.ndarray, np.number)):
+            known = ", ".join(d.name for d in made.dimension)
+            relation = f"sizes of fabric {made.name} ({known}) must be whole numbers of at least 1"
+            require(bool(np.all((np.asarray(size) >= 1) & (np.asarray(size) % 1 == 0))), relation, **{dimension.name: size})
     full = (*sizes, *([1.0] * (len(made.dimension) - len(sizes))))
     return replace(made, dimension=tuple(replace(d, size=s) for d, s in zip(made.dimension, full, strict=True)))
 
@@ -88,6 +148,70 @@ def devices_of(made: Fabric) -> Number:
     return total
 
 
+def check_group(made: Fabric, ranks: Number) -> None:
+    """Refuse a group that does not fit on a fabric.
+
+    >>> check_group(sized(fabric("hgx-h200"), (8, 4)), 64)
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: a group on fabric hgx-h200 (8 nvlink x 4 infiniband) has 1 to 32 ranks, but got (ranks=64)
+    """
+    shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in made.dimension)
+    fits = np.all((np.asarray(ranks) >= 1) & (np.asarray(ranks) <= devices_of(made)))
+    require(bool(fits), f"a group on fabric {made.name} ({shape}) has 1 to {np.max(devices_of(made)):g} ranks", ranks=ranks)
+
+
+def peak_link(dimension: Dimension) -> Number:
+    r"""Peak of one device into a dimension, one direction, when all devices use it at once [B/s].
+
+    .. math:: \beta_{peak} = b / o
+
+    bandwidth b of the device's own links [B/s]; oversubscription o, devices' bandwidth over that of the links above them.
+
+    Leiserson, Fat-trees, IEEE Trans. Computers 34 (1985): a level's capacity bounds all that crosses it.
+
+    >>> round(peak_link(fabric("fat-tree-ndr").dimension[2]) / 1e9, 2)  # 50 GB/s, 48 ports down and 16 up
+    16.67
+    """
+    return dimension.bandwidth if dimension.oversubscription is None else dimension.bandwidth / dimension.oversubscription
+
+
+def speaking(made: Fabric, speaks: str) -> Fabric:
+    """The fabric as one engine uses it: its transports limited to `library`, to `any` way there is, or to a framework's kernels.
+
+    `ideal` leaves the links alone: closed forms of their latency and sustained bandwidth.
+
+    >>> speaking(fabric("hgx-h200"), "ideal").dimension[0].moves is None
+    True
+    """
+    if all(d.moves is None for d in made.dimension):
+        return made
+    kept = tuple(replace(d, moves=None if d.moves is None or speaks == IDEAL else limited(d.moves, speaks)) for d in made.dimension)
+    return replace(made, dimension=kept)
+
+
 def sustained_link(dimension: Dimension) -> Number:
-    """Bandwidth one device sustains into a dimension, one direction [B/s]."""
-    return dimension.bandwidth * dimension.efficiency
+    """Bandwidth one device sustains into a dimension, one direction, when all devices use it at once [B/s]."""
+    return peak_link(dimension) * dimension.efficiency
+
+
+def group_share(dimension: Dimension, members: Number) -> Number:
+    r"""Part of its bandwidth into a dimension that a device can use inside a group of some of the members.
+
+    .. math:: s = 1 \;\text{(switch)}, \quad s = \frac{g-1}{N-1} \;\text{(full)}, \quad
+              s = \max\left(\frac{g-1}{N-1}, \frac{1}{2}\right) \;\text{(dragonfly)}
+
+    g members of N. Where each pair has its own link, a group reaches only the links between its members. A dragonfly may
+    go round through a third group instead, which crosses two global links for one: never below a half.
+
+    Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA (2008), sec. 4: Valiant routing.
+
+    >>> mesh = fabric("mi325x-node").dimension[0]
+    >>> float(group_share(mesh, 4.0)), round(float(group_share(fabric("slingshot-dragonfly").dimension[2], 2.0)), 3)
+    (0.42857142857142855, 0.5)
+    """
+    if dimension.kind not in ("full", "dragonfly"):
+        return 1.0
+    xp = namespace(members, dimension.size)
+    direct = xp.maximum(members - 1.0, 1.0) / xp.maximum(dimension.size - 1.0, 1.0)
+    return direct if dimension.kind == "full" else xp.maximum(direct, 0.5)

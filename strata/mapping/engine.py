@@ -20,6 +20,7 @@ class Engine:
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
     kernels: str = text("whose kernels it runs", choices=("bare", "served"), default="bare")
+    collectives: str = text("ideal (links alone), library (NCCL), any way the fabric has, or a framework's own kernels by name", default="library")
     step: Number = quantity("s", "host time of one step that no kernel hides: scheduling, sampling, detokenising")
     rounding: Number = quantity("1", "share of narrow products before which a kernel of its own rounds the activations; the others' come rounded")
     fused: Number = quantity(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Dimension, Fabric, sustained_link
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_link, sustained_link
 from strata.mapping.place import Spread
 from strata.pricing.price import Price
+from strata.pricing.transports import Ways, direct_ways, pair_ways, ring_ways, send_ways
 from strata.workload.graph import Collective
 
 PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
@@ -55,26 +56,25 @@ def one_shot_all_reduce(payload: Number, ranks: Number, bandwidth: Number, laten
     return namespace(payload, ranks, bandwidth).where(ranks > 1, latency, 0.0) + (ranks - 1) * payload / bandwidth
 
 
-def group_bandwidth(spread: Spread, dimension: Dimension) -> Number:
-    r"""Bandwidth one rank has into its group inside a dimension, one direction [B/s].
+def group_link(spread: Spread, dimension: Dimension) -> Number:
+    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
 
-    A switch gives a rank its whole port whoever it talks to. Where every pair has its own link, a group of g among N
-    reaches only the links between its members: :math:`\beta (g-1)/(N-1)`. On rings and chains, groups that interleave
-    with stride s share the wires: :math:`\beta / s`.
+    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s share the wires:
+    :math:`\beta / s`.
     """
-    bandwidth = sustained_link(dimension)
-    if dimension.kind == "switch":
-        return bandwidth
-    if dimension.kind == "full":
-        xp = namespace(spread.size, dimension.size, bandwidth)
-        return bandwidth * xp.maximum(spread.size - 1.0, 1.0) / xp.maximum(dimension.size - 1.0, 1.0)
-    return bandwidth / spread.stride
+    link = peak_link(dimension) * group_share(dimension, spread.size)
+    return link if dimension.kind in DIRECT else link / spread.stride
+
+
+def group_bandwidth(spread: Spread, dimension: Dimension) -> Number:
+    """Bandwidth one rank sustains into its group inside a dimension, one direction [B/s]."""
+    return group_link(spread, dimension) * dimension.efficiency
 
 
 def dimension_scatter(payload: Number, spread: Spread, dimension: Dimension) -> Number:
     """Reduce-scatter or all-gather inside one fabric dimension [s]."""
     bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
-    if dimension.kind in ("switch", "full"):
+    if dimension.kind in DIRECT:
         return direct_scatter(payload, spread.size, bandwidth, latency)
     # A chain lacks the closing link, so its ring runs there and back over the same wires.
     detour = 1.0 if dimension.kind == "ring" else 2.0
@@ -99,7 +99,7 @@ def dimension_exchange(payload: Number, spread: Spread, dimension: Dimension) ->
     5.556
     """
     bandwidth, latency, ranks = group_bandwidth(spread, dimension), dimension.latency, spread.size
-    if dimension.kind in ("switch", "full"):
+    if dimension.kind in DIRECT:
         return direct_scatter(payload, ranks, bandwidth, latency)
     xp = namespace(payload, ranks, bandwidth)
     loads = 4.0 if dimension.kind == "ring" else 2.0
@@ -107,10 +107,79 @@ def dimension_exchange(payload: Number, spread: Spread, dimension: Dimension) ->
     return xp.where(ranks > 1, hops * latency * spread.stride + payload * ranks / (loads * bandwidth), 0.0)
 
 
+def ways(pattern: str, payload: Number, spread: Spread, dimension: Dimension) -> Ways:
+    """Each legal way of a collective inside one fabric dimension, with its time [s]; groups of one take none."""
+    if dimension.moves is None:
+        return _ideal_ways(pattern, payload, spread, dimension)
+    link, by, ranks = group_link(spread, dimension), dimension.moves, spread.size
+    if pattern == "all_to_all":
+        found = pair_ways(payload, ranks, link, by.pairs)
+    else:
+        found = ring_ways(pattern, payload, ranks, link, dimension.latency, by.rings, dimension.reduction)
+    if pattern == "all_reduce" and by.direct is not None:
+        found |= direct_ways(payload, ranks, link, by.direct)
+    return found
+
+
+def _ideal_ways(pattern: str, payload: Number, spread: Spread, dimension: Dimension) -> Ways:
+    """Closed forms where no software is known: steps of the dimension's latency at its sustained bandwidth."""
+    if pattern == "all_to_all":
+        return {"exchange": dimension_exchange(payload, spread, dimension)}
+    once = dimension_scatter(payload, spread, dimension)
+    if pattern != "all_reduce":
+        return {"scatter": once}
+    found = {"scatter and gather": 2.0 * once}
+    if dimension.kind not in DIRECT:
+        return found
+    bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
+    found["one-shot"] = one_shot_all_reduce(payload, spread.size, bandwidth, latency)
+    if dimension.reduction is not None:
+        xp = namespace(payload, spread.size, bandwidth, dimension.reduction)
+        found["in switch"] = xp.where(dimension.reduction > 0, 2.0 * latency + payload / bandwidth, float("inf"))
+    return found
+
+
+def least(found: Ways) -> Number:
+    """The cheapest way's time."""
+    first, *others = found.values()
+    for time in others:
+        first = namespace(first, time).minimum(first, time)
+    return first
+
+
+def dimension_time(pattern: str, payload: Number, spread: Spread, dimension: Dimension) -> Number:
+    """Time of a collective inside one fabric dimension by its cheapest way [s]; none for a group of one."""
+    time = least(ways(pattern, payload, spread, dimension))
+    return namespace(spread.size, time).where(spread.size > 1, time, 0.0)
+
+
+def algorithm(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric) -> tuple[str, ...]:
+    """The way a single collective takes in each fabric dimension, innermost first; "" where it does not cross one.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> node = sized(fabric("torus-256"), (4, 4, 1, 1, 1))
+    >>> algorithm(Collective("sum", "", (), "", "all_reduce", "tp", 1e6), spread(1.0, 4.0, node), node)
+    ('scatter and gather', '', '', '', '')
+    """
+    _check(op.pattern)
+    names, inner = [], 1.0
+    for spread, dimension in zip(spreads, fabric.dimension, strict=True):
+        payload = op.payload if op.pattern in ("all_to_all", "send") else op.payload / inner
+        found = _send_ways(payload, dimension) if op.pattern == "send" else ways(op.pattern, payload, spread, dimension)
+        names.append(min(found, key=lambda name: float(found[name])) if spread.size > 1 else "")
+        inner = inner * spread.size
+    return tuple(names)
+
+
+def _check(pattern: str) -> None:
+    if pattern not in PATTERNS:
+        raise BadValue(f"a collective must be one of {', '.join(PATTERNS)}, but got '{pattern}'")
+
+
 def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric) -> Price:
     """Price of a collective of a group that is spread over a fabric's dimensions."""
-    if op.pattern not in PATTERNS:
-        raise BadValue(f"a collective must be one of {', '.join(PATTERNS)}, but got '{op.pattern}'")
+    _check(op.pattern)
     if op.pattern == "send":
         return _send(op.payload, spreads, fabric)
     scatter = op.pattern != "all_to_all"
@@ -122,12 +191,7 @@ def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric
     for spread, dimension in zip(spreads, fabric.dimension, strict=True):
         payload = op.payload / inner if scatter else op.payload
         crossing = (spread.size - 1) / spread.size * payload
-        if op.pattern == "all_reduce":
-            time = time + _all_reduce(payload, spread, dimension)
-        elif scatter:
-            time = time + dimension_scatter(payload, spread, dimension)
-        else:
-            time = time + dimension_exchange(payload, spread, dimension)
+        time = time + dimension_time(op.pattern, payload, spread, dimension)
         saved = 1.0 if dimension.reduction is None or op.pattern != "all_reduce" else 1.0 / (1.0 + dimension.reduction)
         lower = lower + passes * saved * crossing / dimension.bandwidth
         energy = energy + passes * crossing * dimension.energy
@@ -137,18 +201,11 @@ def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric
     return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)
 
 
-def _all_reduce(payload: Number, spread: Spread, dimension: Dimension) -> Number:
-    """The cheapest of scatter-and-gather, one shot, and addition inside the switch where there is such a switch."""
-    two_step = 2.0 * dimension_scatter(payload, spread, dimension)
-    if dimension.kind not in ("switch", "full"):
-        return two_step
-    xp = namespace(payload, spread.size, dimension.bandwidth)
-    bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
-    time = xp.minimum(two_step, one_shot_all_reduce(payload, spread.size, bandwidth, latency))
-    if dimension.reduction is None:
-        return time
-    in_switch = xp.where(spread.size > 1, 2.0 * latency + payload / bandwidth, 0.0)
-    return xp.where(dimension.reduction > 0, xp.minimum(time, in_switch), time)
+def _send_ways(payload: Number, dimension: Dimension) -> Ways:
+    """Each way of one message to a neighbour."""
+    if dimension.moves is None:
+        return {"send": dimension.latency + payload / sustained_link(dimension)}
+    return send_ways(payload, peak_link(dimension), dimension.moves.pairs)
 
 
 def _send(payload: Number, spreads: tuple[Spread, ...], fabric: Fabric) -> Price:
@@ -159,7 +216,7 @@ def _send(payload: Number, spreads: tuple[Spread, ...], fabric: Fabric) -> Price
     for spread, dimension in zip(spreads, fabric.dimension, strict=True):
         xp = namespace(payload, spread.size, dimension.bandwidth, time)
         crosses = spread.size > 1
-        time = xp.maximum(time, xp.where(crosses, dimension.latency + payload / sustained_link(dimension), 0.0))
+        time = xp.maximum(time, xp.where(crosses, least(_send_ways(payload, dimension)), 0.0))
         lower = xp.maximum(lower, xp.where(crosses, payload / dimension.bandwidth, 0.0))
         energy = xp.where(crosses, payload * dimension.energy, energy)
     return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strata.arrays import Number, choose, namespace
+from strata.hardware.fabric import speaking
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.place import Placement, place
@@ -118,6 +119,7 @@ def _recomputed(ops: list[tuple[Op, Price]], whole: Price, kinds: dict[str, Numb
 def price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
     """Trace, shard, place and price one step. Pure and array-safe: the same code for one point and for a batch."""
     training = work.phase == "train"
+    system = replace(system, fabric=speaking(system.fabric, engine.collectives))
     whole = trace(model, work)
     graph = shard(whole, plan, work, structure.active)
     placement = place(plan, system.fabric, structure.active)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from strata.errors import BadValue
+from strata.hardware.fabric import Fabric, speaking
+from strata.hardware.transport import ANY, LIBRARY, Transport
 from strata.mapping.place import place, spread
 from strata.mapping.plan import plan
 from strata.mapping.shard import active_groups, shard
@@ -15,6 +21,7 @@ from strata.pricing.device import device
 from strata.pricing.matmul import matmul
 from strata.pricing.overlap import exposed
 from strata.pricing.step import price_op
+from strata.pricing.transports import expert_exchange
 from strata.validation.datasets import Array, Points, Table, forecast, joined, labels, points
 from strata.validation.steps import named_chip, named_system
 from strata.workload.graph import Collective
@@ -23,14 +30,36 @@ from strata.workload.tasks import prefill
 from strata.workload.transformer import trace
 
 PATTERNS = {"all_gather": "all_gather", "all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
+NOT_SUMMED = ("int8", "uint8")  # formats that switches do not add up
 # DeepEP's low-latency messages: hidden fp8 bytes, an fp32 scale for each 128 of them, and a 16-byte header; back come bf16.
 # Bytes a call = its published bandwidth x time; checked against the file's own bandwidth column.
 HEADER, SCALE_BYTES, SCALE_BLOCK = 16.0, 4.0, 128.0
 
 
-def collective_time(chip_name: str, pattern: str, payload: Array, ranks: Array) -> Any:
+_IN_PLACE: ContextVar[Transport | None] = ContextVar("transport priced in place of the shipped one of its name", default=None)
+
+
+@contextmanager
+def moved_by(made: Transport) -> Iterator[None]:
+    """Price rows with another version of a transport: how a fit asks what its quantities would do."""
+    token = _IN_PLACE.set(made)
+    try:
+        yield
+    finally:
+        _IN_PLACE.reset(token)
+
+
+def node(chip_name: str, speaks: str = LIBRARY) -> Fabric:
+    """The fabric of one node of eight, as software of some kind uses it."""
+    made, other = named_system(f"8x{chip_name}").fabric, _IN_PLACE.get()
+    inner = made.dimension[0]
+    if other is not None and other.name == inner.transport:
+        made = replace(made, dimension=(replace(inner, moves=other), *made.dimension[1:]))
+    return speaking(made, speaks)
+
+
+def collective_time(fabric: Fabric, pattern: str, payload: Array, ranks: Array) -> Any:
     """Time of a collective of the first `ranks` devices of a node [s]; payload is the whole buffer of one rank."""
-    fabric = named_system(f"8x{chip_name}").fabric
     op = Collective(pattern, "", (), "", pattern, "tp", payload)
     return price_collective(op, spread(1.0, ranks, fabric), fabric).time
 
@@ -38,43 +67,52 @@ def collective_time(chip_name: str, pattern: str, payload: Array, ranks: Array) 
 def nccl(table: Table) -> Points:
     """NCCL inside one node; message_bytes is the whole (gathered) buffer, as Strata counts it."""
     s = table.numbers("num_gpus", "message_bytes")
-    keys = [table.text("system"), table.text("op_name")]
+    keys = [table.text("system"), table.text("op_name"), table.text("nccl_dtype")]
 
-    def price(key: tuple[str, str], rows: Array) -> Any:
+    def price(key: tuple[str, str, str], rows: Array) -> Any:
         if key[1] not in PATTERNS:
             raise BadValue(f"op_name must be one of {', '.join(PATTERNS)}, but got '{key[1]}'")
-        return collective_time(key[0], PATTERNS[key[1]], s["message_bytes"][rows], s["num_gpus"][rows])
+        fabric = node(key[0])
+        if key[2] in NOT_SUMMED:
+            fabric = replace(fabric, dimension=tuple(replace(d, reduction=None) for d in fabric.dimension))
+        return collective_time(fabric, PATTERNS[key[1]], s["message_bytes"][rows], s["num_gpus"][rows])
 
     made = forecast(table, keys, price, tuple(s))
-    return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys, table.text("num_gpus"), count=len(table)))
+    return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys[:2], table.text("num_gpus"), count=len(table)))
 
 
 def custom_allreduce(table: Table) -> Points:
-    """All-reduce kernels of serving frameworks; eager ones include the host's launch."""
+    """All-reduce as serving frameworks run it, by their own kernels or NCCL's; eager rows include the host's launch and stand apart."""
     s = table.numbers("num_gpus", "message_bytes")
     keys = [table.text("system"), table.text("kernel_source")]
+    eager = np.array([k.lower().endswith("eager") for k in keys[1]])
 
     def price(key: tuple[str, str], rows: Array) -> Any:
         launch = named_chip(key[0]).overhead.launch if key[1].lower().endswith("eager") else 0.0
-        return collective_time(key[0], "all_reduce", s["message_bytes"][rows], s["num_gpus"][rows]) + launch
+        speaks = key[1].split("_")[0].lower()
+        return collective_time(node(key[0], speaks), "all_reduce", s["message_bytes"][rows], s["num_gpus"][rows]) + launch
 
     made = forecast(table, keys, price, tuple(s))
-    return points(table, table.number("latency_ms") * 1e-3, made, labels(*keys, table.text("num_gpus"), count=len(table)))
+    names = labels(*keys, table.text("num_gpus"), count=len(table))
+    return points(table, table.number("latency_ms") * 1e-3, made, names, headline=~eager)
 
 
 def deepep(table: Table) -> Points:
     """Low-latency expert exchange over eight ranks: each token is sent once for each of its experts, fp8 out and bf16 back."""
-    s = table.numbers("node_num", "hidden_size", "num_token", "num_topk")
+    s = table.numbers("node_num", "hidden_size", "num_token", "num_topk", "num_experts")
     system = table.text("system")
 
     def price(key: tuple[str], rows: Array) -> Any:
         if np.any(s["node_num"][rows] != 1):
             raise BadValue("DeepEP rows are known for one node only")
-        hidden, picks = s["hidden_size"][rows], s["num_token"][rows] * s["num_topk"][rows]
+        hidden, picks, experts = s["hidden_size"][rows], s["num_token"][rows] * s["num_topk"][rows], s["num_experts"][rows]
         out = picks * (hidden + hidden / SCALE_BLOCK * SCALE_BYTES + HEADER)
         back = picks * hidden * 2.0
-        ranks = 8.0 + 0.0 * hidden
-        return [collective_time(key[0], "all_to_all", payload, ranks) for payload in (out, back)]
+        link = node(key[0], ANY).dimension[0]
+        if link.moves is None or link.moves.experts is None:
+            raise BadValue(f"{key[0]} has no transport that knows expert exchange kernels")
+        by = link.moves.experts
+        return [expert_exchange(n, link.size, experts, link.bandwidth, way, by) for n, way in ((out, "dispatch"), (back, "combine"))]
 
     made = forecast(table, [system], price, tuple(s), metrics=2)
     sent = points(table, table.number("dispatch_avg_t_us") * 1e-6, made, labels(system, "dispatch", count=len(table)))
@@ -99,7 +137,7 @@ def overlap(table: Table) -> Points:
 def _beside(v: dict[str, Array], pattern: str, payload: Array) -> Any:
     """A product with a collective that runs beside it as far as the product lasts."""
     product = matmul(v["m"], v["n"], v["k"], device(named_chip("h100"), resident=False), "bf16", "bf16").time
-    return product + exposed(collective_time("h100", pattern, payload, v["gpus"]), product)
+    return product + exposed(collective_time(node("h100"), pattern, payload, v["gpus"]), product)
 
 
 def _gathered_product(v: dict[str, Array]) -> Any:

@@ -173,3 +173,50 @@ FAMILIES = (
         ),
     ),
 )
+
+# Transports are fitted like chips; a name with * stands for every quantity of a transport that fits it.
+NETWORK = (
+    Family(
+        "library collectives",
+        ("ops/nccl.csv",),
+        (),
+        (),
+        (
+            Quantity("rings.start.flagged", 1 * MICRO, 30 * MICRO),
+            Quantity("rings.start.simple", 1 * MICRO, 60 * MICRO),
+            Quantity("rings.start.in_switch", 1 * MICRO, 200 * MICRO),
+            Quantity("rings.step.*", 0.05, 30.0),
+            Quantity("rings.share.*", 0.001, 0.98),
+            Quantity("rings.own", 50e9, 5e12),
+            Quantity("pairs.start.*", 1 * MICRO, 60 * MICRO),
+            Quantity("pairs.peer", 0.01 * MICRO, 3 * MICRO),
+            Quantity("pairs.channel", 0.001, 0.5),
+            Quantity("pairs.share", 0.1, 0.98),
+            Quantity("pairs.own", 50e9, 5e12),
+        ),
+    ),
+    Family(
+        "direct all-reduce",
+        ("ops/custom_allreduce.csv",),
+        (),
+        (),
+        (
+            Quantity("direct.start.*", 0.5 * MICRO, 30 * MICRO),
+            Quantity("direct.peer.*", 0.005 * MICRO, 3 * MICRO),
+            Quantity("direct.share.*", 0.1, 0.98),
+            Quantity("direct.second.*", 0.05 * MICRO, 30 * MICRO),
+        ),
+    ),
+    Family(
+        "expert exchange",
+        ("ops/deepep_low_latency.csv",),
+        (),
+        (),
+        (
+            Quantity("experts.start.*", 1 * MICRO, 60 * MICRO),
+            Quantity("experts.expert.*", 0.1 * NANO, 300 * NANO),
+            Quantity("experts.share.*", 0.05, 0.98),
+            Quantity("experts.lane", 0.1e9, 100e9),
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""`python -m strata.validation.fitted`: fit the shipped chips to the project's data anew and write data/calibration/.
+"""`python -m strata.validation.fitted`: fit the shipped chips and transports to the project's data anew and write data/calibration/.
 
 Chips of the same make that have no rows of their own take a sibling's quantities, and say that this is assumed.
 """
@@ -10,8 +10,10 @@ import re
 from pathlib import Path
 
 from strata.params import data_folder
+from strata.validation import transports
 from strata.validation.calibrate import as_toml, calibrate
 
+TRANSPORTS = ("nvlink3", "nvlink4", "nvlink5")
 MEASURED = ("h200", "a100-80", "b200")
 SIBLINGS = {
     "h100": ("h200", "the same GH100 die"),
@@ -37,6 +39,17 @@ def write(folder: Path, date: str) -> None:
         (target / f"{name}.toml").write_text(HEAD + text, encoding="utf-8")
     for name, (sibling, why) in SIBLINGS.items():
         (target / f"{name}.toml").write_text(HEAD + assumed(made[sibling], sibling, why), encoding="utf-8")
+    write_transports(folder, date)
+
+
+def write_transports(folder: Path, date: str) -> None:
+    """Fit every transport that has rows below the folder and write what was found."""
+    target = data_folder("calibration")
+    for name in TRANSPORTS:
+        file = target / f"{name}.toml"
+        file.unlink(missing_ok=True)
+        made, outcomes = transports.calibrate_transport(name, folder, date=date)
+        file.write_text(HEAD.replace("chip", "transport") + transports.as_toml(made, outcomes), encoding="utf-8")
 
 
 if __name__ == "__main__":

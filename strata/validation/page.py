@@ -10,10 +10,10 @@ from strata.units import show
 from strata.validation.pictures import picture_name
 from strata.validation.run import FITTED, fitting
 
-# Kernels and steps of one device have a picture of their own; everything is in the overview.
+# Kernels and steps of one device, and collectives, have a picture of their own; everything is in the overview.
 PICTURED = (
     "*/gemm*.csv", "*/stream.csv", "*/attention.csv", "*/grouped_gemm.csv", "*/decoder.csv", "*/power.csv", "ops/*_attention.csv",
-    "ops/*_mla.csv", "ops/moe.csv",
+    "ops/*_mla.csv", "ops/moe.csv", "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv", "ns3/*.csv",
 )  # fmt: skip
 KEYS = ("mape", "median", "p90", "bias")
 FEW = 8  # groups that are shown at once

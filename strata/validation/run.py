@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import BadFile, UnknownName
-from strata.validation import attention, collectives, experts, kernels, power, serving, training, whole
+from strata.validation import attention, collectives, experts, kernels, network, power, serving, training, whole
 from strata.validation.compare import entry
 from strata.validation.datasets import Points, Table, held_out, read_table
 from strata.validation.steps import named_chip
@@ -17,6 +17,8 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "h200/decoder.csv": whole.decoder,
     "a100/gemm_ncu.csv": kernels.gemm_ncu,
     "h100/overlap.csv": collectives.overlap,
+    "ns3/collectives.csv": network.published_runs,
+    "ns3/runs.csv": network.own_runs,
     "ops/gemm.csv": kernels.ops_gemm,
     "ops/gemm_power.csv": power.gemm_power,
     "ops/context_attention.csv": attention.context_attention,
@@ -48,14 +50,23 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "*/attention.csv": attention.h200_attention,
     "*/grouped_gemm.csv": experts.grouped_gemm,
 }
-# Files `strata calibrate` fits chips to (two thirds of their lines).
+# Files that chips and transports are fitted to (two thirds of their lines).
 FITTED = (
     "*/gemm.csv", "*/stream.csv", "*/grouped_gemm.csv", "*/attention.csv", "*/power.csv", "ops/gemm_power.csv", "ops/gemm.csv", "ops/moe.csv",
     "ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv",
+    "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv",
 )  # fmt: skip
-NOT_YET = ("dram/*.csv", "thermal/*.json", "ns3/*", "serving/requests/*.csv")
+NOT_YET = ("dram/*.csv", "thermal/*.json", "serving/requests/*.csv")
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
-OWN = ("accuracy.json", "limits.json", "*.md", "LICENSE*")  # what stands beside the data in the project's folder
+OWN = (
+    "accuracy.json",
+    "limits.json",
+    "*.md",
+    "LICENSE*",
+    "ns3/LICENSE",
+    "ns3/*.cc",
+    "ns3/*.py",
+)  # what stands beside the data in the project's folder
 
 
 def reader_of(name: str) -> Callable[[Table], Points] | None:

@@ -89,7 +89,7 @@ def test_whole_steps_hold_one_clock():
     """A long prompt runs into the limit, a small decode step does not; the parts of the time still add up."""
     prompt = st.evaluate("8xh200", "llama-3-70b", st.prefill(8, 4096), "tp=8")
     step = st.evaluate("8xh200", "llama-3-70b", st.decode(1, 4096), "tp=8")
-    assert 1.2e9 < prompt.metrics.clock < 1.9e9 and prompt.metrics.device_power == pytest.approx(700, rel=2e-3)
+    assert 1.2e9 < prompt.metrics.clock < 1.95e9 and prompt.metrics.device_power == pytest.approx(700, rel=2e-3)
     assert step.metrics.clock == 1.98e9 and step.metrics.device_power < 700
     assert any("the clock falls to" in note for note in prompt.notes) and not any("clock" in note for note in step.notes)
     for r in (prompt, step):

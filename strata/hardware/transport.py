@@ -1,0 +1,99 @@
+"""Transports: what the software that moves messages over a link costs, as data beside the link's own numbers.
+
+A dimension of a fabric without a transport is ideal: steps of its latency, messages at its sustained bandwidth. With one, a
+collective is what a library's kernels make of it: starts and steps take time, and each way of sending has its share of the
+link. Shares and steps are relative to the dimension's `bandwidth` and `latency`, so that a better link is still a better link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strata.arrays import Number, register_pytree
+from strata.params import by_name, part, quantity, text
+
+ANY, LIBRARY, IDEAL = "any", "library", "ideal"  # what an engine may use of a transport: all of it, the library alone, none
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rings:
+    """All-gather, reduce-scatter and all-reduce of a library: rings in three protocols, or addition inside the switch.
+
+    Names: `ll` (each 8 bytes carry 4 of flag), `ll128` (128 bytes carry 8 of flag), `simple` (whole buffers, then a flag).
+    """
+
+    start: dict[str, Number] = by_name("s", "kernel and meeting of all ranks: flagged (ll, ll128), simple, and in_switch where there is one")
+    step: dict[str, Number] = by_name("1", "one step of a ring by protocol, in latencies of the dimension")
+    share: dict[str, Number] = by_name("1", "share of the link's peak: ll, ll128, the collective's own name (simple), in_switch")
+    own: Number = quantity("B/s", "speed at which a rank passes on its own part of the buffer, which crosses no link", positive=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pairs:
+    """All-to-all and sends of a library: every pair at once, flagged bytes through one channel a pair, or whole buffers."""
+
+    start: dict[str, Number] = by_name("s", "kernel and meeting of a pair: flagged, simple")
+    peer: Number = quantity("s", "each further peer of a rank")
+    channel: Number = quantity("1", "share of the link's peak that one pair has for flagged bytes", positive=True)
+    share: Number = quantity("1", "share of the link's peak for whole buffers", positive=True)
+    own: Number = quantity("B/s", "speed at which a rank copies what it sends to itself", positive=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Direct:
+    """All-reduce kernels of serving frameworks that read their peers' memory; a name for each framework."""
+
+    start: dict[str, Number] = by_name("s", "kernel and meeting of two ranks")
+    peer: dict[str, Number] = by_name("s", "each further peer: its flag and its address")
+    share: dict[str, Number] = by_name("1", "share of the link's peak while reading peers")
+    second: dict[str, Number] | None = by_name("s", "meeting between the two halves of a two-shot kernel; absent where there is none", optional=True)
+    limit: dict[str, Number] | None = by_name("B", "longest buffer the kernels take; absent where they take any", optional=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Experts:
+    """Exchange of tokens between ranks of experts by kernels of its own: `dispatch` out, `combine` back."""
+
+    start: dict[str, Number] = by_name("s", "kernel and meeting of the ranks: dispatch, combine")
+    expert: dict[str, Number] = by_name("s", "each expert of the layer: its counter and its slot: dispatch, combine")
+    share: dict[str, Number] = by_name("1", "share of the link's peak: dispatch, combine")
+    lane: Number = quantity("B/s", "speed at which the threads of one expert receive what is dispatched to it", positive=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Transport:
+    """How messages move over one dimension of a fabric: a library, and kernels that go around it."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    note: str = text("what a reader of these numbers should know", default="")
+    rings: Rings = part(Rings, "collectives of the library over rings")
+    pairs: Pairs = part(Pairs, "all-to-all and sends of the library")
+    direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks", optional=True)
+    experts: Experts | None = part(Experts, "expert exchange kernels", optional=True)
+
+
+def limited(made: Transport, speaks: str) -> Transport:
+    """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework by name.
+
+    A framework that was not measured on this link may use any of the kernels that were.
+    """
+    if speaks == LIBRARY:
+        return replace(made, direct=None, experts=None)
+    if made.direct is None or speaks not in made.direct.start:
+        return made
+    return replace(made, direct=_only(made.direct, speaks))
+
+
+def _only(direct: Direct, name: str) -> Direct:
+    kept: dict[str, Any] = {f: {name: getattr(direct, f)[name]} for f in ("start", "peer", "share")}
+    for field in ("second", "limit"):
+        table = getattr(direct, field) or {}
+        kept[field] = {name: table[name]} if name in table else None
+    return replace(direct, **kept)

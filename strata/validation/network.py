@@ -1,0 +1,101 @@
+"""Collectives simulated packet by packet in ns-3: our own runs, and published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue
+from strata.pricing import packets
+from strata.pricing.packets import Axis, Packets, Tree
+from strata.validation.datasets import Array, Points, Table, forecast, labels, points
+
+# validation/ns3/collective.cc: what it sends, and ns-3's clock in whole nanoseconds.
+OWN = Packets(payload=1000.0, header=50.0, reply=50.0, tick=1e-9)
+# The published runs (ASTRA-sim over ns-3's RDMA model): 1000 B packets with 48 B of headers (14 link, 20 IP, 8 UDP, 6 sequence),
+# 60 B acknowledgements, no packet under a nanosecond.
+PUBLISHED = Packets(payload=1000.0, header=48.0, reply=60.0, tick=1e-9, least=1.0)
+
+ON_TREES: dict[tuple[str, str], Callable[[Any, Tree, Packets], Any]] = {
+    ("all_gather", "halving_doubling"): packets.tree_all_gather,
+    ("all_gather", "ring"): packets.tree_ring_all_gather,
+    ("all_reduce", "rabenseifner"): packets.tree_all_reduce,
+    ("all_reduce", "ring"): packets.tree_ring_all_reduce,
+    ("all_to_all", "direct"): packets.tree_all_to_all,
+}
+ON_GRIDS: dict[tuple[str, str], Callable[[Any, tuple[Axis, ...], Packets], Any]] = {
+    ("all_gather", "ring"): packets.grid_all_gather,
+    ("all_gather", "rs_ag_ag_3stage"): packets.grid_all_gather,
+    ("all_reduce", "ring"): packets.grid_all_reduce,
+    ("all_to_all", "relay"): packets.grid_all_to_all,
+    ("all_to_all", "direct"): lambda block, axes, how: packets.grid_all_to_all(block, axes, how, whole=False),
+}
+TOPOLOGIES = ("switch", "torus", "mesh")
+BY_DOUBLING = ("halving_doubling", "rabenseifner")
+
+
+def collective_time(topology: str, collective: str, algorithm: str, s: dict[str, Array], how: Packets) -> Any:
+    """Time of rows of one topology, collective and algorithm [s]; columns as in the files, in GB/s, ns and bytes.
+
+    >>> s = {"nodes_inner": 8.0, "nodes_outer": 1.0, "nodes_third": 1.0, "link_GBps_inner": 32.0, "link_GBps_outer": 32.0}
+    >>> s |= {"hop_ns_inner": 32.0, "hop_ns_outer": 32.0, "bytes": 65536.0}
+    >>> round(float(collective_time("switch", "all_reduce", "rabenseifner", s, OWN)) * 1e9)
+    4782
+    """
+    if topology not in TOPOLOGIES:
+        raise BadValue(f"topology must be one of {', '.join(TOPOLOGIES)}, but got '{topology}'")
+    known: dict[tuple[str, str], Any] = ON_TREES if topology == "switch" else ON_GRIDS
+    if (collective, algorithm) not in known:
+        legal = ", ".join(f"{c} by {a}" for c, a in known)
+        raise BadValue(f"no {collective} by {algorithm} on a {topology}; there are: {legal}")
+    rate, hop = (s["link_GBps_inner"] * 1e9, s["link_GBps_outer"] * 1e9), (s["hop_ns_inner"] * 1e-9, s["hop_ns_outer"] * 1e-9)
+    inner, outer = s["nodes_inner"], s["nodes_outer"]
+    if topology == "switch":
+        if algorithm in BY_DOUBLING and np.any(np.log2(inner * outer) % 1):
+            raise BadValue(f"{algorithm} needs a power of two of ranks, but got {inner * outer}")
+        return known[collective, algorithm](s["bytes"], Tree(inner, outer, rate[0], hop[0], rate[1], hop[1]), how)
+    wraps = 1.0 if topology == "torus" else 0.0
+    sides = ((inner, 0), (outer, 1), (s["nodes_third"], 1))
+    return known[collective, algorithm](s["bytes"], tuple(Axis(n, rate[i], hop[i], wraps) for n, i in sides), how)
+
+
+def _read(table: Table, how: Packets) -> Points:
+    s = table.numbers("nodes_inner", "link_GBps_inner", "hop_ns_inner", "bytes")
+    s["nodes_outer"] = np.maximum(table.number("nodes_outer", 1.0), 1.0)
+    s["nodes_third"] = table.number("nodes_third", 1.0) if "nodes_third" in table.columns else np.ones(len(table))
+    # One level of switches has no outer link: any will do.
+    for name in ("link_GBps", "hop_ns"):
+        outer = table.number(f"{name}_outer")
+        s[f"{name}_outer"] = np.where(outer > 0, outer, s[f"{name}_inner"])
+    keys = [table.text("topology"), table.text("collective"), table.text("algorithm")]
+
+    def price(key: tuple[str, str, str], rows: Array) -> Any:
+        return collective_time(*key, {k: x[rows] for k, x in s.items()}, how)
+
+    made = forecast(table, keys, price, ("nodes_inner", "link_GBps_inner", "hop_ns_inner", "bytes"))
+    sides = np.stack([s["nodes_inner"], s["nodes_outer"], s["nodes_third"]], axis=1)
+    # Names of a mesh and a torus by what they are: one side longer than 1 is a ring or a chain.
+    shape = np.array([_shape(t, row) for t, row in zip(keys[0], sides, strict=True)], dtype=object)
+    return points(table, table.number("ns3_ns") * 1e-9, made, labels(shape, keys[1], count=len(table)))
+
+
+def _shape(topology: str, sides: Array) -> str:
+    """Name of a topology with its sides.
+
+    >>> _shape("torus", np.array([4.0, 2.0, 1.0]))
+    'torus-4x2'
+    """
+    longer = [f"{n:.0f}" for n in sides if n > 1] or ["1"]
+    return f"{topology}-{'x'.join(longer)}"
+
+
+def own_runs(table: Table) -> Points:
+    """Runs of the harness in validation/ns3."""
+    return _read(table, OWN)
+
+
+def published_runs(table: Table) -> Points:
+    """Published runs: switch and torus, all-gather, all-reduce, all-to-all, 512 B to 1 GB."""
+    return _read(table, PUBLISHED)
