@@ -22,13 +22,14 @@ _TIE = 1e-6  # half a tick rounds down, as ns-3 does it, whatever the last bit o
 @dataclass(frozen=True, eq=False)
 class Packets:
     """How a transport cuts and times messages: bytes of a full packet's payload, of its header and of an acknowledgement [B];
-    the clock's tick [s]; the least time of a packet on a wire, in ticks."""
+    the clock's tick [s]; the least time of a packet on a wire, and the part of a tick from which it is rounded up, in ticks."""
 
     payload: Number
     header: Number
     reply: Number
     tick: Number
     least: Number = 0.0
+    up: Number = 0.5
 
 
 @register_pytree
@@ -43,11 +44,11 @@ class Hop:
 
 
 def packet_time(size: Number, bandwidth: Number, how: Packets) -> Number:
-    r"""Time of one packet on a wire [s]: whole ticks, the nearest, and not less than the least.
+    r"""Time of one packet on a wire [s]: whole ticks, the nearest unless told, and not less than the least.
 
-    .. math:: s(n) = \tau \max(m, \mathrm{round}(n / (\tau \beta)))
+    .. math:: s(n) = \tau \max(m, \lfloor n / (\tau \beta) + 1 - u \rfloor)
 
-    size n, header included [B]; bandwidth β [B/s]; tick τ [s]; least m.
+    size n, header included [B]; bandwidth β [B/s]; tick τ [s]; least m; part u of a tick from which it is rounded up.
 
     ns-3 3.37 manual, "Time": a data rate's transmission time is rounded to the clock's resolution.
 
@@ -56,7 +57,7 @@ def packet_time(size: Number, bandwidth: Number, how: Packets) -> Number:
     [33, 16, 2]
     """
     xp = namespace(size, bandwidth, how.tick, how.least)
-    return how.tick * xp.maximum(how.least, xp.floor(size / (bandwidth * how.tick) + 0.5 - _TIE))
+    return how.tick * xp.maximum(how.least, xp.floor(size / (bandwidth * how.tick) + 1.0 - how.up - _TIE))
 
 
 def packet_count(payload: Number, how: Packets) -> Number:
