@@ -14,6 +14,7 @@ from strata.hardware.system import System, economics, system
 from strata.hardware.topology import Topology, topology
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import Plan, plan, plans
+from strata.pricing.communication import Communication, collective
 from strata.pricing.kernel import Kernel, kernel
 from strata.search.plans import best_plans
 from strata.search.sensitivity import sensitivity
@@ -23,6 +24,6 @@ from strata.workload.transformer import trace
 
 __version__ = "0.1.0"
 __all__ = [
-    "Chip", "Engine", "Fabric", "Infeasible", "Kernel", "Model", "Plan", "Result", "StrataError", "System", "Topology", "Workload", "best_plans", "chip", "decode", "economics", "engine",
+    "Chip", "Communication", "Engine", "Fabric", "Infeasible", "Kernel", "Model", "Plan", "Result", "StrataError", "System", "Topology", "Workload", "best_plans", "chip", "collective", "decode", "economics", "engine",
     "evaluate", "fabric", "kernel", "model", "plan", "plans", "prefill", "reasons", "sensitivity", "serve", "sized", "system", "topology", "trace", "train",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from strata.app import collective as collective_command
 from strata.app import evidence
 from strata.app import fabric as fabric_command
 from strata.app.kernel import kernels
@@ -304,6 +305,7 @@ def diff(
 
 
 fabric_command.add_to(app)
+collective_command.add_to(app)
 evidence.add_to(app)
 
 

@@ -28,6 +28,9 @@ class Rings:
     step: dict[str, Number] = by_name("1", "one step of a ring by protocol, in latencies of the dimension")
     share: dict[str, Number] = by_name("1", "share of the link's peak: ll, ll128, the collective's own name (simple), in_switch")
     own: Number = quantity("B/s", "speed at which a rank passes on its own part of the buffer, which crosses no link", positive=True)
+    tree: Number = quantity(
+        "1", "share of the link's peak that two trees at once reach in an all-reduce; absent where there are none", optional=True, positive=True
+    )
 
 
 @register_pytree

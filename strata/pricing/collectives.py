@@ -10,7 +10,7 @@ from strata.pricing.price import Price
 from strata.pricing.transports import Ways, direct_ways, pair_ways, ring_ways, send_ways
 from strata.workload.graph import Collective
 
-PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
 
 
 def ring_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:
@@ -107,11 +107,31 @@ def dimension_exchange(payload: Number, spread: Spread, dimension: Dimension) ->
     return xp.where(ranks > 1, hops * latency * spread.stride + payload * ranks / (loads * bandwidth), 0.0)
 
 
+def broadcast(payload: Number, ranks: Number, bandwidth: Number, latency: Number, direct: bool) -> Number:
+    r"""Time of a broadcast in pieces that follow each other [s]: down two trees where ranks reach each other, else along a chain.
+
+    .. math:: T = h \alpha + n / \beta, \quad h = \lceil \log_2 p \rceil \;\text{or}\; p - 1
+
+    payload n [B]; ranks p; bandwidth β [B/s]; latency α of a step [s]. Pieces are small against n / β and large against α.
+
+    Sanders, Speck & Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Comput. 35 (2009).
+
+    >>> [round(float(broadcast(1e9, 8.0, 50e9, 1e-6, direct)) * 1e3, 3) for direct in (True, False)]
+    [20.003, 20.007]
+    """
+    xp = namespace(payload, ranks, bandwidth)
+    hops = xp.ceil(xp.log2(xp.maximum(ranks, 1.0)) - 1e-9) if direct else ranks - 1.0
+    return hops * latency + payload / bandwidth
+
+
 def ways(pattern: str, payload: Number, spread: Spread, dimension: Dimension) -> Ways:
     """Each legal way of a collective inside one fabric dimension, with its time [s]; groups of one take none."""
     if dimension.moves is None:
         return _ideal_ways(pattern, payload, spread, dimension)
     link, by, ranks = group_link(spread, dimension), dimension.moves, spread.size
+    if pattern == "broadcast":
+        wait = dimension.latency * by.rings.step["simple"]
+        return {"trees": by.rings.start["simple"] + broadcast(payload, ranks, by.rings.share["all_gather"] * link, wait, True)}
     if pattern == "all_to_all":
         found = pair_ways(payload, ranks, link, by.pairs)
     else:
@@ -125,6 +145,10 @@ def _ideal_ways(pattern: str, payload: Number, spread: Spread, dimension: Dimens
     """Closed forms where no software is known: steps of the dimension's latency at its sustained bandwidth."""
     if pattern == "all_to_all":
         return {"exchange": dimension_exchange(payload, spread, dimension)}
+    if pattern == "broadcast":
+        direct = dimension.kind in DIRECT
+        step = dimension.latency if direct else dimension.latency * spread.stride
+        return {"trees" if direct else "pipeline": broadcast(payload, spread.size, group_bandwidth(spread, dimension), step, direct)}
     once = dimension_scatter(payload, spread, dimension)
     if pattern != "all_reduce":
         return {"scatter": once}
@@ -165,7 +189,7 @@ def algorithm(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric) -> tu
     _check(op.pattern)
     names, inner = [], 1.0
     for spread, dimension in zip(spreads, fabric.dimension, strict=True):
-        payload = op.payload if op.pattern in ("all_to_all", "send") else op.payload / inner
+        payload = op.payload if op.pattern in ("all_to_all", "broadcast", "send") else op.payload / inner
         found = _send_ways(payload, dimension) if op.pattern == "send" else ways(op.pattern, payload, spread, dimension)
         names.append(min(found, key=lambda name: float(found[name])) if spread.size > 1 else "")
         inner = inner * spread.size
@@ -182,7 +206,7 @@ def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric
     _check(op.pattern)
     if op.pattern == "send":
         return _send(op.payload, spreads, fabric)
-    scatter = op.pattern != "all_to_all"
+    scatter = op.pattern not in ("all_to_all", "broadcast")
     time: Number = 0.0
     lower: Number = 0.0
     energy: Number = 0.0

@@ -63,6 +63,24 @@ def in_switch_sum(payload: Number, ranks: Number, start: Number, rate: Number) -
     return start + (ranks + 1.0) / ranks * payload / rate
 
 
+def double_tree(payload: Number, ranks: Number, latency: Number, start: Number, step: Number, bandwidth: Number) -> Number:
+    r"""Time of an all-reduce over two binary trees, half of the buffer each, up and down again [s].
+
+    .. math:: T = T_0 + 2 \lceil \log_2 p \rceil \, s \, \alpha + 2 \frac{p-1}{p} \frac{n}{\beta}
+
+    start T_0; steps of s latencies α; a rank that is a leaf of one tree is inside the other, so that both directions of every
+    link are busy: bandwidth β.
+
+    Sanders, Speck & Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel Comput. 35 (2009).
+
+    >>> round(float(double_tree(1e9, 64.0, 5e-6, 1e-5, 1.0, 50e9)) * 1e3, 2)
+    39.45
+    """
+    xp = namespace(payload, ranks, bandwidth)
+    hops = xp.ceil(xp.log2(xp.maximum(ranks, 1.0)) - 1e-9)
+    return start + 2.0 * hops * step * latency + 2.0 * (ranks - 1.0) / ranks * payload / bandwidth
+
+
 def ring_ways(pattern: str, payload: Number, ranks: Number, link: Number, latency: Number, by: Rings, reduction: Number | None) -> Ways:
     """Ways of an all-gather, reduce-scatter or all-reduce; payload is the whole buffer, link the peak of one rank [B/s]."""
     passes = 2.0 if pattern == "all_reduce" else 1.0
@@ -71,6 +89,8 @@ def ring_ways(pattern: str, payload: Number, ranks: Number, link: Number, latenc
     wait = steps * latency
     ways = {f"ring {p}": flagged_ring(crossing, wait, by.start["flagged"], by.step[p], by.share[p] * link) for p in FLAGGED}
     ways["ring simple"] = buffered_ring(crossing, kept, wait, by.start["simple"], by.step["simple"], by.share[pattern] * link, by.own)
+    if pattern == "all_reduce" and by.tree is not None:
+        ways["tree"] = double_tree(payload, ranks, latency, by.start["flagged"], by.step["simple"], by.tree * link)
     if pattern == "all_reduce" and reduction is not None and "in_switch" in by.share:
         summed = in_switch_sum(payload, ranks, by.start["in_switch"], by.share["in_switch"] * link)
         ways["in switch"] = namespace(reduction, summed).where(reduction > 0, summed, float("inf"))

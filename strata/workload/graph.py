@@ -206,7 +206,7 @@ class Collective(Op):
 
     kind: ClassVar[str] = "collective"
 
-    pattern: str  # all_reduce, all_gather, reduce_scatter, all_to_all, send
+    pattern: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send
     group: str
     payload: Number
     hidden: bool = False  # it may run beside the block's own work
