@@ -7,11 +7,11 @@ link. Shares and steps are relative to the dimension's `bandwidth` and `latency`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import by_name, part, quantity, text
+from strata.params import build, by_name, find, load_table, part, quantity, text
 
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"  # what an engine may use of a transport: all of it, the library alone, none
 
@@ -96,7 +96,33 @@ def limited(made: Transport, speaks: str) -> Transport:
 
 def _only(direct: Direct, name: str) -> Direct:
     kept: dict[str, Any] = {f: {name: getattr(direct, f)[name]} for f in ("start", "peer", "share")}
-    for field in ("second", "limit"):
-        table = getattr(direct, field) or {}
-        kept[field] = {name: table[name]} if name in table else None
+    for part_of in ("second", "limit"):
+        table = getattr(direct, part_of) or {}
+        kept[part_of] = {name: table[name]} if name in table else None
     return replace(direct, **kept)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Packets:
+    """How a packet network cuts and times messages. Ticks are of the clock that times them."""
+
+    payload: Number = quantity("B", "payload of a full packet", positive=True)
+    header: Number = quantity("B", "header of every packet")
+    reply: Number = quantity("B", "an acknowledgement, header included")
+    tick: Number = quantity("s", "resolution of the clock: a packet takes whole ticks on a wire", positive=True)
+    least: Number = field(default=0.0, metadata=quantity("1", "least time of a packet on a wire, in ticks").metadata)
+    up: Number = field(default=0.5, metadata=quantity("1", "part of a tick from which a packet's time is rounded up").metadata)
+    name: str = text("short name, as in the file's name", default="")
+    title: str = text("what it is", default="")
+
+
+def packets(name: str) -> Packets:
+    """A packet network by name or TOML path.
+
+    >>> packets("ns3").payload, packets("astra-sim").header
+    (1000.0, 56.0)
+    """
+    made, _ = build(Packets, load_table("packets", name), find("packets", name).name)
+    known: Packets = made
+    return known

@@ -13,23 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.arrays import Number, namespace, register_pytree
+from strata.hardware.transport import Packets
 
 DOUBLINGS = 16  # the longest recursive doubling where sizes are not known before they are priced (inside a jit): 65536 ranks
 _TIE = 1e-6  # half a tick rounds down, as ns-3 does it, whatever the last bit of a quotient is
-
-
-@register_pytree
-@dataclass(frozen=True, eq=False)
-class Packets:
-    """How a transport cuts and times messages: bytes of a full packet's payload, of its header and of an acknowledgement [B];
-    the clock's tick [s]; the least time of a packet on a wire, and the part of a tick from which it is rounded up, in ticks."""
-
-    payload: Number
-    header: Number
-    reply: Number
-    tick: Number
-    least: Number = 0.0
-    up: Number = 0.5
 
 
 @register_pytree

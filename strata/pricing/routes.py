@@ -17,7 +17,8 @@ import numpy as np
 
 from strata.errors import BadValue, require
 from strata.hardware.fabric import Fabric, sustained_link
-from strata.pricing.packets import Packets, packet_slots, packet_time
+from strata.hardware.transport import Packets
+from strata.pricing.packets import packet_slots, packet_time
 
 Array = np.ndarray[Any, Any]
 # In a tree, one link upwards is shared by all that lies below it; any other dimension has links of each device's own.

@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue
+from strata.hardware.transport import Packets
+from strata.hardware.transport import packets as network
 from strata.pricing import packets
-from strata.pricing.packets import Axis, Packets, Tree
+from strata.pricing.packets import Axis, Tree
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
-
-# validation/ns3/collective.cc: what it sends, and ns-3's clock in whole nanoseconds.
-OWN = Packets(payload=1000.0, header=50.0, reply=50.0, tick=1e-9)
-# The published runs (ASTRA-sim over ns-3's RDMA model), as our study of their data found them: 1000 B packets with about 56 B of
-# headers, whole nanoseconds cut off, none under one; 60 B acknowledgements are assumed.
-PUBLISHED = Packets(payload=1000.0, header=56.0, reply=60.0, tick=1e-9, least=1.0, up=1.0 - 1e-5)
 
 ON_TREES: dict[tuple[str, str], Callable[[Any, Tree, Packets], Any]] = {
     ("all_gather", "halving_doubling"): packets.tree_all_gather,
@@ -43,7 +39,7 @@ def collective_time(topology: str, collective: str, algorithm: str, s: dict[str,
 
     >>> s = {"nodes_inner": 8.0, "nodes_outer": 1.0, "nodes_third": 1.0, "link_GBps_inner": 32.0, "link_GBps_outer": 32.0}
     >>> s |= {"hop_ns_inner": 32.0, "hop_ns_outer": 32.0, "bytes": 65536.0}
-    >>> round(float(collective_time("switch", "all_reduce", "rabenseifner", s, OWN)) * 1e9)
+    >>> round(float(collective_time("switch", "all_reduce", "rabenseifner", s, network("ns3"))) * 1e9)
     4782
     """
     if topology not in TOPOLOGIES:
@@ -95,9 +91,9 @@ def _shape(topology: str, sides: Array) -> str:
 
 def own_runs(table: Table) -> Points:
     """Runs of the harness in validation/ns3."""
-    return _read(table, OWN)
+    return _read(table, network("ns3"))
 
 
 def published_runs(table: Table) -> Points:
     """Published runs: switch and torus, all-gather, all-reduce, all-to-all, 512 B to 1 GB."""
-    return _read(table, PUBLISHED)
+    return _read(table, network("astra-sim"))

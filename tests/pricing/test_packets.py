@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strata.hardware.transport import Packets
+from strata.hardware.transport import packets as network
 from strata.pricing import packets
-from strata.pricing.packets import Axis, Hop, Packets, Tree, message_time, packet_count
+from strata.pricing.packets import Axis, Hop, Tree, message_time, packet_count
 from strata.pricing.routes import Level, routed
 from strata.validation.datasets import read_table
-from strata.validation.network import OWN, PUBLISHED, TOPOLOGIES, collective_time, own_runs
+from strata.validation.network import TOPOLOGIES, collective_time, own_runs
 from strata.validation.run import reader_of
 
 DATA = Path(__file__).parents[2] / "validation"
+OWN, PUBLISHED = network("ns3"), network("astra-sim")
 CLOCKS = st.sampled_from([OWN, PUBLISHED, Packets(256.0, 32.0, 32.0, 1e-12)])
 SIZES = st.integers(1, 10**6).map(float)
 RATES = st.sampled_from([32e9, 46e9, 64e9, 256e9, 512e9])
