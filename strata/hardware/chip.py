@@ -73,7 +73,9 @@ class Overhead:
 
     kernel: Number = quantity("s", "floor of one matrix product inside a captured graph: start, fill and drain")
     stream: Number = quantity("s", "floor of one streaming kernel inside a captured graph")
-    cold: Number = quantity("s", "what a streaming kernel adds to that where its data is not in the cache: addresses looked up, first rows opened")
+    cold: Number = quantity(
+        "s", "what a streaming kernel or a product adds to its floor where data is not in the cache: addresses looked up, first rows opened"
+    )
     grouped: Number = quantity("s", "floor of one grouped product of experts inside a captured graph")
     attention: Number = quantity("s", "floor of one attention kernel inside a captured graph")
     tile: Number = quantity("s", "start and end of one tile of a product on a core, which its main loop does not hide")

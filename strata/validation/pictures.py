@@ -30,10 +30,11 @@ UNITS = {
     "throughput": "tokens/s",
 }  # fmt: skip
 MIXED = ("power", "clock", "time", "dram", "l2", "ttft", "tpot", "itl", "throughput")  # these cannot share an axis
+LISTED = 14  # groups named beside a picture: more do not fit its height; the worst are
 SHOWN = 0.6  # errors beyond it are drawn at the edge
 MANY = 500  # points from which dots become pixels inside the picture
 PIXELS = 130  # an inch of those
-FOLDERS_IN_SECONDS = ("ops", "h100")
+FOLDERS_IN_SECONDS = ("ns3", "ops", "h100")
 
 
 def draw(points: list[dict[str, Any]], folder: Path, pictured: Callable[[str], bool] = lambda file: True) -> list[Path]:
@@ -171,9 +172,13 @@ def _errors(axes: Any, measured: Array, error: Array, named: Array, unit: str) -
         axes.fill_between(ends, -share, share, color=colour, linewidth=0, zorder=0.5)
     axes.axhline(0.0, color="#9aa5b1", linewidth=0.8, zorder=0.6)
     _dots(axes, measured, np.clip(error, -SHOWN, SHOWN), named)
-    for name, colour in _colours(named).items():
-        mape = np.mean(np.abs(error[named == name]))
-        axes.plot([], [], linestyle="", marker="o", markersize=4, color=colour, label=f"{name}  {mape:.1%}")
+    colours = _colours(named)
+    mape = {name: float(np.mean(np.abs(error[named == name]))) for name in colours}
+    worst = sorted(colours, key=lambda name: -mape[name])[:LISTED] if len(colours) > LISTED else list(colours)
+    for name in worst:
+        axes.plot([], [], linestyle="", marker="o", markersize=4, color=colours[name], label=f"{name}  {mape[name]:.1%}")
+    if len(colours) > LISTED:
+        axes.plot([], [], linestyle="", label=f"and {len(colours) - LISTED} groups with less")
     middle, size = _running_median(measured, error)
     if len(middle) > 1:
         axes.plot(middle, np.clip(size, -SHOWN, SHOWN), color="#222", linewidth=1.1, label="median by size", zorder=3)
