@@ -228,14 +228,15 @@ def sweep(
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")] = None,
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
-    from strata.app.sweep import run_sweep
+    from strata.app.sweep import remarks, sweep_table
+    from strata.search.sweep import run_sweep
 
     size = sizes(batch, input, output)
     swept = run_sweep(model, system, vary, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], metric=metric)
     if json:
         print_json(swept.as_dict())
     else:
-        say(swept.table(), *swept.remarks())
+        say(sweep_table(swept), *remarks(swept))
     if report:
         from strata.app.report import sweep_report
 

@@ -11,7 +11,7 @@ import numpy as np
 from strata import __version__
 from strata.app.words import plain_table, titled
 from strata.evaluate import Result
-from strata.mapping.plan import Plan, usual_moe_tp
+from strata.mapping.plan import Plan, plan_text
 from strata.params import stated
 from strata.pricing.metrics import METRIC_UNITS
 from strata.pricing.price import RESOURCES
@@ -45,23 +45,6 @@ PHASE_SKIPS = {
     "serve": ("step_time",),
     "train": ("ttft", "tpot", "tokens_per_s_per_user"),
 }
-
-
-def plan_text(plan: Plan) -> str:
-    """A plan as it is typed: only what differs from one device.
-
-    >>> from strata.mapping.plan import plan
-    >>> plan_text(plan(tp=8, ep=8))
-    'tp=8,ep=8'
-    """
-    base = Plan()
-    parts = []
-    for f in fields(Plan):
-        value = getattr(plan, f.name)
-        implied = f.name == "moe_tp" and value == usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep)
-        if f.name != "order" and value != getattr(base, f.name) and not implied:
-            parts.append(f"{f.name}={value:g}")
-    return ",".join(parts) or "tp=1"
 
 
 def number(value: Any) -> float | None:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from strata.app.present import METRIC_NAMES, as_dict, busy, listed, ops_of, step_text, title
-from strata.app.sweep import Sweep
+from strata.app.sweep import remarks
 from strata.errors import StrataError
 from strata.evaluate import Result
 from strata.pricing.metrics import METRIC_UNITS
 from strata.search.sensitivity import sensitivity
+from strata.search.sweep import Sweep
 from strata.units import show
 
 COLOURS = {"compute": "#4c72b0", "cache": "#64b5cd", "memory": "#dd8452", "network": "#55a868", "overhead": "#8c8c8c", "waiting": "#c44e52"}
@@ -144,10 +145,10 @@ def sweep_figure(swept: Sweep) -> Any:
 
 def sweep_report(swept: Sweep, path: Path) -> Path:
     """A sweep as a page: the picture, then its best point in full."""
-    said = [f"<p>{html.escape(line)}</p>" for line in (swept.question, *(r.removeprefix("- : ") for r in swept.remarks()))]
+    said = [f"<p>{html.escape(line)}</p>" for line in (swept.question, *(r.removeprefix("- : ") for r in remarks(swept)))]
     parts = [*said, picture(sweep_figure(swept), True, 460)]
     if np.any(swept.fits):
-        best = swept.result.best(swept.metric)
+        best = swept.best()
         place = np.argwhere(swept.fits & (swept.values == float(getattr(best.metrics, swept.metric))))
         where = ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(swept.axes, place[0], strict=True)) if len(place) else ""
         parts += [f"<h2>The best point{': ' if where else ''}{html.escape(where)}</h2>", *prediction_parts(best, False)]

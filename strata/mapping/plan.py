@@ -183,3 +183,19 @@ def plans(devices: int, model: Model, *, phase: str = "decode", batch: float = f
         broken |= np.broadcast_to(mask, broken.shape)
     keep = ~broken
     return replace(made, **{f.name: getattr(made, f.name)[keep] for f in fields(Plan) if isinstance(getattr(made, f.name), np.ndarray)})
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan as it is typed: only what differs from one device.
+
+    >>> plan_text(plan(tp=8, ep=8))
+    'tp=8,ep=8'
+    """
+    base = Plan()
+    parts = []
+    for f in fields(Plan):
+        value = getattr(plan, f.name)
+        implied = f.name == "moe_tp" and value == usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep)
+        if f.name != "order" and value != getattr(base, f.name) and not implied:
+            parts.append(f"{f.name}={value:g}")
+    return ",".join(parts) or "tp=1"

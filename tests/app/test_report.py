@@ -9,7 +9,7 @@ import pytest
 import strata as st
 from strata.app.present import METRIC_NAMES, listed, ops_of
 from strata.app.report import accuracy_report, prediction_report, sweep_figure
-from strata.app.sweep import run_sweep
+from strata.search.sweep import run_sweep
 
 ASKED = {
     "batch": 64.0,
