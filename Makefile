@@ -54,11 +54,13 @@ $(NS3): validation/ns3/collective.cc
 	$(CXX) -O2 -std=c++17 $< -o $@ -lns3-core -lns3-network -lns3-point-to-point
 
 ns3:
-	@if $(NS3_HERE); then $(MAKE) --no-print-directory $(NS3) && $(PYTHON) -B validation/ns3/runs.py $(NS3) --check validation/ns3/runs.csv; \
+	@if $(NS3_HERE); then $(MAKE) --no-print-directory $(NS3) $(STAMP) && $(PYTHON) -B validation/ns3/runs.py $(NS3) --check validation/ns3/runs.csv && \
+		$(BIN)/python -B validation/ns3/schedules.py $(NS3) --check validation/ns3/schedules.csv; \
 	else echo "ns3 skipped: ns-3 is not installed (Debian: apt-get install ns3 libns3-dev)"; fi
 
-ns3-runs: $(NS3)
+ns3-runs: $(NS3) $(STAMP)
 	$(PYTHON) -B validation/ns3/runs.py $(NS3) > out/ns3/runs.csv && mv out/ns3/runs.csv validation/ns3/runs.csv
+	$(BIN)/python -B validation/ns3/schedules.py $(NS3) > out/ns3/schedules.csv && mv out/ns3/schedules.csv validation/ns3/schedules.csv
 
 clean:
 	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -33,7 +33,8 @@ def unlabelled(tree: Any) -> Any:
             old = {f.name: getattr(node, f.name) for f in fields(node)}
             new = {k: bare(v) for k, v in old.items()}
             for label in ("name", "title", "note", "aliases"):
-                if label in new and isinstance(new[label], str):
+                # A dimension's name stays: others say by it whose links they use.
+                if label in new and isinstance(new[label], str) and not ("through" in new and label == "name"):
                     new[label] = ""
             for record in ("sources", "published"):
                 if record in new:

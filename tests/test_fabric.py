@@ -11,7 +11,7 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.errors import BadFile, BadValue
-from strata.hardware.fabric import KINDS, TAPERED, Dimension, check_group, group_share, peak_link, sustained_link
+from strata.hardware.fabric import KINDS, TAPERED, Dimension, check_group, group_share, peak_link, speaking, sustained_link
 from strata.hardware.topology import Graph, all_reduce_bound, all_to_all_bound, bisection, cables, diameter, graph, mean_hops, topology
 from strata.mapping.place import Spread
 from strata.params import names
@@ -204,7 +204,7 @@ def test_a_batch_of_sizes_and_bandwidths_equals_singles():
 @pytest.mark.parametrize("pattern", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
 def test_oversubscription_slows_collectives_across_its_dimension_and_no_other(pattern):
     def time(o, ranks):
-        wide = st.sized(st.fabric("fat-tree-ndr", **{"spine.oversubscription": o}), (8, 48, 4))
+        wide = speaking(st.sized(st.fabric("fat-tree-ndr", **{"spine.oversubscription": o}), (8, 48, 4)), "ideal")
         spreads = tuple(Spread(r, 1.0) for r in ranks)
         return float(price_collective(Collective("c", "m", (), "x", pattern, "tp", 1e10), spreads, wide).time)
 

@@ -5,7 +5,7 @@ import pytest
 from cases import MODELS, model, system
 
 import strata as st
-from strata.pricing.collectives import direct_scatter, one_shot_all_reduce, ring_scatter
+from strata.pricing.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
 from strata.pricing.device import device
 from strata.pricing.footprint import training_state
 from strata.pricing.matmul import matmul

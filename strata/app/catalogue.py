@@ -10,24 +10,32 @@ from typing import Any
 from strata.app.words import plain_table, titled
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
+from strata.hardware.dram import Dram, dram
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import Economics, SystemFile, economics, system
+from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
-from strata.params import data_folder, file_model, names, read_toml, stated
+from strata.params import KINDS, data_folder, file_model, names, read_toml, stated
 from strata.precision import BYTES
 from strata.units import show
 from strata.workload.model import Model, model
 from strata.workload.tasks import decode
 from strata.workload.transformer import trace
 
-LISTED = ("chips", "models", "systems", "fabrics", "engines", "precisions")
-SHOWN: dict[str, Callable[[str], Any]] = {"chip": chip, "fabric": fabric, "engine": engine, "economics": economics, "system": system, "model": model}
-FILES: dict[str, type] = {"chip": Chip, "fabric": Fabric, "engine": Engine, "system": SystemFile, "economics": Economics}
+LISTED = ("chips", "models", "systems", "fabrics", "transports", "packets", "memories", "engines", "precisions")
+SHOWN: dict[str, Callable[[str], Any]] = {
+    "chip": chip, "model": model, "fabric": fabric, "system": system, "transport": transport, "packets": packets, "memory": dram,
+    "engine": engine, "economics": economics,
+}  # fmt: skip
+FILES: dict[str, type] = {
+    "chip": Chip, "fabric": Fabric, "system": SystemFile, "transport": Transport, "packets": Packets, "memory": Dram, "engine": Engine,
+    "economics": Economics,
+}  # fmt: skip
 
 
 def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
     """Names and titles by kind."""
-    wanted = LISTED if not kind else (kind if kind in LISTED else f"{kind}s",)
+    wanted = LISTED if not kind else (kind if kind in LISTED else KINDS.get(kind, f"{kind}s"),)
     if wanted[0] not in LISTED:
         raise UnknownName("kind", kind, LISTED, ", ".join(LISTED))
     return {k: _entries(k) for k in wanted}

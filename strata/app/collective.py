@@ -47,25 +47,148 @@ def collective(
     engine: Annotated[
         str, typer.Option(metavar="NAME", help="whose ways of sending it may use: strata list engines", autocompletion=names_of("engine"))
     ] = "ideal",
+    algorithm: Annotated[
+        str,
+        typer.Option(metavar="NAME,...", help="ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]"),
+    ] = "",
+    algorithms: Annotated[bool, typer.Option("--algorithms", help="every legal algorithm of each dimension side by side")] = False,
+    links: Annotated[bool, typer.Option("--links", help="on the links alone, whatever software sends there")] = False,
+    packets: Annotated[
+        str, typer.Option(metavar="NAME", help="packet by packet on the links alone, like ns3", autocompletion=names_of("packets"))
+    ] = "",
+    simulate: Annotated[bool, typer.Option("--simulate", help="with --packets ns3: run it in ns-3, too (make ns3 builds the program)")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="PATTERN:SIZE[:RANKS[:STRIDE]]", help="another collective of the same devices that runs at once"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON for machines")] = False,
 ) -> None:
     """One collective on a fabric: its time and lower bound, algorithm and bus bandwidth, the way it takes in each dimension, energy."""
     from strata.app.cli import say
-    from strata.pricing.communication import collective as price
 
+    if ((algorithms or packets) and beside) or (algorithms and (packets or algorithm)):
+        raise BadValue("--algorithms stands alone, and --with does not go with --packets")
+    if simulate and not packets:
+        raise BadValue("--simulate runs packets: say which with --packets ns3")
     on = joined(system, fabric, sizes)
+    asked, count = _asked(pattern, bytes, ranks, stride, algorithm)
+    if beside:
+        told, shown = _at_once(on, [asked, *(other(text) for text in beside)], engine, links, count)
+    else:
+        told, shown = _alone(on, asked, count, algorithms, {"engine": engine, "packets": packets, "links": links}, simulate)
+    if json:
+        print_json(told[0] if len(told) == 1 else told)
+    else:
+        say(shown)
+
+
+def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:
+    """What was typed as `st.collective` takes it, a point for each line of the table, and how many there are."""
     buffers = [buffer(item) for item in bytes.split(",")]
     groups = [whole(item, "--ranks") for item in ranks.split(",")] if ranks else [None]
     rows = list(itertools.product(groups, buffers))
     if len(rows) > MOST:
         raise BadValue(f"a table of collectives has at most {MOST} rows, but the lists make {len(rows)}")
+    by = tuple(algorithm.split(",")) if "," in algorithm else algorithm
     members = np.array([r for r, _ in rows]) if ranks else None
-    found = price(on, pattern.replace("-", "_"), bytes=np.array([b for _, b in rows]), ranks=members, stride=whole(stride, "--stride"), engine=engine)
-    told = as_dicts(found, len(rows))
-    if json:
-        print_json(told[0] if len(told) == 1 else told)
-    else:
-        say(table(told))
+    asked = {"pattern": pattern.replace("-", "_"), "bytes": np.array([b for _, b in rows]), "ranks": members, "stride": whole(stride, "--stride")}
+    return asked | {"algorithm": by}, len(rows)
+
+
+def _alone(on: Any, asked: dict[str, Any], count: int, algorithms: bool, by: dict[str, Any], simulate: bool) -> tuple[list[dict[str, Any]], Any]:
+    """Collectives that run by themselves: for machines and for people."""
+    from strata.pricing.communication import collective as price
+
+    found = price(on, **asked, **by)
+    told = as_dicts(found, count)
+    if simulate:
+        _simulate(found, told)
+    return _side_by_side(found, told) if algorithms else (told, table(told))
+
+
+def _simulate(found: Any, told: list[dict[str, Any]]) -> None:
+    """The same collectives in ns-3, beside ours."""
+    from strata.arrays import map_leaves
+    from strata.hardware.transport import packets
+    from strata.pricing.packeted import schedule_of, spelt_out
+    from strata.validation.simulate import simulated
+
+    jobs = []
+    for i, row in enumerate(told):
+        spreads = map_leaves(lambda value, i=i: _number(value, i), found.spreads)
+        name = schedule_of([d["algorithm"] or "" for d in row["dimensions"]], spreads, found.fabric)
+        steps, levels = spelt_out(found.pattern, row["bytes"], spreads, found.fabric, name)
+        jobs.append(((steps,), levels))
+    for row, times in zip(told, simulated(jobs, packets(found.packets)), strict=True):
+        row["ns3_s"] = times[0]
+
+
+def other(text: str) -> dict[str, Any]:
+    """A collective as `--with` has it.
+
+    >>> other("all_gather:1MB:8")
+    {'pattern': 'all_gather', 'bytes': 1000000.0, 'ranks': 8.0}
+    """
+    pattern, *rest = text.split(":")
+    if not 1 <= len(rest) <= 3:
+        raise BadValue(f"--with is PATTERN:SIZE[:RANKS[:STRIDE]], like all_gather:1MB:8, but got '{text}'")
+    more = {name: whole(item, f"--with {name}") for name, item in zip(("ranks", "stride"), rest[1:], strict=False)}
+    return {"pattern": pattern.replace("-", "_"), "bytes": buffer(rest[0], "--with"), **more}
+
+
+def _at_once(on: Any, asked: list[dict[str, Any]], engine: str, links: bool, count: int) -> tuple[list[dict[str, Any]], Any]:
+    """Collectives that start together: for machines and for people."""
+    from strata.pricing.contention import together
+    from strata.units import show
+
+    found = together(on, asked, engine, links)
+    finish = [np.broadcast_to(time, (count,)) for time in found.finish]
+    alone = [np.broadcast_to(c.time, (count,)) for c in found.alone]
+    whole_time, in_turn = np.broadcast_to(found.time, (count,)), np.broadcast_to(found.one_after_the_other, (count,))
+    told: list[dict[str, Any]] = []
+    shown = plain_table()
+    for name in ("collective", "ranks", "bytes", "alone", "at once", "slower"):
+        shown.add_column(name, justify="left" if name == "collective" else "right", no_wrap=True)
+    for i in range(count):
+        each: list[dict[str, Any]] = [
+            {
+                "collective": c.pattern, "bytes": _number(c.bytes, i), "ranks": _number(c.ranks, i), "stride": _number(c.stride, i),
+                "alone_s": float(alone[j][i]), "time_s": float(finish[j][i]),
+            }
+            for j, c in enumerate(found.alone)
+        ]  # fmt: skip
+        told.append({"time_s": float(whole_time[i]), "one_after_the_other_s": float(in_turn[i]), "collectives": each})
+        for one in each:
+            shown.add_row(
+                one["collective"], f"{one['ranks']:g}", show(one["bytes"], "B"), show(one["alone_s"], "s"), show(one["time_s"], "s"),
+                f"{one['time_s'] / one['alone_s']:.2f}x",
+            )  # fmt: skip
+    below = (
+        f"all done after {show(told[-1]['time_s'], 's')}; one after the other: {show(told[-1]['one_after_the_other_s'], 's')}" if count == 1 else ""
+    )
+    return told, titled(f"{len(asked)} collectives at once on {found.alone[0].fabric.name}, {_software(found.alone[0].engine)}", shown, below)
+
+
+def _number(value: Any, i: int) -> float:
+    seen = np.asarray(value, float)
+    return float(seen if not seen.ndim else np.broadcast_to(seen, (max(i + 1, seen.size),))[i])
+
+
+def _side_by_side(found: Any, told: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
+    """Every legal way in each dimension: for machines and for people."""
+    from strata.units import show
+
+    shown = plain_table()
+    for name in ("ranks", "bytes", "dimension", "algorithm", "time", ""):
+        shown.add_column(name, justify="right" if name in ("ranks", "bytes", "time") else "left", no_wrap=True)
+    for i, row in enumerate(told):
+        for d, ways in zip(row["dimensions"], found.ways, strict=True):
+            times = {way: _number(time, i) for way, time in ways.items()} if d["algorithm"] else {}
+            d["algorithms"] = {way: time for way, time in sorted(times.items(), key=lambda item: item[1]) if np.isfinite(time)}
+            for way, time in d["algorithms"].items():
+                mark = "cheapest" if way == d["algorithm"] else f"{time / d['algorithms'][d['algorithm']]:.2f}x"
+                shown.add_row(f"{row['ranks']:g}", show(row["bytes"], "B"), f"{d['name']} {d['ranks']:g}", way, show(time, "s"), mark)
+    return told, titled(_heading(told[0]), shown, "each dimension with its share of the buffer; a collective takes the sum of what it goes by")
 
 
 def joined(system: str, fabric: str, sizes: str) -> Any:
@@ -89,7 +212,7 @@ def joined(system: str, fabric: str, sizes: str) -> Any:
     return sized(made, given)
 
 
-def buffer(text: str) -> float:
+def buffer(text: str, option: str = "--bytes") -> float:
     """A number of bytes as typed, with or without a unit.
 
     >>> buffer("64kB"), buffer("1 MiB"), buffer("4096")
@@ -100,9 +223,9 @@ def buffer(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = parse(text, "B", "--bytes")
+        value = parse(text, "B", option)
     if not 0 < value < float("inf"):
-        raise BadValue(f"--bytes must be a positive number of bytes, but got '{text}'")
+        raise BadValue(f"{option} must be a positive number of bytes, but got '{text}'")
     return value
 
 
@@ -116,7 +239,9 @@ def as_dicts(found: Any, count: int) -> list[dict[str, Any]]:
     spread = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in numbers.items()}
     inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in found.spreads]
     ways = found.algorithms
-    asked = {"collective": found.pattern, "fabric": made.name, "sizes": [float(d.size) for d in made.dimension], "engine": found.engine}
+    asked = {"collective": found.pattern, "fabric": made.name, "sizes": [float(d.size) for d in made.dimension], "engine": found.engine or None}
+    if found.packets:
+        asked["packets"] = found.packets
     return [
         {
             **asked,
@@ -133,18 +258,30 @@ def table(rows: list[dict[str, Any]]) -> Any:
     """Collectives for people, one a line."""
     from strata.units import show
 
-    first = rows[0]
     shown = plain_table()
     for name in ("ranks", "bytes", "time", "lower", "algorithm bw", "bus bw", "energy/rank"):
         shown.add_column(name, justify="right", no_wrap=True)
+    if "ns3_s" in rows[0]:
+        shown.add_column("in ns-3", justify="right", no_wrap=True)
+        shown.add_column("ours", justify="right", no_wrap=True)
     shown.add_column("way in each dimension")
     for row in rows:
+        simulated = [show(row["ns3_s"], "s"), f"{row['time_s'] / row['ns3_s'] - 1:+.2%}"] if "ns3_s" in row else []
         shown.add_row(
             f"{row['ranks']:g}", show(row["bytes"], "B"), show(row["time_s"], "s"), show(row["lower_s"], "s"),
-            show(row["algorithm_B_per_s"], "B/s"), show(row["bus_B_per_s"], "B/s"), show(row["energy_J"], "J"),
+            show(row["algorithm_B_per_s"], "B/s"), show(row["bus_B_per_s"], "B/s"), show(row["energy_J"], "J"), *simulated,
             "; ".join(f"{d['name']} {d['ranks']:g}: {d['algorithm']}" for d in row["dimensions"] if d["algorithm"]),
         )  # fmt: skip
+    below = "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as nccl-tests counts it, to compare with a link"
+    return titled(_heading(rows[0]), shown, below)
+
+
+def _heading(first: dict[str, Any]) -> str:
     shape = " x ".join(f"{size:g} {d['name']}" for size, d in zip(first["sizes"], first["dimensions"], strict=True))
     apart = f", stride {first['stride']:g}" if first["stride"] > 1 else ""
-    below = "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as nccl-tests counts it, to compare with a link"
-    return titled(f"{first['collective']} on {first['fabric']} ({shape}){apart}, engine {first['engine']}", shown, below)
+    by = f"packets {first['packets']}" if "packets" in first else _software(first["engine"])
+    return f"{first['collective']} on {first['fabric']} ({shape}){apart}, {by}"
+
+
+def _software(engine: str) -> str:
+    return f"engine {engine}" if engine else "links alone"

@@ -93,10 +93,10 @@ def with_transports(table: dict[str, Any]) -> dict[str, Any]:
 
 def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
     """The table of the transport a dimension names, under what the dimension says of it."""
-    name, known = str(dimension["transport"]), names("transports")
+    name, known = str(dimension["transport"]), names("transport")
     if not name.endswith(".toml") and name not in known:
         raise UnknownName("transport", name, known, ", ".join(known))
-    return merged(load_table("transports", name), dimension.get("moves", {}))
+    return merged(load_table("transport", name), dimension.get("moves", {}))
 
 
 def _check_dimensions(made: Fabric, where: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import build, by_name, find, load_table, part, quantity, text
+from strata.params import Sources, build, by_name, find, load_table, part, quantity, text
 
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"  # what an engine may use of a transport: all of it, the library alone, none
 
@@ -66,6 +66,9 @@ class Experts:
     expert: dict[str, Number] = by_name("s", "each expert of the layer: its counter and its slot: dispatch, combine")
     share: dict[str, Number] = by_name("1", "share of the link's peak: dispatch, combine")
     lane: Number = quantity("B/s", "speed at which the threads of one expert receive what is dispatched to it", positive=True)
+    header: Number = quantity("B", "beside each token that is dispatched")
+    scale: Number = quantity("B", "scales beside each element of 8 bits or fewer that is dispatched")
+    limit: Number = quantity("1", "most tokens of a rank in one call; absent where there is none", optional=True, positive=True)
 
 
 @register_pytree
@@ -80,6 +83,17 @@ class Transport:
     pairs: Pairs = part(Pairs, "all-to-all and sends of the library")
     direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks", optional=True)
     experts: Experts | None = part(Experts, "expert exchange kernels", optional=True)
+    sources: Sources = field(default_factory=Sources)
+
+
+def transport(name: str) -> Transport:
+    """A transport by name or TOML path.
+
+    >>> transport("infiniband").rings.share["all_reduce"]
+    0.94
+    """
+    made, params = build(Transport, load_table("transport", name), find("transport", name).name)
+    return replace(made, sources=Sources(params))
 
 
 def limited(made: Transport, speaks: str) -> Transport:
@@ -115,6 +129,7 @@ class Packets:
     up: Number = field(default=0.5, metadata=quantity("1", "part of a tick from which a packet's time is rounded up").metadata)
     name: str = text("short name, as in the file's name", default="")
     title: str = text("what it is", default="")
+    sources: Sources = field(default_factory=Sources)
 
 
 def packets(name: str) -> Packets:
@@ -123,6 +138,5 @@ def packets(name: str) -> Packets:
     >>> packets("ns3").payload, packets("astra-sim").header
     (1000.0, 56.0)
     """
-    made, _ = build(Packets, load_table("packets", name), find("packets", name).name)
-    known: Packets = made
-    return known
+    made, params = build(Packets, load_table("packets", name), find("packets", name).name)
+    return replace(made, sources=Sources(params))

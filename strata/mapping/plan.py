@@ -123,7 +123,13 @@ MOE_GRID = Rule(32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep amo
 LAYERS = Rule(64, "plan.pp x virtual must not exceed layers", ("lower pp or virtual",))
 BATCH = Rule(128, "plan.dp must not exceed the batch", ("lower dp", "raise batch"))
 MICRO = Rule(256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch"))
-RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO)
+LIMITS = Rule(
+    512,
+    "power and temperatures of a device must keep their limits at its lowest clock",
+    ("a better cooling", "fewer layers", "a higher power limit", "fewer accesses: larger batch or tiles"),
+)
+CORES = Rule(1024, "the cores of a chip must fit its die", ("a larger die", "fewer connected layers", "less local memory", "fewer cores"))
+RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES)
 
 
 def violations(made: Plan, model: Model, work: Workload, devices: Number) -> list[tuple[Rule, Number, Number, Number]]:

@@ -9,7 +9,7 @@ from strata.arrays import Number, ceil_div, field_names, namespace
 from strata.mapping.place import exchange_ranks
 from strata.mapping.plan import Plan
 from strata.precision import bytes_of
-from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, Extent, Graph, MatMul, Op, Vector, total
+from strata.workload.graph import Attention, Block, Collective, Exchange, ExpertMatMul, Extent, Graph, MatMul, Op, Vector, total
 from strata.workload.tasks import Workload
 
 SUMMED = ("heads", "ffn", "shared_ffn", "vocab")  # axes whose contraction leaves partial sums on the tensor group
@@ -139,12 +139,12 @@ def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, a
     for op in ops:
         gathered = "cp" in active and isinstance(op, Attention)
         if "ep" in active and op.name in ("combine", "dispatch_backward"):
-            made.append(_before(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)))
+            made.append(_exchange(_before(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)), op, ops, plan, work))
         if gathered and work.phase != "decode":
             made.append(_before(op, "ring", "all_gather", "cp", context_bytes(op, work)))
         made.append(op)
         if "ep" in active and op.name in ("dispatch", "combine_backward"):
-            made.append(_after(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)))
+            made.append(_exchange(_after(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)), op, ops, plan, work))
         if gathered and work.phase == "decode":
             made.append(_after(op, "merge", "all_reduce", "cp", context_bytes(op, work)))
         if "tp" in active and not moe and isinstance(op, MatMul) and op.k.axis in SUMMED:
@@ -165,6 +165,21 @@ def _moe_sum(made: list[Op], block: Block) -> Collective:
     return _after(made[-1], "sum", "all_reduce", "tp", norm.m.size * hidden * bytes_of(norm.activation))
 
 
+def _exchange(made: Collective, op: Op, ops: list[Op], plan: Plan, work: Workload) -> Collective:
+    """The all-to-all with what it carries token by token; kernels made for it run in inference only."""
+    assert isinstance(op, Vector)
+    routed = next(o for o in ops if isinstance(o, ExpertMatMul))
+    way = op.name if work.phase != "train" else ""
+    width = op.reads if op.name.startswith("dispatch") else total(op.n)
+    return replace(made, exchange=Exchange(way, _rank_tokens(plan, work), routed.top_k, routed.all_experts, width, bytes_of(op.precision)))
+
+
+def _rank_tokens(plan: Plan, work: Workload) -> Number:
+    """Tokens one rank sends: the ranks of a tensor group share out what they all hold."""
+    rows = plan.dp * microbatches(plan, work) * (1.0 if work.phase == "decode" else plan.cp)
+    return work.batch * work.sequence / rows / plan.tp
+
+
 def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
     r"""Bytes one rank sends to bring tokens to their experts, or their results back: one copy to each distinct rank.
 
@@ -178,8 +193,7 @@ def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
     ranks = exchange_ranks(plan)
     top_k, width = (total(op.n), op.reads) if sends else (op.reads, total(op.n))
     copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
-    rows = plan.dp * microbatches(plan, work) * (1.0 if work.phase == "decode" else plan.cp)
-    return work.batch * work.sequence / rows / plan.tp * copies * width * bytes_of(op.precision)
+    return _rank_tokens(plan, work) * copies * width * bytes_of(op.precision)
 
 
 def context_bytes(op: Op, work: Workload) -> Number:

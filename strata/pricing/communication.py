@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +13,16 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, check_group, devices_of, sized, speaking
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
+from strata.hardware.transport import IDEAL, Packets
+from strata.hardware.transport import packets as make_packets
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import Spread, spread
-from strata.pricing.collectives import PATTERNS, algorithm, price_collective
+from strata.pricing.collectives import PATTERNS, every_dimension, price_collective
+from strata.pricing.collectives import algorithm as algorithm_of
+from strata.pricing.packeted import packet_price
 from strata.pricing.price import Price
+from strata.pricing.transports import Ways
 from strata.workload.graph import Collective
 
 # How often the share of a buffer that is not a rank's own crosses its link; patterns not named send the whole buffer once.
@@ -48,9 +54,22 @@ class Communication:
     bytes: Number  # the whole buffer of one rank [B]
     ranks: Number
     stride: Number
-    engine: str
+    engine: str  # "" on the links alone
     spreads: tuple[Spread, ...]
     price: Price
+    asked: str | tuple[str, ...] = ""  # algorithms asked for; the cheapest where there are none
+    packets: str = ""  # packet network it was priced on, packet by packet
+    names: tuple[Any, ...] = ()  # ways taken there
+
+    @property
+    def op(self) -> Collective:
+        """The collective as a step knows it."""
+        return Collective(self.pattern, "", (), "", self.pattern, "", self.bytes)
+
+    @property
+    def ways(self) -> tuple[Ways, ...]:
+        """Every legal way in each dimension with its time [s], {} where it is not crossed; infinite where it is not legal."""
+        return tuple(every_dimension(self.op, self.spreads, self.fabric, every=True))
 
     @property
     def time(self) -> Number:
@@ -79,30 +98,43 @@ class Communication:
     @property
     def algorithms(self) -> tuple[Any, ...]:
         """The way taken in each dimension of the fabric, innermost first, "" where it is not crossed; arrays of names for arrays."""
-        op = Collective(self.pattern, "", (), "", self.pattern, "", self.bytes)
-        shape = np.shape(self.price.time)
+        if self.names:
+            return self.names
+        op, shape = self.op, np.shape(self.price.time)
         if not shape:
-            return algorithm(op, self.spreads, self.fabric)
+            return algorithm_of(op, self.spreads, self.fabric, self.asked)
 
         def one(i: int) -> tuple[str, ...]:
             def pick(value: Number) -> float:
                 return float(np.broadcast_to(value, shape).flat[i])
 
             single = replace(op, payload=pick(self.bytes))
-            return algorithm(single, map_leaves(pick, self.spreads), replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension)))
+            made = replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension))
+            return algorithm_of(single, map_leaves(pick, self.spreads), made, self.asked)
 
         each = [one(i) for i in range(int(np.prod(shape)))]
         return tuple(np.array([names[d] for names in each], dtype=str).reshape(shape) for d in range(len(self.spreads)))
 
 
 def collective(
-    on: str | System | Fabric, pattern: str, *, bytes: Number, ranks: Number = None, stride: Number = 1, engine: str | Engine = "ideal"
+    on: str | System | Fabric,
+    pattern: str,
+    *,
+    bytes: Number,
+    ranks: Number = None,
+    stride: Number = 1,
+    engine: str | Engine = "ideal",
+    algorithm: str | Sequence[str] = "",
+    packets: str | Packets = "",
+    links: bool = False,
 ) -> Communication:
     """One collective of a group of ranks: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send. Sizes may be arrays.
 
     `on`: a system or its name, or a fabric, whose open dimensions count as 1. `bytes` is the whole buffer of one rank: what is
     summed, gathered, scattered or sent in all. The group has every `stride`-th device, innermost first; all there are when `ranks`
-    is left out. `engine`: whose ways of sending it may use, as in a step.
+    is left out. `engine`: whose ways of sending it may use, as in a step. `algorithm`: a name for every dimension the group
+    crosses, or one for each dimension, innermost first; the cheapest when left out. `links`: on the links alone, whatever software
+    sends there. `packets`: a packet network, to price it on them packet by packet.
 
     >>> import numpy as np
     >>> found = collective("8xh200", "all_reduce", bytes=np.array([8e3, 1e9]), ranks=8)
@@ -112,15 +144,30 @@ def collective(
     if pattern not in PATTERNS:
         raise UnknownName("collective", pattern, PATTERNS, ", ".join(PATTERNS))
     software = make_engine(engine) if isinstance(engine, str) else engine
-    made = speaking(_joined(on), software.collectives)
+    made = speaking(_joined(on), IDEAL if links or packets else software.collectives)
     payload = _checked("bytes", bytes, whole=False)
     apart = _checked("stride", stride)
     members = devices_of(made) // apart if ranks is None else _checked("ranks", ranks)
     _check_shapes(bytes=payload, ranks=members, stride=apart)
     spreads = spread(apart, members, made)
     _check_group(made, members, apart, spreads)
-    price = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made)
-    return Communication(made, pattern, payload, members, apart, software.name, spreads, price)
+    asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
+    if packets:
+        priced = _by_packets(pattern, payload, spreads, made, make_packets(packets) if isinstance(packets, str) else packets, asked)
+        return Communication(made, pattern, payload, members, apart, "", spreads, *priced)
+    price = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made, asked)
+    return Communication(made, pattern, payload, members, apart, "" if links else software.name, spreads, price, asked)
+
+
+def _by_packets(
+    pattern: str, payload: Number, spreads: tuple[Spread, ...], made: Fabric, how: Packets, asked: str | tuple[str, ...]
+) -> tuple[Price, str | tuple[str, ...], str, tuple[Any, ...]]:
+    """A price with the packets' time, and the rest of a `Communication`: what was asked, the network, the ways taken."""
+    if not isinstance(asked, str):
+        raise BadValue(f"packet by packet a collective goes by one algorithm for all dimensions, but got {', '.join(asked)}")
+    found = packet_price(pattern, payload, spreads, made, how, asked)
+    ideal = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made)
+    return replace(ideal, time=found.time, network=found.time, upper=found.time), asked, how.name, found.names
 
 
 def _joined(on: str | System | Fabric) -> Fabric:
@@ -170,5 +217,5 @@ def _check_group(made: Fabric, ranks: Number, stride: Number, spreads: tuple[Spr
     check_group(made, int(np.max(members)))
     refuse(members * apart > most, f"ranks x stride must not exceed the {np.max(most):g} devices of fabric {made.name}")
     shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in made.dimension)
-    uneven = np.any(np.abs(inside - np.round(inside)) > 1e-9, axis=0)
+    uneven = np.abs(np.prod(inside, axis=0) - members) > 1e-9
     refuse(uneven, f"a group must fill the inner dimensions of fabric {made.name} ({shape}) evenly")

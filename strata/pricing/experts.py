@@ -8,6 +8,7 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of, supports
+from strata.pricing.access import dram_bandwidth, dram_time, product_stream, row_stream
 from strata.pricing.device import Device, MatrixRate, close_price, of_format
 from strata.pricing.matmul import padded, product_bound
 from strata.pricing.price import Price
@@ -44,14 +45,28 @@ class Load:
     tokens: Number  # token rows of all its experts
     experts: Number  # experts with at least one token
     tiles: Number  # tiles of rows, for each height of tiles (leading axis)
+    deviation: Number = 0.0  # of one expert's tokens, over their mean
+
+
+def busiest(deviation: Number, ranks: Number, held: Number) -> Number:
+    r"""Picks that fall on the busiest of so many ranks, over the mean of all.
+
+    .. math:: x = 1 + z \frac{\sigma}{\mu \sqrt{e}}
+
+    relative deviation σ/μ of one expert's tokens; e experts held by each rank; z the `expected_maximum` of the ranks.
+    Experts are dealt to ranks without regard to how popular they are.
+
+    >>> round(float(busiest(0.5, 8.0, 4.0)), 3), float(busiest(0.5, 1.0, 32.0))
+    (1.359, 1.0)
+    """
+    return 1.0 + expected_maximum(ranks) * deviation / namespace(held).sqrt(held)
 
 
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> Load:
     r"""Load of the busiest of `ranks` expert ranks, with tiles of `ROWS`.
 
     An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load`, never the
-    ceiling of a mean. The busiest rank carries :math:`1 + z \sigma / (\mu \sqrt{e})` times the mean of its e experts, with
-    mean :math:`\mu` and deviation :math:`\sigma` of one expert's tokens and z the `expected_maximum` of the ranks.
+    ceiling of a mean. The rank carries `busiest` times the mean of its experts.
     """
     held = op.experts.size
     load, touched = expert_load(op.tokens.size, op.all_experts, op.top_k, op.skew, rank)
@@ -60,19 +75,28 @@ def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> Load:
     mean = xp.mean(carried, axis=0)
     variance = xp.mean(carried * carried, axis=0) - mean**2
     spread = xp.sqrt(xp.where(variance > 1e-9 * mean**2, variance, 0.0))  # equal loads have none, but for rounding
-    excess = 1.0 + expected_maximum(ranks) * spread / (mean * xp.sqrt(held))
+    deviation = spread / mean
     filled = xp.mean(ceil_div(load, lead(ROWS, 1 + rank, xp)) * touched, axis=1)
-    share = held * excess
-    return Load(mean * share, xp.minimum(share * xp.mean(touched, axis=0), held), filled * share)
+    share = held * busiest(deviation, ranks, held)
+    return Load(mean * share, xp.minimum(share * xp.mean(touched, axis=0), held), filled * share, deviation)
 
 
-def _shared_load(op: ExpertMatMul, device: Device, ranks: Number, rank: int) -> Load:
+def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> Load:
     """The load of a layer, worked out once for its products: they share their extents, which are kept so that ids stay theirs."""
+    rank = _rank(op, device, ranks)
     key = (id(op.tokens), id(op.experts), rank)
     if key not in device.loads:
         device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank))
     load: Load = device.loads[key][2]
     return load
+
+
+def _rank(op: ExpertMatMul, device: Device, ranks: Number) -> int:
+    """Axes of the sizes and the hardware a product is priced with."""
+    chip, made, unit = device.chip, device.chip.experts, device.matrix(op.weight, op.activation)
+    sizes = (op.tokens.size, op.experts.size, op.all_experts, op.top_k, op.skew, ranks, total(op.n), op.k.size)
+    hardware = (device.cores, device.cache_bandwidth, device.grain, chip.memory.bandwidth, made.memory_efficiency, made.tile)
+    return rank_of(*sizes, *hardware, *made.efficiency.values(), unit.peak, unit.widening)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -154,17 +178,18 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0, load: L
     if name != op.weight and supports(chip.compute.matrix_rate, op.weight):
         unit = replace(unit, widening=0.0)
     n, k = total(op.n), op.k.size
-    rate, bandwidth = unit.peak * of_format(made.efficiency, name), chip.memory.bandwidth * made.memory_efficiency
-    sizes = (op.tokens.size, op.experts.size, op.all_experts, op.top_k, op.skew, ranks, n, k)
-    rank = rank_of(*sizes, device.cores, device.cache_bandwidth, made.tile, rate, device.grain, bandwidth, unit.widening)
-    found = load or _shared_load(op, device, ranks, rank)
+    rate, w, stored = unit.peak * of_format(made.efficiency, name), bytes_of(op.weight), bytes_of(op.activation)
+    found = load or shared_load(op, device, ranks)
     xp = namespace(found.tokens, found.tiles, op.tokens.size, n, k, device.cores)
-    rank = max(rank, rank_of(found.tokens))
-    passes = found.tokens * k * (2.0 * of_format(made.passes, name)) / (chip.memory.bandwidth * made.gather_efficiency)
+    rank = max(_rank(op, device, ranks), rank_of(found.tokens))
+    each = found.tokens / xp.maximum(found.experts, 1.0)
+    bandwidth = dram_bandwidth(chip, made.memory_efficiency, lambda: product_stream(chip, each, n, k, unit.activation, w, stored))
+    rounded = found.tokens * k * (2.0 * of_format(made.passes, name))
+    passes = dram_time(chip, rounded, made.gather_efficiency, lambda: row_stream(chip, k * stored, rounded, rounded))
     floor = 0.5 * (of_format(made.floor, name) + made.sort * xp.minimum(op.tokens.size / SORTED, 1.0)) + passes
     kernels = Kernels(rate, bandwidth, made.tile, floor, lead(ROWS[TILES[:, 0]], rank, xp), lead(TILES[:, 1] * 1.0, rank, xp))
     chosen = Load(found.tokens, found.experts, found.tiles[TILES[:, 0]])
-    return grouped(chosen, n, k, device, unit, bytes_of(op.weight), bytes_of(op.activation), kernels, op.flop())
+    return grouped(chosen, n, k, device, unit, w, stored, kernels, op.flop())
 
 
 def price_gather(op: Vector, device: Device) -> Price:
@@ -184,7 +209,8 @@ def price_gather(op: Vector, device: Device) -> Price:
     """
     chip, size = device.chip, op.elements() * bytes_of(op.precision)
     moved, flop = size * (op.reads + op.writes), op.flop()
-    memory = moved / (chip.memory.bandwidth * chip.experts.gather_efficiency)
+    row = size / op.m.size
+    memory = dram_time(chip, moved, chip.experts.gather_efficiency, lambda: row_stream(chip, row, size * op.reads, size * op.writes))
     return close_price(
         device, compute=flop / chip.compute.vector_rate, cache=0.0, memory=memory, moved=moved, dram=moved, flop=0.0,
         joule=flop * chip.energy.vector, lower=moved / chip.memory.bandwidth, floor=chip.overhead.stream,

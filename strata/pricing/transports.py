@@ -157,7 +157,7 @@ def expert_exchange(payload: Number, ranks: Number, experts: Number, link: Numbe
 
     Form: ours, on DeepEP's low-latency kernels (github deepseek-ai/DeepEP), eight ranks of H200 and B200.
 
-    >>> by = Experts(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, share={"combine": 0.5}, lane=4.5e9)
+    >>> by = Experts(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, share={"combine": 0.5}, lane=4.5e9, header=16.0, scale=0.0)
     >>> round(expert_exchange(128 * 8 * 7168 * 2.0, 8.0, 256.0, 450e9, "combine", by) * 1e6, 1)
     67.9
     """

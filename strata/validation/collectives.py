@@ -18,6 +18,7 @@ from strata.mapping.plan import plan
 from strata.mapping.shard import active_groups, shard
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import device
+from strata.pricing.exchange import message_bytes
 from strata.pricing.matmul import matmul
 from strata.pricing.overlap import exposed
 from strata.pricing.step import price_op
@@ -31,9 +32,7 @@ from strata.workload.transformer import trace
 
 PATTERNS = {"all_gather": "all_gather", "all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
 NOT_SUMMED = ("int8", "uint8")  # formats that switches do not add up
-# DeepEP's low-latency messages: hidden fp8 bytes, an fp32 scale for each 128 of them, and a 16-byte header; back come bf16.
-# Bytes a call = its published bandwidth x time; checked against the file's own bandwidth column.
-HEADER, SCALE_BYTES, SCALE_BLOCK = 16.0, 4.0, 128.0
+FP8, BF16 = 1.0, 2.0  # bytes of an element as DeepEP's low-latency kernels send it out and back
 
 
 _IN_PLACE: ContextVar[Transport | None] = ContextVar("transport priced in place of the shipped one of its name", default=None)
@@ -106,13 +105,12 @@ def deepep(table: Table) -> Points:
         if np.any(s["node_num"][rows] != 1):
             raise BadValue("DeepEP rows are known for one node only")
         hidden, picks, experts = s["hidden_size"][rows], s["num_token"][rows] * s["num_topk"][rows], s["num_experts"][rows]
-        out = picks * (hidden + hidden / SCALE_BLOCK * SCALE_BYTES + HEADER)
-        back = picks * hidden * 2.0
         link = node(key[0], ANY).dimension[0]
         if link.moves is None or link.moves.experts is None:
             raise BadValue(f"{key[0]} has no transport that knows expert exchange kernels")
         by = link.moves.experts
-        return [expert_exchange(n, link.size, experts, link.bandwidth, way, by) for n, way in ((out, "dispatch"), (back, "combine"))]
+        sent = {way: picks * message_bytes(way, hidden, element, by) for way, element in (("dispatch", FP8), ("combine", BF16))}
+        return [expert_exchange(n, link.size, experts, link.bandwidth, way, by) for way, n in sent.items()]
 
     made = forecast(table, [system], price, tuple(s), metrics=2)
     sent = points(table, table.number("dispatch_avg_t_us") * 1e-6, made, labels(system, "dispatch", count=len(table)))

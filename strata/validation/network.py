@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
 from strata.pricing import packets
 from strata.pricing.packets import Axis, Tree
+from strata.pricing.routes import Level, devices, placed, together
+from strata.pricing.schedules import Step, schedule
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
+from strata.validation.simulate import Job
 
 ON_TREES: dict[tuple[str, str], Callable[[Any, Tree, Packets], Any]] = {
     ("all_gather", "halving_doubling"): packets.tree_all_gather,
@@ -97,3 +101,53 @@ def own_runs(table: Table) -> Points:
 def published_runs(table: Table) -> Points:
     """Published runs: switch and torus, all-gather, all-reduce, all-to-all, 512 B to 1 GB."""
     return _read(table, network("astra-sim"))
+
+
+def scheduled_runs(table: Table) -> Points:
+    """Runs of the harness that are spelt out message by message: any schedule on any levels, several at once, parts of a fabric."""
+    cells = [{name: str(values[i]) for name, values in table.columns.items()} for i in range(len(table))]
+    made = forecast(table, [np.arange(len(table))], lambda key, _: _routed_time(tuple(cells[key[0]].items())))
+    group = [f"{cell['topology']}/{what(cell)}" for cell in cells]
+    return points(table, table.number("ns3_ns") * 1e-9, made, group)
+
+
+@lru_cache(maxsize=1024)  # tables, pictures and limits read the same file, and a large run takes a second
+def _routed_time(cells: tuple[tuple[str, str], ...]) -> float:
+    return together(*job_of(dict(cells)), network("ns3")).time
+
+
+def what(cell: Mapping[str, str]) -> str:
+    """What a row of spelt-out schedules runs, in a word."""
+    skewed = "skewed " if cell["skew"] else ""
+    return skewed + cell["collective"] + (" beside another" if cell["other_collective"] else " of a part" if cell["members"] else "")
+
+
+def job_of(cell: Mapping[str, str]) -> Job:
+    """The schedules and levels of a row: levels as kind:size:GB/s:ns, members as first:count:stride (all devices when empty).
+
+    >>> row = {"levels": "ring:4:32:32", "members": "0:2:2", "collective": "all_gather", "algorithm": "ring", "bytes": "100", "skew": ""}
+    >>> schedules, levels = job_of(row | {"other_collective": ""})
+    >>> [(int(a), int(b), float(n)) for a, b, n in zip(schedules[0][0].source, schedules[0][0].target, schedules[0][0].bytes)]
+    [(0, 2, 50.0), (2, 0, 50.0)]
+    """
+    try:
+        parts = [word.split(":") for word in cell["levels"].split()]
+        levels = tuple(Level(kind, int(size), float(rate) * 1e9, float(hop) * 1e-9) for kind, size, rate, hop in parts)
+    except ValueError:
+        raise BadValue(f"levels are like 'switch:8:256:128 tree:4:32:512' (kind:size:GB/s:ns), but got '{cell['levels']}'") from None
+    groups = ("", "other_") if cell["other_collective"] else ("",)
+    return [_group(cell, which, levels) for which in groups], levels
+
+
+def _group(cell: Mapping[str, str], which: str, levels: tuple[Level, ...]) -> tuple[Step, ...]:
+    """The steps of one of a row's groups on its devices."""
+    sizes, members = tuple(level.size for level in levels), np.arange(devices(levels))
+    if cell[f"{which}members"]:
+        first, count, stride = (int(word) for word in cell[f"{which}members"].split(":"))
+        sizes, members = (count,), first + stride * np.arange(count)
+    size: Any = float(cell[f"{which}bytes"])
+    if not which and cell["skew"]:
+        # Target t is wanted (1 + t)^-skew as much as the first; each rank has the same to send in all.
+        wanted = (1.0 + np.arange(len(members))) ** -float(cell["skew"])
+        size = np.tile(np.round(size * wanted / wanted.sum()), (len(members), 1))
+    return placed(schedule(cell[f"{which}collective"], cell[f"{which}algorithm"], sizes, size), members.tolist())

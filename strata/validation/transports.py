@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from strata.errors import BadFile, UnknownName
-from strata.hardware.transport import Transport
-from strata.params import build, find, leaf_paths, load_table, override, value_at
+from strata.hardware.transport import Transport, transport
+from strata.params import leaf_paths, override, value_at
 from strata.units import show
 from strata.validation.collectives import moved_by
 from strata.validation.datasets import HELD_OUT, Array, Points, Table, held_out, read_table
@@ -32,13 +32,6 @@ class Moved:
     family: str
     values: dict[str, str]
     source: str
-
-
-def transport(name: str) -> Transport:
-    """A transport by name or TOML path."""
-    made, _ = build(Transport, load_table("transports", name), find("transports", name).name)
-    found: Transport = made
-    return found
 
 
 def calibrate_transport(name: str, folder: Path | str, *, date: str = "") -> tuple[Transport, list[Moved]]:
@@ -107,7 +100,7 @@ def _headline(found: Points) -> Points:
 
 
 def _changed(made: Transport, free: list[Quantity], values: Array) -> Transport:
-    new, _ = override(made, {q.path: float(v) for q, v in zip(free, values, strict=True)}, "transports")
+    new, _ = override(made, {q.path: float(v) for q, v in zip(free, values, strict=True)}, "transport")
     found: Transport = new
     return found
 
@@ -135,7 +128,7 @@ def _fit(family: Family, free: list[Quantity], tables: list[Table], made: Transp
     before, _ = _error(tables, made)
     units = leaf_paths(made)
     values = {q.path: show(float(v), units[q.path]["unit"], 3) for q, v in zip(free, np.exp(best.x), strict=True)}
-    made, _ = override(made, values, "transports")
+    made, _ = override(made, values, "transport")
     after, held = _error(tables, made)
     source = (
         f"fitted: {' and '.join(t.name for t in tables)}, rows of nodes with {made.name}, two thirds of them ({sum(int(r.sum()) for r in learn)}), "

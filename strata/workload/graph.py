@@ -201,6 +201,20 @@ class Vector(Op):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Exchange:
+    """Tokens on their way to experts or back: what kernels made for that send, and how uneven it is."""
+
+    way: str  # dispatch, combine, or "" where such kernels do not run (training)
+    tokens: Number  # of one rank
+    top_k: Number
+    experts: Number  # of the layer
+    width: Number  # elements of a token
+    element: Number  # bytes of one element as sent
+    busiest: Number = 1.0  # picks that fall on the busiest rank, over the mean
+    received: Number = 1.0  # tokens that it gets, over the mean: one copy serves all of a token's picks on a rank
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Collective(Op):
     """Communication inside the group of one plan dimension; `payload` is the whole buffer of one rank, in bytes."""
 
@@ -210,6 +224,7 @@ class Collective(Op):
     group: str
     payload: Number
     hidden: bool = False  # it may run beside the block's own work
+    exchange: Exchange | None = None  # of an all-to-all between experts
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,9 +1,13 @@
 """`strata collective`: the numbers of the Python API, tables of sizes, and one line for each mistake."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import strata as st
+from strata.app.cli import run
 from strata.pricing.collectives import PATTERNS
 
 NODE = ("collective", "all_reduce", "--system", "8xh200", "--bytes", "1MB")
@@ -52,7 +56,70 @@ def test_a_fabric_stands_in_for_a_system(answer):
     assert answer("collective", "send", "--fabric", "torus-256", "--bytes", "1MB", "--json")["ranks"] == 256
 
 
+def test_an_algorithm_by_name(answer):
+    data = answer("collective", "all_reduce", "-s", "4x8xh200", "--bytes", "1MB", "--algorithm", "halving_doubling", "--links", "--json")
+    assert [d["algorithm"] for d in data["dimensions"]] == ["halving-doubling"] * 2 and data["engine"] is None
+    mixed = answer("collective", "all_reduce", "-s", "4x8xh200", "--bytes", "1MB", "--algorithm", "one_shot,ring", "--links", "--json")
+    assert [d["algorithm"] for d in mixed["dimensions"]] == ["one-shot", "ring"]
+    assert "links alone" in answer(*NODE, "--links")
+
+
+def test_algorithms_side_by_side(answer):
+    said = answer("collective", "all_reduce", "-s", "4x8xh200", "--bytes", "1MB,1GB", "--algorithms")
+    assert said.count("cheapest") == 4 and "nvlink 8" in said and max(map(len, said.splitlines())) <= 140
+    data = answer(*NODE, "--algorithms", "--links", "--json")
+    ways = data["dimensions"][0]["algorithms"]
+    assert min(ways, key=ways.get) == data["dimensions"][0]["algorithm"] and ways[data["dimensions"][0]["algorithm"]] == pytest.approx(data["time_s"])
+    assert {"ring", "halving-doubling", "double tree", "one-shot", "scatter and gather"} <= set(ways) and list(ways.values()) == sorted(ways.values())
+    six = answer("collective", "all_reduce", "--fabric", "hgx-h200", "--sizes", "6", "--bytes", "1MB", "--algorithms", "--links", "--json")
+    assert "halving-doubling" not in six["dimensions"][0]["algorithms"] and "algorithms" in six["dimensions"][1]
+
+
+def test_packets_are_those_of_the_python_api(answer):
+    rows = answer(
+        "collective", "all_reduce", "--fabric", "deepstack-torus-64", "--sizes", "4,4", "--bytes", "512,64KiB", "--packets", "ns3", "--json"
+    )
+    found = st.collective(st.sized(st.fabric("deepstack-torus-64"), (4, 4)), "all_reduce", bytes=[512, 65536], packets="ns3")
+    assert [r["time_s"] for r in rows] == pytest.approx(list(found.time)) and rows[0]["packets"] == "ns3"
+    assert "packets ns3" in answer("collective", "all_reduce", "-s", "8xh200", "--bytes", "1MB", "--packets", "ns3")
+
+
+def test_collectives_at_once(answer):
+    words = (
+        "collective",
+        "all_gather",
+        "-s",
+        "4x8xh200",
+        "--bytes",
+        "1GB",
+        "--ranks",
+        "8",
+        "--with",
+        "reduce-scatter:100MB:32",
+        "--with",
+        "send:1MB:4:8",
+    )
+    data = answer(*words, "--json")
+    asked = [{"pattern": "all_gather", "bytes": 1e9, "ranks": 8}, {"pattern": "reduce_scatter", "bytes": 1e8, "ranks": 32}]
+    found = st.together("4x8xh200", [*asked, {"pattern": "send", "bytes": 1e6, "ranks": 4, "stride": 8}])
+    assert data["time_s"] == pytest.approx(float(found.time)) and data["one_after_the_other_s"] == pytest.approx(float(found.one_after_the_other))
+    assert [c["time_s"] for c in data["collectives"]] == pytest.approx([float(t) for t in found.finish])
+    said = answer(*words)
+    assert "3 collectives at once on hgx-h200, engine ideal" in said and "one after the other" in said
+    rows = answer("collective", "all_gather", "-s", "8xh200", "--bytes", "1MB,1GB", "--with", "all_gather:1MB", "--json")
+    assert len(rows) == 2 and rows[0]["time_s"] < rows[1]["time_s"]
+
+
 BAD = {
+    "algorithm": ((*NODE, "--algorithm", "bucket"), ["an algorithm is one of", "ring_ll", "'bucket'"]),
+    "power of two": ((*NODE, "--links", "--ranks", "6", "--algorithm", "halving_doubling"), ["nvlink of 6", "one_shot", "'halving_doubling'"]),
+    "packets": ((*NODE, "--packets", "ns4"), ["'ns4'", "ns3"]),
+    "with": ((*NODE, "--with", "all_gather"), ["--with is PATTERN:SIZE", "'all_gather'"]),
+    "with size": ((*NODE, "--with", "all_gather:x"), ["--with", "'x'"]),
+    "with pattern": ((*NODE, "--with", "gather:1MB"), ["no collective called 'gather'"]),
+    "with ranks": ((*NODE, "--with", "all_gather:1MB:0"), ["--with ranks must be a positive whole number", "'0'"]),
+    "with packets": ((*NODE, "--with", "all_gather:1MB", "--packets", "ns3"), ["--with does not go with --packets"]),
+    "algorithms": ((*NODE, "--algorithms", "--algorithm", "ring"), ["--algorithms stands alone"]),
     "pattern": (("collective", "gather", *NODE[2:]), ["no collective called 'gather'", "nearest: all_gather"]),
     "zero": ((*NODE[:-1], "0"), ["--bytes must be a positive number of bytes", "'0'"]),
     "negative": ((*NODE[:-1], "-1MB"), ["--bytes must be a positive number of bytes", "'-1MB'"]),
@@ -89,3 +156,29 @@ def test_a_mistake_is_one_line_that_names_it(strata, case):
 def test_help_has_an_example(strata):
     got = strata("collective", "--help")
     assert (got.code, got.err) == (0, "") and "Example: strata collective" in got.out
+
+
+@pytest.mark.skipif(not Path("out/ns3/collective").exists(), reason="ns-3 harness not built: make ns3")
+def test_the_simulator_runs_the_same_collective(capsys):
+    words = [
+        "collective",
+        "all_reduce",
+        "--fabric",
+        "deepstack-torus-64",
+        "--sizes",
+        "4,2",
+        "--bytes",
+        "8kB,64kB",
+        "--packets",
+        "ns3",
+        "--simulate",
+        "--json",
+    ]
+    assert run(words) == 0
+    for row in json.loads(capsys.readouterr().out):
+        assert row["time_s"] == pytest.approx(row["ns3_s"], rel=0.02)
+
+
+def test_the_simulator_needs_packets(capsys):
+    assert run(["collective", "all_reduce", "--system", "8xh200", "--bytes", "8kB", "--simulate"]) == 2
+    assert "--packets ns3" in capsys.readouterr().err

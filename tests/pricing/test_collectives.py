@@ -12,13 +12,14 @@ import strata as st
 from strata.arrays import enable_jax
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.hardware.fabric import speaking
+from strata.hardware.transport import transport
 from strata.mapping.place import Spread, spread
 from strata.pricing.collectives import PATTERNS, algorithm, price_collective, ways
 from strata.pricing.transports import expert_exchange
 from strata.validation.collectives import node
 from strata.validation.datasets import held_out, read_table
 from strata.validation.run import READERS
-from strata.validation.transports import as_toml, calibrate_transport, transport
+from strata.validation.transports import as_toml, calibrate_transport
 from strata.workload.graph import Collective
 
 DATA = Path(__file__).parents[2] / "validation"

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * One collective on one fabric, packet by packet, in ns-3. Links with ns-3, so this folder is GPLv2 (see LICENSE).
+ * Collectives on one fabric, packet by packet, in ns-3. Links with ns-3, so this folder is GPLv2 (see LICENSE).
  *
  *   collective --topology=torus --sizes=4x4 --GBps=32x32 --hop=32x32 --collective=all_reduce --algorithm=ring --bytes=65536
  *
  * prints the time in ns at which the last rank is done. Several jobs, one for each line, are read from standard input with
- * --batch=1 (topology sizes GBps hop collective algorithm bytes, separated by blanks).
+ * --batch=1 (topology sizes GBps hop collective algorithm bytes, separated by blanks), or spelt out with --jobs=1, as
+ *
+ *   levels switch:4:256:128 tree:2:32:512 ring:3:100:50   (kind:size:GBps:hop, innermost first)
+ *   schedule                                              (one or more, which start at once)
+ *   step                                                  (of every schedule, in order)
+ *   0 5 4096                                              (from, to, bytes; all messages of a step)
+ *   run                                                   (prints the time of all, then that of each schedule)
  *
  * What is simulated: point-to-point links (serialisation in whole nanoseconds, then the hop's latency), first-in first-out
  * queues without loss, nodes and switches that store a packet before they forward it. A message is cut into packets of
@@ -17,11 +23,14 @@
 #include "ns3/network-module.h"
 #include "ns3/point-to-point-module.h"
 
+#include <algorithm>
 #include <deque>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 using namespace ns3;
@@ -33,6 +42,14 @@ namespace
 
 const uint16_t PROTOCOL = 0x0800; // any that the point-to-point header knows
 const uint32_t LINK_HEADER = 2;   // bytes the device itself adds
+
+/** One dimension: switch, tree (joins the switches below by one link each), ring, chain or full. */
+struct Level
+{
+    string kind;
+    int size;
+    double rate, hop;
+};
 
 struct Job
 {
@@ -81,7 +98,7 @@ struct Step
 
 struct Message
 {
-    int from, to, step;
+    int from, to, schedule, step;
     uint64_t unsent, missing;
 };
 
@@ -160,28 +177,152 @@ vector<Step> Schedule(const Job& job)
 
 // ---- network ------------------------------------------------------------------------------------------------------
 
+using Place = vector<int>;
+
+/** Nodes of composed levels and the next one on the way, dimension by dimension; forward where a ring is equally long both ways. */
+class Fabric
+{
+  public:
+    explicit Fabric(const vector<Level>& levels) : levels_(levels)
+    {
+        for (size_t i = 0; i < levels.size(); i++)
+        {
+            const string& kind = levels[i].kind;
+            if (kind != "switch" && kind != "tree" && kind != "ring" && kind != "chain" && kind != "full")
+                NS_FATAL_ERROR("a level is switch, tree, ring, chain or full, but got " << kind);
+            if (levels[i].size < 1) NS_FATAL_ERROR("a level has a size of at least 1");
+            first_.push_back(kind == "tree" ? first_.at(i ? i - 1 : 1) : int(i));
+            if (levels[first_[i]].kind != "switch" && kind == "tree") NS_FATAL_ERROR("below a tree there must be a switch");
+            ranks_ *= levels[i].size;
+        }
+        for (int r = 0; r < ranks_; r++) Node(-1, At(r));
+    }
+
+    int Ranks() const { return ranks_; }
+    int Count() const { return int(nodes_.size()); }
+
+    /** All links as node, node, level. */
+    vector<std::tuple<int, int, int>> Links()
+    {
+        std::map<std::pair<int, int>, int> made;
+        for (int r = 0; r < ranks_; r++)
+            for (size_t i = 0; i < levels_.size(); i++)
+            {
+                Place here = At(r);
+                const Level& level = levels_[i];
+                if (level.kind == "switch" || level.kind == "tree")
+                {
+                    int below = i == size_t(first_[i]) ? r : Switch(i - 1, here);
+                    made.insert({{below, Switch(i, here)}, int(i)});
+                    continue;
+                }
+                for (int k = 0; k < level.size; k++)
+                {
+                    bool next = k == here[i] + 1 || (level.kind == "ring" && level.size > 2 && here[i] == 0 && k == level.size - 1);
+                    Place there = here;
+                    there[i] = k;
+                    if (k > here[i] && (next || level.kind == "full")) made.insert({{r, Node(-1, there)}, int(i)});
+                }
+            }
+        vector<std::tuple<int, int, int>> links;
+        for (auto& [ends, level] : made) links.emplace_back(ends.first, ends.second, level);
+        return links;
+    }
+
+    int Next(int node, int to)
+    {
+        auto [at, here] = nodes_[node];
+        Place there = At(to);
+        if (at < 0)
+        {
+            size_t i = 0;
+            while (here[i] == there[i]) i++;
+            const Level& level = levels_[i];
+            if (level.kind == "switch" || level.kind == "tree") return Switch(first_[i], here);
+            int ahead = (there[i] - here[i] + level.size) % level.size;
+            if (level.kind == "full") here[i] = there[i];
+            else if (level.kind == "ring") here[i] = (here[i] + (2 * ahead <= level.size ? 1 : level.size - 1)) % level.size;
+            else here[i] += there[i] > here[i] ? 1 : -1;
+            return Node(-1, here);
+        }
+        for (size_t i = at + 1; i < levels_.size() && levels_[i].kind == "tree"; i++)
+            if (here[i] != there[i]) return Switch(at + 1, here);
+        here[at] = there[at];
+        return at == first_[at] ? Node(-1, here) : Switch(at - 1, here);
+    }
+
+  private:
+    Place At(int rank) const
+    {
+        Place place;
+        for (const Level& level : levels_) place.push_back(rank % level.size), rank /= level.size;
+        return place;
+    }
+
+    /** The switch of a level above a place: the same for all that lies below it. */
+    int Switch(int level, Place place)
+    {
+        for (int i = first_[level]; i <= level; i++) place[i] = 0;
+        return Node(level, place);
+    }
+
+    int Node(int level, const Place& place)
+    {
+        auto [found, fresh] = number_.insert({{level, place}, int(nodes_.size())});
+        if (fresh) nodes_.emplace_back(level, place);
+        return found->second;
+    }
+
+    vector<Level> levels_;
+    vector<int> first_; // level of the switch below a tree, else itself
+    int ranks_ = 1;
+    std::map<std::pair<int, Place>, int> number_;
+    vector<std::pair<int, Place>> nodes_;
+};
+
+/** Levels of a topology by name; the second rate and hop are those of all levels but the first. */
+vector<Level> Named(const Job& job)
+{
+    vector<Level> levels;
+    for (size_t i = 0; i < job.sizes.size(); i++)
+    {
+        string kind = job.topology == "torus" ? "ring" : job.topology == "mesh" ? "chain" : i ? "tree" : "switch";
+        levels.push_back({kind, job.sizes[i], job.rate[i ? 1 : 0], job.hop[i ? 1 : 0]});
+    }
+    return levels;
+}
+
 class Run
 {
   public:
-    Run(const Job& job, uint32_t payload, uint32_t header) : job_(job), payload_(payload), header_(header), steps_(Schedule(job))
+    Run(const vector<Level>& levels, vector<vector<Step>> schedules, uint32_t payload, uint32_t header)
+        : levels_(levels), payload_(payload), header_(header), schedules_(std::move(schedules)), fabric_(levels), ranks_(fabric_.Ranks())
     {
-        ranks_ = Product(job.sizes);
-        if (job.topology == "switch") Switches();
-        else Grid(job.topology == "torus");
-        Routes();
+        auto links = fabric_.Links();
+        nodes_.Create(fabric_.Count());
+        ports_.resize(nodes_.GetN());
+        for (auto [a, b, level] : links) Link(a, b, level);
+        route_.assign(nodes_.GetN(), vector<int>(ranks_, -1));
     }
 
-    int64_t Time()
+    /** When each schedule is done, in ns. */
+    vector<int64_t> Times()
     {
-        step_.assign(ranks_, -1);
-        open_.assign(ranks_, 0);
-        in_.assign(ranks_, vector<int>(steps_.size(), 0));
-        for (int r = 0; r < ranks_; r++) Simulator::ScheduleNow(&Run::Advance, this, r);
+        for (const auto& steps : schedules_)
+        {
+            step_.emplace_back(ranks_, -1);
+            open_.emplace_back(ranks_, 0);
+            in_.emplace_back(ranks_, vector<int>(steps.size(), 0));
+            done_.push_back(0);
+        }
+        for (size_t s = 0; s < schedules_.size(); s++)
+            for (int r = 0; r < ranks_; r++) Simulator::ScheduleNow(&Run::Advance, this, s, r);
         Simulator::Run();
-        for (int r = 0; r < ranks_; r++)
-            if (step_[r] != int(steps_.size())) NS_FATAL_ERROR("rank " << r << " is stuck in step " << step_[r]);
+        for (size_t s = 0; s < schedules_.size(); s++)
+            for (int r = 0; r < ranks_; r++)
+                if (step_[s][r] != int(schedules_[s].size())) NS_FATAL_ERROR("rank " << r << " is stuck in step " << step_[s][r]);
         Simulator::Destroy();
-        return done_.GetNanoSeconds();
+        return done_;
     }
 
   private:
@@ -193,17 +334,11 @@ class Run
         bool waiting = false;       // one of them is in the device's queue
     };
 
-    void Node(int count)
-    {
-        nodes_.Create(count);
-        ports_.resize(nodes_.GetN());
-    }
-
     void Link(int a, int b, int level)
     {
         PointToPointHelper helper;
-        helper.SetDeviceAttribute("DataRate", DataRateValue(DataRate(uint64_t(job_.rate[level] * 8e9 + 0.5))));
-        helper.SetChannelAttribute("Delay", TimeValue(NanoSeconds(int64_t(job_.hop[level]))));
+        helper.SetDeviceAttribute("DataRate", DataRateValue(DataRate(uint64_t(levels_[level].rate * 8e9 + 0.5))));
+        helper.SetChannelAttribute("Delay", TimeValue(NanoSeconds(int64_t(levels_[level].hop))));
         helper.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1000000000p"));
         NetDeviceContainer made = helper.Install(nodes_.Get(a), nodes_.Get(b));
         for (int side = 0; side < 2; side++)
@@ -218,64 +353,38 @@ class Run
         }
     }
 
-    /** sizes[0] hosts for each switch, sizes[1] switches under one outer switch. */
-    void Switches()
+    /** The port towards a rank. */
+    size_t Way(int node, int to)
     {
-        int inner = job_.sizes[0], outer = job_.sizes.size() > 1 ? job_.sizes[1] : 1;
-        Node(ranks_ + outer + (outer > 1));
-        for (int r = 0; r < ranks_; r++) Link(r, ranks_ + r / inner, 0);
-        for (int s = 0; outer > 1 && s < outer; s++) Link(ranks_ + s, ranks_ + outer, 1);
-    }
-
-    void Grid(bool wraps)
-    {
-        Node(ranks_);
-        for (size_t d = 0; d < job_.sizes.size(); d++)
-            for (int r = 0; r < ranks_; r++)
-            {
-                int next = Along(r, job_.sizes, d, 1);
-                bool closing = next <= r;
-                if (closing && (!wraps || job_.sizes[d] <= 2)) continue;
-                Link(r, next, d ? 1 : 0);
-            }
-    }
-
-    /** Next port on a shortest way to every rank: on grids the lowest dimension first. */
-    void Routes()
-    {
-        int count = nodes_.GetN();
-        route_.assign(count, vector<int>(ranks_, -1));
-        for (int to = 0; to < ranks_; to++)
+        int& known = route_[node][to];
+        if (known < 0)
         {
-            vector<int> far(count, -1);
-            std::deque<int> next{to};
-            far[to] = 0;
-            for (; !next.empty(); next.pop_front())
-                for (const Port& p : ports_[next.front()])
-                    if (far[p.peer] < 0) far[p.peer] = far[next.front()] + 1, next.push_back(p.peer);
-            for (int node = 0; node < count; node++)
-                for (size_t i = 0; i < ports_[node].size() && route_[node][to] < 0; i++)
-                    if (far[ports_[node][i].peer] == far[node] - 1) route_[node][to] = i;
+            int next = fabric_.Next(node, to);
+            for (known = 0; ports_[node].at(known).peer != next;) known++;
         }
+        return known;
     }
 
     // ---- ranks ----
 
-    void Advance(int rank)
+    void Advance(size_t schedule, int rank)
     {
-        while (step_[rank] < int(steps_.size()) && open_[rank] == 0 && (step_[rank] < 0 || in_[rank][step_[rank]] == steps_[step_[rank]].waits[rank]))
+        const vector<Step>& steps = schedules_[schedule];
+        int& at = step_[schedule][rank];
+        int count = int(steps.size());
+        while (at < count && open_[schedule][rank] == 0 && (at < 0 || in_[schedule][rank][at] == steps[at].waits[rank]))
         {
-            if (++step_[rank] == int(steps_.size()))
+            if (++at == count)
             {
-                done_ = std::max(done_, Simulator::Now());
+                done_[schedule] = std::max(done_[schedule], Simulator::Now().GetNanoSeconds());
                 return;
             }
             vector<size_t> used;
-            for (const Send& s : steps_[step_[rank]].sends[rank])
+            for (const Send& s : steps[at].sends[rank])
             {
-                messages_.push_back({rank, s.to, step_[rank], s.bytes, s.bytes});
-                open_[rank]++;
-                size_t port = route_[rank][s.to];
+                messages_.push_back({rank, s.to, int(schedule), at, s.bytes, s.bytes});
+                open_[schedule][rank]++;
+                size_t port = Way(rank, s.to);
                 ports_[rank][port].turns.push_back(messages_.size() - 1);
                 used.push_back(port);
             }
@@ -331,37 +440,82 @@ class Run
         int target = mark.ack ? m.from : m.to;
         if (node != target)
         {
-            Forward(node, route_[node][target], packet->Copy());
+            Forward(node, Way(node, target), packet->Copy());
             return true;
         }
         if (mark.ack)
         {
-            open_[node]--;
-            Advance(node);
+            open_[m.schedule][node]--;
+            Advance(m.schedule, node);
             return true;
         }
         m.missing -= packet->GetSize() - (header_ - LINK_HEADER);
         if (m.missing == 0)
         {
-            in_[node][m.step]++;
-            Put(node, route_[node][m.from], 0, mark.message, true);
-            Advance(node);
+            in_[m.schedule][node][m.step]++;
+            Put(node, Way(node, m.from), 0, mark.message, true);
+            Advance(m.schedule, node);
         }
         return true;
     }
 
-    Job job_;
+    vector<Level> levels_;
     uint32_t payload_, header_;
-    vector<Step> steps_;
+    vector<vector<Step>> schedules_;
+    Fabric fabric_;
     int ranks_;
     NodeContainer nodes_;
     vector<vector<Port>> ports_;
     std::map<const NetDevice*, int> owner_;
-    vector<vector<int>> route_, in_;
-    vector<int> step_, open_;
+    vector<vector<int>> route_, step_, open_;
+    vector<vector<vector<int>>> in_;
     std::deque<Message> messages_;
-    ns3::Time done_;
+    vector<int64_t> done_;
 };
+
+/** Jobs spelt out as levels, schedules, steps and messages; a line of times for each. */
+void SpeltOut(std::istream& in, uint32_t payload, uint32_t header)
+{
+    vector<Level> levels;
+    vector<vector<Step>> schedules;
+    int ranks = 0;
+    for (string line, word; std::getline(in, line);)
+    {
+        std::stringstream words(line);
+        if (!(words >> word)) continue;
+        if (word == "levels")
+        {
+            levels.clear();
+            schedules.clear();
+            for (ranks = 1; words >> word; ranks *= levels.back().size)
+            {
+                std::replace(word.begin(), word.end(), ':', ' ');
+                std::stringstream parts(word);
+                Level level;
+                if (!(parts >> level.kind >> level.size >> level.rate >> level.hop)) NS_FATAL_ERROR("a level is kind:size:GBps:hop, but got " << word);
+                levels.push_back(level);
+            }
+        }
+        else if (word == "schedule") schedules.emplace_back();
+        else if (word == "step" && !schedules.empty()) schedules.back().emplace_back(ranks);
+        else if (word == "run")
+        {
+            vector<int64_t> times = Run(levels, schedules, payload, header).Times();
+            std::cout << (times.empty() ? 0 : *std::max_element(times.begin(), times.end()));
+            for (int64_t t : times) std::cout << ' ' << t;
+            std::cout << std::endl;
+        }
+        else
+        {
+            int from, to;
+            uint64_t bytes;
+            std::stringstream numbers(line);
+            bool good = bool(numbers >> from >> to >> bytes) && !schedules.empty() && !schedules.back().empty();
+            if (!good || from < 0 || to < 0 || from >= ranks || to >= ranks || from == to) NS_FATAL_ERROR("not a message of a step: " << line);
+            schedules.back().back().Add(from, to, bytes);
+        }
+    }
+}
 
 template <typename T>
 vector<T> Split(const string& text)
@@ -379,7 +533,7 @@ int main(int argc, char* argv[])
     string topology = "switch", sizes = "8", rate = "32x32", hop = "32x32", collective = "all_reduce", algorithm = "ring";
     uint64_t bytes = 65536;
     uint32_t payload = 1000, header = 50;
-    bool batch = false;
+    bool batch = false, jobs = false;
     CommandLine cmd;
     cmd.AddValue("topology", "switch, torus or mesh", topology);
     cmd.AddValue("sizes", "sides, innermost first, like 8x8", sizes);
@@ -390,11 +544,18 @@ int main(int argc, char* argv[])
     cmd.AddValue("bytes", "of a rank (all_gather), in all (all_reduce), of a pair (all_to_all)", bytes);
     cmd.AddValue("payload", "payload of a packet", payload);
     cmd.AddValue("header", "header of a packet", header);
-    cmd.AddValue("batch", "read jobs from standard input", batch);
+    cmd.AddValue("batch", "read jobs from standard input, one a line", batch);
+    cmd.AddValue("jobs", "read jobs from standard input, levels, schedules and messages spelt out", jobs);
     cmd.Parse(argc, argv);
     Time::SetResolution(Time::NS);
+    if (jobs)
+    {
+        SpeltOut(std::cin, payload, header);
+        return 0;
+    }
     auto one = [&] {
-        return Run({topology, collective, algorithm, Split<int>(sizes), Split<double>(rate), Split<double>(hop), bytes}, payload, header).Time();
+        Job job{topology, collective, algorithm, Split<int>(sizes), Split<double>(rate), Split<double>(hop), bytes};
+        return Run(Named(job), {Schedule(job)}, payload, header).Times()[0];
     };
     if (!batch) std::cout << one() << std::endl;
     for (string line; batch && std::getline(std::cin, line);)

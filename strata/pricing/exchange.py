@@ -1,0 +1,128 @@
+"""Tokens between ranks of experts: uneven routing, and kernels made for it beside a library's all-to-all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strata.arrays import Number, namespace
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_link
+from strata.hardware.transport import Experts
+from strata.mapping.place import Spread, exchange_ranks
+from strata.mapping.plan import Plan
+from strata.pricing.collectives import price_collective
+from strata.pricing.device import Device
+from strata.pricing.experts import busiest, shared_load
+from strata.pricing.price import Price
+from strata.pricing.transports import expert_exchange
+from strata.workload.graph import Collective, Exchange, ExpertMatMul, Op
+
+NARROW = 1.0  # bytes of an element up to which scales travel with it
+
+
+def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
+    """The ops of a block, its exchanges as the routing leaves them: their busiest rank, and tokens sent in the format their products take."""
+    experts = next((op for op in ops if isinstance(op, ExpertMatMul)), None)
+    if experts is None or not any(isinstance(op, Collective) and op.exchange for op in ops):
+        return ops
+    ranks = exchange_ranks(plan)
+    xp = namespace(ranks, experts.all_experts)
+    share = busiest(shared_load(experts, device, plan.ep).deviation, ranks, xp.maximum(experts.all_experts / ranks, 1.0))
+    share = xp.minimum(share, ranks)
+    more = received(share, ranks, experts.top_k)
+    taken = device.matrix(experts.weight, experts.activation).activation
+    made: list[Op] = []
+    for op in ops:
+        if isinstance(op, Collective) and op.exchange is not None:
+            element = taken if op.exchange.way == "dispatch" else op.exchange.element
+            op = replace(op, exchange=replace(op.exchange, busiest=share, received=more, element=element))
+        made.append(op)
+    return tuple(made)
+
+
+def received(share: Number, ranks: Number, top_k: Number) -> Number:
+    r"""Tokens the busiest rank gets over the mean, where a token is sent to a rank once however many of its experts are there.
+
+    .. math:: y = \frac{1 - (1 - x/R)^k}{1 - (1 - 1/R)^k}
+
+    share x of picks on the busiest of R ranks over the mean; k picks a token. As in `exchange_bytes`, with the busiest rank's
+    own chance :math:`x/R` of a pick. Never above :math:`R`: no rank gets more than all tokens.
+
+    >>> [round(float(received(x, 8.0, 8.0)), 3) for x in (1.0, 2.0, 8.0)]
+    [1.0, 1.371, 1.523]
+    """
+    xp = namespace(share, ranks, top_k)
+    least = 1e-12  # groups of one hold every token already: the ratio is 1
+    return (1.0 - (1.0 - xp.minimum(share / ranks, 1.0)) ** top_k + least) / (1.0 - (1.0 - 1.0 / ranks) ** top_k + least)
+
+
+def uneven(more: Number, spreads: tuple[Spread, ...], fabric: Fabric) -> Number:
+    r"""What the busiest link carries in an exchange, over a balanced one: the most of the dimensions the group crosses.
+
+    .. math:: u = y \;\text{(any pair direct)}, \quad u = 1 + (y - 1) \min(1, 4/p) \;\text{(ring, chain)}
+
+    y as `received`. A switch's busiest port is the busiest rank's. On a ring of p, the links beside that rank carry
+    :math:`p n / 8` each way in passing and :math:`(y - 1) n / 2` more for it; a chain with that rank at its end has the same ratio.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> [round(float(uneven(1.5, (Spread(8.0, 1.0),), fabric(n))), 3) for n in ("hgx-h200", "tpu-v4-torus")]
+    [1.5, 1.25]
+    """
+    least: Number = 0.0
+    for spread, dimension in zip(spreads, fabric.dimension, strict=False):  # outer dimensions may be left out
+        xp = namespace(spread.size, least)
+        part = 1.0 if dimension.kind in DIRECT else xp.minimum(1.0, 4.0 / spread.size)
+        least = xp.maximum(least, xp.where(spread.size > 1, part, 0.0))
+    return 1.0 + (more - 1.0) * least
+
+
+def message_bytes(way: str, width: Number, element: Number, by: Experts) -> Number:
+    """Bytes of one pick's message: a header and the scales of narrow elements go out; plain elements come back.
+
+    >>> by = Experts(start={}, expert={}, share={}, lane=1e9, header=16.0, scale=0.03125)
+    >>> float(message_bytes("dispatch", 7168.0, 1.0, by)), float(message_bytes("combine", 7168.0, 2.0, by))
+    (7408.0, 14336.0)
+    """
+    if way == "combine":
+        return width * element
+    return width * (element + namespace(element).where(element <= NARROW, by.scale, 0.0)) + by.header
+
+
+def by_kernels(made: Exchange, spread: Spread, ranks: Number, dimension: Dimension) -> tuple[Number, Number]:
+    """Time of an exchange by a dimension's kernels made for it, and the bytes a rank sends over its links that way.
+
+    They are known inside one dimension, which must hold the whole group, and for so many tokens of a rank; infinite elsewhere.
+    """
+    assert dimension.moves is not None and dimension.moves.experts is not None
+    by = dimension.moves.experts
+    sent = made.tokens * made.top_k * message_bytes(made.way, made.width, made.element, by)
+    link = peak_link(dimension) * group_share(dimension, spread.size)
+    time = expert_exchange(sent * made.busiest, spread.size, made.experts, link, made.way, by)
+    legal = (spread.size > 1) & (spread.size >= ranks)
+    if by.limit is not None:
+        legal = legal & (made.tokens <= by.limit)
+    return namespace(legal, time).where(legal, time, float("inf")), (spread.size - 1.0) / spread.size * sent
+
+
+def price_exchange(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric) -> Price:
+    """Price of an exchange of tokens as its busiest rank has it: the library's all-to-all, or kernels made for it where they are quicker.
+
+    The library sends one copy of a token to each rank, the kernels one message to each expert. Energy is that of a mean rank.
+    """
+    made = op.exchange
+    assert made is not None
+    ranks: Number = 1.0
+    for spread in spreads:
+        ranks = ranks * spread.size
+    scale = uneven(made.received, spreads, fabric)
+    found = price_collective(replace(op, payload=op.payload * scale), spreads, fabric)
+    time, lower, energy = found.time, found.lower / scale, found.energy / scale
+    for spread, dimension in zip(spreads, fabric.dimension, strict=True):
+        if dimension.moves is None or dimension.moves.experts is None or made.way not in dimension.moves.experts.start:
+            continue
+        direct, crossing = by_kernels(made, spread, ranks, dimension)
+        xp = namespace(direct, time, lower, crossing)
+        legal = direct < float("inf")
+        lower = xp.where(legal, xp.minimum(lower, crossing / dimension.bandwidth), lower)
+        energy = xp.where(direct < time, crossing * dimension.energy, energy)
+        time = xp.minimum(time, direct)
+    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)
