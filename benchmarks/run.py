@@ -14,6 +14,10 @@ import numpy as np
 
 import strata as st
 from benchmarks.designs import box, collective_list, flat, product_box, product_list, single
+from strata.hardware.cooling import assembly, cooling
+from strata.hardware.heat import heat_of, junction
+from strata.hardware.stack import Stack
+from strata.hardware.thermal import steady
 from strata.pricing import matmul as products
 from strata.pricing.collectives import price_collective
 
@@ -99,6 +103,7 @@ def rows() -> list[dict[str, Any]]:
     add("decode_box_jax", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
     add_products(add)
     add_collectives(add)
+    add_heat(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     strata = cold(
         [sys.executable, "-m", "strata.app.cli", "predict", "--model", "llama-3-70b", "--system", "8xh200", "--batch", "64", "--plan", "tp=8"]
@@ -115,6 +120,33 @@ def add_collectives(add: Callable[..., None]) -> None:
         inputs = [collective_list(seed, nodes=nodes) for seed in range(7)]
         took = min(best(lambda one=one: price_collective(*one), 3) for one in inputs)  # type: ignore[misc]
         add(name, 16384 / took, "prices/s", "one collective after another, each an array of one", 1 / alone, points=16384)
+
+
+def add_heat(add: Callable[..., None]) -> None:
+    """Temperatures of 100,000 stacks a second on one core, geometries known: rows gathered, hottest cells of logic and DRAM found."""
+    made, count = cooling("liquid"), 100_000
+    rng = np.random.default_rng(0)
+    layers = rng.integers(1, 17, count) * 1.0
+    stack = Stack(layers, 16.0, 32.0, 1e9, 1e9, np.minimum(rng.integers(1, 17, count) * 1.0, layers))
+    heat_of(stack, made, 1e-4)  # solves each of the 136 geometries
+
+    def once() -> None:
+        junction(heat_of(stack, made, 1e-4), *powers)
+
+    times = []
+    for _ in range(5):
+        powers = rng.uniform(1.0, 60.0, (3, count))
+        times.append(best(once, 3))
+    one = assembly(made, 8, 1e-4)
+    alone = best(lambda: steady(one, {"logic": 50.0, "dram0": 5.0}), 5)
+    add(
+        "thermal_batch",
+        count / min(times),
+        "stacks/s",
+        "one steady solution of an 8-layer stack after another, 16 x 16 cells a die",
+        1 / alone,
+        points=count,
+    )
 
 
 def add_products(add: Callable[..., None]) -> None:

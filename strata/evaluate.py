@@ -15,10 +15,11 @@ from strata.hardware.system import Economics, System, economics
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
-from strata.mapping.plan import MEMORY, RULES, Plan, violations
+from strata.mapping.plan import CORES, LIMITS, MEMORY, RULES, Plan, violations
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.shard import active_groups
 from strata.pricing.device import arithmetic
+from strata.pricing.limits import over_limits
 from strata.pricing.metrics import Metrics, Summary, summarise
 from strata.pricing.step import Step, Structure, price_step
 from strata.pricing.timeline import Timeline, timeline
@@ -114,6 +115,11 @@ class Result:
         if self.reason & MEMORY.bit:
             used, limit = float(self.metrics.memory_used), float(self.metrics.memory_limit)
             found.append(Infeasible(MEMORY.relation, used, limit, "B", MEMORY.levers))
+        if self.reason & LIMITS.bit:
+            found.append(over_limits(self.system.chip, self.steps))
+        if self.reason & CORES.bit:
+            chip = self.system.chip
+            found.append(Infeasible(CORES.relation, float(chip.compute.cores), float(chip.cores_fit), "1", CORES.levers))
         for rule, broken, demand, limit in violations(self.plan, self.model, self.workload, self.system.devices):
             if broken:
                 found.append(Infeasible(rule.relation, float(demand), float(limit), "1", rule.levers))
@@ -137,9 +143,21 @@ class Result:
             said.append(f"{chip.name} has no bf16 arithmetic: products are computed in fp16")
         clock, highest = float(np.min(self.metrics.clock)), float(np.max(chip.compute.max_clock))
         if clock < highest:
-            limit = float(np.min(np.asarray(chip.energy.power_limit, float)))
-            said.append(f"at the limit of {limit:.0f} W the clock falls to {clock / 1e9:.2f} of {highest / 1e9:.2f} GHz")
+            said.append(f"at {self._at_limit()} the clock falls to {clock / 1e9:.2f} of {highest / 1e9:.2f} GHz")
         return list(dict.fromkeys(said))
+
+    def _at_limit(self) -> str:
+        """The limit that holds the clock down, in words: the one that is nearest."""
+        chip, heat = self.system.chip, self.system.chip.heat
+        watts = float(np.min(np.asarray(chip.energy.power_limit, float)))
+        said = f"the limit of {watts:.0f} W"
+        if heat is None or not self.steps:
+            return said
+        step = self.steps[-1]
+        room = {said: 1.0 - float(self.metrics.device_power) / watts}
+        for name, at, limit in (("logic", step.logic, heat.logic_limit), ("DRAM", step.dram, heat.dram_limit)):
+            room[f"the limit of {float(limit) - 273.15:.0f} °C for {name}"] = float((limit - at) / (limit - heat.ambient))
+        return min(room, key=lambda k: room[k])
 
     def _single(self, what: str) -> None:
         if self.shape:

@@ -19,7 +19,7 @@ from strata.arrays import Number, is_leaf
 from strata.errors import BadFile, BadValue, UnknownName, nearest
 from strata.units import parse, show
 
-KINDS = {"chip": "chips", "fabric": "fabrics", "system": "systems", "engine": "engines"}
+KINDS = {"chip": "chips", "fabric": "fabrics", "system": "systems", "engine": "engines", "transport": "transports", "memory": "memories"}
 _ASSUMED = ("assumed", "guess")
 
 
@@ -133,7 +133,7 @@ def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dic
         raise BadFile(f"{path.name}: base files form a circle: {' -> '.join(Path(p).stem for p in (*_above, str(path)))}")
     table = _cite(table, table.pop("sources", {}), path.name)
     fitted = data_folder("calibration") / path.name
-    if kind in ("chip", "transports") and path.parent == data_folder(kind) and fitted.exists():
+    if kind in ("chip", "transport") and path.parent == data_folder(kind) and fitted.exists():
         table = merged(table, read_toml(fitted))  # what `strata calibrate` found, over what the datasheet and we assumed
     if "base" in table:
         base = str(table.pop("base"))
@@ -320,15 +320,20 @@ def stated(record: Any) -> dict[str, Param]:
 
 
 def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
-    """A record with some quantities replaced, each named by its path or, where that is unambiguous, by its last part.
+    """A record with some quantities replaced, each named by its path or by its last part: that of the outermost part that has one.
 
-    A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s").
+    A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s"); a field that holds a word takes another
+    word.
     """
-    paths = leaf_paths(record)
+    paths, words = leaf_paths(record), word_paths(record)
     noted: dict[str, Param] = {}
     for name, value in changes.items():
         wanted = name.replace("__", ".")
-        hits = [p for p in paths if p == wanted] or [p for p in paths if p.endswith("." + wanted)]
+        hits = _called(wanted, paths)
+        if not hits and (worded := _called(wanted, words)):
+            _check_word(value, words[worded[0]], worded[0])
+            record = _set(record, worded[0].split("."), value)
+            continue
         if not hits:
             raise UnknownName(f"{what} quantity", wanted, [*paths, *{p.rsplit(".", 1)[-1] for p in paths}], f"strata schema {what}")
         if len(hits) > 1:
@@ -343,6 +348,33 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
         record = _set(record, hits[0].split("."), value)
         noted[hits[0]] = Param(value, meta["unit"], "given by the caller")
     return record, noted
+
+
+def _called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
+    """Paths of that name, or that end with it and lie least deep."""
+    if wanted in paths:
+        return [wanted]
+    ending = [p for p in paths if p.endswith("." + wanted)]
+    least = min((p.count(".") for p in ending), default=0)
+    return [p for p in ending if p.count(".") == least]
+
+
+def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
+    """Dotted path of each word a record holds inside its parts, with its metadata; its own name and titles are not among them."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for f in fields(record):
+        value, meta = getattr(record, f.name), f.metadata
+        if "part" in meta and is_dataclass(value):
+            found.update(word_paths(value, f"{prefix}{f.name}."))
+        elif meta.get("text") and prefix and f.name not in ("name", "title", "note"):
+            found[prefix + f.name] = meta
+    return found
+
+
+def _check_word(value: Any, meta: Mapping[str, Any], path: str) -> None:
+    legal = meta.get("choices") or ()
+    if not isinstance(value, str) or (legal and value not in legal):
+        raise BadValue(f"{path} must be {'one of ' + ', '.join(legal) if legal else 'a word'}, but got {value!r}")
 
 
 def _set(node: Any, path: list[str], value: Any) -> Any:

@@ -2,14 +2,16 @@
 
 Tools, as run in August 2026 on one core: Calculon caa4b11 (2024-02-22, Apache-2.0), GenZ 091bdd0 (genz_llm 0.0.16, MIT),
 aiconfigurator 0.12.0 (PyPI, Apache-2.0; tables of TensorRT-LLM 1.3.0rc20), LLM-Viewer 472f71f (2024-07-30, MIT), LLMCompass 2e015fd
-(2025-10-24, BSD-3-Clause). Where a tool ignores something on purpose (launches, efficiency), the same is taken away on our side, so
+(2025-10-24, BSD-3-Clause), Ramulator 2.1 (MIT). Where a tool ignores something on purpose (launches, efficiency), the same is taken away on our side, so
 that counts agree to a fraction of a percent; where both sides estimate, the tolerance says how far estimates of that kind lie apart.
 """
 
+import numpy as np
 import pytest
 from cases import model, roomy
 
 import strata as st
+from strata.hardware.dram import Stream, interface_peak, shipped, sustained_channel
 from strata.hardware.fabric import speaking
 from strata.pricing.device import device
 from strata.pricing.matmul import matmul
@@ -245,3 +247,20 @@ def test_aiconfigurator_prefill(chip, tp, precision, tokens, sol, silicon):
     time = seventy(chip, tp, precision, st.prefill(1, tokens))
     assert time >= 0.9 * sol
     assert 0.5 <= time / silicon <= 2.0
+
+
+# ---------------------------------------------------------------------------------------------------- Ramulator
+# Ramulator 2.1, one stream of reads over all banks: fraction of the peak for 32, 16, 8, 4, 2 and 1 accesses a row. Its presets' times
+# are not ours (HBM2: a shorter tFAW), so that short runs of HBM2 are compared by shape only.
+RAMULATOR = {
+    "hbm2": (0.945, 0.943, 0.943, 0.941, 0.632, 0.318), "hbm3": (0.913, 0.913, 0.911, 0.903, 0.610, 0.301), "hbm4": (0.867, 0.866, 0.864, 0.858, 0.462, 0.229),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "near"), [("hbm2", 0.25), ("hbm3", 0.02), ("hbm4", 0.025)])
+def test_ramulator_gives_the_same_fractions_of_the_peak(name, near):
+    made = shipped(name)
+    runs = Stream(run=made.burst * np.array([32.0, 16.0, 8.0, 4.0, 2.0, 1.0]))
+    ours = sustained_channel(made, runs).bandwidth / interface_peak(made)
+    np.testing.assert_allclose(ours, RAMULATOR[name], rtol=near)
+    assert ours[4] / ours[5] == pytest.approx(RAMULATOR[name][4] / RAMULATOR[name][5], rel=0.02)

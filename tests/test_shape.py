@@ -13,7 +13,7 @@ import strata
 ROOT = Path(strata.__file__).parent
 # A module imports from its own place or from one that stands before it; "strata" itself re-exports up to search.
 ORDER = [
-    {"arrays", "units", "errors", "params", "precision"}, {"hardware"}, {"workload"}, {"mapping"}, {"pricing"}, {"batch"}, {"evaluate"},
+    {"arrays", "units", "errors", "params", "precision", "drawing"}, {"hardware"}, {"workload"}, {"mapping"}, {"pricing"}, {"batch"}, {"evaluate"},
     {"choose", "sensitivity"}, {"optimise"}, {"serving"}, {"search"}, {"strata"}, {"validation"}, {"studies"}, {"app"},
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -9,9 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from strata.app import area as area_command
 from strata.app import collective as collective_command
+from strata.app import dram as dram_command
 from strata.app import evidence
 from strata.app import fabric as fabric_command
+from strata.app import heat as heat_command
+from strata.app import study as study_command
 from strata.app.kernel import kernels
 from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, put, systems, usage, whole
 from strata.errors import BadValue, StrataError
@@ -28,7 +32,7 @@ app = typer.Typer(
     context_settings={"max_content_width": 120, "help_option_names": ["--help", "-h"]},
 )
 app.add_typer(kernels)
-KINDS = ("chip", "model", "fabric", "system", "engine", "economics")
+KINDS = ("chip", "model", "fabric", "system", "transport", "packets", "memory", "engine", "economics")
 
 Name = Annotated[
     str,
@@ -218,7 +222,12 @@ def sweep(
     input: Input = "1024",
     output: Output = "1024",
     phase: Phase = "serve",
-    plan: PlanText = "",
+    plan: Annotated[
+        str,
+        typer.Option(
+            "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]"
+        ),
+    ] = "",
     engine: EngineName = "ideal",
     weights: Weights = "",
     kv: Cache = "",
@@ -249,13 +258,13 @@ def list_names(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="chips, models, systems, fabrics, engines or precisions; left out: all",
-            autocompletion=choices("chips", "models", "systems", "fabrics", "engines", "precisions"),
+            help="chips, models, systems, fabrics, transports, packets, memories, engines or precisions; left out: all",
+            autocompletion=choices("chips", "models", "systems", "fabrics", "transports", "packets", "memories", "engines", "precisions"),
         ),
     ] = "",
     json: Json = False,
 ) -> None:
-    """What there is: chips, models, systems, fabrics, engines, precisions."""
+    """What there is: chips, models, systems, fabrics, transports, packet networks, memories, engines, precisions."""
     from strata.app.catalogue import catalogue, catalogue_table
 
     found = catalogue(kind)
@@ -307,7 +316,11 @@ def diff(
 
 fabric_command.add_to(app)
 collective_command.add_to(app)
+heat_command.add_to(app)
+dram_command.add_to(app)
+area_command.add_to(app)
 evidence.add_to(app)
+study_command.add_to(app)
 
 
 def main() -> None:

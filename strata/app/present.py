@@ -29,6 +29,7 @@ SHOWN = {
     "mbu": "MBU",
     "energy_per_token": "energy/token",
     "power": "power",
+    "temperature": "temperature",
     "cost_per_mtoken": "cost/Mtoken",
 }
 METRIC_NAMES = SHOWN | {
@@ -141,6 +142,16 @@ def notes(lines: list[str]) -> list[Any]:
     return [Text(line, style="dim") for line in lines]
 
 
+def _dies(result: Result) -> str:
+    """Temperatures of logic and DRAM beside their limits, in the step that is hottest."""
+    heat = result.system.chip.heat
+    if heat is None or not result.steps:
+        return ""
+    step = max(result.steps, key=lambda s: max(float(s.logic), float(s.dram)))
+    dies = (("logic", step.logic, heat.logic_limit), ("DRAM", step.dram, heat.dram_limit))
+    return ", ".join(f"{name} {show(float(t), 'K')} of {show(float(limit), 'K')}" for name, t, limit in dies)
+
+
 def _beside(result: Result, key: str) -> str:
     m, phase = result.metrics, result.workload.phase
     if key in ("tpot", "step_time") or (key == "ttft" and phase == "prefill"):
@@ -153,6 +164,8 @@ def _beside(result: Result, key: str) -> str:
         return "useful FLOP of the matrix peak" + (", prompts included" if phase == "serve" else "")
     if key == "mbu":
         return "DRAM traffic of the DRAM peak"
+    if key == "temperature":
+        return _dies(result)
     if key == "energy_per_token":
         parts = sorted(result.summary.energy.items(), key=lambda item: -float(item[1]))
         whole = sum(float(v) for _, v in parts)

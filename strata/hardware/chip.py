@@ -8,19 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number, leaves, register_pytree
+from strata.arrays import Number, leaves, namespace, register_pytree
 from strata.errors import require
-from strata.hardware.stack import Stack, stack_bandwidth, stack_capacity
-from strata.params import Sources, build, by_name, find, load_table, override, part, quantity, text
+from strata.hardware.cooling import Cooling
+from strata.hardware.dram import check_dram
+from strata.hardware.heat import Heat, heat_of
+from strata.hardware.silicon import Silicon, area_of, check_silicon, usable_cores
+from strata.hardware.stack import Stack, check_stack, stack_bandwidth, stack_capacity, with_memory
+from strata.params import Sources, build, by_name, find, load_table, merged, override, part, quantity, text
 from strata.precision import check
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Compute:
     """Cores with matrix units, vector lanes and a local memory each."""
 
-    cores: Number = quantity("1", "cores that take one tile at a time: SMs, compute units, matrix arrays", minimum=1)
+    cores: Number = quantity(
+        "1", "cores that take one tile at a time: SMs, compute units, matrix arrays; left out where a floorplan gives them", optional=True, minimum=1
+    )
+    peak_cores: Number = quantity("1", "cores the peaks are quoted for, where a floorplan gives the cores", optional=True, minimum=1)
     clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
     max_clock: Number = quantity("Hz", "highest clock the cores run at while power allows it", positive=True)
     matrix_rate: dict[str, Number] = by_name("FLOP/s", "dense matrix peak of the whole chip for each precision")
@@ -39,12 +46,13 @@ class Compute:
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Cache:
     """The memory all cores share on the die: L2, or the chip's whole SRAM where it is one pool."""
 
     capacity: Number = quantity("B", "capacity")
-    bandwidth: Number = quantity("B/s", "peak bandwidth, reads", positive=True)
+    bandwidth: Number = quantity("B/s", "peak bandwidth, reads; left out where it follows DRAM's", optional=True, positive=True)
+    over_memory: Number = quantity("1", "its peak as a multiple of DRAM's, where it follows that", optional=True, positive=True)
     efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
     core_bandwidth: Number = quantity("B/s", "what one core draws from it at most", positive=True)
     latency: Number = quantity("s", "load to use, and the work between two dependent loads of a kernel")
@@ -122,7 +130,7 @@ class Experts:
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Energy:
     """Energy by level, and the limits on power."""
 
@@ -131,7 +139,8 @@ class Energy:
     sram: Number = quantity("J/B", "byte through a core's local memory")
     cache: Number = quantity("J/B", "byte through the shared cache")
     memory: Number = quantity("J/B", "byte to or from DRAM, interface and array")
-    static_power: Number = quantity("W", "power when idle and hot: leakage, clocks, board")
+    static_power: Number = quantity("W", "power when idle and hot: leakage, clocks, board; of stacked DRAM only what its layers share")
+    layer_power: Number = quantity("W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True)
     power_limit: Number = quantity("W", "sustained power limit of the package or board")
     burst: Number = quantity("1", "power over the limit that passes for some ten milliseconds, before the chip's controller answers", minimum=1)
     voltage_slope: Number = quantity("1", "part of the supply voltage that follows the clock: V/V_max = 1 - slope (1 - f/f_max)")
@@ -165,6 +174,12 @@ class Chip:
     cache: Cache = part(Cache, "memory shared by the cores on the die")
     memory: Memory = part(Memory, "DRAM")
     stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
+    cooled_by: str = text("how the stack is built up and cooled: a file of cooling/, or a TOML path", default="")
+    cooling: Cooling | None = part(Cooling, "its quantities, from that file", optional=True)
+    heat: Heat | None = None  # resistances that follow from stack and cooling, solved once for each geometry
+    made_by: str = text("how it is made: a file of floorplans/, or a TOML path", default="")
+    silicon: Silicon | None = part(Silicon, "its quantities, from that file", optional=True)
+    cores_fit: Number | None = None  # cores that fit the die by the floorplan; below the cores it has, it cannot be built
     overhead: Overhead = part(Overhead, "fixed times")
     paged: Served = part(Served, "attention of serving frameworks, heads in groups")
     latent: Served = part(Served, "latent attention (MLA) of serving frameworks")
@@ -182,7 +197,8 @@ def chip(name: str, **changes: Any) -> Chip:
     (6.0, 'given by the caller')
     """
     where = find("chip", name).name
-    made, params = build(Chip, load_table("chip", name), where)
+    named = {key: changes.pop(key) for key in NAMED if key in changes}
+    made, params = build(Chip, _written_out(load_table("chip", name) | named), where)
     for precision in (*made.compute.matrix_rate, *made.energy.matrix):
         check(precision)
     made, given = override(made, changes, "chip")
@@ -190,8 +206,40 @@ def chip(name: str, **changes: Any) -> Chip:
     return replace(made, sources=Sources(params).updated(given))
 
 
+NAMED = {"cooled_by": ("cooling", "cooling"), "made_by": ("silicon", "floorplans")}
+
+
+def _written_out(table: dict[str, Any]) -> dict[str, Any]:
+    """A chip's table with the files it names written out; what the chip says itself goes before."""
+    for key, (where, kind) in NAMED.items():
+        if table.get(key):
+            table = table | {where: merged(load_table(kind, str(table[key])), table.get(where, {}))}
+    return with_memory(table)
+
+
+def _with_cores(made: Chip, where: str) -> Chip:
+    """A chip with the cores that fit its die (at least one) unless they are given, and its peaks in proportion to them."""
+    compute = made.compute
+    if made.silicon is not None:
+        check_silicon(made.silicon, where)
+    if made.silicon is not None and made.silicon.floorplan is not None:
+        fit = usable_cores(area_of(made, made.silicon), made.silicon)
+        cores = namespace(fit).maximum(fit, 1.0) if compute.cores is None else compute.cores
+        compute, made = replace(compute, cores=cores), replace(made, cores_fit=fit)
+    require(compute.cores is not None, f"{where}: compute.cores is missing and there is no floorplan to give it")
+    if compute.peak_cores is None:
+        return replace(made, compute=compute)
+    share = compute.cores / compute.peak_cores
+    rates = {name: rate * share for name, rate in compute.matrix_rate.items()}
+    compute = replace(compute, matrix_rate=rates, vector_rate=compute.vector_rate * share, special_rate=compute.special_rate * share)
+    return replace(made, compute=compute)
+
+
 def _finish(made: Chip, where: str) -> Chip:
     if made.stack is not None:
+        check_stack(made.stack, where)
+        if made.stack.dram is not None:
+            check_dram(made.stack.dram, where)
         for name in ("bandwidth", "capacity"):
             told = getattr(made.memory, name) is not None
             require(
@@ -199,6 +247,13 @@ def _finish(made: Chip, where: str) -> Chip:
             )
         memory = replace(made.memory, bandwidth=stack_bandwidth(made.stack), capacity=stack_capacity(made.stack))
         made = replace(made, memory=memory)
+        if made.cooling is not None:
+            made = replace(made, heat=heat_of(made.stack, made.cooling, made.package.die_area))
+    if made.cache.over_memory is not None:
+        require(made.cache.bandwidth is None, f"{where}: cache.bandwidth follows DRAM's by cache.over_memory", bandwidth=made.cache.bandwidth)
+        made = replace(made, cache=replace(made.cache, bandwidth=made.cache.over_memory * made.memory.bandwidth))
+    require(made.cache.bandwidth is not None, f"{where}: cache.bandwidth is missing")
+    made = _with_cores(made, where)
     require(made.memory.bandwidth is not None, f"{where}: memory.bandwidth is missing and there is no stack to give it")
     require(made.memory.capacity is not None, f"{where}: memory.capacity is missing and there is no stack to give it")
     whole = made.compute.array_rows is not None and made.compute.array_columns is not None

@@ -1,17 +1,24 @@
-"""DRAM stacked on logic: what its geometry gives in bandwidth and capacity."""
+"""DRAM stacked on logic: what its geometry and its banks give in bandwidth and capacity."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
-from strata.params import quantity
+import numpy as np
+
+from strata.arrays import Number, ceil_div, namespace, register_pytree
+from strata.errors import UnknownName, require
+from strata.hardware.dram import Dram, Stream, Sustained, shipped, sustained_channel
+from strata.params import load_table, merged, names, part, quantity, text
+
+PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
 
 
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """DRAM layers bonded onto a logic die; unconnected layers add capacity, not peak bandwidth."""
+    """DRAM layers bonded onto a logic die; unconnected layers add capacity and banks, not peak bandwidth."""
 
     layers: Number = quantity("1", "DRAM layers in the stack", minimum=1)
     channels_per_layer: Number = quantity("1", "independent channels (vaults) of one layer", minimum=1)
@@ -19,6 +26,52 @@ class Stack:
     transfer_rate: Number = quantity("Hz", "transfers a second of one channel", positive=True)
     capacity_per_layer: Number = quantity("B", "capacity of one layer", positive=True)
     connected_layers: Number = quantity("1", "layers with their own data connection to the logic die; left out: all", optional=True, minimum=1)
+    memory: str = text("the banks behind a channel: a memory's name or TOML path; left out: a fixed efficiency of the peak", default="")
+    dram: Dram | None = part(Dram, "that memory's quantities, from its file", optional=True)
+
+
+def with_memory(table: dict[str, Any]) -> dict[str, Any]:
+    """A chip's table with the memory its stack names written out; what the stack says itself of it goes before."""
+    stack = table.get("stack")
+    if not isinstance(stack, dict) or not stack.get("memory"):
+        return table
+    name, known = str(stack["memory"]), names("memory")
+    if not name.endswith(".toml") and name not in known:
+        raise UnknownName("memory", name, known, ", ".join(known))
+    return table | {"stack": stack | {"dram": merged(load_table("memory", name), stack.get("dram", {}))}}
+
+
+def dram_of(stack: Stack) -> Dram | None:
+    """The banks behind a channel of a stack, none where it does not describe them."""
+    if stack.dram is not None:
+        return stack.dram
+    return shipped(stack.memory) if stack.memory else None
+
+
+def check_stack(stack: Stack, where: str) -> None:
+    """Refuse more connected layers than there are.
+
+    >>> check_stack(Stack(4.0, 16.0, 32.0, 1e9, 1e9, 6.0), "my.toml")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: my.toml: stack.connected_layers must be at most stack.layers, but got (connected_layers=6.0, layers=4.0)
+    """
+    if stack.connected_layers is not None:
+        fits = bool(np.all(np.asarray(stack.connected_layers) <= np.asarray(stack.layers)))
+        relation = f"{where}: stack.connected_layers must be at most stack.layers"
+        require(fits, relation, connected_layers=stack.connected_layers, layers=stack.layers)
+
+
+def connected(stack: Stack) -> Number:
+    """Layers with a data connection of their own, at most those there are."""
+    if stack.connected_layers is None:
+        return stack.layers
+    return namespace(stack.connected_layers, stack.layers).minimum(stack.connected_layers, stack.layers)
+
+
+def stack_channels(stack: Stack) -> Number:
+    """Channels that work side by side: those of the connected layers."""
+    return connected(stack) * stack.channels_per_layer
 
 
 def stack_bandwidth(stack: Stack) -> Number:
@@ -26,18 +79,14 @@ def stack_bandwidth(stack: Stack) -> Number:
 
     .. math:: B = n \, C \, w \, f
 
-    connected layers n (at most the layers there are); channels a layer C; bytes a transfer w; transfers a second f.
-    Interface peak: bank cycles and refresh are part of the sustained fraction.
+    connected layers n; channels a layer C; bytes a transfer w; transfers a second f.
 
     DeepStack (arXiv 2604.04750), bandwidth of connected layers.
 
     >>> stack_bandwidth(Stack(4.0, 16.0, 32.0, 1e9, 1e9)) / 1e12
     2.048
     """
-    connected = stack.layers
-    if stack.connected_layers is not None:
-        connected = namespace(stack.connected_layers, stack.layers).minimum(stack.connected_layers, stack.layers)
-    return connected * stack.channels_per_layer * stack.channel_width * stack.transfer_rate
+    return stack_channels(stack) * stack.channel_width * stack.transfer_rate
 
 
 def stack_capacity(stack: Stack) -> Number:
@@ -49,3 +98,55 @@ def stack_capacity(stack: Stack) -> Number:
     6.0
     """
     return stack.layers * stack.capacity_per_layer
+
+
+def whole_waves(stack: Stack, moved: Number) -> Number:
+    r"""Bytes a stack moves when so many are asked for [B]: whole transactions on all channels of a layer.
+
+    .. math:: \hat m = \left\lceil \frac{m}{x C} \right\rceil x C
+
+    transaction x; channels a layer C, over which addresses are spread.
+
+    DeepStack (arXiv 2604.04750): waves of transaction bytes times channels of a connected layer.
+
+    >>> stack = Stack(4.0, 16.0, 32.0, 1e9, 1.5e9, memory="stacked-dram")
+    >>> float(whole_waves(stack, 1.0)), float(whole_waves(stack, 2049.0))
+    (2048.0, 4096.0)
+    """
+    found = dram_of(stack)
+    wave = (stack.channel_width if found is None else found.burst) * stack.channels_per_layer
+    return ceil_div(moved, wave) * wave
+
+
+def stack_sustained(stack: Stack, stream: Stream, hot: Number = 0.0, port: Number | None = None) -> Sustained:
+    r"""Bandwidth a stream gets from a whole stack [B/s], with every bound on it.
+
+    .. math:: B = \min\left(n C \, B_1(b \, m / n), \; S / 2\right)
+
+    channels n C of the connected layers, each as in `sustained_channel`, with banks b of all m layers shared among the n that are
+    connected: rows of an unconnected layer open and close while those of a connected one move. The time of a burst is the channel's own
+    where its width and rate are slower than the banks. `stream.outstanding` counts bytes of the whole stack. S is the bandwidth of the
+    cores' SRAM (`port`), through which a byte goes twice.
+
+    DeepStack (arXiv 2604.04750): swapping layers hides the recharge of rows up to half of them connected, and SRAM takes twice the bandwidth.
+
+    >>> base = Stack(8.0, 16.0, 32.0, 0.8e9, 1.5e9, memory="stacked-dram")
+    >>> [round(float(stack_sustained(base, Stream(run=run)).bandwidth / stack_bandwidth(base)), 2) for run in (32.0, 128.0, 2048.0)]
+    [0.24, 0.97, 0.97]
+    """
+    found = dram_of(stack)
+    require(found is not None, "a stack without a memory has no banks to tell what a stream gets; name one with stack.memory")
+    assert found is not None
+    xp = namespace(stack.layers, stack.channels_per_layer, stack.channel_width, stack.transfer_rate, stream.run, stream.read_share, hot)
+    channels, spread = stack_channels(stack), stack.layers / connected(stack)
+    burst = found.burst / (stack.channel_width * stack.transfer_rate)
+    timing = replace(found.timing, ccd_s=xp.maximum(found.timing.ccd_s, burst), ccd_l=xp.maximum(found.timing.ccd_l, burst))
+    banks = found.bank_groups * found.banks_per_group if stream.banks is None else stream.banks
+    share = None if stream.outstanding is None else stream.outstanding / channels
+    one = sustained_channel(
+        replace(found, timing=timing),
+        replace(stream, banks=banks * spread, outstanding=share),
+        hot,
+        None if port is None else port / (PORT_PASSES * channels),
+    )
+    return Sustained(one.bandwidth * channels, {name: bound * channels for name, bound in one.bounds.items()}, one.refresh)

@@ -50,6 +50,7 @@ class Economics:
     lifetime: Number = quantity("s", "years over which the price is written off")
     electricity: Number = quantity("USD/J", "price of electricity")
     overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
+    markup: Number = quantity("1", "price of a chip over what it costs to make, where it has no price of its own", positive=True)
     utilisation: Number = quantity("1", "fraction of its lifetime a device is used")
     sources: Sources = field(default_factory=Sources)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.hardware.chip import Chip, Served
 from strata.precision import bytes_of, rate_of
+from strata.pricing.access import cache_stream, dram_time
 from strata.pricing.device import Device, close_price
 from strata.pricing.matmul import product_bound
 from strata.pricing.price import Price
@@ -76,7 +77,7 @@ def attention(
     inout = sequences * queries * heads * (key_dim * bytes_of(products or activation) + value_dim * wide) * (2.0 if backward else 1.0)
     dram = cache_bytes * (1.0 - warm) + inout
     moved = cut.count * span * kv_width * bytes_of(kv) + inout
-    memory = dram / (chip.memory.bandwidth * used.memory_efficiency)
+    memory = dram_time(chip, dram, used.memory_efficiency, lambda: cache_stream(chip, key_dim, bytes_of(kv), dram - 0.5 * inout, 0.5 * inout))
     cache = moved / device.cache_bandwidth
     flop = per_pair * sequences * heads * queries * span
     floor = rate_of(used.floor, kv) + xp.where(cut.parts > 1.0, used.merge, 0.0)

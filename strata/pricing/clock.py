@@ -1,4 +1,4 @@
-"""The clock a chip can hold: at its power limit the cores slow down, DRAM and links do not."""
+"""The clock a chip can hold: at its limits of power and heat the cores slow down, DRAM and links do not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from strata.arrays import Number, namespace, repeated
 from strata.hardware.chip import Chip
+from strata.hardware.dram import refresh_left
+from strata.pricing.limits import Limit, limits, rest_power
 from strata.pricing.price import Price
 
 STEPS = 11  # halvings of the clock's range: a resolution of 0.04 % of the highest clock
@@ -16,11 +18,15 @@ LEAST = 0.2  # lowest clock tried, as a share of the highest: about the idle clo
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Clocked:
-    """A load at the clock it can hold: its price, that clock as a share of the highest, and the power drawn [W]."""
+    """A load at the clock it can hold: its price, that clock as a share of the highest, power and temperatures meanwhile."""
 
     price: Price
     share: Number
-    power: Number
+    power: Number  # [W]
+    static: Number = 0.0  # of it, what flows whatever the load [W]
+    logic: Number = float("nan")  # hottest place of logic and of DRAM [K]; nan where the chip's cooling is not described
+    dram: Number = float("nan")
+    holds: Number = 1.0  # 1 where power and temperatures keep their limits at this clock, else 0
 
 
 def voltage_energy(share: Number, slope: Number) -> Number:
@@ -56,15 +62,15 @@ def time_at(price: Price, share: Number) -> Number:
 
 
 def sustained(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool = False) -> Clocked:
-    r"""A load, repeated without end, at the highest clock its chip's power limit allows.
+    r"""A load, repeated without end, at the highest clock its chip's power limit and its dies' temperatures allow.
 
-    .. math:: P(\phi) = P_0 + \frac{E_c v(\phi)^2 + E_m + E_n}{w \, T(\phi)} \le P_{max}
+    .. math:: w_c \frac{E_c v(\phi)^2 + E_n}{w \, T(\phi)} + w_m \frac{E_m}{w \, T(\phi)} \le r \quad \text{for every limit}
 
-    static power P_0; energy of the load in cores and caches E_c, DRAM E_m and links E_n at the highest clock; time T and
-    energy v^2 at the share φ of it (`time_at`, `voltage_energy`); w >= 1 stretches T by what the device waits for others.
-    P grows with φ, which is found by halving; a load below the limit runs at φ = 1 exactly. Slow controllers average over
-    milliseconds, so that a load is a whole step, or one kernel repeated; `briefly`, as in a benchmark of some ten
-    milliseconds, more passes than the limit (`energy.burst`).
+    energy of the load in cores and caches E_c, DRAM E_m and links E_n at the highest clock; time T and energy v^2 at the share φ
+    of it (`time_at`, `voltage_energy`); w >= 1 stretches T by what the device waits for others; weights and room of a limit:
+    `limits`. The left side grows with φ, which is found by halving; a load below all limits runs at φ = 1 exactly. Slow
+    controllers average over milliseconds, so that a load is a whole step, or one kernel repeated; `briefly`, as in a benchmark
+    of some ten milliseconds, more passes than the limit (`energy.burst`). DRAM above its refresh limit is refreshed twice as often.
 
     >>> from strata.hardware.chip import chip
     >>> load = Price(time=1e-3, compute=1e-3, energy=1.2)  # asks for 1.2 kW and what idles
@@ -72,18 +78,42 @@ def sustained(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool = F
     >>> 0.5 < float(held.share) < 0.9, 698 < float(held.power) <= 700
     (True, True)
     """
-    xp = namespace(price.energy, price.time, price.memory, chip.energy.power_limit, chip.energy.voltage_slope, idle)
-    fixed = price.memory_bytes * chip.energy.memory + price.link_energy
-    limit = chip.energy.power_limit * chip.energy.burst if briefly else chip.energy.power_limit
-    core, room = price.energy - fixed, limit - chip.energy.static_power
-
-    slope = chip.energy.voltage_slope
+    bounds = limits(chip, briefly)
+    price = _refreshed(price, chip, idle)
+    xp = namespace(price.energy, price.time, price.memory, chip.energy.power_limit, chip.energy.voltage_slope, idle, *(b.room for b in bounds))
+    memory = price.memory_bytes * chip.energy.memory
+    core = price.energy - memory - price.link_energy
     span = time_at(price, 1.0) * idle
-    over = core + fixed > room * span
-    share = _halved(price, core, fixed, room * idle, slope, over) if _any(over) else 1.0 + 0.0 * span
+    over: Number = False
+    for b in bounds:
+        over = over | (b.core * (core + price.link_energy) + b.memory * memory > b.room * span)
+    if not _any(over):
+        share, holds = 1.0 + 0.0 * span, 1.0
+    else:
+        share, holds = _halved(price, core, bounds, memory, idle, chip.energy.voltage_slope, over)
     held = at_share(price, share, chip)
     time = held.time * idle
-    return Clocked(held, share, chip.energy.static_power + held.energy / xp.where(time > 0.0, time, 1.0))
+    safe = xp.where(time > 0.0, time, 1.0)
+    static, logic, dram = rest_power(chip, (held.energy - memory) / safe, memory / safe)
+    return Clocked(held, share, static + held.energy / safe, static, logic, dram, holds)
+
+
+def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
+    """A load whose DRAM may pass its refresh limit: where it would at the highest clock, DRAM is refreshed twice as often.
+
+    The hotter branch is taken for good, so that a point never swings between the two.
+    """
+    heat, stack = chip.heat, chip.stack
+    if heat is None or stack is None or stack.dram is None or not _any(heat.dram_limit > heat.refresh_limit):
+        return price
+    memory = price.memory_bytes * chip.energy.memory
+    span = time_at(price, 1.0) * idle
+    safe = namespace(span).where(span > 0.0, span, 1.0)
+    _, _, dram = rest_power(chip, (price.energy - memory) / safe, memory / safe)
+    longer = refresh_left(stack.dram.timing, 0.0) / refresh_left(stack.dram.timing, 1.0)
+    xp = namespace(dram, price.memory, longer)
+    added = xp.where(dram > heat.refresh_limit, price.memory * (longer - 1.0), 0.0)
+    return replace(price, time=price.time + added, memory=price.memory + added, upper=price.upper + added)
 
 
 def _any(over: Number) -> bool:
@@ -91,21 +121,32 @@ def _any(over: Number) -> bool:
     return bool(np.any(over)) if isinstance(over, bool | np.bool_ | np.ndarray) else True
 
 
-def _halved(price: Price, core: Number, fixed: Number, room: Number, slope: Number, over: Number) -> Number:
-    """The highest share of the clock at which a load draws no more than there is room for: `sustained`, multiplied out."""
-    xp = namespace(core, fixed, room, slope, price.memory, price.hidden)
-    busy, waited, hidden = room * (price.compute + price.cache), room * price.memory, room * price.hidden
-    others, low = fixed - room * (price.network + price.overhead), 1.0 - slope
+def _halved(
+    price: Price, core: Number, bounds: tuple[Limit, ...], memory: Number, idle: Number, slope: Number, over: Number
+) -> tuple[Number, Number]:
+    """The highest share of the clock at which a load keeps every limit, and whether the lowest one does: `sustained`, multiplied out."""
+    xp = namespace(core, memory, slope, price.memory, price.hidden, idle, *(b.room for b in bounds))
+    busy, waits = price.compute + price.cache, price.network + price.overhead
+    # Of each limit: what falls with the voltage, what does not, and room for a second of the load.
+    terms = [(b.core * core, b.core * price.link_energy + b.memory * memory, b.room * idle) for b in bounds]
+    low = 1.0 - slope
+
+    def fits(tried: Number) -> Number:
+        voltage = low + slope * tried
+        squared, span = voltage * voltage * tried, busy + xp.maximum(price.memory * tried, price.hidden) + waits * tried
+        kept: Number = True
+        for falls, stays, room in terms:
+            kept = kept & (falls * squared + stays * tried <= room * span)
+        return kept
 
     def halved(state: tuple[Number, Number]) -> tuple[Number, Number]:
         share, step = state
         tried = share + step
-        voltage = low + slope * tried
-        fits = (core * voltage * voltage + others) * tried <= busy + xp.maximum(waited * tried, hidden)
-        return share + xp.where(fits, step, 0.0), 0.5 * step
+        return share + xp.where(fits(tried), step, 0.0), 0.5 * step
 
-    share, _ = repeated(STEPS, halved, (LEAST + 0.0 * over, 0.5 * (1.0 - LEAST)))
-    return xp.where(over, share, 1.0)
+    least = LEAST + 0.0 * over
+    share, _ = repeated(STEPS, halved, (least, 0.5 * (1.0 - LEAST)))
+    return xp.where(over, share, 1.0), xp.where(over, xp.where(fits(least), 1.0, 0.0), 1.0)
 
 
 def at_share(price: Price, share: Number, chip: Chip) -> Price:

@@ -8,6 +8,7 @@ import numpy as np
 
 from strata.arrays import Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
+from strata.pricing.access import dram_time, product_stream
 from strata.pricing.device import Device, MatrixRate, close_price, rounded_to
 from strata.pricing.price import Price
 from strata.pricing.rounding import rounding
@@ -164,10 +165,12 @@ def matmul(
     compute, cache = credited(cores, cache, starved)
     dram = (1.0 - warm) * batch * k * n * w + inout + batch * read_again(m, n, k, unit.activation, w, device)
     flop = 2.0 * batch * m * n * k
+    chip = device.chip
+    memory = dram_time(chip, dram, chip.memory.efficiency, lambda: product_stream(chip, m, n, k, unit.activation, w, stored))
     return close_price(
-        device, compute=compute, cache=cache, memory=dram / device.bandwidth, moved=moved, dram=dram, flop=flop,
+        device, compute=compute, cache=cache, memory=memory, moved=moved, dram=dram, flop=flop,
         joule=flop * unit.energy, lower=product_bound(flop, dram, unit, device),
-        floor=device.floor + xp.where(dram > 0.0, device.chip.overhead.cold, 0.0), exposed=device.chip.memory.exposed,
+        floor=device.floor + xp.where(dram > 0.0, chip.overhead.cold, 0.0), exposed=chip.memory.exposed,
     )  # fmt: skip
 
 

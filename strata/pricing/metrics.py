@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from strata.arrays import Number, namespace, register_pytree
+from strata.hardware.silicon import cost_of
 from strata.hardware.system import Economics, System
-from strata.mapping.plan import MEMORY, Plan, violations
+from strata.mapping.plan import CORES, LIMITS, MEMORY, Plan, violations
 from strata.precision import rate_of
 from strata.pricing.clock import voltage_energy
 from strata.pricing.device import arithmetic, on_chip
@@ -34,7 +35,8 @@ class Metrics:
     energy_per_token: Number  # [J]
     power: Number  # of the whole system, hosts included [W]
     device_power: Number  # of one device, hosts not included [W]
-    clock: Number  # of the cores, as the power limit allows it [Hz]
+    clock: Number  # of the cores, as limits of power and heat allow it [Hz]
+    temperature: Number  # hottest place of a device's dies [K]; nan where the chip's cooling is not described
     memory_used: Number  # of the fullest device [B]
     memory_limit: Number  # [B]
     cost_per_mtoken: Number  # [USD]; nan where the chip has no price
@@ -70,14 +72,15 @@ def summarise(
     memory = main.memory
     used = sum(memory.values(), 0.0)
     limit = system.chip.memory.capacity * share
-    reason = legality(system, model, work, plan, used, limit)
+    reason = legality(system, model, work, plan, used, limit) + _unbuilt(system, [s for _, s in steps] + ([] if prefill is None else [prefill]))
     out = reason > 0
     tokens, span = _tokens(work, time, prefill)
     every = [(w * (work.output if prefill is not None else 1.0), s) for w, s in steps] + ([(1.0, prefill)] if prefill is not None else [])
     flop = sum((w * s.flop for w, s in every), 0.0)
     moved = sum((w * s.price.memory_bytes for w, s in every), 0.0)
     dynamic = sum((w * s.price.energy for w, s in every), 0.0)
-    device_power = dynamic / span + system.chip.energy.static_power
+    static = sum((w * s.static * s.time for w, s in every), 0.0) / sum((w * s.time for w, s in every), 0.0)
+    device_power = dynamic / span + static
     host = 0.0 if system.fabric.host is None else system.fabric.host.power
     power = devices * (device_power + host)
     rate = tokens / span
@@ -100,6 +103,7 @@ def summarise(
         power=gated(power),
         device_power=gated(device_power),
         clock=main.clock * system.chip.compute.max_clock,
+        temperature=_hottest(every),
         memory_used=used,
         memory_limit=limit,
         cost_per_mtoken=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
@@ -111,10 +115,30 @@ def summarise(
     waited = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
     resources["waiting"] = xp.where(waited > 1e-12 * time, waited, 0.0)  # a difference of sums: its last bits are noise
     kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
-    return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, span, tokens))
+    return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, static, span, tokens))
 
 
-def energy_by_level(system: System, every: list[tuple[Number, Step]], span: Number, tokens: Number) -> dict[str, Number]:
+def _hottest(every: list[tuple[Number, Step]]) -> Number:
+    """The highest temperature of any step [K]."""
+    found = every[0][1].logic
+    for _, step in every:
+        xp = namespace(found, step.logic, step.dram)
+        found = xp.maximum(found, xp.maximum(step.logic, step.dram))
+    return found
+
+
+def _unbuilt(system: System, steps: list[Step]) -> Number:
+    """The bits of rules that a chip breaks by itself: limits it cannot hold, cores its die has no room for."""
+    kept: Number = 1.0
+    for step in steps:
+        kept = kept * step.holds
+    reason = (1.0 - kept) * float(LIMITS.bit)
+    if system.chip.cores_fit is not None:
+        reason = reason + (system.chip.cores_fit < system.chip.compute.cores) * float(CORES.bit)
+    return reason
+
+
+def energy_by_level(system: System, every: list[tuple[Number, Step]], static: Number, span: Number, tokens: Number) -> dict[str, Number]:
     """Joules a token: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
     chip, devices = system.chip, system.devices
     dynamic, moved, links = (sum((w * getattr(s.price, name) for w, s in every), 0.0) for name in ("energy", "memory_bytes", "link_energy"))
@@ -122,7 +146,7 @@ def energy_by_level(system: System, every: list[tuple[Number, Step]], span: Numb
     memory, on_die = moved * chip.energy.memory, cached * on_chip(chip)
     host = 0.0 if system.fabric.host is None else system.fabric.host.power
     parts = {"compute": dynamic - memory - on_die - links, "cache": on_die, "memory": memory, "network": links}
-    parts |= {"static": chip.energy.static_power * span, "hosts": host * span}
+    parts |= {"static": static * span, "hosts": host * span}
     return {name: devices * joules / tokens for name, joules in parts.items()}
 
 
@@ -157,13 +181,15 @@ def cost_rate(system: System, money: Economics, power: Number) -> Number:
     .. math:: C = \frac{K}{L u} + P \, e \, \eta
 
     price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity price e, facility
-    overhead η. NaN where the chip has no price.
+    overhead η. A chip without a price has that of its making times the usual markup; NaN where nothing says how it is made.
 
     >>> from strata.hardware.system import economics, system
     >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
     18.2
     """
     price = system.chip.package.price
+    if price is None and system.chip.silicon is not None:
+        price = money.markup * cost_of(system.chip, system.chip.silicon).made
     if price is None:
         return float("nan") * power
     for dimension in system.fabric.dimension:
@@ -176,6 +202,6 @@ def cost_rate(system: System, money: Economics, power: Number) -> Number:
 
 METRIC_UNITS = {
     "step_time": "s", "ttft": "s", "tpot": "s", "tokens_per_s": "1", "tokens_per_s_per_user": "1", "tokens_per_s_per_device": "1", "mfu": "1", "mbu": "1",
-    "energy_per_token": "J", "power": "W", "device_power": "W", "clock": "Hz", "memory_used": "B", "memory_limit": "B", "cost_per_mtoken": "USD", "lower": "s", "upper": "s",
+    "energy_per_token": "J", "power": "W", "device_power": "W", "clock": "Hz", "temperature": "K", "memory_used": "B", "memory_limit": "B", "cost_per_mtoken": "USD", "lower": "s", "upper": "s",
 }  # fmt: skip
 assert set(METRIC_UNITS) == {f.name for f in fields(Metrics)}

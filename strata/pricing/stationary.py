@@ -16,6 +16,7 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of
+from strata.pricing.access import dram_time, product_stream
 from strata.pricing.device import Device, MatrixRate, close_price
 from strata.pricing.price import Price
 
@@ -214,7 +215,9 @@ def array_matmul(
         inout = batch * m * (k * unit.activation + n * stored)
         dram = xp.where(inout > HELD * device.cache_capacity, dram, weights)
     dram, flop = dram - warm * weights, 2.0 * batch * m * n * k
+    chip = device.chip
+    memory = dram_time(chip, dram, chip.memory.efficiency, lambda: product_stream(chip, m, n, k, unit.activation, w, stored))
     return close_price(
-        device, compute=found.compute, cache=found.cache, memory=dram / device.bandwidth, moved=found.moved, dram=dram, flop=flop,
+        device, compute=found.compute, cache=found.cache, memory=memory, moved=found.moved, dram=dram, flop=flop,
         joule=flop * unit.energy, lower=xp.maximum(flop / unit.peak, dram / device.chip.memory.bandwidth), floor=device.floor,
     )  # fmt: skip

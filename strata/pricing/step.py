@@ -16,10 +16,11 @@ from strata.pricing.attention import price_attention
 from strata.pricing.clock import sustained
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device, device
+from strata.pricing.exchange import price_exchange, routed
 from strata.pricing.experts import price_experts, price_gather
 from strata.pricing.footprint import GRADIENT_BYTES, Held, held_by, training_state
 from strata.pricing.matmul import price_matmul
-from strata.pricing.overlap import exposed
+from strata.pricing.overlap import beside, share_links
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.schedule import decode_cycle, pipeline_time, stage_bounds, stage_counts, stage_nodes
 from strata.pricing.vector import price_vector, vector
@@ -53,6 +54,7 @@ class PricedBlock:
     kinds: dict[str, Number]
     held: Held
     again: Price = ZERO  # what runs a second time before the backward pass
+    busy: Number = 0.0  # training: time in which its collectives, hidden or not, use links of the data parallel group
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,11 @@ class Step:
     upper: Number
     memory: dict[str, Number]  # largest device, bytes by purpose
     flop: Number  # useful operations of the whole system
-    clock: Number  # what the power limit leaves of the highest clock
+    clock: Number  # what limits of power and heat leave of the highest clock
+    static: Number  # power of a device that flows whatever the load, at its temperature [W]
+    logic: Number  # hottest place of logic and of DRAM [K]; nan where the chip's cooling is not described
+    dram: Number
+    holds: Number  # 1 where a device keeps its limits of power and heat at that clock
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
@@ -83,17 +89,22 @@ def price_op(op: Op, dev: Device, placement: Placement, system: System, plan: Pl
     if isinstance(op, ExpertMatMul):
         return price_experts(op, dev, plan.ep)
     assert isinstance(op, Collective)
-    return price_collective(op, placement.groups[op.group], system.fabric)
+    price = price_collective if op.exchange is None else price_exchange
+    return price(op, placement.groups[op.group], system.fabric)
 
 
 def price_block(block: Block, dev: Device, placement: Placement, system: System, plan: Plan, training: bool) -> PricedBlock:
-    """Price every op of a block once; communication that may hide costs only what the block's own work does not cover."""
-    priced = [(op, price_op(op, dev, placement, system, plan)) for op in block.ops]
-    shown = total_price([(1.0, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)])
+    """Price every op of a block once; communication that may hide costs only what the block's own work does not cover.
+
+    What hides runs beside the block's kernels and beside collectives on other links; on links it shares it waits its turn.
+    """
+    priced = [(op, price_op(op, dev, placement, system, plan)) for op in routed(block.ops, dev, plan)]
+    visible = [(op, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)]
+    shown = total_price([(1.0, p) for _, p in visible])
     final = []
     for op, price in priced:
         if isinstance(op, Collective) and op.hidden:
-            left = exposed(price.time, shown.time - shown.network)
+            left = beside(price.time, shown.time, _busy(op.group, visible, placement, system))
             price = Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)
             shown = shown + price
         final.append((op, price))
@@ -104,7 +115,20 @@ def price_block(block: Block, dev: Device, placement: Placement, system: System,
     if training and block.passes == "forward":
         again, repeated = _recomputed(final, shown, kinds, plan)
         kinds = {kind: time + repeated[kind] for kind, time in kinds.items()}
-    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training, plan), again)
+    busy = _busy("dp", priced, placement, system) if training and "dp" in placement.groups else 0.0
+    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training, plan), again, busy)
+
+
+def _busy(group: str, ops: list[tuple[Op, Price]], placement: Placement, system: System) -> Number:
+    """Time in which collectives keep links busy that a group's own collective needs."""
+    busy: Number = 0.0
+    shared: dict[str, Number] = {}
+    for op, price in ops:
+        if isinstance(op, Collective):
+            if op.group not in shared:
+                shared[op.group] = share_links(placement.groups[group], placement.groups[op.group], system.fabric)
+            busy = busy + price.time * shared[op.group]
+    return busy
 
 
 def _recomputed(ops: list[tuple[Op, Price]], whole: Price, kinds: dict[str, Number], plan: Plan) -> tuple[Price, dict[str, Number]]:
@@ -144,7 +168,7 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     decoding = work.phase == "decode"
     time = decode_cycle(slowest, plan.pp, pieces) if decoding else pipeline_time(slowest, plan.pp, pieces, plan.virtual)
     if training:
-        extra = _update(blocks, system, dev, placement, plan, structure, backward)
+        extra = _update(blocks, system, dev, placement, plan, structure, backward, _busy_backward(blocks, stages, plan, structure))
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
@@ -153,7 +177,23 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     mean, time, slowest = held.price, time * stretch, slowest * stretch
     lower = namespace(mean.lower, time).minimum(mean.lower, time)
     upper = namespace(mean.upper, time).maximum(mean.upper + (time - mean.time), time)
-    return Step(time + engine.step, slowest, pieces, mean, kinds, lower, upper + engine.step, memory, whole.flop(), held.share, blocks)
+    return Step(
+        time + engine.step,
+        slowest,
+        pieces,
+        mean,
+        kinds,
+        lower,
+        upper + engine.step,
+        memory,
+        whole.flop(),
+        held.share,
+        held.static,
+        held.logic,
+        held.dram,
+        held.holds,
+        blocks,
+    )
 
 
 def _slowed(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Number]:
@@ -281,10 +321,29 @@ def _kept(b: PricedBlock, plan: Plan) -> Number:
     return namespace(plan.recompute, kept).where(plan.recompute > 1, boundary, kept)
 
 
+def _busy_backward(blocks: tuple[PricedBlock, ...], counts: list[Number], plan: Plan, structure: Structure) -> Number:
+    """Time of a backward pass in which the links that gradients need are taken: its own collectives and those of recomputed layers."""
+    again = namespace(plan.recompute).where(plan.recompute > 1, 1.0, 0.0)
+    busy: Number = 0.0
+    for b, count in zip(blocks, counts, strict=True):
+        busy = busy + count * b.busy * (1.0 if b.block.passes == "backward" else again)
+    return namespace(busy).max(busy, axis=0) if structure.pipelined else busy
+
+
 def _update(
-    blocks: tuple[PricedBlock, ...], system: System, dev: Device, placement: Placement, plan: Plan, structure: Structure, backward: Number
+    blocks: tuple[PricedBlock, ...],
+    system: System,
+    dev: Device,
+    placement: Placement,
+    plan: Plan,
+    structure: Structure,
+    backward: Number,
+    busy: Number,
 ) -> Price:
-    """Gradients summed over data parallel ranks, as far as the last backward pass does not hide it, and the optimiser."""
+    """Gradients summed over data parallel ranks, and the optimiser.
+
+    The sum runs beside the last backward pass, as far as that pass leaves the links free.
+    """
     forward = [b for b in blocks if b.block.passes == "forward"]
     held = sum((b.block.count * b.held.parameters for b in forward), 0.0) / plan.pp
     experts = sum((b.block.count * b.held.parameters * b.held.expert_share for b in forward), 0.0) / plan.pp
@@ -297,5 +356,5 @@ def _update(
         return update
     op = Collective("sum_gradients", "", (), "gradients", "all_reduce", "dp", (held - xp.where(plan.moe_groups > 1, 0.0, experts)) * GRADIENT_BYTES)
     price = price_collective(op, placement.groups["dp"], system.fabric)
-    left = exposed(price.time, backward)
+    left = beside(price.time, backward, busy)
     return update + Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)

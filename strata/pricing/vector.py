@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
+from strata.pricing.access import dram_time, long_stream
 from strata.pricing.device import Device, close_price
 from strata.pricing.price import Price
 from strata.workload.graph import Vector
@@ -108,7 +109,8 @@ def vector(
         dram = dram + cold * rows.again * missed(in_flight, device.cache_capacity)
         moved = moved + rows.again
         busy = xp.maximum(compute, wait + turns * share * device.cores * compute)
-    memory, cache = dram / (chip.memory.bandwidth * chip.memory.stream_efficiency), moved / device.cache_bandwidth
+    memory = dram_time(chip, dram, chip.memory.stream_efficiency, lambda: long_stream(chip, bytes_read, bytes_written))
+    cache = moved / device.cache_bandwidth
     if rows is not None:
         memory, cache = (xp.maximum(t, wait) + EXPOSED * xp.minimum(t, wait) for t in (memory, cache))
     return close_price(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,7 +62,9 @@ class Table:
 
 
 def read_table(folder: Path, name: str) -> Table:
-    """Read a CSV file below a folder; every row must have as many cells as the header."""
+    """Read a CSV or JSON file below a folder; every row must have as many cells as the header, every record the same keys."""
+    if name.endswith(".json"):
+        return _read_records(folder, name)
     try:
         with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
             rows = [(reader_line, row) for reader_line, row in _rows(csv.reader(stream, strict=True)) if row]
@@ -78,6 +81,21 @@ def read_table(folder: Path, name: str) -> Table:
     body = [[cell.strip() for cell in row] for _, row in rows[1:]]
     columns = {h: np.array([row[i] for row in body], dtype=object) for i, h in enumerate(header)}
     return Table(name, folder, columns, np.array([line for line, _ in rows[1:]], int))
+
+
+def _read_records(folder: Path, name: str) -> Table:
+    """A JSON list of records as a table: a record is a row, and stands on the line of its number; lists in it stay JSON text."""
+    try:
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise BadFile(f"{name} cannot be read as JSON: {error}") from None
+    if not (isinstance(found, list) and found and all(isinstance(row, dict) for row in found)):
+        raise BadFile(f"{name} must be a list of records, each with the same keys")
+    for i, row in enumerate(found, 1):
+        if set(row) != set(found[0]):
+            raise BadFile(f"{name} record {i} has other keys than the first: {', '.join(sorted(set(row) ^ set(found[0])))}")
+    cells = {key: [row[key] if isinstance(row[key], str) else json.dumps(row[key]) for row in found] for key in found[0]}
+    return Table(name, folder, {key: np.array(column, dtype=object) for key, column in cells.items()}, np.arange(1, len(found) + 1))
 
 
 def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:

@@ -6,24 +6,16 @@ picture under version control changes only when a prediction does.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError
+from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.validation.datasets import Array
 
 BANDS = ((0.25, "#eef1f5"), (0.10, "#dbe2ea"))
-COLOURS = ("#3b6fb6", "#dd8452", "#3f9b63", "#c44e52", "#8172b3", "#7d6250", "#d487b8", "#6e6e6e", "#b8a02e", "#4fb0c6")
-STYLE = {
-    "svg.hashsalt": "strata", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9.0, "axes.spines.top": False,
-    "axes.spines.right": False, "axes.edgecolor": "#888", "axes.titlesize": 10.0, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "axes.labelcolor": "#444", "xtick.color": "#666", "ytick.color": "#666", "axes.grid": True, "grid.color": "#e8e8e8", "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-}  # fmt: skip
 # Metrics that begin the name of a group, and the unit they are measured in.
 UNITS = {
     "power": "W", "clock": "Hz", "time": "s", "dram": "B", "l2": "B", "ttft": "s", "tpot": "s", "itl": "s", "prefill": "s", "decode": "s",
@@ -33,7 +25,6 @@ MIXED = ("power", "clock", "time", "dram", "l2", "ttft", "tpot", "itl", "through
 LISTED = 14  # groups named beside a picture: more do not fit its height; the worst are
 SHOWN = 0.6  # errors beyond it are drawn at the edge
 MANY = 500  # points from which dots become pixels inside the picture
-PIXELS = 130  # an inch of those
 FOLDERS_IN_SECONDS = ("ns3", "ops", "h100")
 
 
@@ -42,7 +33,7 @@ def draw(points: list[dict[str, Any]], folder: Path, pictured: Callable[[str], b
 
     `pictured` chooses the files that get a picture of their own.
     """
-    pyplot = _pyplot()
+    pyplot = pyplot_of()
     files: dict[str, list[dict[str, Any]]] = {}
     for point in points:
         if point.get("headline", True) or _metric(point["group"]):
@@ -53,9 +44,9 @@ def draw(points: list[dict[str, Any]], folder: Path, pictured: Callable[[str], b
         for name, mine in files.items():
             seen = [p for p in mine if p["measured"] > 0 and 0 < p["predicted"] < np.inf]
             if seen and pictured(name):
-                written.append(_save(pyplot, _file_figure(pyplot, name, seen), folder / f"{picture_name(name)}.svg"))
+                written.append(save(pyplot, _file_figure(pyplot, name, seen), folder / f"{picture_name(name)}.svg"))
         if files:
-            written.append(_save(pyplot, _overview(pyplot, files), folder / "overview.svg"))
+            written.append(save(pyplot, _overview(pyplot, files), folder / "overview.svg"))
     return written
 
 
@@ -66,27 +57,6 @@ def picture_name(file: str) -> str:
     'h200-gemm'
     """
     return file.removesuffix(".csv").replace("/", "-")
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise StrataError("pictures need matplotlib: pip install 'strata[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _save(pyplot: Any, figure: Any, path: Path) -> Path:
-    figure.savefig(path, metadata={"Date": None}, dpi=PIXELS)
-    pyplot.close(figure)
-    text = path.read_text(encoding="utf-8")
-    text = re.sub(r"font-family: [^;\"]*sans-serif", "font-family: sans-serif", text)  # a dozen names of fonts at every label
-    text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)  # a hundredth of a point is seen by nobody
-    path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
-    return path
 
 
 def families(groups: list[str], most: int = len(COLOURS)) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import BadFile, UnknownName
-from strata.validation import attention, collectives, experts, kernels, network, power, serving, training, whole
+from strata.validation import attention, collectives, dram, experts, kernels, network, power, serving, silicon, thermal, training, whole
 from strata.validation.compare import entry
 from strata.validation.datasets import Points, Table, held_out, read_table
 from strata.validation.steps import named_chip
@@ -16,9 +16,12 @@ from strata.validation.steps import named_chip
 READERS: dict[str, Callable[[Table], Points]] = {
     "h200/decoder.csv": whole.decoder,
     "a100/gemm_ncu.csv": kernels.gemm_ncu,
+    "area/deepstack_cores.csv": silicon.deepstack_cores,
+    "dram/channel.csv": dram.channel,
     "h100/overlap.csv": collectives.overlap,
     "ns3/collectives.csv": network.published_runs,
     "ns3/runs.csv": network.own_runs,
+    "ns3/schedules.csv": network.scheduled_runs,
     "ops/gemm.csv": kernels.ops_gemm,
     "ops/gemm_power.csv": power.gemm_power,
     "ops/context_attention.csv": attention.context_attention,
@@ -35,6 +38,8 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "serving/*_nemo.csv": serving.nemo,
     "serving/*_[0-9]*x*_nim.csv": serving.nim,
     "serving/*_koyeb.csv": serving.koyeb,
+    "thermal/stacks_3dice.json": thermal.stacks_3dice,
+    "thermal/stacks_hotspot.json": thermal.stacks_hotspot,
     "training/h100_nanotron.csv": training.nanotron,
     "training/h100_nanotron_oom.csv": training.nanotron_oom,
     "training/a100_megatron.csv": training.a100_megatron,
@@ -54,9 +59,9 @@ READERS: dict[str, Callable[[Table], Points]] = {
 FITTED = (
     "*/gemm.csv", "*/stream.csv", "*/grouped_gemm.csv", "*/attention.csv", "*/power.csv", "ops/gemm_power.csv", "ops/gemm.csv", "ops/moe.csv",
     "ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv",
-    "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv",
+    "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv", "area/deepstack_cores.csv", "dram/channel.csv",
 )  # fmt: skip
-NOT_YET = ("dram/*.csv", "thermal/*.json", "serving/requests/*.csv")
+NOT_YET = ("serving/requests/*.csv",)
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
 OWN = (
     "accuracy.json",

@@ -14,6 +14,7 @@ import pytest
 import strata as st
 from strata.app.catalogue import FILES, LISTED, SHOWN, catalogue
 from strata.app.words import strict
+from strata.hardware.transport import packets, transport
 from strata.params import data_folder, file_model, load_table, names
 from strata.pricing.metrics import METRIC_UNITS
 from strata.units import parse
@@ -234,7 +235,9 @@ def test_sweep_varies_engine_and_three_axes(answer):
 def test_every_listed_name_loads(answer):
     found = answer("list", "--json")
     assert set(found) == set(LISTED)
-    loaders = {"chips": st.chip, "models": st.model, "fabrics": st.fabric, "engines": st.engine, "systems": st.system}
+    loaders = {
+        "chips": st.chip, "models": st.model, "fabrics": st.fabric, "engines": st.engine, "systems": st.system, "transports": transport, "packets": packets,
+    }  # fmt: skip
     for kind, load in loaders.items():
         assert found[kind]
         for entry in found[kind]:
@@ -250,7 +253,7 @@ def test_list_prints_each_name(answer, kind):
         assert entry["name"] in text
 
 
-SHOWABLE = [(kind, name) for kind in ("chip", "fabric", "engine") for name in names(kind)]
+SHOWABLE = [(kind, name) for kind in ("chip", "fabric", "memory", "engine", "transport", "packets") for name in names(kind)]
 
 
 @pytest.mark.parametrize(
@@ -349,8 +352,8 @@ def small_data(folder):
         pytest.skip("measured data is not in this checkout")
     (folder / "h200").mkdir(parents=True)
     (folder / "h200" / "decoder.csv").write_text("".join(source.read_text().splitlines(keepends=True)[:8]))
-    (folder / "dram").mkdir()
-    (folder / "dram" / "channel.csv").write_text("a\n1\n")
+    (folder / "serving" / "requests").mkdir(parents=True)
+    (folder / "serving" / "requests" / "a.csv").write_text("a\n1\n")
     (folder / "strange.csv").write_text("a\n1\n")
     return folder
 
@@ -359,14 +362,14 @@ def test_validate_compares_what_it_knows_and_names_the_rest(answer, tmp_path):
     data = small_data(tmp_path / "data")
     got = answer("validate", "--data", data, "--json")
     assert set(got) == {"files", "not_yet", "unknown"}
-    assert (got["not_yet"], got["unknown"]) == (["dram/channel.csv"], ["strange.csv"])
+    assert (got["not_yet"], got["unknown"]) == (["serving/requests/a.csv"], ["strange.csv"])
     (entry,) = got["files"]
     assert {"file", "points", "failed", "mape", "median", "p90", "worst", "bias", "weighted", "groups"} <= set(entry)
     assert entry["file"] == "h200/decoder.csv"
     assert entry["points"] >= 1
     text = answer("validate", "--data", data)
     assert "h200/decoder.csv" in text
-    assert "dram/channel.csv: not predicted yet" in text
+    assert "serving/requests/a.csv: not predicted yet" in text
 
 
 # ---------------------------------------------------------------------------------- help, completion, process
@@ -457,4 +460,4 @@ def test_start_loads_nothing_heavy():
 
 
 def test_every_kind_is_shown_and_described():
-    assert set(SHOWN) == {"chip", "fabric", "engine", "economics", "system", "model"}
+    assert set(SHOWN) == {"chip", "fabric", "transport", "packets", "memory", "engine", "economics", "system", "model"}

@@ -61,8 +61,12 @@ def test_too_few_rows_rows_of_another_chip_and_unknown_families_are_refused(tmp_
         calibrate("h200", tmp_path / "nowhere")
 
 
+# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans say how).
+BY_HAND = {"dram/channel.csv", "area/deepstack_cores.csv"}
+
+
 def test_every_file_that_is_fitted_is_held_out_in_the_table():
-    assert {name for family in (POWER, *FAMILIES, *NETWORK) for name in family.files} == set(FITTED)
+    assert {name for family in (POWER, *FAMILIES, *NETWORK) for name in family.files} | BY_HAND == set(FITTED)
 
 
 def test_shipped_fits_say_what_they_rest_on():

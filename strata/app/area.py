@@ -1,0 +1,252 @@
+"""`strata area` and `strata cost`: what fits a chip's logic die, and what the chip costs to make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from strata.app.words import names_of, plain_table, print_json, titled, whole
+from strata.errors import BadValue
+
+MM2 = 1e6  # mm2 a m2
+DEEPEST = 12  # layers the picture goes to unless told
+
+Chosen = Annotated[str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("floorplans"))]
+Plan = Annotated[
+    str,
+    typer.Option(
+        "--floorplan", metavar="NAME", help="how it is made: a name or a TOML path  [default: the chip's own]", autocompletion=names_of("floorplans")
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'"),
+]
+Layers = Annotated[str, typer.Option(metavar="N,N,... or N:N", help="compare stacks of so many layers, like 1:12 or 2,4,8")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give an app these commands."""
+    app.command(short_help="What fits a chip's logic die.", epilog="Example: strata area stack-ref --layers 1:12 --svg area.svg")(area)
+    app.command(short_help="What a chip costs to make.", epilog="Example: strata cost stack-ref --layers 2,4,8")(cost)
+
+
+def area(
+    chip: Chosen,
+    set: Set = None,
+    floorplan: Plan = "",
+    layers: Layers = "",
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture: area by part over the layers of the stack")] = None,
+    json: Json = False,
+) -> None:
+    """The parts of a chip's logic die, the cores that fit it, and the network between them."""
+    from strata.app.cli import say, wrote
+    from strata.hardware.silicon import area_of
+
+    counts = numbers(layers)
+    owner, made, stacks = chosen(chip, floorplan, set, counts)
+    found = [area_of(stacked, made) for stacked in stacks]
+    if json:
+        listed = [area_dict(stacked, made, each) for stacked, each in zip(stacks, found, strict=True)]
+        print_json(
+            {"chip": owner.name, **listed[0]}
+            if not counts
+            else {"chip": owner.name, "stacks": [{"layers": n, **d} for n, d in zip(counts, listed, strict=True)]}
+        )
+    elif counts:
+        say(stacks_table(owner.name, counts, found))
+    else:
+        say(*parts_tables(owner, made, found[0]))
+    if svg:
+        shown = counts or ([float(n) for n in range(1, DEEPEST + 1)] if owner.stack is not None else [])
+        drawn = [area_of(stacked, made) for stacked in chosen(chip, floorplan, set, shown)[2]]
+        svg.parent.mkdir(parents=True, exist_ok=True)
+        wrote("picture", picture(owner.name, shown, drawn, svg))
+
+
+def cost(chip: Chosen, set: Set = None, floorplan: Plan = "", layers: Layers = "", json: Json = False) -> None:
+    """What one packaged chip costs to make, by part, with its yields; beside it what the chip is bought for."""
+    from strata.app.cli import say
+    from strata.hardware.silicon import cost_of
+
+    counts = numbers(layers)
+    owner, made, stacks = chosen(chip, floorplan, set, counts)
+    found = [cost_of(stacked, made) for stacked in stacks]
+    if json:
+        listed = [cost_dict(each) for each in found]
+        price = None if owner.package.price is None else float(owner.package.price)
+        rest = listed[0] if not counts else {"stacks": [{"layers": n, **d} for n, d in zip(counts, listed, strict=True)]}
+        print_json(
+            {"chip": owner.name, "technology": made.technology, "bonding": made.bonding, "packaging": made.packaging, "price_USD": price, **rest}
+        )
+    else:
+        say(*cost_tables(owner, made, counts, found))
+
+
+# ---------------------------------------------------------------------------------------------- what was asked
+
+
+def chosen(name: str, floorplan: str, items: list[str] | None, layers: list[float]) -> tuple[Any, Any, list[Any]]:
+    """The chip, how it is made, and the chip with each number of layers (itself where none is asked for).
+
+    `--set` may change either; all layers are connected unless it says how many are.
+    """
+    from strata.hardware.chip import chip as make_chip
+    from strata.hardware.manufacture import made_of
+
+    given = changes(items) | ({"made_by": floorplan} if floorplan else {})
+    owner = make_chip(name, **given)
+    if layers and owner.stack is None:
+        raise BadValue(f"--layers needs a chip with stacked DRAM, but {owner.name} has {owner.memory.kind} beside the die")
+    return owner, made_of(owner), [make_chip(name, **{**given, "stack.layers": n}) for n in layers] or [owner]
+
+
+def changes(items: list[str] | None) -> dict[str, str]:
+    """`--set` items as quantities and their new values."""
+    found = {}
+    for item in items or []:
+        path, equals, value = item.partition("=")
+        if not (equals and path.strip() and value.strip()):
+            raise BadValue(f"--set takes PATH=VALUE, like floorplan.via_pitch='10 um', but got '{item}'")
+        found[path.strip().removeprefix("chip.")] = value.strip()
+    return found
+
+
+def numbers(text: str) -> list[float]:
+    """Counts of layers: a list, or a range.
+
+    >>> numbers("2,4,8"), numbers("1:4"), numbers("")
+    ([2.0, 4.0, 8.0], [1.0, 2.0, 3.0, 4.0], [])
+    """
+    if not text:
+        return []
+    first, colon, last = text.partition(":")
+    if colon:
+        low, high = whole(first, "--layers"), whole(last, "--layers")
+        if not low <= high <= low + 99:
+            raise BadValue(f"--layers FROM:TO goes up, over at most 100 numbers, but got '{text}'")
+        return [low + i for i in range(int(high - low) + 1)]
+    return [whole(item, "--layers") for item in text.split(",")]
+
+
+# --------------------------------------------------------------------------------------------- what is answered
+
+
+def area_dict(owner: Any, made: Any, found: Any) -> dict[str, Any]:
+    """A die for machines, in SI units."""
+    from strata.hardware.silicon import usable_cores, why_no_core
+
+    why = why_no_core(found)
+    return {
+        "die_m2": float(found.die), "dies": float(made.dies), "cores": float(found.cores), "cores_sold": float(usable_cores(found, made)),
+        "core_m2": float(found.core), "parts_m2": {k: float(v) for k, v in found.parts.items()}, "vias": float(found.vias), "edge_m": float(found.edge),
+        "edge_used_m": float(found.edge_used), "infeasible": None if why is None else str(why), "network": network_dict(owner, made, found),
+    }  # fmt: skip
+
+
+def network_dict(owner: Any, made: Any, found: Any) -> dict[str, Any] | None:
+    """What the network inside the chip offers, for data spread over all vaults and for data in a core's own."""
+    from strata.hardware import noc as equations
+
+    noc, cores = made.noc, float(found.cores)
+    if noc is None or cores < 1:
+        return None
+    spread = 1.0 / cores  # the share of a core's own vault when data is anywhere
+    return {
+        "topology": noc.topology, "placement": noc.placement, "link_B_per_s": float(equations.link_bandwidth(noc)),
+        "bisection_B_per_s": float(equations.bisection(noc, cores)), "hops": float(equations.mean_hops(noc, cores)),
+        "spread_B_per_s": float(equations.access_bandwidth(noc, cores, owner.memory.bandwidth, spread)), "own_B_per_s": float(owner.memory.bandwidth),
+        "spread_s": float(equations.access_latency(noc, cores, spread)), "spread_J_per_B": float(equations.access_energy(noc, cores, spread)),
+    }  # fmt: skip
+
+
+def parts_tables(owner: Any, made: Any, found: Any) -> list[Any]:
+    """One die for people."""
+    from strata.hardware.area import connections_that_fit
+    from strata.hardware.silicon import usable_cores, why_no_core
+    from strata.hardware.technology import bonding
+    from strata.units import show
+
+    table = plain_table()
+    table.add_column("part", no_wrap=True)
+    for name in ("mm2", "share"):
+        table.add_column(name, justify="right")
+    for name, value in found.parts.items():
+        table.add_row(name, f"{float(value) * MM2:.2f}", f"{float(value / found.die):.1%}")
+    table.add_row("die", f"{float(found.die) * MM2:.2f}", "100.0%", style="bold")
+    sold = float(usable_cores(found, made))
+    built = f"{float(found.cores):g} cores of {float(found.core) * MM2:.2f} mm2 fit" + (" each die" if made.dies > 1 else "")
+    title = f"{owner.name}: {built}" + (f", {sold:g} are sold" if sold != float(found.cores) else "") + f" ({made.technology})"
+    edge = f"edge: {found.edge_used * 1e3:.3g} of {found.edge * 1e3:.3g} mm taken by interfaces"
+    told = network_dict(owner, made, found)
+    if float(found.vias) > 0:
+        pitch = bonding(made.bonding).pitch
+        edge += f"; {float(found.vias):,.0f} vias, of {float(connections_that_fit(found.die, pitch)):,.0f} bonds that a pitch of {show(pitch, 'm')} allows"
+    lines = [titled(title, table, edge)]
+    if told:
+        where = "in the logic die" if told["placement"] == "logic" else "in the stack"
+        lines.append(
+            f"network: {told['topology']} {where}, {show(told['link_B_per_s'], 'B/s')} a core; data spread over all vaults: {show(told['spread_B_per_s'], 'B/s')} of "
+            f"{show(told['own_B_per_s'], 'B/s')}, +{show(told['spread_s'], 's')}, +{show(told['spread_J_per_B'], 'J/B')}"
+        )
+    why = why_no_core(found)
+    return [*lines, *([f"no core fits: {why}"] if why else [])]
+
+
+def stacks_table(name: str, counts: list[float], found: list[Any]) -> Any:
+    """Dies under stacks of different depth, a line each."""
+    table = plain_table()
+    for column in ("layers", "cores", *found[0].parts):
+        table.add_column(column, justify="right", no_wrap=True)
+    for layers, each in zip(counts, found, strict=True):
+        table.add_row(f"{layers:g}", f"{float(each.cores):g}", *(f"{float(v) * MM2:.2f}" for v in each.parts.values()))
+    return titled(f"{name}: area of its logic die by layers of the stack [mm2]", table)
+
+
+def cost_dict(found: Any) -> dict[str, Any]:
+    yields = {f"{k}_yield": float(getattr(found, f"{k}_yield")) for k in ("die", "stacking", "package")}
+    return {"made_USD": float(found.made), "parts_USD": {k: float(v) for k, v in found.parts.items()}, **yields}
+
+
+def cost_tables(owner: Any, made: Any, counts: list[float], found: list[Any]) -> list[Any]:
+    """Costs for people: a column for each stack."""
+    from strata.units import show
+
+    table = plain_table()
+    table.add_column("part", no_wrap=True)
+    for head in [f"{n:g} layers" for n in counts] or ["USD"]:
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in found[0].parts:
+        table.add_row(name, *(f"{float(each.parts[name]):,.2f}" for each in found))
+    table.add_row("made", *(f"{float(each.made):,.2f}" for each in found), style="bold")
+    for name, what in (("die", "dies that work"), ("stacking", "stacks that work"), ("package", "packages that work")):
+        table.add_row(what, *(f"{float(getattr(each, f'{name}_yield')):.1%}" for each in found))
+    bought = "no price is known" if owner.package.price is None else f"it is bought for {show(owner.package.price, 'USD')}"
+    below = f"{made.technology}, {made.bonding}, {made.packaging}; without margin, masks and design; {bought}"
+    return [titled(f"{owner.name}: what one packaged chip costs to make [USD]", table, below)]
+
+
+def picture(name: str, layers: list[float], found: list[Any], path: Path) -> Path:
+    """Stacked bars of area by part, over the layers of the stack (one bar where there is none), with the cores that fit."""
+    from strata.drawing import COLOURS, STYLE, pyplot_of, save
+
+    pyplot = pyplot_of()
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+        places, below = list(range(len(found))), [0.0] * len(found)
+        for i, part in enumerate(found[0].parts):
+            heights = [max(float(each.parts[part]) * MM2, 0.0) for each in found]
+            faded = {"gaps": "#d9dde2", "unused": "#f1f3f5"}.get(part, COLOURS[i % len(COLOURS)])
+            axes.bar(places, heights, 0.8, bottom=below, color=faded, label=part)
+            below = [a + b for a, b in zip(below, heights, strict=True)]
+        for place, top, each in zip(places, below, found, strict=True):
+            axes.text(place, top, f"{float(each.cores):g}", ha="center", va="bottom", fontsize=8)
+        axes.set_xticks(places, [f"{n:g}" for n in layers] or [name])
+        axes.set(title=f"{name}: its logic die, and the cores that fit", ylabel="mm2", xlabel="layers of the stack" if layers else "")
+        axes.grid(axis="x", visible=False)
+        handles, names = axes.get_legend_handles_labels()
+        axes.legend(handles[::-1], names[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        return save(pyplot, figure, path)

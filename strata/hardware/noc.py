@@ -1,0 +1,196 @@
+"""The network inside a chip, from cores to vaults: how far, how fast, how much energy, and where it is built.
+
+A vault is a column of DRAM channels above a core's part of the die. A core reads its own vault without the network; other vaults, and
+data shared between cores, cross it. Built into the logic die the network takes area from cores; built into the stack it takes bonds,
+and every crossing goes up and down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.params import quantity, text
+
+BITS = 8.0
+TOPOLOGIES = ("crossbar", "mesh", "ring")
+PLACEMENTS = ("logic", "dram")
+PORTS = {"mesh": 5.0, "ring": 3.0}  # of a router: its neighbours and its core
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Noc:
+    """Links and routers between the cores of a die and their vaults."""
+
+    topology: str = text("how cores are joined", choices=TOPOLOGIES)
+    placement: str = text("where it is built: in the logic die, or in the DRAM stack", choices=PLACEMENTS)
+    width: Number = quantity("B", "bytes a link moves each clock, one direction", positive=True)
+    link_clock: Number = quantity("Hz", "clock of the network", positive=True)
+    hop_latency: Number = quantity("s", "one router and one link")
+    hop_energy: Number = quantity("J/B", "byte over one router and one link")
+    wire_pitch: Number = quantity("m", "distance between wires of a switch, both directions on their own layers", positive=True)
+    bond_pitch: Number = quantity("m", "distance between bonds to a network in the stack", positive=True)
+    bond_latency: Number = quantity("s", "up to a network in the stack, or down again")
+    bond_energy: Number = quantity("J/B", "byte up to a network in the stack, or down again")
+    vaults: Number = quantity(
+        "1", "vaults, or slices of a shared cache, that cores reach; left out: the channels of a layer", optional=True, minimum=1
+    )
+
+
+def link_bandwidth(noc: Noc) -> Number:
+    r"""Bandwidth of one link, one direction [B/s].
+
+    .. math:: b = w f
+
+    >>> link_bandwidth(Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)) / 1e9
+    192.0
+    """
+    return noc.width * noc.link_clock
+
+
+def mean_hops(noc: Noc, nodes: Number) -> Number:
+    r"""Hops to another node at random; 0 where there is one node.
+
+    .. math:: h_{crossbar} = 1, \quad h_{ring} = \frac{\lfloor p^2 / 4 \rfloor}{p - 1}, \quad h_{mesh} = \max\left(1, \frac{2}{3} \sqrt{p}\right)
+
+    p nodes, the mesh square: 2 (k^2 - 1) / (3 k) over all pairs of k x k nodes, without those of a node with itself.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5.
+
+    >>> made = [Noc(t, "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13) for t in ("crossbar", "ring", "mesh")]
+    >>> [round(float(mean_hops(noc, 16.0)), 4) for noc in made]
+    [1.0, 4.2667, 2.6667]
+    """
+    xp = namespace(nodes)
+    others = xp.maximum(nodes - 1.0, 1.0)
+    several = xp.where(nodes > 1.0, 1.0, 0.0)
+    if noc.topology == "crossbar":
+        return several
+    return several * (xp.floor(nodes * nodes / 4.0) / others if noc.topology == "ring" else xp.maximum(2.0 / 3.0 * nodes**0.5, 1.0))
+
+
+def bisection(noc: Noc, nodes: Number) -> Number:
+    r"""Bandwidth between two halves of the nodes, one direction [B/s].
+
+    .. math:: B_{crossbar} = \frac{p}{2} b, \quad B_{ring} = 2 b, \quad B_{mesh} = \sqrt{p} \, b
+
+    links of bandwidth b; p nodes. One node has no halves: 0.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 3.
+
+    >>> made = [Noc(t, "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13) for t in ("crossbar", "ring", "mesh")]
+    >>> [float(bisection(noc, 16.0)) / 1e9 for noc in made]
+    [1536.0, 384.0, 768.0]
+    """
+    xp = namespace(nodes, noc.width)
+    links = {"crossbar": nodes / 2.0, "ring": 2.0 + 0.0 * nodes, "mesh": nodes**0.5}[noc.topology]
+    return xp.where(nodes > 1.0, links, 0.0) * link_bandwidth(noc)
+
+
+def remote_bandwidth(noc: Noc, nodes: Number) -> Number:
+    r"""Most bytes a second that all nodes together draw from one another's vaults, at random [B/s].
+
+    .. math:: R = \min\left(p \, b, \; \frac{4 (p - 1)}{p} B\right)
+
+    each node's link b; of traffic between different nodes a share of p / (4 (p - 1)) crosses the middle in one direction, where the
+    bisection B is. Unlimited where there is one node: nothing is remote.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: throughput bounded by the bisection.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> round(float(remote_bandwidth(noc, 16.0)) / 1e9), round(float(remote_bandwidth(noc, 64.0)) / 1e9)
+    (2880, 6048)
+    """
+    xp = namespace(nodes, noc.width)
+    crossing = 4.0 * (nodes - 1.0) / nodes * bisection(noc, nodes)
+    return xp.where(nodes > 1.0, xp.minimum(nodes * link_bandwidth(noc), crossing), xp.inf)
+
+
+def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> Number:
+    r"""Bytes a second that the cores draw from all vaults [B/s].
+
+    .. math:: T = \min\left(V, \frac{R}{1 - \lambda}\right)
+
+    vaults together V; remote traffic at most R (`remote_bandwidth`), which is all but the local share λ. All local: V.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> [round(float(access_bandwidth(noc, 16.0, 6e12, share)) / 1e9) for share in (0.0, 0.4, 1.0)]
+    [2880, 4800, 6000]
+    """
+    away = 1.0 - local
+    xp = namespace(nodes, vaults, local, noc.width)
+    return xp.where(away > 0.0, xp.minimum(vaults, remote_bandwidth(noc, nodes) / xp.where(away > 0.0, away, 1.0)), vaults)
+
+
+def access_latency(noc: Noc, nodes: Number, local: Number) -> Number:
+    r"""What the network adds to a load on average [s].
+
+    .. math:: t = (1 - \lambda) \, 2 (h \, t_h + t_b)
+
+    request and answer go h mean hops of t_h each; a network in the stack adds the way up and down t_b. λ is the local share.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> round(float(access_latency(noc, 16.0, 0.0)) * 1e9, 3), float(access_latency(noc, 16.0, 1.0))  # ns
+    (5.333, 0.0)
+    """
+    hops = mean_hops(noc, nodes)
+    return (1.0 - local) * 2.0 * (hops * noc.hop_latency + _up_and_down(noc, nodes) * noc.bond_latency)
+
+
+def access_energy(noc: Noc, nodes: Number, local: Number) -> Number:
+    r"""Energy the network adds to a byte on average [J/B].
+
+    .. math:: e = (1 - \lambda) (h \, e_h + e_b)
+
+    h mean hops of e_h each; a network in the stack adds the way up and down e_b. λ is the local share.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> round(float(access_energy(noc, 16.0, 0.5)) * 1e12, 4)  # pJ/B
+    1.3333
+    """
+    return (1.0 - local) * (mean_hops(noc, nodes) * noc.hop_energy + _up_and_down(noc, nodes) * noc.bond_energy)
+
+
+def _up_and_down(noc: Noc, nodes: Number) -> Number:
+    return (2.0 if noc.placement == "dram" else 0.0) * namespace(nodes).where(nodes > 1.0, 1.0, 0.0)
+
+
+def multicast_hops(noc: Noc, nodes: Number, receivers: Number) -> Number:
+    r"""Links one word crosses to reach several neighbouring nodes when routers copy it.
+
+    .. math:: H = \min(h \, r, \; h + r - 1)
+
+    h mean hops to the first of r receivers, then one more link for each; r unicasts take h r. Receivers lie side by side, which is
+    how tiles of a product share an operand; scattered ones need more links, at most h r.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> [round(float(multicast_hops(noc, 16.0, r)), 3) for r in (1.0, 4.0, 8.0)]
+    [2.667, 5.667, 9.667]
+    """
+    hops = mean_hops(noc, nodes)
+    xp = namespace(hops, receivers)
+    return xp.minimum(hops * receivers, hops + receivers - 1.0)
+
+
+def router_area(noc: Noc, vaults: Number) -> Number:
+    r"""Logic area the network takes at each core [m2].
+
+    .. math:: a = n_x (8 w \, g)^2 \quad \text{or, in the stack,} \quad a = 2 \cdot 8 w \, p^2
+
+    n_x crosspoints of 8 w wires at pitch g: 25 and 9 of a mesh's and a ring's router of 5 and 3 ports, one for each vault of a full
+    crossbar. Wires set the size of wide switches; their buffers, some KiB, are part of the core. A network in the stack leaves
+    8 w bonds in each direction, at their pitch p.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 22: wire-limited switch area.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> round(float(router_area(noc, 16.0)) * 1e6, 4)  # mm2
+    0.2621
+    """
+    wires = BITS * noc.width
+    if noc.placement == "dram":
+        return 2.0 * wires * noc.bond_pitch**2 + 0.0 * vaults
+    ports = PORTS.get(noc.topology)
+    crosspoints = vaults if ports is None else ports**2 + 0.0 * vaults
+    return crosspoints * (wires * noc.wire_pitch) ** 2

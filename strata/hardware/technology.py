@@ -1,0 +1,103 @@
+"""What silicon is made of: process nodes, ways to join dies, and packages, each number with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from strata.arrays import Number, register_pytree
+from strata.errors import UnknownName
+from strata.params import Sources, build, find, load_table, names, quantity, text
+
+Made = TypeVar("Made")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Technology:
+    """A process node: how dense, how dear, how leaky, and what switching costs."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what the foundry calls it")
+    logic_density: Number = quantity("1/m2", "transistors an area of dense standard cells", positive=True)
+    sram_cell: Number = quantity("m2", "area of a high-density SRAM bit cell", positive=True)
+    wafer_price: Number = quantity("USD", "price of a processed 300 mm wafer", positive=True)
+    defect_density: Number = quantity("1/m2", "defects that kill, an area of die")
+    clustering: Number = quantity("1", "how much defects cluster (negative binomial); large: not at all", positive=True)
+    leakage: Number = quantity("W/m2", "leakage of busy logic and SRAM, an area of die at the reference temperature")
+    reference_temperature: Number = quantity("K", "temperature at which leakage is quoted", positive=True)
+    wire_energy: Number = quantity("J/B/m", "byte over a distance of on-chip wire with its repeaters")
+    sram_access: Number = quantity("J", "fixed energy of one SRAM access: decoder, word line, control")
+    sram_byte: Number = quantity("J/B", "byte through sense amplifiers and column logic of a bank")
+    sram_distance: Number = quantity("J/B/m", "byte over the side of a bank: bit lines and wires")
+    voltage: Number = quantity("V", "nominal supply voltage", positive=True)
+    threshold: Number = quantity("V", "threshold voltage", positive=True)
+    least_voltage: Number = quantity("V", "lowest supply voltage at which circuits and SRAM still work", positive=True)
+    sources: Sources = field(default_factory=Sources)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Bonding:
+    """A way to join dies: pitch, energy of a crossing, and what a joint costs and loses."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    pitch: Number = quantity("m", "distance between neighbouring connections", positive=True)
+    energy: Number = quantity("J/B", "byte over one joint, drivers and receivers included")
+    step_yield: Number = quantity("1", "share of dies that survive being joined", positive=True)
+    step_price: Number = quantity("USD", "price of joining one die: thinning, vias, bonding, clean-up")
+    sources: Sources = field(default_factory=Sources)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Packaging:
+    """What a die or stack is put into."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    interposer_ratio: Number = quantity("1", "interposer area over the area of what stands on it; 0: no interposer")
+    interposer_price: Number = quantity("USD/m2", "price of interposer, made and tested")
+    substrate_ratio: Number = quantity("1", "substrate area over the area of what stands on it", positive=True)
+    substrate_price: Number = quantity("USD/m2", "price of organic substrate")
+    placement_price: Number = quantity("USD", "price of placing one die or stack")
+    placement_yield: Number = quantity("1", "share of packages that survive placing one die or stack", positive=True)
+    test_price: Number = quantity("USD", "testing one finished package: handler and tester time, burn-in")
+    sources: Sources = field(default_factory=Sources)
+
+
+def technology(name: str) -> Technology:
+    """A process node by name or TOML path.
+
+    >>> n5 = technology("n5")
+    >>> round(float(n5.sram_cell) * 1e12, 4), n5.sources["sram_cell"].assumed
+    (0.021, False)
+    """
+    return _read(Technology, "technology", name)
+
+
+def bonding(name: str) -> Bonding:
+    """A way to join dies by name or TOML path.
+
+    >>> bonding("hybrid-bond").pitch < bonding("micro-bump").pitch
+    True
+    """
+    return _read(Bonding, "bonding", name)
+
+
+def packaging(name: str) -> Packaging:
+    """A package by name or TOML path.
+
+    >>> float(packaging("organic").interposer_ratio)
+    0.0
+    """
+    return _read(Packaging, "packaging", name)
+
+
+def _read(cls: type[Made], kind: str, name: str) -> Made:
+    if not str(name).endswith(".toml") and str(name).lower() not in names(kind):
+        raise UnknownName(kind, name, names(kind), ", ".join(names(kind)))
+    made, params = build(cls, load_table(kind, name), find(kind, name).name)
+    found: Made = replace(made, sources=Sources(params))
+    return found

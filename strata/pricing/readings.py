@@ -1,0 +1,67 @@
+"""What follows from a chip alone, before any model runs on it: what its DRAM delivers, how much power its heat allows, what it costs to make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from strata.arrays import Number, namespace
+from strata.hardware.chip import Chip
+from strata.hardware.heat import junction
+from strata.hardware.silicon import cost_of
+from strata.hardware.stack import stack_sustained
+from strata.pricing.access import has_banks, long_stream
+from strata.pricing.limits import at_rest, limits
+
+
+def sustained_bandwidth(chip: Chip) -> Number:
+    """DRAM bandwidth that cores reading long runs get [B/s], local memories and their ports counted."""
+    if not has_banks(chip):
+        return chip.memory.bandwidth * chip.memory.efficiency
+    assert chip.stack is not None
+    port = chip.compute.cores * chip.compute.sram_bandwidth
+    return stack_sustained(chip.stack, long_stream(chip, 1.0, 0.0), 0.0, port).bandwidth
+
+
+def memory_power(chip: Chip) -> Number:
+    """Power of DRAM at that bandwidth [W], without what flows at rest."""
+    return sustained_bandwidth(chip) * chip.energy.memory
+
+
+def allowed_power(chip: Chip) -> Number | None:
+    """The most a device may draw by its temperatures alone while DRAM is read at full speed [W]; None without a cooling."""
+    if chip.heat is None:
+        return None
+    reads, rest = memory_power(chip), at_rest(chip)
+    least = None
+    free = replace(chip, energy=replace(chip.energy, power_limit=1e9 + 0.0 * chip.energy.power_limit))
+    for bound in limits(free):
+        xp = namespace(bound.core, bound.room, reads)
+        core = xp.maximum(bound.room - bound.memory * reads, 0.0) / bound.core
+        least = core if least is None else xp.minimum(least, core)
+    assert least is not None
+    return least + reads + rest.logic + rest.leaking + rest.dram
+
+
+def temperature_at_limit(chip: Chip) -> Number | None:
+    """Temperature of the hottest DRAM if the whole power limit were drawn, DRAM read at full speed [K]; None without a cooling."""
+    if chip.heat is None:
+        return None
+    reads, rest = memory_power(chip), at_rest(chip)
+    xp = namespace(reads, chip.energy.power_limit)
+    logic = xp.maximum(chip.energy.power_limit - reads - rest.dram, 0.0)
+    return junction(chip.heat, logic, rest.connected + reads, rest.idle)[1]
+
+
+def made_cost(chip: Chip) -> Number | None:
+    """What a packaged chip costs to make [USD]; None where nothing says how it is made."""
+    return None if chip.silicon is None else cost_of(chip, chip.silicon).made
+
+
+READINGS: dict[str, Callable[[Chip], Number | None]] = {
+    "sustained_bandwidth": sustained_bandwidth,
+    "memory_power": memory_power,
+    "allowed_power": allowed_power,
+    "temperature_at_limit": temperature_at_limit,
+    "made_cost": made_cost,
+}

@@ -1,0 +1,67 @@
+"""Short expressions in data files: arithmetic, comparisons and a few functions over named numbers and arrays, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue, StrataError, UnknownName
+
+FUNCTIONS: dict[str, Any] = {
+    "abs": np.abs, "all": np.all, "any": np.any, "argmax": np.argmax, "argmin": np.argmin, "ceil": np.ceil, "diff": np.diff, "exp": np.exp,
+    "floor": np.floor, "len": np.size, "log": np.log, "max": np.max, "maximum": np.maximum, "mean": np.mean, "median": np.median, "min": np.min,
+    "minimum": np.minimum, "nanmax": np.nanmax, "round": np.round, "sqrt": np.sqrt, "sum": np.sum, "where": np.where,
+}  # fmt: skip
+_LEGAL = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant, ast.Tuple,
+    ast.List, ast.IfExp, ast.Load, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+
+
+class Names:
+    """Named values an expression reaches with a dot."""
+
+    def __init__(self, what: str, values: Mapping[str, Any]):
+        self._what, self._values = what, dict(values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self._values:
+            raise UnknownName(f"quantity of {self._what}", name, self._values, ", ".join(sorted(self._values)))
+        return self._values[name]
+
+
+def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
+    """The value of an expression; `where` says in an error which one it is.
+
+    >>> calculate("layers[argmax(rate)] if max(rate) > 1 else 0", {"layers": [2, 4, 6], "rate": np.array([1.0, 3.0, 2.0])}, "an example")
+    4
+    >>> calculate("layers.__class__", {"layers": 1.0}, "an example")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: an example: an expression has numbers, names and functions, but got 'layers.__class__'
+    """
+    known = {**FUNCTIONS, **names}
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError:
+        raise BadValue(f"{where}: cannot read the expression '{text}'") from None
+    for node in ast.walk(tree):
+        hidden = isinstance(node, ast.Attribute) and (node.attr.startswith("_") or not isinstance(node.value, ast.Name))
+        called = isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS)
+        if not isinstance(node, _LEGAL) or hidden:
+            raise BadValue(f"{where}: an expression has numbers, names and functions, but got '{text}'")
+        if called:
+            raise BadValue(f"{where}: functions are {', '.join(FUNCTIONS)}, but got '{ast.unparse(node)}'")
+        if isinstance(node, ast.Name) and node.id not in known:
+            raise UnknownName(f"name in {where}", node.id, known, ", ".join(sorted(names)))
+    try:
+        return eval(compile(tree, where, "eval"), {"__builtins__": {}}, known)
+    except StrataError:
+        raise
+    except (IndexError, ValueError, TypeError, AttributeError) as error:
+        raise BadValue(f"{where}: '{text}' has no value: {error}") from None

@@ -1,0 +1,187 @@
+"""Studies: a published finding, what we get, and whether it holds; one folder each, as data.
+
+A study's `study.toml` names runs (sweeps of models on systems, quantities of chips), claims over
+them as short expressions, and pictures. Nothing of a study is code, so anyone can write one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.hardware.chip import Chip, chip
+from strata.params import leaf_paths, read_toml, value_at
+from strata.pricing.metrics import METRIC_UNITS
+from strata.pricing.readings import READINGS
+from strata.search.expression import Names, calculate
+from strata.search.sweep import Axis, parse_axis, run_sweep
+
+SWEEP_KEYS = ("model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv", "set", "metric")
+CHIP_KEYS = ("chip", "vary", "set", "let")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as its folder tells it."""
+
+    name: str
+    folder: Path
+    table: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        return str(self.table["title"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study found: each claim with its verdict, and the numbers of its runs."""
+
+    study: Study
+    claims: list[dict[str, Any]]
+    runs: dict[str, dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"study": self.study.name, "title": self.study.title, "paper": self.study.table["paper"], "claims": self.claims}
+
+
+def studies_folder() -> Path:
+    """The project's folder of studies, found from here or from the current directory."""
+    for base in (Path(__file__).resolve().parents[1], Path.cwd()):
+        if (base / "studies").is_dir() and any((base / "studies").glob("*/study.toml")):
+            return base / "studies"
+    raise BadFile("no folder of studies here: run in the project's checkout, or give the path of a study's folder")
+
+
+def study_names() -> list[str]:
+    """Names of the studies there are."""
+    return sorted(p.parent.name for p in studies_folder().glob("*/study.toml"))
+
+
+def study(name: str | Path) -> Study:
+    """A study by its name, or by the path of its folder."""
+    folder = Path(name)
+    if not (folder / "study.toml").is_file():
+        known = study_names()
+        if str(name) not in known:
+            raise UnknownName("study", str(name), known, "strata study")
+        folder = studies_folder() / str(name)
+    table = read_toml(folder / "study.toml")
+    for key in ("title", "paper", "run", "claim"):
+        require(key in table, f"{folder.name}/study.toml needs title, paper, [[run]] and [[claim]]", missing=key)
+    return Study(folder.resolve().name, folder, table)
+
+
+def run_study(which: str | Path | Study) -> Outcome:
+    """Run a study and judge its claims.
+
+    A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and `holds`, a
+    condition that may use `ours` and `paper`; a `note` explains.
+    """
+    made = which if isinstance(which, Study) else study(which)
+    runs: dict[str, dict[str, Any]] = {}
+    for entry in made.table["run"]:
+        require("name" in entry, f"{made.name}: every run has a name", run=str(entry)[:60])
+        runs[entry["name"]] = run_one(entry, f"{made.name}: run {entry['name']}")
+    named = {name: Names(f"run {name}", values) for name, values in runs.items()}
+    return Outcome(made, [judge(claim, named, made.name) for claim in made.table["claim"]], runs)
+
+
+def judge(claim: dict[str, Any], runs: dict[str, Any], where: str) -> dict[str, Any]:
+    """One claim with its verdict."""
+    for key in ("id", "says", "ours", "holds"):
+        require(key in claim, f"{where}: every claim has id, says, ours and holds", claim=claim.get("id", "?"), missing=key)
+    at = f"{where}: claim {claim['id']}"
+    ours = calculate(claim["ours"], runs, at)
+    holds = bool(np.all(calculate(claim["holds"], {**runs, "ours": ours, "paper": claim.get("paper")}, at)))
+    return {"id": claim["id"], "says": claim["says"], "paper": claim.get("paper"), "ours": plain(ours), "holds": holds, "note": claim.get("note", "")}
+
+
+def plain(value: Any) -> Any:
+    """Numbers and lists as JSON has them, to six digits."""
+    if isinstance(value, (str, bool, np.bool_)):
+        return bool(value) if not isinstance(value, str) else value
+    listed = np.asarray(value, float)
+    require(bool(np.all(np.isfinite(listed))), "a claim's number must be finite", ours=str(value)[:60])
+    rounded = np.vectorize(lambda x: float(f"{x:.6g}"))(listed) if listed.size else listed
+    return rounded.tolist()
+
+
+def run_one(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """The quantities of one run, by name: its axes, and what was found over them."""
+    if "model" in entry:
+        return _sweep(entry, where)
+    if "chip" in entry:
+        return _chip(entry, where)
+    raise BadValue(f"{where} must have a model and a system, or a chip")
+
+
+def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in entry:
+        if key not in ("name", *keys):
+            raise UnknownName(f"key of {where}", key, keys, ", ".join(keys))
+
+
+def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    _known_keys(entry, SWEEP_KEYS, where)
+    swept = run_sweep(
+        entry["model"], entry["system"], list(entry["vary"]), batch=float(entry.get("batch", 1)), input=float(entry.get("input", 1024)),
+        output=float(entry.get("output", 1024)), phase=entry.get("phase", "serve"), plan=entry.get("plan", ""), engine=entry.get("engine", "ideal"),
+        weights=entry.get("weights", ""), kv=entry.get("kv", ""), changes=list(entry.get("set", [])), metric=entry.get("metric", "tokens_per_s"),
+    )  # fmt: skip
+    found = {k: swept.of(np.asarray(getattr(swept.result.metrics, k), float)) for k in METRIC_UNITS}
+    found |= {"fits": swept.fits, "reason": swept.of(swept.result.reason), "bound_by": swept.of(swept.result.bound_by)}
+    found |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
+    return found | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
+
+
+def _short(axis: Axis) -> str:
+    return axis.name.rsplit(".", 1)[-1]
+
+
+def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """Quantities of a chip as some of them vary: every number it has by the end of its path, and what follows from them."""
+    _known_keys(entry, CHIP_KEYS, where)
+    base = chip(entry["chip"])
+    units = {path: meta["unit"] for path, meta in leaf_paths(base).items()}
+    axes = [parse_axis(text, units, {}) for text in entry["vary"]]
+    shaped = {a.name: a.values.reshape([-1 if i == j else 1 for j in range(len(axes))]) for i, a in enumerate(axes)}
+    given = dict(item.split("=", 1) for item in entry.get("set", []))
+    # A quantity that follows another axis, like connected layers that are half of all layers.
+    shorts = {_short(a): shaped[a.name] for a in axes}
+    followed = {path: calculate(text, shorts, where) for path, text in entry.get("let", {}).items()}
+    made = chip(entry["chip"], **given, **shaped, **followed)
+    shape = np.broadcast_shapes(*(v.shape for v in shaped.values()))
+    return readings(made, shape) | {_short(a): a.values for a in axes} | {"axes": [_short(a) for a in axes]}
+
+
+def readings(made: Chip, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Everything a claim may ask of a chip, over a box."""
+    found: dict[str, Any] = {}
+    for path in leaf_paths(made):
+        value = value_at(made, path)
+        if value is not None:
+            found[path.replace(".", "_")] = np.broadcast_to(np.asarray(value, float), shape)
+    for name, read in READINGS.items():
+        value = read(made)
+        if value is not None:
+            found[name] = np.broadcast_to(np.asarray(value, float), shape)
+    return found
+
+
+def stored(made: Study) -> dict[str, Any] | None:
+    """What a study found when it was last written down, or None."""
+    path = made.folder / "result.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def write_down(outcome: Outcome) -> Path:
+    """Keep what a study found in its folder."""
+    path = outcome.study.folder / "result.json"
+    path.write_text(json.dumps(outcome.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,76 @@
+"""`strata heat`: the numbers of the Python API, a picture that is valid and always the same, and one line for each mistake."""
+
+import xml.etree.ElementTree as tree
+
+import pytest
+
+import strata as st
+from strata.app.heat_picture import colours, picture, png
+
+
+@pytest.mark.parametrize(
+    "words", [("--layers", 1), ("--layers", 9, "--cooling", "air", "--power", 30), ("--layers", 16, "--power", 20, "--map", "uniform")]
+)
+def test_a_stack_is_told_and_drawn(answer, tmp_path, words):
+    path = tmp_path / "pictures" / "heat.svg"
+    said = answer("heat", "stack-ref", *words, "--svg", path)
+    for word in ("logic", "dram0", "hottest", "limit", "way to the coolant", "interface", "bond", "spreading", "binds"):
+        assert word in said, word
+    assert max(map(len, said.splitlines())) <= 140
+    root = tree.parse(path).getroot()
+    assert root.tag.endswith("svg") and "nan" not in path.read_text().split("base64")[0]
+    wide, high = float(root.get("width")), float(root.get("height"))
+    for node in root.iter():
+        if node.get("x") is not None:
+            assert float(node.get("x")) >= 0 and float(node.get("x")) + float(node.get("width", 0)) <= wide
+            assert float(node.get("y")) >= 0 and float(node.get("y")) + float(node.get("height", 0)) <= high
+
+
+def test_json_has_the_numbers_of_the_python_api(answer):
+    data = answer(
+        "heat", "stack-ref", "--layers", 3, "--power", "50 W", "--dram-power", 4, "--set", "bond_thickness=5 um", "--transient", "100ms", "--json"
+    )
+    found = st.heat("stack-ref", 50.0, 4.0, layers=3, bond_thickness=5e-6, duration=0.1)
+    assert [d["max_K"] for d in data["dies"]] == pytest.approx([d.hottest for d in found.dies])
+    assert [d["name"] for d in data["dies"]] == ["dram2", "dram1", "dram0", "logic"]
+    assert data["power_W"] == pytest.approx(62.0) == pytest.approx(data["heat_out_W"])
+    assert data["fits"] and data["why"] is None and data["binding"] == found.binding.name
+    assert data["history"]["max_K"]["logic"] == pytest.approx(found.history.hottest["logic"].tolist())
+
+
+def test_too_hot_is_an_answer(answer):
+    data = answer("heat", "stack-ref", "--layers", 12, "--power", 100, "--json")
+    assert not data["fits"] and "levers" in data["why"] and data["highest_power_W"] < data["power_W"]
+    assert "too hot: temperature of dram0" in answer("heat", "stack-ref", "--layers", 12, "--power", 100)
+
+
+def test_the_same_stack_gives_the_same_picture():
+    one, two = (picture(st.heat("stack-ref", 50.0, 4.0, layers=2, cells=8)) for _ in range(2))
+    assert one == two and "binds" in one
+
+
+def test_colours_go_from_pale_to_dark():
+    import numpy as np
+
+    made = colours(np.linspace(300.0, 400.0, 11)[None], (300.0, 400.0))
+    assert made.shape == (1, 11, 3) and np.all(np.diff(made.astype(int).sum(axis=-1)) < 0)
+    assert png(made).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stack-reff",), "no chip called 'stack-reff'"),
+        (("stack-ref", "--cooling", "watr"), "no cooling called 'watr'"),
+        (("stack-ref", "--layers", "2.5"), "--layers must be a positive whole number"),
+        (("stack-ref", "--power", "warm"), "--power"),
+        (("stack-ref", "--power", "1e6"), "temperature that the materials hold"),
+        (("stack-ref", "--map", "nowhere.csv"), "no power map at nowhere.csv"),
+        (("stack-ref", "--set", "bond"), "--set takes NAME=VALUE"),
+        (("stack-ref", "--transient", "2"), "--transient"),
+        (("stack-ref", "--layers", "300"), "but its package has room for"),
+    ],
+)
+def test_mistakes_get_one_line(strata, words, said):
+    got = strata("heat", *words)
+    assert got.code == 2 and said in got.err and got.err.count("\n") == 1 and got.out == ""

@@ -1,0 +1,47 @@
+"""Expressions of data files: what they may say, and what they may not."""
+
+import numpy as np
+import pytest
+
+from strata.errors import BadValue, UnknownName
+from strata.search.expression import Names, calculate
+
+
+def test_arithmetic_comparison_choice_and_functions():
+    run = Names("run depth", {"rate": np.array([1.0, 4.0, 2.0]), "layers": np.array([2.0, 4.0, 8.0])})
+    assert calculate("depth.layers[argmax(depth.rate)]", {"depth": run}, "t") == 4.0
+    assert calculate("1 - depth.rate[-1] / max(depth.rate)", {"depth": run}, "t") == 0.5
+    assert calculate("all(diff(depth.layers) > 0) and 3 < 4 <= 4", {"depth": run}, "t")
+    assert calculate("[1, 2][1] if ours > paper else 0", {"ours": 2, "paper": 1}, "t") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')",
+        "(1).__class__",
+        "depth.rate.__class__",
+        "[x for x in (1, 2)]",
+        "lambda: 1",
+        "open('x')",
+        "depth.rate.sum()",
+        "depth._values",
+        "1 +",
+    ],
+)
+def test_what_is_not_an_expression_is_one_line(text):
+    with pytest.raises((BadValue, UnknownName)) as error:
+        calculate(text, {"depth": Names("run depth", {"rate": np.ones(2)})}, "claim peak")
+    assert "\n" not in str(error.value) and "claim peak" in str(error.value)
+
+
+def test_names_that_are_not_there_name_those_that_are():
+    with pytest.raises(UnknownName, match="rates.*nearest: rate"):
+        calculate("depth.rates", {"depth": Names("run depth", {"rate": np.ones(2)})}, "claim peak")
+    with pytest.raises(UnknownName, match="no name in claim peak called 'dept'"):
+        calculate("dept.rate", {"depth": Names("run depth", {"rate": np.ones(2)})}, "claim peak")
+
+
+def test_a_value_that_does_not_exist_is_one_line():
+    with pytest.raises(BadValue, match="has no value"):
+        calculate("rate[7]", {"rate": np.ones(2)}, "claim peak")

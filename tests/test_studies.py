@@ -1,0 +1,122 @@
+"""Studies: a folder becomes verdicts, the shipped ones say what they said when they were written down."""
+
+import json
+
+import numpy as np
+import pytest
+
+from strata import studies
+from strata.app.cli import run
+from strata.errors import StrataError
+
+STUDY = """
+title = "More DRAM bandwidth, more tokens"
+paper = "nobody, nowhere"
+about = "An example."
+
+[[run]]
+name = "rate"
+model = "llama-3-8b"
+system = "1xh200"
+phase = "decode"
+plan = "tp=1"
+vary = ["batch=1,64", "chip.memory.bandwidth=2,4 TB/s"]
+
+[[run]]
+name = "chip"
+chip = "h200"
+vary = ["memory.bandwidth=2,4 TB/s"]
+let = { "cache.bandwidth" = "2 * bandwidth" }
+
+[[claim]]
+id = "faster"
+says = "twice the bandwidth gives nearly twice the tokens at batch 1"
+paper = 2.0
+ours = "rate.tokens_per_s[0, 1] / rate.tokens_per_s[0, 0]"
+holds = "1.5 < ours <= paper"
+
+[[claim]]
+id = "follows"
+says = "the cache follows DRAM"
+ours = "chip.cache_bandwidth / chip.memory_bandwidth"
+holds = "all(abs(ours - 2) < 1e-9)"
+
+[[claim]]
+id = "wrong"
+says = "batches make no difference"
+ours = "rate.tokens_per_s[1, 0] / rate.tokens_per_s[0, 0]"
+holds = "abs(ours - 1) < 0.1"
+note = "they do"
+
+[[picture]]
+file = "rate.svg"
+title = "tokens"
+x = "rate.batch"
+y = "rate.tokens_per_s"
+lines = "rate.bandwidth"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "more-bandwidth"
+    made.mkdir()
+    (made / "study.toml").write_text(STUDY, encoding="utf-8")
+    return made
+
+
+def test_claims_are_judged_by_what_the_runs_found(folder):
+    found = studies.run_study(folder).as_dict()
+    assert found["study"] == "more-bandwidth"
+    verdicts = {c["id"]: c["holds"] for c in found["claims"]}
+    assert verdicts == {"faster": True, "follows": True, "wrong": False}
+    first = found["claims"][0]
+    assert set(first) == {"id", "says", "paper", "ours", "holds", "note"} and 1.5 < first["ours"] <= 2.0
+    json.dumps(found)
+
+
+def test_the_command_prints_json_and_writes_a_page_and_pictures(folder, tmp_path, capsys):
+    assert run(["study", str(folder), "--json", "--report", str(tmp_path / "page.html")]) == 0
+    printed = json.loads(capsys.readouterr().out.rpartition("}")[0] + "}")
+    assert [c["id"] for c in printed["claims"]] == ["faster", "follows", "wrong"]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<svg" in page and "they do" in page
+    assert run(["study", str(folder), "--write"]) == 0
+    assert (folder / "rate.svg").exists() and studies.stored(studies.study(folder))["claims"][2]["holds"] is False
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('ours = "rate.tokens_per_s[0, 1]', 'ours = "rate.tokens_per_second[0, 1]', "tokens_per_second"),
+        ('name = "rate"', 'nam = "rate"', "every run has a name"),
+        ('chip = "h200"', 'chop = "h200"', "must have a model and a system, or a chip"),
+        ('plan = "tp=1"', 'pln = "tp=1"', "pln"),
+        ('says = "the cache follows DRAM"', "", "every claim has id, says, ours and holds"),
+    ],
+)
+def test_a_study_that_is_wrong_says_so_in_one_line(folder, old, new, said):
+    text = (folder / "study.toml").read_text(encoding="utf-8")
+    assert old in text
+    (folder / "study.toml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(StrataError) as error:
+        studies.run_study(folder)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_unknown_study_names_those_there_are():
+    with pytest.raises(StrataError, match="no study called 'deepstack-layer'; nearest: deepstack-layers"):
+        studies.study("deepstack-layer")
+
+
+@pytest.mark.parametrize("name", studies.study_names())
+def test_a_shipped_study_still_finds_what_was_written_down(name):
+    made = studies.study(name)
+    before, now = studies.stored(made), studies.run_study(made).as_dict()
+    assert (made.folder / "README.md").exists()
+    assert [c["id"] for c in before["claims"]] == [c["id"] for c in now["claims"]]
+    for old, new in zip(before["claims"], now["claims"], strict=True):
+        assert old["holds"] == new["holds"], new
+        np.testing.assert_allclose(np.asarray(old["ours"], float), np.asarray(new["ours"], float), rtol=0.02, err_msg=new["id"])
+    for entry in made.table.get("picture", []):
+        assert (made.folder / entry["file"]).exists()
