@@ -26,9 +26,8 @@ def flat(count: int, seed: int) -> tuple[st.System, st.Model, st.Workload, st.Pl
     chips = st.chip(
         "stack-ref",
         layers=rng.integers(1, 13, count) * 1.0,
-        cores=rng.integers(4, 17, count) * 1.0,
         transfer_rate=rng.uniform(5e8, 2e9, count),
-        **{"cache.bandwidth": rng.uniform(2e12, 8e12, count)},
+        **{"cache.over_memory": rng.uniform(1.5, 4.0, count), "compute.sram_bandwidth": rng.uniform(2e11, 2e12, count)},
     )
     links = st.fabric("torus-256", bandwidth=rng.uniform(5e10, 1e12, count))
     return st.system(chips, links), model, st.decode(batch=2.0 ** rng.integers(2, 12, count), context=rng.uniform(1024, 4096, count)), plans

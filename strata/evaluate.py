@@ -119,6 +119,7 @@ class Result:
             found.append(over_limits(self.system.chip, self.steps))
         if self.reason & CORES.bit:
             chip = self.system.chip
+            assert chip.cores_fit is not None
             found.append(Infeasible(CORES.relation, float(chip.compute.cores), float(chip.cores_fit), "1", CORES.levers))
         for rule, broken, demand, limit in violations(self.plan, self.model, self.workload, self.system.devices):
             if broken:

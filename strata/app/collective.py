@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def _simulate(found: Any, told: list[dict[str, Any]]) -> None:
 
     jobs = []
     for i, row in enumerate(told):
-        spreads = map_leaves(lambda value, i=i: _number(value, i), found.spreads)
+        spreads = map_leaves(partial(_number, i=i), found.spreads)
         name = schedule_of([d["algorithm"] or "" for d in row["dimensions"]], spreads, found.fabric)
         steps, levels = spelt_out(found.pattern, row["bytes"], spreads, found.fabric, name)
         jobs.append(((steps,), levels))

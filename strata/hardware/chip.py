@@ -247,7 +247,7 @@ def _finish(made: Chip, where: str) -> Chip:
             )
         memory = replace(made.memory, bandwidth=stack_bandwidth(made.stack), capacity=stack_capacity(made.stack))
         made = replace(made, memory=memory)
-        if made.cooling is not None:
+        if made.cooling is not None and made.stack is not None:
             made = replace(made, heat=heat_of(made.stack, made.cooling, made.package.die_area))
     if made.cache.over_memory is not None:
         require(made.cache.bandwidth is None, f"{where}: cache.bandwidth follows DRAM's by cache.over_memory", bandwidth=made.cache.bandwidth)

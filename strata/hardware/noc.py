@@ -33,6 +33,11 @@ class Noc:
     bond_pitch: Number = quantity("m", "distance between bonds to a network in the stack", positive=True)
     bond_latency: Number = quantity("s", "up to a network in the stack, or down again")
     bond_energy: Number = quantity("J/B", "byte up to a network in the stack, or down again")
+    local: Number = quantity(
+        "1",
+        "share of DRAM traffic that a core finds in its own vault; left out: any vault is as likely, one part in as many as there are cores",
+        optional=True,
+    )
     vaults: Number = quantity(
         "1", "vaults, or slices of a shared cache, that cores reach; left out: the channels of a layer", optional=True, minimum=1
     )
@@ -105,6 +110,20 @@ def remote_bandwidth(noc: Noc, nodes: Number) -> Number:
     xp = namespace(nodes, noc.width)
     crossing = 4.0 * (nodes - 1.0) / nodes * bisection(noc, nodes)
     return xp.where(nodes > 1.0, xp.minimum(nodes * link_bandwidth(noc), crossing), xp.inf)
+
+
+def local_share(noc: Noc, nodes: Number) -> Number:
+    r"""Share of DRAM traffic that stays in a core's own vault.
+
+    .. math:: \lambda = 1 / p
+
+    with addresses interleaved over the vaults of p nodes; as stated where data is placed beside the core that reads it.
+
+    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> local_share(noc, 8.0)
+    0.125
+    """
+    return 1.0 / nodes if noc.local is None else noc.local + 0.0 * nodes
 
 
 def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> Number:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.dram import Stream
+from strata.hardware.noc import Noc, access_bandwidth, access_latency, local_share
 from strata.hardware.stack import dram_of, stack_sustained, whole_waves
 
 SIDE = 128.0  # rows or columns of an operand's tile that a core holds
@@ -26,7 +27,21 @@ def in_flight(chip: Chip) -> Number:
 def _stream(chip: Chip, run: Number, read: Number, written: Number, packed: bool = False) -> Stream:
     moved = read + written
     share = read / namespace(moved).where(moved > 0.0, moved, 1.0)
-    return Stream(run=run, read_share=share, outstanding=in_flight(chip), latency=chip.memory.latency, packed=packed)
+    return Stream(run=run, read_share=share, outstanding=in_flight(chip), latency=chip.memory.latency + crossing_time(chip), packed=packed)
+
+
+def network_of(chip: Chip) -> Noc | None:
+    """The network between the cores and the vaults above them, where a chip's making describes one.
+
+    Elsewhere what crosses the die is part of the chip's own figures of latency, cache bandwidth and energy.
+    """
+    return None if chip.silicon is None or chip.stack is None else chip.silicon.noc
+
+
+def crossing_time(chip: Chip) -> Number:
+    """What the network inside the chip adds to a load of DRAM on average [s]."""
+    noc = network_of(chip)
+    return 0.0 if noc is None else access_latency(noc, chip.compute.cores, local_share(noc, chip.compute.cores))
 
 
 def product_stream(chip: Chip, m: Number, n: Number, k: Number, a: Number, w: Number, o: Number) -> Stream:
@@ -79,6 +94,8 @@ def dram_bandwidth(chip: Chip, efficiency: Number, stream: Callable[[], Stream],
 
     .. math:: B = \begin{cases} B_{peak} \, \eta & \text{no banks described} \\ B(\text{stream}) & \text{else (stack\_sustained)} \end{cases}
 
+    What crosses the network inside the chip is bounded by that, too (`access_bandwidth`).
+
     >>> from strata.hardware.chip import chip
     >>> h200 = chip("h200")
     >>> dram_bandwidth(h200, 0.5, lambda: long_stream(h200, 1.0, 1.0)) / h200.memory.bandwidth
@@ -91,7 +108,9 @@ def dram_bandwidth(chip: Chip, efficiency: Number, stream: Callable[[], Stream],
 
 def _from_banks(chip: Chip, stream: Stream, hot: Number) -> Number:
     assert chip.stack is not None
-    return stack_sustained(chip.stack, stream, hot, chip.compute.cores * chip.compute.sram_bandwidth).bandwidth
+    found = stack_sustained(chip.stack, stream, hot, chip.compute.cores * chip.compute.sram_bandwidth).bandwidth
+    noc, cores = network_of(chip), chip.compute.cores
+    return found if noc is None else access_bandwidth(noc, cores, found, local_share(noc, cores))
 
 
 def dram_time(chip: Chip, moved: Number, efficiency: Number, stream: Callable[[], Stream], hot: Number = 0.0) -> Number:

@@ -8,7 +8,9 @@ from typing import Any
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
+from strata.hardware.noc import access_energy
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
+from strata.pricing.access import network_of
 from strata.pricing.price import Price, roofline
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed
@@ -106,8 +108,17 @@ def arithmetic(chip: Chip, weight: str, activation: str) -> str:
 
 
 def on_chip(chip: Chip) -> Number:
-    """Energy of a byte from the shared cache to a core [J/B]: through the cache, into local memory and out of it again."""
-    return chip.energy.cache + 2.0 * chip.energy.sram
+    """Energy of a byte from the shared cache to a core [J/B]: through the cache and the network, into local memory and out of it again."""
+    return chip.energy.cache + crossing_energy(chip) + 2.0 * chip.energy.sram
+
+
+def crossing_energy(chip: Chip) -> Number:
+    """Energy of a byte of the shared cache over the network inside the chip [J/B]; part of `energy.cache` where none is described.
+
+    Slices of the cache belong to all cores, so that a byte is as likely in one as in another.
+    """
+    noc = network_of(chip)
+    return 0.0 if noc is None else access_energy(noc, chip.compute.cores, 1.0 / chip.compute.cores)
 
 
 def device(

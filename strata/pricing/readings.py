@@ -9,18 +9,13 @@ from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.heat import junction
 from strata.hardware.silicon import cost_of
-from strata.hardware.stack import stack_sustained
-from strata.pricing.access import has_banks, long_stream
+from strata.pricing.access import dram_bandwidth, long_stream
 from strata.pricing.limits import at_rest, limits
 
 
 def sustained_bandwidth(chip: Chip) -> Number:
     """DRAM bandwidth that cores reading long runs get [B/s], local memories and their ports counted."""
-    if not has_banks(chip):
-        return chip.memory.bandwidth * chip.memory.efficiency
-    assert chip.stack is not None
-    port = chip.compute.cores * chip.compute.sram_bandwidth
-    return stack_sustained(chip.stack, long_stream(chip, 1.0, 0.0), 0.0, port).bandwidth
+    return dram_bandwidth(chip, chip.memory.efficiency, lambda: long_stream(chip, 1.0, 0.0))
 
 
 def memory_power(chip: Chip) -> Number:

@@ -36,7 +36,7 @@ def test_what_is_not_an_expression_is_one_line(text):
 
 
 def test_names_that_are_not_there_name_those_that_are():
-    with pytest.raises(UnknownName, match="rates.*nearest: rate"):
+    with pytest.raises(UnknownName, match=r"rates.*nearest: rate"):
         calculate("depth.rates", {"depth": Names("run depth", {"rate": np.ones(2)})}, "claim peak")
     with pytest.raises(UnknownName, match="no name in claim peak called 'dept'"):
         calculate("dept.rate", {"depth": Names("run depth", {"rate": np.ones(2)})}, "claim peak")
