@@ -47,6 +47,14 @@ def box(seed: int, layers: int = 12, links: int = 8) -> tuple[st.System, st.Mode
     )
 
 
+def every_plan(seed: int, batches: int = 12) -> tuple[st.System, st.Model, st.Workload, st.Plan]:
+    """Every legal plan of 256 devices, with weights whole and sharded, at so many batches each."""
+    rng = np.random.default_rng(seed)
+    model = st.model(MODEL)
+    work = st.decode(batch=2.0 ** np.arange(batches)[:, None], context=float(rng.integers(1024, 4096)))
+    return st.system("256xstack-ref"), model, work, st.plans(DEVICES, model, zero=(0, 3))
+
+
 def single(seed: int) -> tuple[st.System, st.Model, st.Workload, st.Plan]:
     """One design with one plan."""
     system, model, work, plan = flat(1, seed)

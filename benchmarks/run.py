@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import strata as st
-from benchmarks.designs import box, collective_list, flat, product_box, product_list, single
+from benchmarks.designs import box, collective_list, every_plan, flat, product_box, product_list, single
 from strata.hardware.cooling import assembly, cooling
 from strata.hardware.heat import heat_of, junction
 from strata.hardware.stack import Stack
@@ -101,6 +102,7 @@ def rows() -> list[dict[str, Any]]:
     fresh(lambda seed: box(seed, links=32), 1, "jax")
     took, points = fresh(lambda seed: box(seed, links=32), 4, "jax")
     add("decode_box_jax", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    add_plans(add)
     add_products(add)
     add_collectives(add)
     add_heat(add)
@@ -110,6 +112,15 @@ def rows() -> list[dict[str, Any]]:
     )
     add("cli_cold", strata, "s", "python -c 'import numpy', a new process", numpy_import, smaller=True)
     return found
+
+
+def add_plans(add: Callable[..., None]) -> None:
+    """Every legal plan of 256 devices, weights sharded and not, at 12 batches in one call; and the search, orders included."""
+    took, points = fresh(every_plan, 3)
+    add("plans_256", took, "s", "the target: 1 s on one core", 1.0, smaller=True, points=points)
+    system, model, work, _ = every_plan(0)
+    listed = replace(work, batch=work.batch[:, 0])
+    add("best_plan_256", best(lambda: st.best_plans(system, model, listed), 2), "s", "plans_256", took, smaller=True)
 
 
 def add_collectives(add: Callable[..., None]) -> None:

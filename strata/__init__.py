@@ -22,12 +22,19 @@ from strata.pricing.contention import Together, together
 from strata.pricing.kernel import Kernel, kernel
 from strata.search.plans import best_plans
 from strata.search.sensitivity import sensitivity
+from strata.serving.curve import Curve, Requests, curve
+from strata.serving.frontier import Frontier, frontier
+from strata.serving.load import Load, closed_load, goodput, largest_batch, open_load
+from strata.serving.pools import Split, disaggregate
+from strata.serving.speculation import Guess, Speculation, best_window, speculate
 from strata.workload.model import Model, model
-from strata.workload.tasks import Workload, decode, prefill, serve, train
+from strata.workload.routing import Routing, read_routing, routing
+from strata.workload.tasks import Workload, decode, mixed, prefill, serve, train
 from strata.workload.transformer import trace
 
 __version__ = "0.1.0"
 __all__ = [
-    "Chip", "Communication", "Engine", "Fabric", "Infeasible", "Kernel", "Model", "Plan", "Result", "Silicon", "StrataError", "System", "Temperatures", "Together", "Topology", "Workload", "area", "best_plans", "chip", "collective", "cost", "decode", "economics", "engine",
-    "evaluate", "fabric", "heat", "kernel", "model", "plan", "plans", "prefill", "reasons", "sensitivity", "serve", "sized", "system", "together", "topology", "trace", "train",
+    "Chip", "Communication", "Curve", "Engine", "Fabric", "Frontier", "Guess", "Infeasible", "Kernel", "Load", "Model", "Plan", "Requests", "Result", "Routing", "Silicon", "Speculation", "Split", "StrataError", "System", "Temperatures",
+    "Together", "Topology", "Workload", "area", "best_plans", "best_window", "chip", "closed_load", "collective", "cost", "curve", "decode", "disaggregate", "economics", "engine", "evaluate", "fabric", "frontier", "goodput", "heat",
+    "kernel", "largest_batch", "mixed", "model", "open_load", "plan", "plans", "prefill", "read_routing", "reasons", "routing", "sensitivity", "serve", "sized", "speculate", "system", "together", "topology", "trace", "train",
 ]  # fmt: skip

@@ -53,6 +53,18 @@ class _Scalars:
     def floor(x: Number) -> Number:
         return float(math.floor(float(x))) if x.__class__ in _ONE else _arrays(x).floor(x)
 
+    @staticmethod
+    def sqrt(x: Number) -> Number:
+        return math.sqrt(x) if x.__class__ in _ONE and x >= 0.0 else _arrays(x).sqrt(x)
+
+    @staticmethod
+    def log(x: Number) -> Number:
+        return math.log(x) if x.__class__ in _ONE and x > 0.0 else _arrays(x).log(x)
+
+    @staticmethod
+    def exp(x: Number) -> Number:
+        return math.exp(x) if x.__class__ in _ONE and x < 700.0 else _arrays(x).exp(x)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
@@ -172,16 +184,20 @@ def best_of(candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Numb
     return tuple(picked)
 
 
-def repeated(steps: int, body: Callable[[Any], Any], start: Any) -> Any:
-    """The state after so many steps. A compiler keeps the loop: unrolled, it would work out what it starts from again for each step.
+def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | None = None) -> Any:
+    """The state after so many steps, or, of one that converges, after the first that changes it by no more than `still`.
 
-    >>> repeated(3, lambda x: 2.0 * x, 1.0)
-    8.0
+    A compiler keeps the loop and all its steps: unrolled, it would work out what it starts from again for each of them.
+
+    >>> repeated(3, lambda x: 2.0 * x, 1.0), round(repeated(99, lambda x: 0.5 * (x + 2.0 / x), 1.0, 1e-9), 6)
+    (8.0, 1.414214)
     """
     xp = namespace(*start) if isinstance(start, tuple) else namespace(start)
     if xp is np or xp is SCALARS:
         for _ in range(steps):
-            start = body(start)
+            before, start = start, body(start)
+            if still is not None and np.max(np.abs(start - before), initial=0.0) <= still:
+                break
         return start
     import jax
 

@@ -39,12 +39,12 @@ def summary(
     if work.phase != "serve":
         step = price_step(system, model, work, plan, engine, structure)
         return summarise(system, model, work, plan, money, [(1.0, step)], share, None), [step]
-    reading = Workload("prefill", work.batch, work.sequence, work.context, skew=work.skew)
+    reading = Workload("prefill", work.batch, work.sequence, work.context, skew=work.skew, routing=work.routing)
     first = price_step(system, model, reading, plan, engine, structure)
     steps = []
     for place, weight in GENERATION:
         context = work.sequence + 1.0 + place * (work.output - 1.0)
-        at = Workload("decode", work.batch, 1.0, context, skew=work.skew)
+        at = Workload("decode", work.batch, 1.0, context, skew=work.skew, routing=work.routing)
         steps.append((weight, price_step(system, model, at, plan, engine, structure)))
     return summarise(system, model, work, plan, money, steps, share, first), [first, *(s for _, s in steps)]
 

@@ -360,13 +360,13 @@ def _called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
 
 
 def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
-    """Dotted path of each word a record holds inside its parts, with its metadata; its own name and titles are not among them."""
+    """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name and titles are not among them."""
     found: dict[str, Mapping[str, Any]] = {}
     for f in fields(record):
         value, meta = getattr(record, f.name), f.metadata
         if "part" in meta and is_dataclass(value):
             found.update(word_paths(value, f"{prefix}{f.name}."))
-        elif meta.get("text") and prefix and f.name not in ("name", "title", "note"):
+        elif meta.get("text") and (prefix or meta.get("choices")) and f.name not in ("name", "title", "note", "kind"):
             found[prefix + f.name] = meta
     return found
 

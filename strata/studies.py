@@ -21,8 +21,9 @@ from strata.pricing.readings import READINGS
 from strata.search.expression import Names, calculate
 from strata.search.sweep import Axis, parse_axis, run_sweep
 
-SWEEP_KEYS = ("model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv", "set", "metric")
+SWEEP_KEYS = ("model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv", "set", "metric", "where", "orders")
 CHIP_KEYS = ("chip", "vary", "set", "let")
+FILE_KEYS = ("file", "held_out")
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ def run_one(entry: dict[str, Any], where: str) -> dict[str, Any]:
         return _sweep(entry, where)
     if "chip" in entry:
         return _chip(entry, where)
-    raise BadValue(f"{where} must have a model and a system, or a chip")
+    if "file" in entry:
+        return _measured(entry, where)
+    raise BadValue(f"{where} must have a model and a system, a chip, or a file of measurements")
 
 
 def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
@@ -133,11 +136,36 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
         entry["model"], entry["system"], list(entry["vary"]), batch=float(entry.get("batch", 1)), input=float(entry.get("input", 1024)),
         output=float(entry.get("output", 1024)), phase=entry.get("phase", "serve"), plan=entry.get("plan", ""), engine=entry.get("engine", "ideal"),
         weights=entry.get("weights", ""), kv=entry.get("kv", ""), changes=list(entry.get("set", [])), metric=entry.get("metric", "tokens_per_s"),
+        where=entry.get("where", ""), orders=bool(entry.get("orders", False)),
     )  # fmt: skip
     found = {k: swept.of(np.asarray(getattr(swept.result.metrics, k), float)) for k in METRIC_UNITS}
     found |= {"fits": swept.fits, "reason": swept.of(swept.result.reason), "bound_by": swept.of(swept.result.bound_by)}
+    found |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
+    found |= {"overlap": swept.of(np.asarray(swept.result.summary.overlap, float))}
     found |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
     return found | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
+
+
+def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """Errors against a file of measurements, all of it or the third that no fit has seen: of all points, and of each group by its name."""
+    from strata.validation.compare import statistics
+    from strata.validation.datasets import held_out, read_table
+    from strata.validation.run import reader_of
+
+    _known_keys(entry, FILE_KEYS, where)
+    reader = reader_of(entry["file"])
+    if reader is None:
+        raise BadValue(f"{where}: no reader fits the file {entry['file']}")
+    points = reader(read_table(studies_folder().parent / "validation", entry["file"]))
+    points = held_out(points) if entry.get("held_out", False) else points
+    found: dict[str, Any] = statistics(points.measured, points.predicted)
+    groups = sorted(set(points.group))
+    for group in groups:
+        of = points.group == group
+        found |= {f"{group.replace('/', '_')}_{k}": v for k, v in statistics(points.measured[of], points.predicted[of]).items()}
+    kinds = np.array([found[f"{group.replace('/', '_')}_mape"] for group in groups])
+    rows = {"line": points.line, "measured": points.measured, "predicted": points.predicted, "error": points.predicted / points.measured - 1.0}
+    return found | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
 
 
 def _short(axis: Axis) -> str:

@@ -36,7 +36,7 @@ def test_an_unknown_name_gets_the_nearest_right_ones(make, said):
         (lambda: st.plan("tp=eight"), "plan.tp must be a whole number"),
         (lambda: st.plan(tp=1.5), "plan.tp must be a whole number, but got (tp=1.5)"),
         (lambda: st.plan(tp=0), "plan.tp must be at least 1, but got (tp=0.0)"),
-        (lambda: st.plan(order=("tp", "pp")), "plan.order must name tp, cp, dp and pp once each"),
+        (lambda: st.plan(dp=2, order=("tp", "pp")), "plan.order must name tp, cp, dp and pp once each"),
         (lambda: st.decode(0, 100), "workload.batch must be positive"),
         (lambda: st.prefill(1, -5), "workload.length must be positive"),
         (lambda: st.decode(np.array([1.0, 0.0]), 100), "workload.batch must be positive"),

@@ -125,7 +125,11 @@ def test_every_quantity_of_a_record_has_its_source(kind):
     for name in names(kind):
         made = getattr(st, kind)(name)
         held = {path for path in leaf_paths(made) if _value(made, path) is not None}
-        derived = {"memory.bandwidth", "memory.capacity", "cache.bandwidth", "compute.cores"} if getattr(made, "stack", None) is not None else set()
+        derived = (
+            {"memory.bandwidth", "memory.capacity", "cache.bandwidth", "compute.cores", "energy.memory"}
+            if getattr(made, "stack", None) is not None
+            else set()
+        )
         assert held - derived == set(made.sources), name
 
 

@@ -14,6 +14,10 @@ MM2 = 1e6  # mm2 a m2
 DEEPEST = 12  # layers the picture goes to unless told
 
 Chosen = Annotated[str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("floorplans"))]
+Owner = Annotated[str, typer.Argument(metavar="[CHIP]", help="chip name, or a TOML path", autocompletion=names_of("floorplans"))]
+Whole = Annotated[
+    str, typer.Option("--system", metavar="NAME", help="a system instead of a chip, like 8xh200 or 256xstack-ref", autocompletion=names_of("system"))
+]
 Plan = Annotated[
     str,
     typer.Option(
@@ -31,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 def add_to(app: typer.Typer) -> None:
     """Give an app these commands."""
     app.command(short_help="What fits a chip's logic die.", epilog="Example: strata area stack-ref --layers 1:12 --svg area.svg")(area)
-    app.command(short_help="What a chip costs to make.", epilog="Example: strata cost stack-ref --layers 2,4,8")(cost)
+    app.command(short_help="What a chip costs to make, or a system of them.", epilog="Example: strata cost stack-ref --layers 2,4,8")(cost)
 
 
 def area(
@@ -67,11 +71,19 @@ def area(
         wrote("picture", picture(owner.name, shown, drawn, svg))
 
 
-def cost(chip: Chosen, set: Set = None, floorplan: Plan = "", layers: Layers = "", json: Json = False) -> None:
-    """What one packaged chip costs to make, by part, with its yields; beside it what the chip is bought for."""
+def cost(chip: Owner = "", set: Set = None, floorplan: Plan = "", layers: Layers = "", system: Whole = "", json: Json = False) -> None:
+    """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system costs."""
     from strata.app.cli import say
     from strata.hardware.silicon import cost_of
 
+    if bool(chip) == bool(system):
+        raise BadValue("cost needs a chip, or --system with a system's name, like 'strata cost stack-ref' or 'strata cost --system 8xh200'")
+    if system:
+        if layers:
+            raise BadValue("--layers compares chips, not systems; give a system's layers with --set stack.layers=8")
+        found_of = whole_system(system, floorplan, set)
+        print_json(system_dict(*found_of)) if json else say(system_table(*found_of))
+        return
     counts = numbers(layers)
     owner, made, stacks = chosen(chip, floorplan, set, counts)
     found = [cost_of(stacked, made) for stacked in stacks]
@@ -144,7 +156,40 @@ def area_dict(owner: Any, made: Any, found: Any) -> dict[str, Any]:
         "die_m2": float(found.die), "dies": float(made.dies), "cores": float(found.cores), "cores_sold": float(usable_cores(found, made)),
         "core_m2": float(found.core), "parts_m2": {k: float(v) for k, v in found.parts.items()}, "vias": float(found.vias), "edge_m": float(found.edge),
         "edge_used_m": float(found.edge_used), "infeasible": None if why is None else str(why), "network": network_dict(owner, made, found),
+        "energies": energies_dict(owner, made),
     }  # fmt: skip
+
+
+def energies_dict(owner: Any, made: Any) -> dict[str, Any]:
+    """Energies that geometry and process give, beside those the chip states: J/B, leakage in W."""
+    from strata.hardware.silicon import energies_of
+
+    return {
+        e.name.replace(" ", "_"): {
+            f"{key}_{unit_of(e).replace('/', '_per_')}": None if value is None else float(value)
+            for key, value in (("geometry", e.geometry), ("stated", e.stated))
+        }
+        for e in energies_of(owner, made)
+    }
+
+
+def unit_of(energy: Any) -> str:
+    return "W" if energy.name == "leakage" else "J/B"
+
+
+def energies_table(owner: Any, made: Any) -> Any:
+    """The same for people."""
+    from strata.hardware.silicon import energies_of
+    from strata.units import show
+
+    table = plain_table()
+    table.add_column("energy", no_wrap=True)
+    for name in ("by geometry", "stated"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("of what")
+    for e in energies_of(owner, made):
+        table.add_row(e.name, show(float(e.geometry), unit_of(e)), "-" if e.stated is None else show(float(e.stated), unit_of(e)), e.what)
+    return titled(f"{owner.name}: energies by geometry and process ({made.technology}, {made.bonding}), beside what the chip states", table)
 
 
 def network_dict(owner: Any, made: Any, found: Any) -> dict[str, Any] | None:
@@ -160,6 +205,7 @@ def network_dict(owner: Any, made: Any, found: Any) -> dict[str, Any] | None:
         "bisection_B_per_s": float(equations.bisection(noc, cores)), "hops": float(equations.mean_hops(noc, cores)),
         "spread_B_per_s": float(equations.access_bandwidth(noc, cores, owner.memory.bandwidth, spread)), "own_B_per_s": float(owner.memory.bandwidth),
         "spread_s": float(equations.access_latency(noc, cores, spread)), "spread_J_per_B": float(equations.access_energy(noc, cores, spread)),
+        "shared_hops": float(equations.multicast_hops(noc, cores, cores)), "shared_unicast_hops": cores * float(equations.mean_hops(noc, cores)),
     }  # fmt: skip
 
 
@@ -190,10 +236,10 @@ def parts_tables(owner: Any, made: Any, found: Any) -> list[Any]:
         where = "in the logic die" if told["placement"] == "logic" else "in the stack"
         lines.append(
             f"network: {told['topology']} {where}, {show(told['link_B_per_s'], 'B/s')} a core; data spread over all vaults: {show(told['spread_B_per_s'], 'B/s')} of "
-            f"{show(told['own_B_per_s'], 'B/s')}, +{show(told['spread_s'], 's')}, +{show(told['spread_J_per_B'], 'J/B')}"
+            f"{show(told['own_B_per_s'], 'B/s')}, +{show(told['spread_s'], 's')}, +{show(told['spread_J_per_B'], 'J/B')}; an operand for all {float(found.cores):g} cores crosses {told['shared_hops']:.3g} links, {told['shared_unicast_hops']:.3g} if routers did not copy it"
         )
     why = why_no_core(found)
-    return [*lines, *([f"no core fits: {why}"] if why else [])]
+    return [*lines, *([f"no core fits: {why}"] if why else []), energies_table(owner, made)]
 
 
 def stacks_table(name: str, counts: list[float], found: list[Any]) -> Any:
@@ -227,6 +273,45 @@ def cost_tables(owner: Any, made: Any, counts: list[float], found: list[Any]) ->
     bought = "no price is known" if owner.package.price is None else f"it is bought for {show(owner.package.price, 'USD')}"
     below = f"{made.technology}, {made.bonding}, {made.packaging}; without margin, masks and design; {bought}"
     return [titled(f"{owner.name}: what one packaged chip costs to make [USD]", table, below)]
+
+
+def whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[Any, Any]:
+    """A system by name, its chip changed by `--set`, and what it costs."""
+    from strata.hardware.manufacture import system_cost
+    from strata.hardware.system import system
+
+    owner = system(name, **(changes(items) | ({"made_by": floorplan} if floorplan else {})))
+    return owner, system_cost(owner)
+
+
+def system_dict(owner: Any, found: Any) -> dict[str, Any]:
+    """Costs of a system for machines."""
+    told = {k: getattr(found, k) for k in ("made", "bought", "fabric", "linear")}
+    return {
+        "system": owner.name, "chip": owner.chip.name, "devices": float(found.devices),
+        **{f"{k}_USD": None if v is None else float(v) for k, v in told.items()}, "linear_parts_USD": {k: float(v) for k, v in found.parts.items()},
+    }  # fmt: skip
+
+
+def system_table(owner: Any, found: Any) -> Any:
+    """Costs of a system for people."""
+    table = plain_table()
+    table.add_column("part", no_wrap=True)
+    for name in ("USD", "a device"):
+        table.add_column(name, justify="right", no_wrap=True)
+
+    def row(name: str, value: Any, **style: Any) -> None:
+        shown = ("unknown", "") if value is None else (f"{float(value):,.0f}", f"{float(value / found.devices):,.2f}")
+        table.add_row(name, *shown, **style)
+
+    for name, value in (("chips, to make", found.made), ("chips, to buy", found.bought), ("fabric, as priced", found.fabric)):
+        row(name, value)
+    for name, value in found.parts.items():
+        row(f"DFModel: {name}", value)
+    row("DFModel: linear cost", found.linear, style="bold")
+    return titled(
+        f"{owner.name}: what its {float(found.devices):g} devices cost", table, "DFModel: chips as bought, DRAM, links and switch ports by bandwidth"
+    )
 
 
 def picture(name: str, layers: list[float], found: list[Any], path: Path) -> Path:

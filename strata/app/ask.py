@@ -11,11 +11,12 @@ import numpy as np
 from strata.app.present import PHASE_SKIPS, as_dict, asked_text
 from strata.app.words import plain_table, titled
 from strata.errors import require
-from strata.evaluate import Result, evaluate
+from strata.evaluate import GENERATION, Result, evaluate
+from strata.mapping.plan import CORES, order_text, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.plan import plan_text
+from strata.pricing.price import RESOURCES
 from strata.search.plans import Choice, best_plans, closest
-from strata.search.question import make_workload, question
+from strata.search.question import make_workload, question, routing_of
 from strata.units import parse, show
 
 
@@ -30,15 +31,19 @@ class Asked:
 
 
 def why_out(result: Result) -> str:
-    """Why a single result is out, in one line: a plan that is not legal before a device that is too small."""
+    """Why a single result is out, in one line: a plan that is not legal before a device that is too small or too hot."""
     broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
     first, more = broken[0], f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-    if first.unit == "1":
-        got = f"{first.demand:g} against {first.limit:g}"
-        return f"plan {plan_text(result.plan)} is not legal: {first.what}, but got {got}{more}; levers: {', '.join(first.levers)}"
-    what = f"{result.model.name} does not fit on {result.system.name} with plan {plan_text(result.plan)}"
     need, have = show(first.demand, first.unit), show(first.limit, first.unit)
-    return f"{what}: a device needs {need} and has {have}; levers: {', '.join(first.levers)}"
+    levers = f"levers: {', '.join(first.levers)}"
+    if first.what == CORES.relation:
+        return f"{result.system.chip.name} cannot be built: {first.what}, but got {need} against {have}{more}; {levers}"
+    if first.unit == "1":
+        return f"plan {plan_text(result.plan)} is not legal: {first.what}, but got {need} against {have}{more}; {levers}"
+    what = f"{result.model.name} does not fit on {result.system.name} with plan {plan_text(result.plan)}"
+    if first.unit == "B":
+        return f"{what}: a device needs {need} and has {have}; {levers}"
+    return f"{result.model.name} cannot run on {result.system.name} with plan {plan_text(result.plan)}: {first.what}, but got {need} against {have}; {levers}"
 
 
 def ask(
@@ -54,10 +59,11 @@ def ask(
     weights: str,
     kv: str,
     changes: list[str],
+    routing: str = "",
 ) -> Asked:
     """One prediction; without a plan the best legal one is taken and named."""
     where, what, by = question(model, system, engine, weights, kv, changes)
-    work = make_workload(phase, batch, input, output)
+    work = make_workload(phase, batch, input, output, routing=routing_of(routing, what))
     lines: list[str] = []
     choice = None
     if plan:
@@ -69,12 +75,16 @@ def ask(
             return Asked(result, None, None, [])
         choice = {"considered": found[0].considered, "feasible": found[0].feasible, "plan": plan_text(result.plan)}
         lines.append(
-            f"plan {plan_text(result.plan)}: best of {found[0].considered} legal plans, {found[0].feasible} of which fit; choose another with --plan"
+            f"plan {plan_text(result.plan)}: best of {found[0].considered} legal plans, {found[0].feasible} of which fit{_ordered(result)}; choose another with --plan"
         )
     from strata.app.accuracy import interval_of
 
     interval, said = interval_of(result)
     return Asked(result, choice, interval, lines + said + result.notes)
+
+
+def _ordered(result: Result) -> str:
+    return f", in its best order on the fabric ({order_text(result.plan)}, innermost first)" if order_text(result.plan) else ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,8 @@ class Ranking:
         r = first.result
         heading = f"{r.model.name} on {r.system.name}, {asked_text(r, batch=False)}, engine {r.engine.name}{self.limits}"
         said = f"best {len(self.choices)} of {first.considered:,} plans x batches, {first.feasible:,} of which fit{' and keep the limits' if self.limits else ''}"
+        if first.placed:
+            said += f"; each in its best order on the fabric ({first.placed:,} other placements priced, the rest could not have won)"
         table = plain_table()
         skipped = PHASE_SKIPS[r.workload.phase]
         columns = {
@@ -119,7 +131,7 @@ class Ranking:
         for choice in self.choices:
             cells = [make(choice) for make in shown.values()]
             table.add_row(plan_text(choice.result.plan), *cells, str(choice.result.bound_by), why_lost(choice.result, r))
-        below = "behind by: throughput lost against the best, and the resource that takes more time for it"
+        below = "behind by: throughput lost against the best, and the op that takes most more time for a sequence (what it waits for)"
         return titled(f"{heading}\n{said}", table, below if len(self.choices) > 1 else "")
 
     def hint(self) -> Any:
@@ -136,21 +148,38 @@ def _time(value: Any) -> str:
 
 
 def why_lost(result: Result, best: Result) -> str:
-    """How much a plan loses against the best one, and the resource on which it spends most more a sequence."""
+    """How much a plan loses against the best one, and the op on which it spends most more a sequence, with what that waits for."""
     if result is best:
         return "the best"
-    mine, theirs = result.summary.resources, best.summary.resources
-    per = {k: float(mine[k]) / float(result.workload.batch) - float(theirs[k]) / float(best.workload.batch) for k in mine}
-    worst = max(per, key=lambda k: per[k])
     loss = 1 - float(result.metrics.tokens_per_s) / float(best.metrics.tokens_per_s)
-    return f"-{loss:.1%}" + (f" {worst}" if per[worst] > 0 else "")
+    mine, theirs = _op_times(result), _op_times(best)
+    grown = {k: v - theirs.get(k, 0.0) for k, v in mine.items()}
+    most = max(grown, key=lambda k: grown[k])
+    return f"-{loss:.1%}" + (f" {most}" if grown[most] > 0 else "")
+
+
+def _op_times(result: Result) -> dict[str, float]:
+    """Time of each op for one sequence, over a whole answer where one is served; what stages wait for each other beside."""
+    served = result.workload.phase == "serve"
+    weights = [1.0, *(w * float(result.workload.output) for _, w in GENERATION)] if served else [1.0]
+    found: dict[str, float] = {}
+    for step, weight in zip(result.steps, weights, strict=True):
+        each = weight / float(result.workload.batch)
+        share = each * float(step.pieces) / float(result.plan.pp)
+        for block in step.blocks:
+            for op, price in block.ops:
+                waits = max(RESOURCES, key=lambda r: float(getattr(price, r)))
+                name = f"{op.name.replace('_', ' ')} ({waits})"
+                found[name] = found.get(name, 0.0) + float(block.block.count * price.time) * share
+        found["waiting for other stages"] = found.get("waiting for other stages", 0.0) + each * float(step.time - step.price.time)
+    return found
 
 
 def rank_plans(
     model: str, system: str, *, batches: list[float], input: float, output: float, phase: str, engine: str, weights: str, kv: str,
-    changes: list[str], ttft: str = "", tpot: str = "", top: int = 8,
+    changes: list[str], ttft: str = "", tpot: str = "", top: int = 8, where: str = "", routing: str = "",
 ) -> Ranking:  # fmt: skip
-    """Every legal plan at every batch, best first, under limits on latency."""
+    """Every legal plan at every batch, best first, under limits on latency; `where` keeps some plans by their degrees."""
     first, each = (parse(v, "s", f"--{k}") if v else float("inf") for k, v in (("ttft", ttft), ("tpot", tpot)))
     for name, value, typed in (("ttft", first, ttft), ("tpot", each, tpot)):
         require(value > 0, f"--{name} must be a positive time", **{name: typed})
@@ -164,17 +193,18 @@ def rank_plans(
         "engine": engine,
         "weights": weights,
         "kv": kv,
+        "routing": routing,
     }
-    usual = {"phase": "serve", "engine": "ideal", "weights": "", "kv": ""}
+    usual = {"phase": "serve", "engine": "ideal", "weights": "", "kv": "", "routing": ""}
     typed = " ".join([f"--{k} {quote(v)}" for k, v in options.items() if usual.get(k) != v] + [f"--set {quote(c)}" for c in changes])
-    where, what, by = question(model, system, engine, weights, kv, changes)
-    work = make_workload(phase, np.array(batches), input, output)
-    found = best_plans(where, what, work, by, ttft=first, tpot=each, top=top)
+    on, what, by = question(model, system, engine, weights, kv, changes)
+    work = make_workload(phase, np.array(batches), input, output, routing=routing_of(routing, what))
+    found = best_plans(on, what, work, by, ttft=first, tpot=each, top=top, where=where)
     if found:
         return Ranking(found, "", limits, typed)
-    free = best_plans(where, what, work, by, top=1)
+    free = best_plans(on, what, work, by, top=1, where=where)
     if not free:
-        return Ranking([], why_out(closest(where, what, replace(work, batch=min(batches)), by)), limits, typed)
-    quick = best_plans(where, what, work, by, top=1, metric="tokens_per_s_per_user")[0].result
+        return Ranking([], why_out(closest(on, what, replace(work, batch=min(batches)), by, where)), limits, typed)
+    quick = best_plans(on, what, work, by, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     got = f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g})"
     return Ranking([], f"no plan keeps the limits{limits}; {got}; levers: fewer sequences, more devices, narrower weights", limits, typed)

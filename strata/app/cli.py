@@ -15,6 +15,7 @@ from strata.app import dram as dram_command
 from strata.app import evidence
 from strata.app import fabric as fabric_command
 from strata.app import heat as heat_command
+from strata.app import serving as serving_command
 from strata.app import study as study_command
 from strata.app.kernel import kernels
 from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, put, systems, usage, whole
@@ -52,7 +53,9 @@ Phase = Annotated[
 ]
 PlanText = Annotated[
     str,
-    typer.Option("--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep zero ...)  [default: the best legal plan]"),
+    typer.Option(
+        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best legal plan]"
+    ),
 ]
 EngineName = Annotated[
     str,
@@ -70,6 +73,9 @@ Weights = Annotated[
     str, typer.Option(metavar="FORMAT", help="precision of the weights, like fp8  [default: as published]", autocompletion=precisions)
 ]
 Cache = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="precision of the KV cache  [default: bf16]", autocompletion=precisions)]
+RoutingFile = Annotated[
+    str, typer.Option("--routing", metavar="FILE", help="picks of each expert, a line for each layer (CSV or JSON)  [default: even]")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
@@ -128,6 +134,7 @@ def predict(
     weights: Weights = "",
     kv: Cache = "",
     set: Changes = None,
+    routing: RoutingFile = "",
     explain: Annotated[bool, typer.Option("--explain", help="say where time and memory go and what would help")] = False,
     json: Json = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")] = None,
@@ -138,7 +145,7 @@ def predict(
     from strata.app.present import as_dict, explanation, headline, notes, ops_of
 
     size = sizes(batch, input, output)
-    asked = ask(model, system, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [])
+    asked = ask(model, system, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], routing=routing)
     result = asked.result
     if json:
         data = {**as_dict(result), "plan_choice": asked.choice, "interval": asked.interval}
@@ -178,6 +185,8 @@ def plan(
     ttft: Annotated[str, typer.Option(metavar="TIME", help="limit on time to first token, like 2s")] = "",
     tpot: Annotated[str, typer.Option(metavar="TIME", help="limit on time per output token, like 40ms")] = "",
     top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
+    where: Annotated[str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")] = "",
+    routing: RoutingFile = "",
     json: Json = False,
 ) -> None:
     """The best plans of a model on a system under limits on latency, out of every legal one."""
@@ -199,6 +208,8 @@ def plan(
         ttft=ttft,
         tpot=tpot,
         top=int(whole(top, "--top")),
+        where=where,
+        routing=routing,
     )
     if json:
         print_json(ranking.as_dict())
@@ -234,6 +245,8 @@ def sweep(
     set: Changes = None,
     metric: Annotated[str, typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metrics)] = "tokens_per_s",
     json: Json = False,
+    where: Annotated[str, typer.Option(metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'")] = "",
+    orders: Annotated[bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")] = False,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")] = None,
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
@@ -241,7 +254,10 @@ def sweep(
     from strata.search.sweep import run_sweep
 
     size = sizes(batch, input, output)
-    swept = run_sweep(model, system, vary, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], metric=metric)
+    swept = run_sweep(
+        model, system, vary, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], metric=metric, where=where,
+        orders=orders,
+    )  # fmt: skip
     if json:
         print_json(swept.as_dict())
     else:
@@ -314,6 +330,7 @@ def diff(
         say(comparison_table(rows, first.name, second.name))
 
 
+serving_command.add_to(app)
 fabric_command.add_to(app)
 collective_command.add_to(app)
 heat_command.add_to(app)

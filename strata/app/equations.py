@@ -14,7 +14,7 @@ from types import ModuleType
 
 import strata
 
-FOLDERS = ("hardware", "workload", "mapping", "pricing")
+FOLDERS = ("hardware", "workload", "mapping", "pricing", "serving")
 _DIRECTIVE, _ROLE = ".. math::", ":math:`"
 # A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in is only a mention.
 _CITES = re.compile(r"arXiv|\((?:[^()]* )?(?:19|20)\d\d\)|\.csv\b")

@@ -216,7 +216,23 @@ def busy(result: Result) -> str:
         ", ".join(f"{k} {float(v) / span:.0%}" for k, v in sorted(group.items(), key=lambda i: -float(i[1])) if float(v) / span >= 0.005)
         for group in (result.summary.resources, result.summary.kinds)
     )
-    return f"Time by kind of op: {kinds}.\nTime by what binds it: {resources}."
+    return f"Time by kind of op: {kinds}.\nTime by what binds it: {resources}.{_hidden(result, span)}"
+
+
+def _hidden(result: Result, span: float) -> str:
+    """A sentence on what runs beside computation, where the engine has it: what it saves, and with which collectives."""
+    how = result.engine.overlap
+    if how == "none":
+        return ""
+    saved = float(result.summary.overlap)
+    if saved <= 0.0:
+        return f"\nOverlap ({how}) saves nothing here: no collective is quicker beside other ops."
+    gains: dict[str, float] = {}
+    for e in result.timeline.events:
+        if e.kind == "collective" and e.saved > 0.0:
+            gains[f"{e.block}.{e.name}"] = gains.get(f"{e.block}.{e.name}", 0.0) + e.saved
+    most = ", ".join(name for name, _ in sorted(gains.items(), key=lambda i: -i[1]))
+    return f"\nOverlap ({how}) saves {show(saved, 's')} of {show(span + saved, 's')}" + (f": {most} run beside other ops." if most else ".")
 
 
 def ops_of(result: Result) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.search.expression import Names, calculate
 from strata.studies import Outcome
 
-KEYS = ("file", "title", "x", "y", "lines", "xlabel", "ylabel", "limit", "label", "log", "each")
+KEYS = ("file", "title", "x", "y", "lines", "xlabel", "ylabel", "limit", "limited", "label", "log", "each")
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
@@ -52,7 +52,7 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], where: st
             axes.plot(x[seen], column[seen], "o-", markersize=3.5, linewidth=1.5, color=COLOURS[colour % len(COLOURS)], label=said or None)
             colour += 1
     if "limit" in entry:
-        axes.axhline(float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--")
+        axes.axhline(float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited"))
     axes.set_title(entry.get("title", ""))
     axes.set_xlabel(entry.get("xlabel", ""))
     axes.set_ylabel(entry.get("ylabel", ""))

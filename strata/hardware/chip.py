@@ -9,12 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, leaves, namespace, register_pytree
-from strata.errors import require
+from strata.errors import MissingQuantity, require
 from strata.hardware.cooling import Cooling
 from strata.hardware.dram import check_dram
 from strata.hardware.heat import Heat, heat_of
+from strata.hardware.power import vertical_energy
 from strata.hardware.silicon import Silicon, area_of, check_silicon, usable_cores
-from strata.hardware.stack import Stack, check_stack, stack_bandwidth, stack_capacity, with_memory
+from strata.hardware.stack import Stack, check_stack, connected, stack_bandwidth, stack_capacity, with_memory
+from strata.hardware.technology import bonding
 from strata.params import Sources, build, by_name, find, load_table, merged, override, part, quantity, text
 from strata.precision import check
 
@@ -138,7 +140,8 @@ class Energy:
     vector: Number = quantity("J/FLOP", "vector operation")
     sram: Number = quantity("J/B", "byte through a core's local memory")
     cache: Number = quantity("J/B", "byte through the shared cache")
-    memory: Number = quantity("J/B", "byte to or from DRAM, interface and array")
+    memory: Number = quantity("J/B", "byte to or from DRAM, interface and array; left out where a stack gives it", optional=True)
+    memory_array: Number = quantity("J/B", "byte in the array and over the die of a stacked layer, without the joints to the logic", optional=True)
     static_power: Number = quantity("W", "power when idle and hot: leakage, clocks, board; of stacked DRAM only what its layers share")
     layer_power: Number = quantity("W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True)
     power_limit: Number = quantity("W", "sustained power limit of the package or board")
@@ -235,6 +238,30 @@ def _with_cores(made: Chip, where: str) -> Chip:
     return replace(made, compute=compute)
 
 
+def _with_energy(made: Chip, where: str) -> Chip:
+    r"""A chip with the energy of a byte of DRAM: as stated, or what its array takes and the joints on the way to it.
+
+    .. math:: e = e_{array} + \bar e(n)
+
+    n connected layers (`vertical_energy`): the deeper they go, the more a byte costs.
+
+    >>> [round(float(chip("stack-ref", layers=n).energy.memory) * 1e12, 1) for n in (1, 4, 12)]  # pJ/B
+    [15.4, 16.0, 17.6]
+    """
+    energy = made.energy
+    if energy.memory_array is None:
+        require(energy.memory is not None, f"{where}: energy.memory is missing and there is no energy.memory_array to give it")
+        return made
+    told = energy.memory is not None
+    require(not told, f"{where}: energy.memory follows from energy.memory_array and the stack; change that instead", memory=energy.memory)
+    if made.stack is None or made.silicon is None:
+        raise MissingQuantity(
+            f"{where}: energy.memory_array needs a [stack] and made_by, which say what lies between it and the logic; or give energy.memory"
+        )
+    joints = vertical_energy(bonding(made.silicon.bonding), connected(made.stack))
+    return replace(made, energy=replace(energy, memory=energy.memory_array + joints))
+
+
 def _finish(made: Chip, where: str) -> Chip:
     if made.stack is not None:
         check_stack(made.stack, where)
@@ -253,7 +280,7 @@ def _finish(made: Chip, where: str) -> Chip:
         require(made.cache.bandwidth is None, f"{where}: cache.bandwidth follows DRAM's by cache.over_memory", bandwidth=made.cache.bandwidth)
         made = replace(made, cache=replace(made.cache, bandwidth=made.cache.over_memory * made.memory.bandwidth))
     require(made.cache.bandwidth is not None, f"{where}: cache.bandwidth is missing")
-    made = _with_cores(made, where)
+    made = _with_cores(_with_energy(made, where), where)
     require(made.memory.bandwidth is not None, f"{where}: memory.bandwidth is missing and there is no stack to give it")
     require(made.memory.capacity is not None, f"{where}: memory.capacity is missing and there is no stack to give it")
     whole = made.compute.array_rows is not None and made.compute.array_columns is not None

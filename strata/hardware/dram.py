@@ -15,13 +15,12 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, namespace, register_pytree
 from strata.errors import BadValue, require
+from strata.hardware.banks import ACTIVATES, bank_time, blurred, in_step, turns
 from strata.params import Sources, build, find, load_table, override, part, quantity, text
 from strata.units import show
 
 HOT = 85.0  # degrees C above which cells leak so fast that JEDEC halves the refresh interval
-ACTIVATES = 4.0  # activations a window of tFAW may hold
 LEGAL = {"run": "positive", "read_share": "from 0 to 1", "banks": "at least 1", "outstanding": "positive"}
-LEAST_JITTER = 1e-3  # of streams without turns, whose bounds do not blur: the longest alone counts
 
 
 @register_pytree
@@ -205,110 +204,6 @@ def refresh_left(t: Timing, hot: Number = 0.0) -> Number:
     return 1.0 - (1.0 + hot) * (t.rfc + t.rtp + t.rp + t.rcd - t.ccd_s) / t.refi
 
 
-def turns(made: Dram, bursts: Number, banks: Number, read_share: Number) -> Number:
-    r"""Turns from reads to writes and back, for each visit.
-
-    .. math::
-        f = \begin{cases} \min\left(p (1 - p), \frac{2 \sqrt{p (1 - p)}}{\kappa b}\right) & r \le q_b \\
-        \frac{p (1 - p)}{\sqrt{1 + (p Q / r)^2}} & r > q_b \end{cases}
-
-    Visits that read with probability p change direction p (1 - p) times each. Where visits of r bursts fit a bank's queue q_b, every
-    bank goes on in one direction as long as any has work there: about one turn in κ rounds over b banks. Longer ones are only
-    gathered as far as the Q writes that the controller holds back reach.
-
-    The first case fitted, the second derived from how writes drain; both against validation/dram/channel.csv.
-
-    >>> few, many = (turns(dram("hbm3"), r, 16.0, 0.67) for r in (4.0, 32.0))
-    >>> 0 < float(few) < float(many) < 0.67 * 0.33
-    True
-    """
-    xp = namespace(bursts, banks, read_share, made.controller.queue)
-    how = made.controller
-    change = read_share * (1.0 - read_share)
-    short = xp.minimum(change, 2.0 * xp.sqrt(change) / (how.rounds * banks))
-    long = change / xp.sqrt(1.0 + (read_share * how.queue / bursts) ** 2)
-    return xp.where(bursts > how.bank_queue, long, short)
-
-
-def bank_time(made: Dram, bursts: Number, banks: Number, read_share: Number) -> Number:
-    r"""Time the banks need for a visit [s].
-
-    .. math::
-        T = \frac{p P_r + (1 - p) P_w}{b}, \quad
-        P = \max\left(t_{RC}, t_{RCD} + (r - 1) t_{CCD,L} + t_b + t_{RP}\right)
-
-    A bank opens a row, moves r bursts and closes it again: t_b is tRTP after reads, CWL + burst + tWR after writes. b banks
-    work side by side.
-
-    >>> d = dram("hbm3")
-    >>> round(float(bank_time(d, 1.0, 1.0, 1.0)) * 1e9, 1)  # tRC of one bank
-    47.0
-    """
-    t = made.timing
-    xp = namespace(bursts, banks, read_share, t.ras, t.rcd)
-    cycle = t.ras + t.rp if t.rc is None else t.rc
-    moving = t.rcd + (bursts - 1.0) * t.ccd_l + t.rp
-    reads = xp.maximum(cycle, moving + t.rtp)
-    writes = xp.maximum(cycle, moving + t.cwl + t.ccd_s + t.wr)
-    return (read_share * reads + (1.0 - read_share) * writes) / banks
-
-
-def in_step(made: Dram, bursts: Number, banks: Number, read_share: Number, alone: Number, step: Number) -> Number:
-    r"""Time the banks need for a visit when few of them take turns burst by burst, so that all close their rows at once [s].
-
-    .. math:: T = T_b + w \left[ \frac{g - (b - 1)(d - t)}{b} + (r - 1) t - T_b \right]_+, \quad g = t_{RCD} + t_b + t_{RP}
-
-    time T_b of banks that do not wait for each other (`bank_time`); bursts of b banks alternate, t apart, and rows open d apart. Two banks keep in step
-    unless visits are much longer than a row cycle (w falls to 0 around r t = δ g) or the controller sees only one of them; up to four do
-    if rows open as fast as bursts follow and two visits fit a bank's queue (one where tFAW holds no row back). More banks come apart by themselves.
-
-    Seen in validation/dram/channel.csv: two banks and 8 bursts a visit reach two thirds of the peak, where row cycles alone would allow 0.9.
-
-    >>> d = dram("stacked-dram")
-    >>> two, eight = (in_step(d, 8.0, b, 1.0, bank_time(d, 8.0, b, 1.0), d.timing.ccd_s) for b in (2.0, 8.0))
-    >>> bool(two > bank_time(d, 8.0, 2.0, 1.0)), bool(eight == bank_time(d, 8.0, 8.0, 1.0))
-    (True, True)
-    """
-    t, how = made.timing, made.controller
-    xp = namespace(bursts, banks, read_share, t.rcd, t.rrd_s, step, how.queue)
-    apart = xp.maximum(t.rrd_s, step)
-    gap = t.rcd + t.rp + read_share * t.rtp + (1.0 - read_share) * (t.cwl + t.ccd_s + t.wr)
-
-    def within(value: Number) -> Number:
-        return xp.minimum(xp.maximum(value, 0.0), 1.0)
-
-    several = within(banks - 1.0)
-    # Long visits in both directions lose their step at the turns.
-    steady = xp.where(how.queue > bursts - how.bank_queue, 1.0 - 4.0 * read_share * (1.0 - read_share), 0.0)
-    seen = xp.where(bursts > how.bank_queue, steady, 1.0)
-    pair = within(3.0 - banks) * seen * within((how.drift - bursts * step / gap) / (0.25 * how.drift))
-    paced = (bursts <= how.bank_queue) & (t.faw <= ACTIVATES * step)
-    four = within(5.0 - banks) * xp.where((t.rrd_s <= step) & ((2.0 * bursts <= how.bank_queue) | paced), 1.0, 0.0)
-    together = (gap - (banks - 1.0) * (apart - step)) / banks + (bursts - 1.0) * step
-    return alone + several * xp.maximum(pair, four) * xp.maximum(together - alone, 0.0)
-
-
-def blurred(times: list[Number], jitter: Number) -> Number:
-    r"""The longest of some times, and more where others come near it [s].
-
-    .. math:: T = \left(\sum_i T_i^{1/j}\right)^j
-
-    jitter j: 0 is the maximum.
-
-    >>> round(float(blurred([3.0, 3.0], 0.2)), 2), round(float(blurred([3.0, 2.0], 1e-3)), 2)
-    (3.45, 3.0)
-    """
-    xp = namespace(*times, jitter)
-    longest = times[0]
-    for time in times[1:]:
-        longest = xp.maximum(longest, time)
-    power = 1.0 / xp.maximum(jitter, LEAST_JITTER)
-    total: Number = 0.0
-    for time in times:
-        total = total + (time / longest) ** power
-    return longest * total ** (1.0 / power)
-
-
 def sustained_channel(made: Dram, stream: Stream, hot: Number = 0.0, port: Number | None = None) -> Sustained:
     r"""Bandwidth a stream gets from one channel [B/s], with every bound on it.
 
@@ -330,44 +225,81 @@ def sustained_channel(made: Dram, stream: Stream, hot: Number = 0.0, port: Numbe
     >>> round(float(long.bandwidth) / 1e9, 1), long.binding, round(float(short.bandwidth) / 1e9, 1), short.binding
     (23.1, 'interface', 7.7, 'activation')
     """
-    t, how = made.timing, made.controller
-    banks = made.bank_groups * made.banks_per_group if stream.banks is None else stream.banks
-    reads = stream.read_share
-    xp = namespace(stream.run, banks, reads, hot, t.faw, t.rrd_s, t.ccd_s, t.ccd_l, made.row, how.queue, 0.0 if port is None else port)
-    whole = xp.maximum(stream.run / made.burst, 1.0) if stream.packed else ceil_div(stream.run, made.burst)
-    bursts, asked = xp.minimum(whole, made.row / made.burst), 1.0 if stream.packed else stream.run / (whole * made.burst)
-    groups = xp.maximum(xp.minimum(made.bank_groups, banks), 1.0)
-    step = xp.maximum(t.ccd_s, t.ccd_l / groups)
-    turned = turns(made, bursts, banks, reads)
-    back = t.cl + t.ccd_s - t.cwl + t.clock if t.rtw is None else t.rtw
-    turn = xp.maximum(back + t.cwl + t.wtr_s - t.ccd_s, 0.0)
-    moving = bursts * step
-    rows = in_step(made, bursts, banks, reads, bank_time(made, bursts, banks, reads), step)
-    opening = xp.maximum(xp.maximum(t.rrd_s, t.rrd_l / groups), t.faw / ACTIVATES)
-    jitter = 2.0 * xp.sqrt(reads * (1.0 - reads)) * xp.where(bursts > how.bank_queue, how.spill, (1.0 + 1.0 / bursts) * how.jitter)
-    blind = xp.where(bursts > how.bank_queue, xp.maximum(t.rp + t.rcd - (how.queue + how.bank_queue) * t.ccd_s, 0.0), 0.0)
-    time = blurred([moving + turned * turn, rows, opening + 0.0 * moving], jitter) + blind
-    left = refresh_left(t, hot)
-    useful = asked * bursts * made.burst * left
+    bus = bus_of(made, stream.banks, hot)
+    of = visit(bus, stream.run, stream.read_share, stream.packed)
+    t, useful = made.timing, of.useful
     bounds: dict[str, Number] = {
-        "interface": useful / moving, "turnaround": useful / (moving + turned * turn), "banks": useful / rows, "activation": useful / opening,
-        "look-ahead": useful / (moving + blind),
+        "interface": useful / of.moving, "turnaround": useful / of.turning, "banks": useful / of.rows, "activation": useful / bus.opening,
+        "look-ahead": useful / (of.moving + of.blind),
     }  # fmt: skip
-    bandwidth = useful / time
+    bandwidth = of.bandwidth
     if stream.outstanding is not None:
-        first = t.rcd + t.cl + t.ccd_s
-        bounds["buffer"] = stream.outstanding / (first if stream.latency is None else xp.maximum(stream.latency, first))
-        bandwidth = xp.minimum(bandwidth, bounds["buffer"])
+        bounds["buffer"] = in_flight_bound(t, stream.outstanding, stream.latency)
+        bandwidth = namespace(bandwidth, bounds["buffer"]).minimum(bandwidth, bounds["buffer"])
     if port is not None:
         bounds["sram"] = port
-        bandwidth = xp.minimum(bandwidth, port)
-    return Sustained(bandwidth, bounds, left)
+        bandwidth = namespace(bandwidth, port).minimum(bandwidth, port)
+    return Sustained(bandwidth, bounds, bus.left)
 
 
-def is_hot(temperature: Number) -> Number:
-    """1 where DRAM must be refreshed twice as often.
+@dataclass(frozen=True, eq=False, slots=True)
+class Bus:
+    """What all streams of a channel share: the banks they spread over, times between bursts, of turns and of activations [s], what refresh leaves."""
 
-    >>> float(is_hot(84.0)), float(is_hot(91.0))
-    (0.0, 1.0)
-    """
-    return namespace(temperature).where(temperature > HOT, 1.0, 0.0)
+    made: Dram
+    banks: Number
+    step: Number
+    turn: Number
+    opening: Number
+    left: Number
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Visit:
+    """One visit to a bank: bytes of use in it, less refresh [B]; times that bound it, and the time it takes [s]."""
+
+    useful: Number
+    moving: Number
+    turning: Number
+    rows: Number
+    blind: Number
+    time: Number
+
+    @property
+    def bandwidth(self) -> Number:
+        return self.useful / self.time
+
+
+def bus_of(made: Dram, banks: Number | None = None, hot: Number = 0.0) -> Bus:
+    """The bus of a channel whose streams spread over so many banks (all when left out)."""
+    t = made.timing
+    banks = made.bank_groups * made.banks_per_group if banks is None else banks
+    xp = namespace(banks, made.bank_groups, hot, t.faw, t.rrd_s, t.ccd_s, t.ccd_l)
+    groups = xp.maximum(xp.minimum(made.bank_groups, banks), 1.0)
+    back = t.cl + t.ccd_s - t.cwl + t.clock if t.rtw is None else t.rtw
+    turn = xp.maximum(back + t.cwl + t.wtr_s - t.ccd_s, 0.0)
+    opening = xp.maximum(xp.maximum(t.rrd_s, t.rrd_l / groups), t.faw / ACTIVATES)
+    return Bus(made, banks, xp.maximum(t.ccd_s, t.ccd_l / groups), turn, opening, refresh_left(t, hot))
+
+
+def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
+    """A visit of `run` bytes, of which the share `reads` reads: the equations of `sustained_channel` but for buffer and port."""
+    made, banks, step = bus.made, bus.banks, bus.step
+    t, how = made.timing, made.controller
+    xp = namespace(run, banks, reads, step, bus.left, made.row, made.burst, how.queue)
+    whole = xp.maximum(run / made.burst, 1.0) if packed else ceil_div(run, made.burst)
+    bursts, asked = xp.minimum(whole, made.row / made.burst), 1.0 if packed else run / (whole * made.burst)
+    moving = bursts * step
+    turning = moving + turns(made, bursts, banks, reads) * bus.turn
+    rows = in_step(made, bursts, banks, reads, bank_time(made, bursts, banks, reads), step)
+    long = bursts > how.bank_queue
+    jitter = 2.0 * xp.sqrt(reads * (1.0 - reads)) * xp.where(long, how.spill, (1.0 + 1.0 / bursts) * how.jitter)
+    blind = xp.where(long, xp.maximum(t.rp + t.rcd - (how.queue + how.bank_queue) * t.ccd_s, 0.0), 0.0)
+    time = blurred([turning, rows, bus.opening + 0.0 * moving], jitter) + blind
+    return Visit(asked * bursts * made.burst * bus.left, moving, turning, rows, blind, time)
+
+
+def in_flight_bound(t: Timing, outstanding: Number, latency: Number | None = None) -> Number:
+    """Bandwidth that bytes outstanding over the latency of a request allow [B/s]; no request is faster than its row opens."""
+    first = t.rcd + t.cl + t.ccd_s
+    return outstanding / (first if latency is None else namespace(latency, first).maximum(latency, first))

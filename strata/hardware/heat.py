@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number, namespace, register_pytree, repeated
-from strata.errors import Infeasible, require
+from strata.errors import require
 from strata.hardware.conduction import Array, Problem
 from strata.hardware.cooling import CELLS, OUTSIDE, SHAPING, Cooling, assembly, check, dram, power_map, thickness
 from strata.hardware.stack import Stack
 
 SOURCES = ("logic", "connected DRAM", "idle DRAM")
 MOST_GEOMETRIES = 2000  # distinct ones in a batch; each is a solution of its own
+LN2 = math.log(2.0)
+SETTLED = 1e-11  # K of a step after which Newton's method has nothing left to gain
 NO_ROOM = 1e6  # K/W of a stack that its package has no room for
 Row = tuple[Number, Number, Number]
 
@@ -250,7 +252,7 @@ def leakage(power: Number, temperature: Number, reference: Number, doubling: Num
     >>> leakage(10.0, 383.0, 358.0, 25.0)
     20.0
     """
-    return power * 2.0 ** ((temperature - reference) / doubling)
+    return power * namespace(temperature, reference, doubling).exp((temperature - reference) * (LN2 / doubling))
 
 
 def settled_temperature(heat: Heat, logic: Number, leaking: Number, connected: Number, idle: Number, steps: int = 16) -> tuple[Number, Number]:
@@ -272,39 +274,28 @@ def settled_temperature(heat: Heat, logic: Number, leaking: Number, connected: N
     """
     xp = namespace(heat.ambient, logic, leaking, connected, idle, *(r for row in heat.logic for r in row))
 
+    # Rise of each cell without leakage [K], and what a watt of leakage adds to it.
+    rises = [(row[0] * logic + row[1] * connected + row[2] * idle, row[0]) for row in heat.logic]
+    least = rises[0][1]
+    for _, own in rises[1:]:
+        least = xp.minimum(least, own)
+
     def leaks(t: Number) -> Number:
         return leakage(leaking, t, heat.leakage_temperature, heat.leakage_doubling)
 
+    def warmed(own: Number) -> Number:
+        found = rises[0][0] + rises[0][1] * own
+        for rise, each in rises[1:]:
+            found = xp.maximum(found, rise + each * own)
+        return heat.ambient + found
+
     def next_one(t: Number) -> Number:
         own = leaks(t)
-        powers = (logic + own, connected, idle)
-        found = hottest(heat.ambient, heat.logic, powers)
         # The row that is hottest here has the slope; a step by a smaller slope stays below the solution too.
-        least = heat.logic[0][0]
-        for row in heat.logic[1:]:
-            least = xp.minimum(least, row[0])
-        slope = least * own * math.log(2.0) / heat.leakage_doubling
-        return xp.minimum(t + (found - t) / xp.maximum(1.0 - slope, 0.02), heat.logic_limit)
+        slope = own * (least * (LN2 / heat.leakage_doubling))
+        return xp.minimum(t + (warmed(own) - t) / xp.maximum(1.0 - slope, 0.02), heat.logic_limit)
 
     limit = heat.logic_limit
-    holds = hottest(heat.ambient, heat.logic, (logic + leaks(limit), connected, idle)) <= limit
-    start = xp.minimum(hottest(heat.ambient, heat.logic, (logic, connected, idle)), limit)
-    settled = repeated(steps, next_one, start)
+    holds = warmed(leaks(limit)) <= limit
+    settled = repeated(steps, next_one, xp.minimum(warmed(0.0), limit), SETTLED)
     return xp.where(holds, settled, float("inf")), leaks(xp.where(holds, settled, limit))
-
-
-def too_hot(heat: Heat, logic: float, connected: float, idle: float) -> Infeasible | None:
-    """Why a single point is too hot, with what would help; None where it is not."""
-    on_logic, on_dram = junction(heat, logic, connected, idle)
-    levers = (
-        "less power: a lower clock or fewer accesses",
-        "fewer layers",
-        "a better bond or interface",
-        "a cooler or faster coolant",
-        "a larger die",
-    )
-    if on_dram > heat.dram_limit and on_dram - heat.dram_limit >= on_logic - heat.logic_limit:
-        return Infeasible("temperature of DRAM", float(on_dram), float(heat.dram_limit), "K", levers)
-    if on_logic > heat.logic_limit:
-        return Infeasible("temperature of logic", float(on_logic), float(heat.logic_limit), "K", levers)
-    return None

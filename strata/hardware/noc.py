@@ -137,9 +137,15 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
     >>> [round(float(access_bandwidth(noc, 16.0, 6e12, share)) / 1e9) for share in (0.0, 0.4, 1.0)]
     [2880, 4800, 6000]
     """
+    limit = access_limit(noc, nodes, local)
+    return namespace(vaults, limit).minimum(vaults, limit)
+
+
+def access_limit(noc: Noc, nodes: Number, local: Number) -> Number:
+    """What the network lets cores draw from vaults however fast those are [B/s]: `access_bandwidth`; infinite where all is local."""
     away = 1.0 - local
-    xp = namespace(nodes, vaults, local, noc.width)
-    return xp.where(away > 0.0, xp.minimum(vaults, remote_bandwidth(noc, nodes) / xp.where(away > 0.0, away, 1.0)), vaults)
+    xp = namespace(nodes, local, noc.width)
+    return xp.where(away > 0.0, remote_bandwidth(noc, nodes) / xp.where(away > 0.0, away, 1.0), xp.inf)
 
 
 def access_latency(noc: Noc, nodes: Number, local: Number) -> Number:

@@ -14,12 +14,16 @@ from strata.errors import Infeasible, MissingQuantity, require
 from strata.hardware.area import Area, Floorplan, area_parts
 from strata.hardware.cost import Cost, chip_cost
 from strata.hardware.noc import Noc, router_area
+from strata.hardware.power import leakage_power, sram_energy, vertical_energy, wire_energy
+from strata.hardware.stack import connected
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import part, quantity, text
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
 
+BANK_PORT = 8.0  # bytes a clock of one bank of local memory: the 64-bit accesses that energies of SRAM are published for
+ZERO_CELSIUS = 273.15
 MADE_OF: dict[str, Callable[[str], Any]] = {"technology": technology, "bonding": bonding, "packaging": packaging}
 
 
@@ -100,6 +104,44 @@ def usable_cores(found: Area, made: Silicon) -> Number:
     return made.dies * xp.maximum(found.cores - made.spare_cores, 0.0)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Compared:
+    """An energy by geometry and process beside the one a chip states [J/B]; leakage [W]. None: the chip states none."""
+
+    name: str
+    geometry: Number
+    stated: Number | None
+    what: str
+
+
+def energies_of(owner: Chip, made: Silicon) -> tuple[Compared, ...]:
+    """What geometry and process make of a chip's energies, beside what it states: how far its numbers can be believed.
+
+    Local memory is cut into banks with a port of 8 bytes each, as many as its width needs; wires go along the side of a die.
+
+    >>> from strata.hardware.chip import chip
+    >>> [(e.name, round(float(e.geometry) * 1e12, 2)) for e in energies_of(chip("stack-ref"), chip("stack-ref").silicon)[:3]]  # pJ/B
+    [('local memory', 0.65), ('across the die', 6.4), ('up the stack', 1.0)]
+    """
+    process, compute, energy = technology(made.technology), owner.compute, owner.energy
+    banks = compute.sram_bandwidth / compute.clock / BANK_PORT
+    side = (owner.package.die_area / made.dies) ** 0.5
+    found = [
+        Compared("local memory", sram_energy(process, compute.sram_capacity / banks, BANK_PORT), energy.sram, "a bank; stated with its crossbar"),
+        Compared(
+            "across the die", wire_energy(process, side), None if made.noc is None else made.noc.hop_energy, "wires; stated: a hop of the network"
+        ),
+    ]
+    if owner.stack is not None:
+        joints = vertical_energy(bonding(made.bonding), connected(owner.stack))
+        found.append(Compared("up the stack", joints, energy.memory, "joints; stated: DRAM with them"))
+    share = 1.0 if owner.heat is None else owner.heat.leakage_share
+    what = (
+        f"at {float(process.reference_temperature) - ZERO_CELSIUS:.0f} degC; stated: {'static power' if owner.heat is None else 'its leaking share'}"
+    )
+    return (*found, Compared("leakage", leakage_power(process, owner.package.die_area), energy.static_power * share, what))
+
+
 def cost_of(owner: Chip, made: Silicon) -> Cost:
     """What one packaged chip costs to make, without margin, masks and design.
 
@@ -112,6 +154,13 @@ def cost_of(owner: Chip, made: Silicon) -> Cost:
         memory=owner.memory.capacity, memory_price=made.memory_price, layers=0.0 if owner.stack is None else owner.stack.layers,
         beside=made.beside, beside_area=made.beside_area, known_good=made.known_good, repairable=made.repairable,
     )  # fmt: skip
+
+
+def price_of(owner: Chip, markup: Number) -> Number | None:
+    """What a chip is bought for [USD]: as stated, else what it costs to make times the usual markup; None where nothing says how it is made."""
+    if owner.package.price is not None or owner.silicon is None:
+        return owner.package.price
+    return markup * cost_of(owner, owner.silicon).made
 
 
 def why_no_core(found: Area) -> Infeasible | None:

@@ -100,21 +100,18 @@ def stack_capacity(stack: Stack) -> Number:
     return stack.layers * stack.capacity_per_layer
 
 
-def whole_waves(stack: Stack, moved: Number) -> Number:
+def whole_waves(wave: Number, moved: Number) -> Number:
     r"""Bytes a stack moves when so many are asked for [B]: whole transactions on all channels of a layer.
 
     .. math:: \hat m = \left\lceil \frac{m}{x C} \right\rceil x C
 
-    transaction x; channels a layer C, over which addresses are spread.
+    wave x C: bytes of a transaction times channels a layer, over which addresses are spread.
 
     DeepStack (arXiv 2604.04750): waves of transaction bytes times channels of a connected layer.
 
-    >>> stack = Stack(4.0, 16.0, 32.0, 1e9, 1.5e9, memory="stacked-dram")
-    >>> float(whole_waves(stack, 1.0)), float(whole_waves(stack, 2049.0))
+    >>> float(whole_waves(2048.0, 1.0)), float(whole_waves(2048.0, 2049.0))
     (2048.0, 4096.0)
     """
-    found = dram_of(stack)
-    wave = (stack.channel_width if found is None else found.burst) * stack.channels_per_layer
     return ceil_div(moved, wave) * wave
 
 
@@ -137,16 +134,21 @@ def stack_sustained(stack: Stack, stream: Stream, hot: Number = 0.0, port: Numbe
     found = dram_of(stack)
     require(found is not None, "a stack without a memory has no banks to tell what a stream gets; name one with stack.memory")
     assert found is not None
-    xp = namespace(stack.layers, stack.channels_per_layer, stack.channel_width, stack.transfer_rate, stream.run, stream.read_share, hot)
-    channels, spread = stack_channels(stack), stack.layers / connected(stack)
-    burst = found.burst / (stack.channel_width * stack.transfer_rate)
-    timing = replace(found.timing, ccd_s=xp.maximum(found.timing.ccd_s, burst), ccd_l=xp.maximum(found.timing.ccd_l, burst))
-    banks = found.bank_groups * found.banks_per_group if stream.banks is None else stream.banks
+    channels = stack_channels(stack)
     share = None if stream.outstanding is None else stream.outstanding / channels
-    one = sustained_channel(
-        replace(found, timing=timing),
-        replace(stream, banks=banks * spread, outstanding=share),
-        hot,
-        None if port is None else port / (PORT_PASSES * channels),
-    )
+    asked = replace(stream, banks=stack_banks(stack, found, stream.banks), outstanding=share)
+    one = sustained_channel(channel_of(stack, found), asked, hot, None if port is None else port / (PORT_PASSES * channels))
     return Sustained(one.bandwidth * channels, {name: bound * channels for name, bound in one.bounds.items()}, one.refresh)
+
+
+def channel_of(stack: Stack, found: Dram) -> Dram:
+    """A channel of a stack: its memory, with the time of a burst that width and rate of the channel allow."""
+    burst = found.burst / (stack.channel_width * stack.transfer_rate)
+    xp = namespace(burst, found.timing.ccd_s)
+    return replace(found, timing=replace(found.timing, ccd_s=xp.maximum(found.timing.ccd_s, burst), ccd_l=xp.maximum(found.timing.ccd_l, burst)))
+
+
+def stack_banks(stack: Stack, found: Dram, banks: Number | None = None) -> Number:
+    """Banks behind a channel of a connected layer: its own (all, or so many), and its part of those of unconnected layers."""
+    own = found.bank_groups * found.banks_per_group if banks is None else banks
+    return own * (stack.layers / connected(stack))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName
@@ -19,7 +20,6 @@ class Technology:
 
     name: str = text("short name, as in the file's name")
     title: str = text("what the foundry calls it")
-    logic_density: Number = quantity("1/m2", "transistors an area of dense standard cells", positive=True)
     sram_cell: Number = quantity("m2", "area of a high-density SRAM bit cell", positive=True)
     wafer_price: Number = quantity("USD", "price of a processed 300 mm wafer", positive=True)
     defect_density: Number = quantity("1/m2", "defects that kill, an area of die")
@@ -30,9 +30,6 @@ class Technology:
     sram_access: Number = quantity("J", "fixed energy of one SRAM access: decoder, word line, control")
     sram_byte: Number = quantity("J/B", "byte through sense amplifiers and column logic of a bank")
     sram_distance: Number = quantity("J/B/m", "byte over the side of a bank: bit lines and wires")
-    voltage: Number = quantity("V", "nominal supply voltage", positive=True)
-    threshold: Number = quantity("V", "threshold voltage", positive=True)
-    least_voltage: Number = quantity("V", "lowest supply voltage at which circuits and SRAM still work", positive=True)
     sources: Sources = field(default_factory=Sources)
 
 
@@ -96,8 +93,21 @@ def packaging(name: str) -> Packaging:
 
 
 def _read(cls: type[Made], kind: str, name: str) -> Made:
-    if not str(name).endswith(".toml") and str(name).lower() not in names(kind):
+    shipped = not str(name).endswith(".toml")
+    known: Any = cls
+    found: Made = _shipped(known, kind, name) if shipped else _from_file(cls, kind, name)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _shipped(cls: Any, kind: str, name: str) -> Any:
+    """A file that comes with the project, read once."""
+    if str(name).lower() not in names(kind):
         raise UnknownName(kind, name, names(kind), ", ".join(names(kind)))
+    return _from_file(cls, kind, name)
+
+
+def _from_file(cls: type[Made], kind: str, name: str) -> Made:
     made, params = build(cls, load_table(kind, name), find(kind, name).name)
     found: Made = replace(made, sources=Sources(params))
     return found

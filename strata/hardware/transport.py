@@ -73,6 +73,16 @@ class Experts:
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Tiles:
+    """Kernels that send or take in tiles while they compute."""
+
+    start: Number = quantity("s", "each time all ranks must meet: a kernel's launch, flags set and seen")
+    share: Number = quantity("1", "share of the link's peak that transfers reach beside a product", positive=True)
+    cores: Number = quantity("1", "share of the chip's cores that transfers and waiting for flags take from the product")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Transport:
     """How messages move over one dimension of a fabric: a library, and kernels that go around it."""
 
@@ -83,6 +93,7 @@ class Transport:
     pairs: Pairs = part(Pairs, "all-to-all and sends of the library")
     direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks", optional=True)
     experts: Experts | None = part(Experts, "expert exchange kernels", optional=True)
+    tiles: Tiles | None = part(Tiles, "communication inside kernels that compute; absent where there are no such kernels", optional=True)
     sources: Sources = field(default_factory=Sources)
 
 

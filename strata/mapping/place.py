@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
-from strata.hardware.fabric import Fabric
-from strata.mapping.plan import Plan
+from strata.hardware.fabric import DIRECT, Fabric
+from strata.mapping.plan import DIMENSIONS, ORDERS, Plan, taken
+
+ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,18 +41,121 @@ def place(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
     """Lay the plan's dimensions on the fabric in its order, innermost first.
 
     A group with stride s and p members covers the ranks s, 2s .. ps; a fabric dimension with stride S and size F covers
-    the interval S .. SF. What they share is the group's size there. The expert group lies over tp x cp x dp.
+    the interval S .. SF. What they share is the group's size there. The expert groups lie over tp x cp x dp.
     """
+    if ORDERED in active:
+        return _in_order(plan, fabric, active)
     groups = {}
     stride: Number = 1.0
-    for name in plan.order:
+    for name in DIMENSIONS:
         degree = getattr(plan, name)
         if name in active:
             groups[name] = spread(stride, degree, fabric)
         stride = stride * degree
-    if "ep" in active:
-        groups["ep"] = spread(expert_stride(plan), exchange_ranks(plan), fabric)
+    groups |= {name: spread(apart, ranks, fabric) for name, (apart, ranks) in _over_experts(plan).items() if name in active}
     return Placement(groups)
+
+
+def _over_experts(plan: Plan) -> dict[str, tuple[Number, Number]]:
+    """Groups of a mixture over the tp x cp x dp ranks, tp innermost: how far apart their members are, and how many."""
+    return {
+        "cut": (1.0, plan.moe_tp),  # the parts of one expert
+        "joined": (plan.tp, joined_ranks(plan)),
+        "ep": (expert_stride(plan), exchange_ranks(plan)),
+        "copies": (plan.ep * plan.moe_tp, plan.moe_groups),  # the same part of the same experts
+    }
+
+
+def strides(plan: Plan) -> dict[str, Number]:
+    """How far apart the ranks of each dimension lie: the product of the degrees inside it, in any order.
+
+    >>> from strata.mapping.plan import plan
+    >>> strides(plan(tp=4, dp=8, pp=2, order="dp-tp-cp-pp"))["tp"]
+    8.0
+    """
+    found = {}
+    for name in DIMENSIONS:
+        stride: Number = 1.0
+        for other in DIMENSIONS:
+            if other != name:
+                inside = _looked_up([float(order.index(other) < order.index(name)) for order in ORDERS], plan.order)
+                degree = getattr(plan, other)
+                stride = stride * namespace(inside, degree).where(inside > 0.0, degree, 1.0)
+        found[name] = stride
+    return found
+
+
+def _looked_up(table: list[float], index: Number) -> Number:
+    if isinstance(index, (float, int)):
+        return table[int(index)]
+    xp = namespace(index)
+    return xp.asarray(table)[index.astype(int)]
+
+
+def _in_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
+    """Where each plan has its own order: groups of a mixture count tensor ranks first, then the inner of cp and dp."""
+    apart = strides(plan)
+    xp = namespace(plan.order, plan.cp, plan.dp, plan.tp)
+    groups = {name: spread(apart[name], getattr(plan, name), fabric) for name in DIMENSIONS if name in active}
+    first = apart["cp"] <= apart["dp"]
+    inner = (xp.where(first, apart["cp"], apart["dp"]), xp.where(first, plan.cp, plan.dp))
+    outer = (xp.where(first, apart["dp"], apart["cp"]), xp.where(first, plan.dp, plan.cp))
+    levels = ((apart["tp"], plan.tp), inner, outer)
+    groups |= {name: _over(levels, start, ranks, fabric) for name, (start, ranks) in _over_experts(plan).items() if name in active}
+    return Placement(groups)
+
+
+def _over(levels: tuple[tuple[Number, Number], ...], start: Number, ranks: Number, fabric: Fabric) -> tuple[Spread, ...]:
+    """A group that takes every `start`-th rank, so many of them, counted through levels of (stride, degree) that lie anywhere."""
+    found: tuple[Spread, ...] = ()
+    below: Number = 1.0
+    for stride, degree in levels:
+        xp = namespace(start, ranks, below, degree, stride)
+        above = below * degree
+        taken_here = xp.maximum(xp.minimum(start * ranks, above) / xp.maximum(start, below), 1.0)
+        skipped = xp.maximum(xp.minimum(start, above) / below, 1.0)
+        lies = spread(stride * skipped, taken_here, fabric)
+        found = tuple(_both(a, b) for a, b in zip(found, lies, strict=True)) if found else lies
+        below = above
+    return found
+
+
+def _both(a: Spread, b: Spread) -> Spread:
+    """Two groups of one fabric dimension as one: every member of the first has its own members of the second."""
+    xp = namespace(a.size, a.stride, b.stride)
+    return Spread(a.size * b.size, xp.where(a.size > 1, a.stride, b.stride), a.members * b.members)
+
+
+def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[Plan, np.ndarray]:
+    """Plans of an array in every order that lies differently on a fabric, and which plan each came from.
+
+    Orders that give every group the same spread are one; strides do not count where any two devices are one step apart.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.plan import Plan
+    >>> two, four = Plan(tp=np.array([8.0]), dp=np.array([4.0])), sized(fabric("hgx-h200"), (8, 4))
+    >>> [in_every_order(two, f, frozenset(("tp", "dp")))[0].order.tolist() for f in (four, sized(fabric("hgx-h200"), (32, 1)))]
+    [[0.0, 8.0], [0.0]]
+    """
+    count = len(plan.tp)
+    marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))  # a spread's mark is a sum that no other spread has
+    seen = np.empty((len(ORDERS), count))
+    for code in range(len(ORDERS)):
+        placed = place(replace(plan, order=np.full(count, float(code))), fabric, active | {ORDERED})
+        mark = np.zeros(count)
+        for group, lies in zip(marks, placed.groups.values(), strict=False):
+            for (size, members, stride), one, dimension in zip(group, lies, fabric.dimension, strict=True):
+                far = 0.0 if dimension.kind in DIRECT else np.where(one.size > 1, one.stride, 0.0)
+                mark = mark + size * one.size + members * one.members + stride * far
+        seen[code] = mark
+    new = np.array([np.all(seen[:code] != seen[code], axis=0) for code in range(len(ORDERS))])
+    which, codes = np.nonzero(new.T)
+    return replace(taken(plan, which), order=codes * 1.0), which
+
+
+def joined_ranks(plan: Plan) -> Number:
+    """Tensor groups whose tokens are brought together because each expert is cut over all of them."""
+    return namespace(plan.tp, plan.moe_tp).maximum(plan.moe_tp / plan.tp, 1.0)
 
 
 def expert_stride(plan: Plan) -> Number:

@@ -15,6 +15,9 @@ from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 RECOMPUTE = ("none", "selective", "full")
+CONTEXT = ("gather", "ring", "ulysses")
+DIMENSIONS = ("tp", "cp", "dp", "pp")
+ORDERS = tuple(itertools.permutations(DIMENSIONS))  # innermost first on the fabric; the first is the usual one
 
 
 @register_pytree
@@ -33,7 +36,11 @@ class Plan:
     microbatches: Number = 0.0  # pieces a rank's batch is cut into; 0 lets the phase decide
     virtual: Number = 1.0  # interleaved pipeline: model chunks on each stage
     recompute: Number = 0.0  # training: 0 keep activations, 1 recompute attention, 2 recompute layers
-    order: tuple[str, ...] = ("tp", "cp", "dp", "pp")  # innermost first on the fabric
+    cp_by: Number = (
+        0.0  # context ranks meet in attention: 0 keys are gathered first, 1 keys go round a ring beside it, 2 tokens swapped for heads (Ulysses)
+    )
+    redundant: Number = 0.0  # copies of popular experts in each layer, beside the experts themselves
+    order: Number = 0.0  # which of ORDERS: the dimensions as they lie on the fabric, innermost first
 
     @property
     def devices(self) -> Number:
@@ -45,14 +52,17 @@ class Plan:
         return self.tp * self.cp * self.dp / (self.ep * self.moe_tp)
 
 
-_DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "virtual")
+_DEGREES = (*DIMENSIONS, "ep", "moe_tp", "virtual")
+WORDS = {"recompute": RECOMPUTE, "cp_by": CONTEXT}
 
 
 def plan(text: str = "", **degrees: Any) -> Plan:
-    """A plan from keywords or from text such as ``tp=8,ep=8``; `fsdp` means zero=3 and `recompute` may be a word.
+    """A plan from keywords or from text such as ``tp=8,ep=8``; `fsdp` means zero=3, and `recompute`, `cp_by` and `order` are words.
 
     >>> float(plan("tp=8,ep=2").moe_tp), float(plan(tp=4, dp=2, ep=8).moe_groups)
     (4.0, 1.0)
+    >>> plan_text(plan("tp=4,dp=8,cp=2,cp_by=ring,order=dp-tp-cp-pp"))
+    'tp=4,cp=2,dp=8,cp_by=ring,order=dp-tp-cp'
     """
     for item in filter(None, re.split(r"[,\s]+", text)):
         key, equals, value = item.partition("=")
@@ -66,12 +76,37 @@ def plan(text: str = "", **degrees: Any) -> Plan:
             key, value = "zero", 3.0 * _degree(key, value)
         if key not in known:
             raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
-        made[key] = tuple(value.split("-") if isinstance(value, str) else value) if key == "order" else _degree(key, value)
+        made[key] = value if key == "order" else _degree(key, value)
+    if "order" in made:
+        made["order"] = _order(made["order"], [d for d in DIMENSIONS if np.any(np.asarray(made.get(d, 1.0)) > 1)])
     if "moe_tp" not in made:
         made["moe_tp"] = usual_moe_tp(*(made.get(k, 1.0) for k in ("tp", "cp", "dp", "ep")))
-    order = made.get("order", Plan.order)
-    require(sorted(order) == sorted(Plan.order), "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp", order="-".join(order))
     return Plan(**made)
+
+
+def _order(value: Any, used: list[str]) -> Number:
+    """Which of ORDERS a text like dp-tp-pp or a list of names means; an index (or an array of them) stays.
+
+    Dimensions of one rank need not be named.
+    """
+    if isinstance(value, (str, tuple, list)):
+        named = tuple(value.split("-") if isinstance(value, str) else value)
+        whole = (*named, *(d for d in DIMENSIONS if d not in named))
+        legal = whole in ORDERS and set(used) <= set(named)
+        require(legal, "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp; those of one rank may be left out", order="-".join(named))
+        return float(ORDERS.index(whole))
+    require(bool(np.all(np.isin(value, range(len(ORDERS))))), f"plan.order must be names or an index below {len(ORDERS)}", order=value)
+    return value * 1.0
+
+
+def order_text(plan: Plan) -> str:
+    """The order of one plan on the fabric, innermost first: dimensions of more than one rank; "" where that is the usual one.
+
+    >>> order_text(plan(tp=4, dp=8, order="dp-tp")), order_text(plan(tp=4, order="dp-tp"))
+    ('dp-tp', '')
+    """
+    used = [d for d in ORDERS[int(plan.order)] if getattr(plan, d) > 1]
+    return "" if used == [d for d in DIMENSIONS if d in used] else "-".join(used)
 
 
 def usual_moe_tp(tp: Number, cp: Number, dp: Number, ep: Number) -> Number:
@@ -87,17 +122,21 @@ def usual_moe_tp(tp: Number, cp: Number, dp: Number, ep: Number) -> Number:
 
 
 def _degree(key: str, value: Any) -> Number:
-    if key == "recompute" and value in RECOMPUTE:
-        return float(RECOMPUTE.index(value))
+    words = WORDS.get(key, ())
+    if isinstance(value, str) and value in words:
+        return float(words.index(value))
     if not hasattr(value, "shape"):
         try:
             value = float(value)
         except (TypeError, ValueError):
-            raise BadValue(f"plan.{key} must be a whole number, but got ({key}={value!r})") from None
+            legal = f"one of {', '.join(words)}" if words else "a whole number"
+            raise BadValue(f"plan.{key} must be {legal}, but got ({key}={value!r})") from None
     low = value.min() if hasattr(value, "min") else value
     least = 1 if key in _DEGREES else 0
     require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
     require(bool(np.all((value == np.floor(value)) & np.isfinite(value))), f"plan.{key} must be a whole number", **{key: value})
+    if words:
+        require(bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value})
     return value * 1.0
 
 
@@ -118,7 +157,7 @@ MEMORY = Rule(
 DEVICES = Rule(2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size"))
 HEADS = Rule(4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",))
 KV_HEADS = Rule(8, "plan.tp must divide kv_heads or be a multiple of it", ("choose tp among the divisors or multiples of kv_heads",))
-EXPERTS = Rule(16, "plan.ep must divide experts", ("choose ep among the divisors of experts; a dense model has ep=1",))
+EXPERTS = Rule(16, "plan.ep must divide experts and their redundant copies", ("choose ep among the divisors of experts; a dense model has ep=1",))
 MOE_GRID = Rule(32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",))
 LAYERS = Rule(64, "plan.pp x virtual must not exceed layers", ("lower pp or virtual",))
 BATCH = Rule(128, "plan.dp must not exceed the batch", ("lower dp", "raise batch"))
@@ -129,7 +168,9 @@ LIMITS = Rule(
     ("a better cooling", "fewer layers", "a higher power limit", "fewer accesses: larger batch or tiles"),
 )
 CORES = Rule(1024, "the cores of a chip must fit its die", ("a larger die", "fewer connected layers", "less local memory", "fewer cores"))
-RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES)
+SWAP = Rule(2048, "plan.tp x cp must divide heads where context ranks swap tokens for heads (cp_by=ulysses)", ("lower cp", "cp_by=ring"))
+COPIES = Rule(4096, "plan.redundant must not exceed the experts", ("lower redundant; a dense model has none",))
+RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES)
 
 
 def violations(made: Plan, model: Model, work: Workload, devices: Number) -> list[tuple[Rule, Number, Number, Number]]:
@@ -137,15 +178,19 @@ def violations(made: Plan, model: Model, work: Workload, devices: Number) -> lis
     group = made.tp * made.cp * made.dp
     experts = model.experts if model.has_experts else 1.0 + 0.0 * model.heads
     kv_heads = model.heads if model.attention == "mla" else model.kv_heads
+    swapped = namespace(made.cp_by, made.cp).where(made.cp_by > 1, made.cp, 1.0) * made.tp
+    copies = experts if model.has_experts else 0.0 * model.heads
     return [
         (DEVICES, made.devices != devices, made.devices, devices),
         (HEADS, _unequal(made.tp, model.heads), made.tp, model.heads),
         (KV_HEADS, _unequal(made.tp, kv_heads), made.tp, kv_heads),
-        (EXPERTS, _rest(experts, made.ep) > 0, made.ep, experts),
+        (EXPERTS, _rest(experts + made.redundant, made.ep) > 0, made.ep, experts + made.redundant),
         (MOE_GRID, _rest(group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
         (LAYERS, made.pp * made.virtual > model.layers, made.pp * made.virtual, model.layers),
         (BATCH, made.dp > work.batch, made.dp, work.batch),
         (MICRO, made.microbatches * made.dp > work.batch, made.microbatches * made.dp, work.batch),
+        (SWAP, (made.cp_by > 1) & (_rest(model.heads, swapped) > 0), swapped, model.heads),
+        (COPIES, made.redundant > copies, made.redundant, copies),
     ]
 
 
@@ -162,10 +207,19 @@ def divisors(number: int) -> list[int]:
     return [d for d in range(1, number + 1) if number % d == 0]
 
 
-def plans(devices: int, model: Model, *, phase: str = "decode", batch: float = float("inf"), zero: tuple[int, ...] = (0,)) -> Plan:
-    """Every legal plan of a device count, as one Plan whose degrees are arrays.
+def plans(
+    devices: int,
+    model: Model,
+    *,
+    phase: str = "decode",
+    batch: float = float("inf"),
+    zero: tuple[int, ...] = (0,),
+    cp_by: tuple[int, ...] = (0,),
+) -> Plan:
+    """Every legal plan of a device count, as one Plan whose degrees are arrays: all factorisations into tp, cp, dp and pp, all
+    ways to share the experts out, and each of the ZeRO levels and of the ways of context parallelism asked for.
 
-    Context parallelism is left out in decode only where a sequence has nothing to share (it splits the cache there).
+    An expert is cut as its tensor group leaves it, not at all, or, without expert parallelism, over every data parallel rank.
     """
     require(devices >= 1, "devices must be at least 1", devices=devices)
     rows = []
@@ -174,21 +228,34 @@ def plans(devices: int, model: Model, *, phase: str = "decode", batch: float = f
         if devices % (tp * cp * dp):
             continue
         group = tp * cp * dp
-        grids = [
-            (ep, mt) for ep in divisors(group) if experts % ep == 0 for mt in {int(usual_moe_tp(tp, cp, dp, ep)), 1} if mt and group % (ep * mt) == 0
-        ]
-        grids = [(1, tp)] if not model.has_experts else sorted(set(grids))
-        for (ep, moe_tp), level in itertools.product(grids, zero):
-            if level == 0 or dp > 1:
-                rows.append((tp, cp, dp, devices // group, ep, moe_tp, level))
+        grids = _grids(tp, cp, dp, experts) if model.has_experts else [(1, tp)]
+        for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_by):
+            if (level == 0 or dp > 1) and (by == cp_by[0] or cp > 1):
+                rows.append((tp, cp, dp, devices // group, ep, moe_tp, level, by))
     table = np.array(rows, float).T
-    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero"), table, strict=True)))
+    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_by"), table, strict=True)))
     work = Workload(phase, batch, 1.0, 1.0)
     broken = np.zeros(table.shape[1], bool)
     for _, mask, _, _ in violations(made, model, work, float(devices)):
         broken |= np.broadcast_to(mask, broken.shape)
-    keep = ~broken
-    return replace(made, **{f.name: getattr(made, f.name)[keep] for f in fields(Plan) if isinstance(getattr(made, f.name), np.ndarray)})
+    return taken(made, ~broken)
+
+
+def _grids(tp: int, cp: int, dp: int, experts: int) -> list[tuple[int, int]]:
+    """Ways to share out experts over tp x cp x dp ranks: how many parts, and how often each expert is cut."""
+    group = tp * cp * dp
+    found = set()
+    for ep in divisors(group):
+        if experts % ep == 0:
+            cuts = {int(usual_moe_tp(tp, cp, dp, ep)), 1}
+            cuts |= {tp * dp} if ep == cp == 1 else set()  # attention data parallel, experts cut over all of its ranks
+            found |= {(ep, cut) for cut in cuts if cut and group % (ep * cut) == 0}
+    return sorted(found)
+
+
+def taken(many: Plan, which: Any) -> Plan:
+    """Some of the plans of an array of plans, by a mask or by indices."""
+    return replace(many, **{f.name: getattr(many, f.name)[which] for f in fields(Plan) if isinstance(getattr(many, f.name), np.ndarray)})
 
 
 def plan_text(plan: Plan) -> str:
@@ -203,5 +270,8 @@ def plan_text(plan: Plan) -> str:
         value = getattr(plan, f.name)
         implied = f.name == "moe_tp" and value == usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep)
         if f.name != "order" and value != getattr(base, f.name) and not implied:
-            parts.append(f"{f.name}={value:g}")
+            words = WORDS.get(f.name)
+            parts.append(f"{f.name}={words[int(value)] if words else f'{value:g}'}")
+    if order_text(plan):
+        parts.append(f"order={order_text(plan)}")
     return ",".join(parts) or "tp=1"

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from strata.arrays import Number, ceil_div, field_names, namespace
-from strata.mapping.place import exchange_ranks
-from strata.mapping.plan import Plan
+from strata.mapping.place import ORDERED, exchange_ranks, joined_ranks
+from strata.mapping.plan import DIMENSIONS, Plan
 from strata.precision import bytes_of
 from strata.workload.graph import Attention, Block, Collective, Exchange, ExpertMatMul, Extent, Graph, MatMul, Op, Vector, total
 from strata.workload.tasks import Workload
@@ -21,11 +21,22 @@ def active_groups(plan: Plan) -> frozenset[str]:
     def any_above(value: Number, limit: float) -> bool:
         return bool((value > limit).any()) if hasattr(value, "any") else value > limit
 
-    found = {name for name in ("tp", "cp", "dp", "pp") if any_above(getattr(plan, name), 1)}
+    found = {name for name in DIMENSIONS if any_above(getattr(plan, name), 1)}
     if any_above(exchange_ranks(plan), 1):
         found.add("ep")
+        if any_above(plan.moe_tp, 1):
+            found.add("cut")
+    if any_above(joined_ranks(plan), 1):
+        found.add("joined")
     if any_above(plan.zero, 2) and "dp" in found:
-        found.add("fsdp")
+        found |= {"fsdp", "copies"} if any_above(plan.moe_groups, 1) else {"fsdp"}
+    for name, value in (("ring", plan.cp_by == 1), ("ulysses", plan.cp_by > 1)):
+        if "cp" in found and any_above(value * 1.0, 0):
+            found.add(name)
+    if any_above(plan.redundant, 0):
+        found.add("redundant")
+    if any_above(plan.order, 0):
+        found.add(ORDERED)
     return frozenset(found)
 
 
@@ -47,23 +58,44 @@ def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> G
         return graph
     divider = _Divider(_splits(plan, work))
     blocks = []
-    gathered: dict[tuple[int, str], Number] = {}  # weights a block needs whole, forward and again backward
+    gathered: dict[tuple[int, str], list[Op]] = {}  # weights a block needs whole, forward and again backward
     for block in graph.blocks:
         ops = [_divide(op, divider) for op in block.ops]
+        if "ulysses" in active:
+            ops = [swap_heads(op, plan, work) if isinstance(op, Attention) else op for op in ops]
+        if "redundant" in active:
+            ops = [_with_copies(op, plan) if isinstance(op, ExpertMatMul) else op for op in ops]
         made = _with_collectives(block, ops, plan, work, active)
         if "fsdp" in active:
             place = (block.part, block.layer)
             if block.passes == "forward":
-                gathered[place] = sum((op.weight_bytes() for op in ops), 0.0)
-            made.insert(0, _gather_weights(gathered[place], plan))
+                gathered[place] = _gather_weights(ops, plan, active)
+            made = gathered[place] + made
         blocks.append(replace(block, ops=tuple(made)))
     return replace(graph, blocks=tuple(blocks))
 
 
-def _gather_weights(held: Number, plan: Plan) -> Collective:
-    """Sharded weights of a block brought together before it runs, beside the work of the block before."""
-    share = namespace(plan.zero, held).where(plan.zero > 2, held, 0.0)
-    return Collective("gather_weights", "", (), "weights", "all_gather", "dp", share, hidden=True)
+def _with_copies(op: ExpertMatMul, plan: Plan) -> ExpertMatMul:
+    """Experts of a rank where popular ones are held more than once."""
+    held = ceil_div(op.all_experts + plan.redundant, plan.ep)
+    return replace(op, experts=replace(op.experts, count=held), redundant=plan.redundant)
+
+
+def _gather_weights(ops: list[Op], plan: Plan, active: frozenset[str]) -> list[Op]:
+    """Sharded weights of a block brought together before it runs, beside the work of the block before.
+
+    Data parallel ranks shard what they all hold; experts are held by fewer ranks, and sharded over those.
+    """
+
+    def gather(name: str, group: str, held: Number) -> Collective:
+        share = namespace(plan.zero, plan.dp, held).where((plan.zero > 2) & (plan.dp > 1), held, 0.0)
+        return Collective(name, "", (), name, "all_gather", group, share, hidden=True)
+
+    made: list[Op] = [gather("gather_weights", "dp", sum((op.weight_bytes() for op in ops if not isinstance(op, ExpertMatMul)), 0.0))]
+    experts = [op.weight_bytes() for op in ops if isinstance(op, ExpertMatMul)]
+    if experts and "copies" in active:
+        made.append(gather("gather_experts", "copies", sum(experts, 0.0)))
+    return made
 
 
 def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
@@ -137,16 +169,10 @@ def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, a
     made: list[Op] = []
     moe = any(isinstance(op, ExpertMatMul) for op in ops)
     for op in ops:
-        gathered = "cp" in active and isinstance(op, Attention)
-        if "ep" in active and op.name in ("combine", "dispatch_backward"):
-            made.append(_exchange(_before(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)), op, ops, plan, work))
-        if gathered and work.phase != "decode":
-            made.append(_before(op, "ring", "all_gather", "cp", context_bytes(op, work)))
-        made.append(op)
-        if "ep" in active and op.name in ("dispatch", "combine_backward"):
-            made.append(_exchange(_after(op, "exchange", "all_to_all", "ep", exchange_bytes(op, plan, work)), op, ops, plan, work))
-        if gathered and work.phase == "decode":
-            made.append(_after(op, "merge", "all_reduce", "cp", context_bytes(op, work)))
+        before, after = _around_experts(op, ops, plan, work, active) if moe else ([], [])
+        if "cp" in active and isinstance(op, Attention):
+            before, after = around_attention(op, plan, work, active)
+        made += [*before, op, *after]
         if "tp" in active and not moe and isinstance(op, MatMul) and op.k.axis in SUMMED:
             made.append(_after(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation)))
         if "tp" in active and op.name == "embed" and isinstance(op, Vector):
@@ -156,6 +182,33 @@ def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, a
     if moe and "tp" in active:
         made.append(_moe_sum(made, block))
     return made
+
+
+def _around_experts(op: Op, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]) -> tuple[list[Op], list[Op]]:
+    """What brings tokens to experts and their results back: an exchange between ranks of experts, and among the ranks that
+    hold parts of the same expert one gather of its tokens and one sum of its results.
+
+    Where experts are cut over several data parallel ranks, these gather the tokens of all of them.
+    """
+    sends, returns = op.name in ("dispatch", "combine_backward"), op.name in ("combine", "dispatch_backward")
+    if not (sends or returns):
+        return [], []
+    assert isinstance(op, Vector)
+    make, suffix, pattern = (_after, "gather", "all_gather") if sends else (_before, "scatter", "reduce_scatter")
+    found: list[Op] = []
+    xp = namespace(plan.ep, plan.moe_tp, plan.tp)
+    apart = exchange_ranks(plan) > 1
+    if "ep" in active:
+        payload = exchange_bytes(op, plan, work)
+        found.append(_exchange(make(op, "exchange", "all_to_all", "ep", payload), op, ops, plan, work))
+        if "cut" in active:
+            found.append(make(op, suffix, pattern, "cut", xp.where(apart, payload * plan.moe_tp, 0.0)))
+    if "joined" in active:
+        experts = next(o for o in ops if isinstance(o, ExpertMatMul))
+        width = op.reads if op.name.startswith("dispatch") else total(op.n)
+        every = experts.tokens.size * width * bytes_of(op.precision)
+        found.append(make(op, f"{suffix}_all", pattern, "joined", xp.where(apart, 0.0, every)))
+    return ([], found) if sends else (found[::-1], [])
 
 
 def _moe_sum(made: list[Op], block: Block) -> Collective:
@@ -194,6 +247,60 @@ def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
     top_k, width = (total(op.n), op.reads) if sends else (op.reads, total(op.n))
     copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
     return _rank_tokens(plan, work) * copies * width * bytes_of(op.precision)
+
+
+def around_attention(op: Attention, plan: Plan, work: Workload, active: frozenset[str]) -> tuple[list[Op], list[Op]]:
+    """Communication of context ranks before and after attention, by what the plan says of them (`cp_by`).
+
+    Decode splits the cache and adds up partial outputs. Longer phases gather keys and values first, pass them round a ring
+    beside attention, or swap tokens for heads and back (Ulysses).
+
+    Ring: Liu et al., arXiv 2310.01889. Swap: Jacobs et al., DeepSpeed-Ulysses, arXiv 2309.14509.
+    """
+    xp = namespace(plan.cp_by, plan.cp)
+    ring, swap = plan.cp_by == 1, plan.cp_by > 1
+    split = op.kv_heads.axis != ""  # else all heads share one latent: it is gathered, or its cache stays split
+    wide = bytes_of(op.activation)
+    rows = op.sequences.size * op.queries.size * op.heads.size * wide
+    if work.phase == "decode":
+        merged = context_bytes(op, work)
+        merge = _after(op, "merge", "all_reduce", "cp", xp.where(swap, 0.0, merged) if "ulysses" in active and split else merged)
+        if not ("ulysses" in active and split):
+            return [], [merge]
+        return [], [merge, _after(op, "heads", "all_gather", "cp", xp.where(swap, rows * plan.cp * op.value_dim, 0.0))]
+    stored = context_bytes(op, work)
+    gathered = xp.where(ring | (swap if split else False), 0.0, stored) if active & {"ring", "ulysses"} else stored
+    before: list[Op] = [_before(op, "ring", "all_gather", "cp", gathered)]
+    after: list[Op] = []
+    if "ring" in active:
+        passed = _before(op, "pass", "send", "cp", xp.where(ring, stored / plan.cp, 0.0))
+        before.append(replace(passed, steps=xp.maximum(plan.cp - 1.0, 1.0), behind=op.name))
+    if "ulysses" in active:
+        moved = op.sequences.size * op.queries.size * op.kv_heads.size * op.kv_width * wide if split else 0.0
+        before.append(_before(op, "swap", "all_to_all", "cp", xp.where(swap, rows * op.key_dim + moved, 0.0)))
+        after.append(_after(op, "swap_back", "all_to_all", "cp", xp.where(swap, rows * op.value_dim, 0.0)))
+    return before, after
+
+
+def swap_heads(op: Attention, plan: Plan, work: Workload) -> Attention:
+    """Attention of a rank whose context group shares out heads: all tokens of its sequences, fewer heads, the cache of those.
+
+    Where all heads share one latent a step keeps its cache split by tokens. The scorer of sparse attention stays as it is.
+    """
+    split = op.kv_heads.axis != ""
+    if op.heads.axis == "" or (work.phase == "decode" and not split):
+        return op
+    parts = namespace(plan.cp_by, plan.cp).where(plan.cp_by > 1, plan.cp, 1.0)
+
+    def longer(extent: Extent) -> Extent:
+        return replace(extent, unit=extent.unit * parts)
+
+    fewer: dict[str, Any] = {"heads": replace(op.heads, count=ceil_div(op.heads.count, parts))}
+    if split:
+        fewer |= {"kv_heads": replace(op.kv_heads, count=ceil_div(op.kv_heads.count, parts)), "held": longer(op.held)}
+    if work.phase == "decode":
+        return replace(op, **fewer, span=longer(op.span), cached=longer(op.cached))
+    return replace(op, **fewer, queries=longer(op.queries))
 
 
 def context_bytes(op: Op, work: Workload) -> Number:

@@ -6,13 +6,17 @@ A chip without such a description keeps its measured share of the peak; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
-from strata.hardware.dram import Stream
-from strata.hardware.noc import Noc, access_bandwidth, access_latency, local_share
-from strata.hardware.stack import dram_of, stack_sustained, whole_waves
+from strata.hardware.dram import Bus, bus_of, in_flight_bound, visit
+from strata.hardware.noc import Noc, access_latency, access_limit, local_share
+from strata.hardware.stack import PORT_PASSES, channel_of, dram_of, stack_banks, stack_channels, whole_waves
+
+if TYPE_CHECKING:
+    from strata.pricing.device import Device
 
 SIDE = 128.0  # rows or columns of an operand's tile that a core holds
 BUFFERED = 0.5  # of a core's memory is being filled while the other half is worked on
@@ -24,10 +28,23 @@ def in_flight(chip: Chip) -> Number:
     return chip.compute.cores * chip.compute.sram_capacity * BUFFERED
 
 
-def _stream(chip: Chip, run: Number, read: Number, written: Number, packed: bool = False) -> Stream:
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """What a kernel asks of DRAM: `run` bytes in a row, of which `read_share` are read; `packed` as in `Stream`.
+
+    `even`: reads and writes take turns in that share however much is moved; else whole waves of each are what is read and written.
+    """
+
+    run: Number
+    read_share: Number
+    packed: bool = False
+    even: bool = False
+
+
+def shared(read: Number, written: Number) -> Number:
+    """Share of bytes that are read; 0 where none is moved."""
     moved = read + written
-    share = read / namespace(moved).where(moved > 0.0, moved, 1.0)
-    return Stream(run=run, read_share=share, outstanding=in_flight(chip), latency=chip.memory.latency + crossing_time(chip), packed=packed)
+    return read / namespace(moved).where(moved > 0.0, moved, 1.0)
 
 
 def network_of(chip: Chip) -> Noc | None:
@@ -44,7 +61,7 @@ def crossing_time(chip: Chip) -> Number:
     return 0.0 if noc is None else access_latency(noc, chip.compute.cores, local_share(noc, chip.compute.cores))
 
 
-def product_stream(chip: Chip, m: Number, n: Number, k: Number, a: Number, w: Number, o: Number) -> Stream:
+def product_stream(chip: Chip, m: Number, n: Number, k: Number, a: Number, w: Number, o: Number) -> Asked:
     r"""The stream of a product: weights along their depth, as far as a core's buffer reaches.
 
     .. math:: l = \min\left(k w, \frac{w \, M / 2}{\min(m, 128) a + \min(n, 128) w}\right), \quad p = \frac{m k a + k n w}{m k a + k n w + m n o}
@@ -60,65 +77,98 @@ def product_stream(chip: Chip, m: Number, n: Number, k: Number, a: Number, w: Nu
     """
     xp = namespace(m, n, k, chip.compute.sram_capacity)
     depth = BUFFERED * chip.compute.sram_capacity / (xp.minimum(m, SIDE) * a + xp.minimum(n, SIDE) * w)
-    return _stream(chip, xp.minimum(k, depth) * w, k * (m * a + n * w), m * n * o, packed=True)
+    return Asked(xp.minimum(k, depth) * w, shared(k * (m * a + n * w), m * n * o), packed=True)
 
 
-def cache_stream(chip: Chip, width: Number, size: Number, read: Number, written: Number) -> Stream:
+def cache_stream(width: Number, size: Number, read: Number, written: Number) -> Asked:
     """The stream of attention over a paged cache: one head's keys or values of a page lie together.
 
-    >>> from strata.hardware.chip import chip
-    >>> cache_stream(chip("stack-ref"), 128.0, 2.0, 1e9, 1e6).run
+    >>> cache_stream(128.0, 2.0, 1e9, 1e6).run
     4096.0
     """
-    return _stream(chip, PAGE * width * size, read, written)
+    return Asked(PAGE * width * size, shared(read, written))
 
 
-def row_stream(chip: Chip, row: Number, read: Number, written: Number) -> Stream:
-    """The stream of rows gathered by expert, each at an address of its own."""
-    return _stream(chip, row, read, written)
-
-
-def long_stream(chip: Chip, read: Number, written: Number) -> Stream:
+def long_stream(device: Device, read_share: Number) -> Asked:
     """The stream of a kernel that walks tensors from end to end: whole rows of the banks."""
-    found = None if chip.stack is None else dram_of(chip.stack)
-    return _stream(chip, 0.0 if found is None else found.row, read, written)
+    return Asked(0.0 if device.banks is None else device.banks.bus.made.row, read_share, even=True)
 
 
-def has_banks(chip: Chip) -> bool:
-    """Whether a chip's memory is described by its banks."""
-    return chip.stack is not None and dram_of(chip.stack) is not None
+@dataclass(frozen=True, eq=False, slots=True)
+class Banks:
+    """A chip's DRAM as all its kernels find it: one channel's bus, how many there are, bytes of a wave, and what bounds any stream [B/s].
+
+    Streams of fixed run and read share, of which a model has many, are worked out once: their bandwidths are `known`.
+    """
+
+    bus: Bus
+    channels: Number
+    wave: Number
+    ceiling: Number
+    known: dict[tuple[float, float, bool], Number] = field(default_factory=dict)
+
+    def bandwidth(self, asked: Asked) -> Number:
+        """What a stream gets of all channels [B/s], below the ceiling."""
+        key = (asked.run, asked.read_share, asked.packed)
+        fixed = asked.even and isinstance(asked.run, float) and isinstance(asked.read_share, float)
+        if fixed and key in self.known:
+            return self.known[key]
+        found = visit(self.bus, *key).bandwidth * self.channels
+        found = namespace(found, self.ceiling).minimum(found, self.ceiling)
+        if fixed:
+            self.known[key] = found
+        return found
 
 
-def dram_bandwidth(chip: Chip, efficiency: Number, stream: Callable[[], Stream], hot: Number = 0.0) -> Number:
-    r"""DRAM bandwidth a kernel gets [B/s]: a measured share of the peak, or what banks leave of it for its stream.
+def banks_of(chip: Chip) -> Banks | None:
+    r"""A chip's DRAM by its banks; None where it is not described by them.
 
-    .. math:: B = \begin{cases} B_{peak} \, \eta & \text{no banks described} \\ B(\text{stream}) & \text{else (stack\_sustained)} \end{cases}
+    .. math:: B \le \min\left(\frac{o}{\lambda}, \frac{p S}{2}, \frac{R}{1 - l}\right)
 
-    What crosses the network inside the chip is bounded by that, too (`access_bandwidth`).
+    is the ceiling of every stream: o bytes that p cores have asked for, over the latency λ of a load across the network; ports S of their
+    local memories, through which a byte goes twice; remote traffic R of all but the local share l (`access_bandwidth`).
 
     >>> from strata.hardware.chip import chip
-    >>> h200 = chip("h200")
-    >>> dram_bandwidth(h200, 0.5, lambda: long_stream(h200, 1.0, 1.0)) / h200.memory.bandwidth
+    >>> banks_of(chip("h200")) is None, round(float(banks_of(chip("stack-ref")).ceiling / 1e12), 2)
+    (True, 1.87)
+    """
+    found = None if chip.stack is None else dram_of(chip.stack)
+    if chip.stack is None or found is None:
+        return None
+    channel, channels, cores, noc = channel_of(chip.stack, found), stack_channels(chip.stack), chip.compute.cores, network_of(chip)
+    buffered = in_flight_bound(channel.timing, in_flight(chip), chip.memory.latency + crossing_time(chip))
+    port = cores * chip.compute.sram_bandwidth / PORT_PASSES
+    ceiling = namespace(buffered, port).minimum(buffered, port)
+    if noc is not None:
+        limit = access_limit(noc, cores, local_share(noc, cores))
+        ceiling = namespace(ceiling, limit).minimum(ceiling, limit)
+    return Banks(bus_of(channel, stack_banks(chip.stack, found)), channels, found.burst * chip.stack.channels_per_layer, ceiling)
+
+
+def dram_bandwidth(device: Device, efficiency: Number, stream: Callable[[], Asked]) -> Number:
+    r"""DRAM bandwidth a kernel gets [B/s]: a measured share of the peak, or what banks leave of it for its stream.
+
+    .. math:: B = \begin{cases} B_{peak} \, \eta & \text{no banks described} \\ \min(n C \, B_1(\text{stream}), B_{max}) & \text{else} \end{cases}
+
+    channels n C of `sustained_channel` each, below the ceiling of all streams (`banks_of`).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.device import device
+    >>> h200 = device(chip("h200"))
+    >>> dram_bandwidth(h200, 0.5, lambda: long_stream(h200, 0.5)) / h200.chip.memory.bandwidth
     0.5
     """
-    if not has_banks(chip):
-        return chip.memory.bandwidth * efficiency
-    return _from_banks(chip, stream(), hot)
+    return device.chip.memory.bandwidth * efficiency if device.banks is None else device.banks.bandwidth(stream())
 
 
-def _from_banks(chip: Chip, stream: Stream, hot: Number) -> Number:
-    assert chip.stack is not None
-    found = stack_sustained(chip.stack, stream, hot, chip.compute.cores * chip.compute.sram_bandwidth).bandwidth
-    noc, cores = network_of(chip), chip.compute.cores
-    return found if noc is None else access_bandwidth(noc, cores, found, local_share(noc, cores))
-
-
-def dram_time(chip: Chip, moved: Number, efficiency: Number, stream: Callable[[], Stream], hot: Number = 0.0) -> Number:
+def dram_time(device: Device, moved: Number, efficiency: Number, stream: Callable[[], Asked]) -> Number:
     """Time DRAM needs for the bytes of a kernel [s]; a stack moves whole waves, of reads and of writes."""
-    if chip.stack is None or not has_banks(chip):
-        return moved / (chip.memory.bandwidth * efficiency)
+    banks = device.banks
+    if banks is None:
+        return moved / (device.chip.memory.bandwidth * efficiency)
     asked = stream()
-    read = whole_waves(chip.stack, moved * asked.read_share)
-    total = read + whole_waves(chip.stack, moved * (1.0 - asked.read_share))
-    share = read / namespace(total).where(total > 0.0, total, 1.0)
-    return total / _from_banks(chip, replace(asked, read_share=share), hot)
+    read = whole_waves(banks.wave, moved * asked.read_share)
+    total = read + whole_waves(banks.wave, moved * (1.0 - asked.read_share))
+    if not asked.even:
+        asked = Asked(asked.run, read / namespace(total).where(total > 0.0, total, 1.0), asked.packed)
+    return total / banks.bandwidth(asked)

@@ -77,7 +77,7 @@ def attention(
     inout = sequences * queries * heads * (key_dim * bytes_of(products or activation) + value_dim * wide) * (2.0 if backward else 1.0)
     dram = cache_bytes * (1.0 - warm) + inout
     moved = cut.count * span * kv_width * bytes_of(kv) + inout
-    memory = dram_time(chip, dram, used.memory_efficiency, lambda: cache_stream(chip, key_dim, bytes_of(kv), dram - 0.5 * inout, 0.5 * inout))
+    memory = dram_time(device, dram, used.memory_efficiency, lambda: cache_stream(key_dim, bytes_of(kv), dram - 0.5 * inout, 0.5 * inout))
     cache = moved / device.cache_bandwidth
     flop = per_pair * sequences * heads * queries * span
     floor = rate_of(used.floor, kv) + xp.where(cut.parts > 1.0, used.merge, 0.0)

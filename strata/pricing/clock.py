@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, repeated
+from strata.arrays import Number, leaves, map_leaves, namespace, repeated
 from strata.hardware.chip import Chip
 from strata.hardware.dram import refresh_left
 from strata.pricing.limits import Limit, limits, rest_power
@@ -90,7 +91,7 @@ def sustained(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool = F
     if not _any(over):
         share, holds = 1.0 + 0.0 * span, 1.0
     else:
-        share, holds = _halved(price, core, bounds, memory, idle, chip.energy.voltage_slope, over)
+        share, holds = _slowed(over, price, core, bounds, memory, idle, chip.energy.voltage_slope)
     held = at_share(price, share, chip)
     time = held.time * idle
     safe = xp.where(time > 0.0, time, 1.0)
@@ -112,7 +113,7 @@ def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
     _, _, dram = rest_power(chip, (price.energy - memory) / safe, memory / safe)
     longer = refresh_left(stack.dram.timing, 0.0) / refresh_left(stack.dram.timing, 1.0)
     xp = namespace(dram, price.memory, longer)
-    added = xp.where(dram > heat.refresh_limit, price.memory * (longer - 1.0), 0.0)
+    added = xp.where((dram > heat.refresh_limit) & (heat.dram_limit > heat.refresh_limit), price.memory * (longer - 1.0), 0.0)
     return replace(price, time=price.time + added, memory=price.memory + added, upper=price.upper + added)
 
 
@@ -121,9 +122,20 @@ def _any(over: Number) -> bool:
     return bool(np.any(over)) if isinstance(over, bool | np.bool_ | np.ndarray) else True
 
 
-def _halved(
-    price: Price, core: Number, bounds: tuple[Limit, ...], memory: Number, idle: Number, slope: Number, over: Number
-) -> tuple[Number, Number]:
+def _slowed(over: Number, *load: Any) -> tuple[Number, Number]:
+    """The share of the clock that a load holds, and whether it keeps every limit there; looked for only where one is passed."""
+    xp = namespace(over)
+    if not isinstance(over, np.ndarray):
+        share, holds = _halved(*load)
+        return xp.where(over, share, 1.0), xp.where(over, holds, 1.0)
+    shape = np.broadcast_shapes(over.shape, *(np.shape(value) for value in leaves(load)))
+    where = np.broadcast_to(over, shape)
+    share, holds = np.ones(shape), np.ones(shape)
+    share[where], holds[where] = _halved(*map_leaves(lambda v: np.broadcast_to(v, shape)[where] if np.ndim(v) else v, load))
+    return share, holds
+
+
+def _halved(price: Price, core: Number, bounds: tuple[Limit, ...], memory: Number, idle: Number, slope: Number) -> tuple[Number, Number]:
     """The highest share of the clock at which a load keeps every limit, and whether the lowest one does: `sustained`, multiplied out."""
     xp = namespace(core, memory, slope, price.memory, price.hidden, idle, *(b.room for b in bounds))
     busy, waits = price.compute + price.cache, price.network + price.overhead
@@ -144,9 +156,9 @@ def _halved(
         tried = share + step
         return share + xp.where(fits(tried), step, 0.0), 0.5 * step
 
-    least = LEAST + 0.0 * over
-    share, _ = repeated(STEPS, halved, (least, 0.5 * (1.0 - LEAST)))
-    return xp.where(over, share, 1.0), xp.where(over, xp.where(fits(least), 1.0, 0.0), 1.0)
+    lowest = fits(LEAST)
+    share, _ = repeated(STEPS, halved, (LEAST + xp.where(lowest, 0.0, 0.0), 0.5 * (1.0 - LEAST)))
+    return share, xp.where(lowest, 1.0, 0.0)
 
 
 def at_share(price: Price, share: Number, chip: Chip) -> Price:

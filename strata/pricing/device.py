@@ -10,7 +10,7 @@ from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.noc import access_energy
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
-from strata.pricing.access import network_of
+from strata.pricing.access import Banks, banks_of, network_of
 from strata.pricing.price import Price, roofline
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed
@@ -57,6 +57,8 @@ class Device:
     served: bool
     rounding: Number
     fused: Number
+    banks: Banks | None  # of DRAM, where it is described by them
+    byte_energy: Number  # from the shared cache to a core [J/B]: `on_chip`
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
     loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
 
@@ -149,6 +151,8 @@ def device(
         served,
         rounding,
         fused,
+        banks_of(chip),
+        on_chip(chip),
     )
 
 
@@ -178,6 +182,6 @@ def close_price(
         core = xp.maximum(compute, cache)
         shown = 1.0 + exposed * xp.minimum(memory / xp.where(core > 0.0, core, 1.0), 1.0)
         compute, cache = compute * shown, cache * shown
-    energy = joule + moved * on_chip(chip) + dram * chip.energy.memory
+    energy = joule + moved * device.byte_energy + dram * chip.energy.memory
     times = roofline(floor, device.launch, compute, cache, memory)
     return Price(**times, lower=lower, flop=flop, memory_bytes=dram, cache_bytes=moved, energy=energy)

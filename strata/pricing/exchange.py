@@ -11,7 +11,7 @@ from strata.mapping.place import Spread, exchange_ranks
 from strata.mapping.plan import Plan
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device
-from strata.pricing.experts import busiest, shared_load
+from strata.pricing.experts import most_on_a_rank, shared_load
 from strata.pricing.price import Price
 from strata.pricing.transports import expert_exchange
 from strata.workload.graph import Collective, Exchange, ExpertMatMul, Op
@@ -26,7 +26,7 @@ def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
         return ops
     ranks = exchange_ranks(plan)
     xp = namespace(ranks, experts.all_experts)
-    share = busiest(shared_load(experts, device, plan.ep).deviation, ranks, xp.maximum(experts.all_experts / ranks, 1.0))
+    share = most_on_a_rank(shared_load(experts, device, plan.ep), ranks, xp.maximum(experts.slots / ranks, 1.0))
     share = xp.minimum(share, ranks)
     more = received(share, ranks, experts.top_k)
     taken = device.matrix(experts.weight, experts.activation).activation

@@ -8,12 +8,13 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
 from strata.precision import bytes_of, supports
-from strata.pricing.access import dram_bandwidth, dram_time, product_stream, row_stream
+from strata.pricing.access import Asked, dram_bandwidth, dram_time, product_stream, shared
 from strata.pricing.device import Device, MatrixRate, close_price, of_format
 from strata.pricing.matmul import padded, product_bound
 from strata.pricing.price import Price
 from strata.workload.graph import ExpertMatMul, Vector, total
-from strata.workload.moe import expert_load
+from strata.workload.moe import chance, copies_of, expert_shares, load_of
+from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile
 TILES = np.array([(0, 128), (1, 128), (1, 256)])  # index into ROWS, columns: what a tuned library chooses from
@@ -45,40 +46,125 @@ class Load:
     tokens: Number  # token rows of all its experts
     experts: Number  # experts with at least one token
     tiles: Number  # tiles of rows, for each height of tiles (leading axis)
-    deviation: Number = 0.0  # of one expert's tokens, over their mean
+    deviation: Number = 0.0  # of one expert's tokens by chance, over their mean
+    top: Number = 1.0  # popularity of the most popular expert (or copy of one), over the mean
+    seen: Routing | None = None  # from a trace
 
 
 def busiest(deviation: Number, ranks: Number, held: Number) -> Number:
-    r"""Picks that fall on the busiest of so many ranks, over the mean of all.
+    r"""Picks that fall by chance on the busiest of so many ranks, over the mean of all.
 
-    .. math:: x = 1 + z \frac{\sigma}{\mu \sqrt{e}}
+    .. math:: x = 1 + \left(z + \frac{z^2 - 1}{6} v\right) v, \quad v = \frac{\sigma}{\mu \sqrt{e}}
 
-    relative deviation σ/μ of one expert's tokens; e experts held by each rank; z the `expected_maximum` of the ranks.
-    Experts are dealt to ranks without regard to how popular they are.
+    relative deviation σ/μ of one expert's tokens; e experts held by each rank; z the `expected_maximum` of the ranks. Counts of
+    few tokens are skewed as Poisson's are, whose skewness is their relative deviation v (Cornish & Fisher, Rev. Inst. Int.
+    Stat. 5 (1938): the first term after the normal quantile).
 
     >>> round(float(busiest(0.5, 8.0, 4.0)), 3), float(busiest(0.5, 1.0, 32.0))
-    (1.359, 1.0)
+    (1.37, 1.0)
     """
-    return 1.0 + expected_maximum(ranks) * deviation / namespace(held).sqrt(held)
+    xp = namespace(deviation, ranks, held)
+    z, v = expected_maximum(ranks), deviation / xp.sqrt(held)
+    return 1.0 + xp.where(ranks > 1, (z + (z * z - 1.0) / 6.0 * v) * v, 0.0)
+
+
+def most_on_a_rank(load: Load, ranks: Number, held: Number) -> Number:
+    r"""Picks that fall on the busiest of so many ranks, over the mean: by chance, and by what is popular.
+
+    .. math:: x = 1 + \sqrt{(y - 1)^2 + (x_0 - 1)^2}, \quad y = \frac{s + (e - 1) \frac{n - s}{n - 1}}{e}
+
+    x_0 by chance (`busiest`). y of the rank with the most popular of n experts, of popularity s, beside e - 1 others; of a
+    trace, whose experts stay where they are, y as it was. The two are independent, so that their squares add up.
+
+    >>> from strata.workload.routing import routing
+    >>> seen = routing([[1.0] * 8 + [3.0] * 8])
+    >>> float(most_on_a_rank(Load(1.0, 1.0, 1.0, seen=seen), 2.0, 8.0)), float(most_on_a_rank(Load(1.0, 1.0, 1.0, top=4.0), 4.0, 4.0))
+    (1.5, 1.6)
+    """
+    known, drawn = by_popularity(load, ranks, held), busiest(load.deviation, ranks, held)
+    return 1.0 + namespace(known, drawn).sqrt((known - 1.0) ** 2 + (drawn - 1.0) ** 2)
+
+
+def by_popularity(load: Load, ranks: Number, held: Number) -> Number:
+    """Picks of the busiest rank over the mean as far as they are no chance: y of `most_on_a_rank`."""
+    xp = namespace(ranks, load.top, held, load.tokens)
+    if load.seen is not None:
+        return xp.interp(ranks, xp.asarray(load.seen.ranks), xp.asarray(load.seen.busiest))
+    count = xp.maximum(ranks * held, 2.0)
+    return xp.where(ranks > 1, (load.top + (held - 1.0) * (count - load.top) / (count - 1.0)) / held, 1.0)
+
+
+def popularity(op: ExpertMatMul, rank: int) -> Number:
+    """Popularity of the experts at quantile nodes (leading axis): as a trace saw it, or by the skew."""
+    if op.seen is None:
+        return expert_shares(op.all_experts, op.skew, rank)
+    xp = namespace(*op.seen.shares, op.tokens.size)
+    return lead(xp.stack([xp.asarray(s) for s in op.seen.shares]), rank, xp)
 
 
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> Load:
     r"""Load of the busiest of `ranks` expert ranks, with tiles of `ROWS`.
 
-    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load`, never the
-    ceiling of a mean. The rank carries `busiest` times the mean of its experts.
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `load_of`, never the
+    ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant copies share the tokens of
+    their expert.
     """
     held = op.experts.size
-    load, touched = expert_load(op.tokens.size, op.all_experts, op.top_k, op.skew, rank)
+    shares, copies = popularity(op, rank), None
+    if not (isinstance(op.redundant, float) and op.redundant == 0.0):
+        copies = copies_of(shares, op.redundant / op.all_experts)
+        shares = shares / copies
+    p = chance(shares, op.all_experts, op.top_k)
+    load, touched = load_of(op.tokens.size, p, rank, copies)
     xp = namespace(load, held, ranks)
-    carried = load * touched
-    mean = xp.mean(carried, axis=0)
-    variance = xp.mean(carried * carried, axis=0) - mean**2
-    spread = xp.sqrt(xp.where(variance > 1e-9 * mean**2, variance, 0.0))  # equal loads have none, but for rounding
-    deviation = spread / mean
-    filled = xp.mean(ceil_div(load, lead(ROWS, 1 + rank, xp)) * touched, axis=1)
-    share = held * busiest(deviation, ranks, held)
-    return Load(mean * share, xp.minimum(share * xp.mean(touched, axis=0), held), filled * share, deviation)
+
+    def averaged(values: Number, axis: int = 0) -> Number:
+        return xp.mean(values, axis=axis) if copies is None else xp.sum(values * copies, axis=axis) / xp.sum(copies, axis=0)
+
+    mean = averaged(load * touched)
+    deviation = xp.sqrt(averaged(op.tokens.size * p * (1.0 - p))) / mean
+    filled = averaged(ceil_div(load, lead(ROWS, 1 + rank, xp)) * touched, 1)
+    some = averaged(touched)
+    known = op.seen if copies is None else None  # copies are dealt out anew, wherever a trace had their experts
+    found = Load(mean, some, filled, deviation, _most_popular(op, copies, shares), known)
+    more = most_on_a_rank(found, ranks, held)
+    # What comes by chance reaches more experts, (1 - p)^T of one becoming (1 - p)^(T x); what is popular goes to the expert it asks for.
+    chances = 1.0 + more - by_popularity(found, ranks, held)
+    missed = xp.log1p(-xp.minimum(some, 1.0 - 1e-12))
+    first, others = (-xp.expm1(times * missed) for times in (xp.maximum(chances, found.top), chances))
+    reached = xp.where(ranks > 1, (first + (held - 1.0) * others) / held, some)
+    tiles = reached + (filled - some) * more  # every touched expert has a tile; those beyond the first follow the tokens
+    return replace(found, tokens=mean * held * more, experts=held * reached, tiles=held * tiles)
+
+
+def _most_popular(op: ExpertMatMul, copies: Number | None, shares: Number) -> Number:
+    r"""Tokens of the most popular expert over the mean: under a skew the first of all, in a trace as its node has it.
+
+    .. math:: s = \frac{E}{k} \left(1 - (1 - w_1)^k\right), \quad w_n = \frac{(n + 1/2)^{1-a} - (1/2)^{1-a}}{(E + 1/2)^{1-a} - (1/2)^{1-a}}
+
+    w_n of all picks go to the first n of E experts (`expert_shares`); k picks of a token are different experts. With r
+    redundant copies the busiest copy has at most :math:`\max_n E w_n / (r + n)`, as in `copies_of`.
+
+    >>> op = ExpertMatMul("up", "moe", (), "", Extent(1.0), 8.0, Extent(8.0), 256.0, (Extent(1.0),), Extent(1.0), 1.0, "bf16", "bf16")
+    >>> round(float(_most_popular(op, None, np.ones(8))), 1)
+    25.2
+    """
+    if op.seen is not None:
+        return shares[-1] * (op.slots / op.all_experts)
+    xp = namespace(op.all_experts, op.skew, op.top_k, op.redundant)
+    power = 1.0 - xp.where(abs(op.skew - 1.0) < 1e-6, 1.0 + 1e-5, op.skew)
+
+    def first(count: Number) -> Number:
+        return ((count + 0.5) ** power - 0.5**power) / ((op.all_experts + 0.5) ** power - 0.5**power)
+
+    most = (1.0 - (1.0 - first(1.0)) ** op.top_k) * op.all_experts / op.top_k
+    if copies is not None:
+        each = [op.all_experts * first(2.0**i) / (op.redundant + 2.0**i) for i in range(10)]
+        level = each[0]
+        for other in each[1:]:
+            level = xp.maximum(level, other)
+        most = xp.minimum(most, level * op.slots / op.all_experts)
+    return xp.where(op.skew > 0.0, most, 1.0)
 
 
 def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> Load:
@@ -94,7 +180,7 @@ def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> Load:
 def _rank(op: ExpertMatMul, device: Device, ranks: Number) -> int:
     """Axes of the sizes and the hardware a product is priced with."""
     chip, made, unit = device.chip, device.chip.experts, device.matrix(op.weight, op.activation)
-    sizes = (op.tokens.size, op.experts.size, op.all_experts, op.top_k, op.skew, ranks, total(op.n), op.k.size)
+    sizes = (op.tokens.size, op.experts.size, op.slots, op.top_k, op.skew, ranks, total(op.n), op.k.size)
     hardware = (device.cores, device.cache_bandwidth, device.grain, chip.memory.bandwidth, made.memory_efficiency, made.tile)
     return rank_of(*sizes, *hardware, *made.efficiency.values(), unit.peak, unit.widening)
 
@@ -183,9 +269,9 @@ def price_experts(op: ExpertMatMul, device: Device, ranks: Number = 1.0, load: L
     xp = namespace(found.tokens, found.tiles, op.tokens.size, n, k, device.cores)
     rank = max(_rank(op, device, ranks), rank_of(found.tokens))
     each = found.tokens / xp.maximum(found.experts, 1.0)
-    bandwidth = dram_bandwidth(chip, made.memory_efficiency, lambda: product_stream(chip, each, n, k, unit.activation, w, stored))
+    bandwidth = dram_bandwidth(device, made.memory_efficiency, lambda: product_stream(chip, each, n, k, unit.activation, w, stored))
     rounded = found.tokens * k * (2.0 * of_format(made.passes, name))
-    passes = dram_time(chip, rounded, made.gather_efficiency, lambda: row_stream(chip, k * stored, rounded, rounded))
+    passes = dram_time(device, rounded, made.gather_efficiency, lambda: Asked(k * stored, 0.5, even=True))
     floor = 0.5 * (of_format(made.floor, name) + made.sort * xp.minimum(op.tokens.size / SORTED, 1.0)) + passes
     kernels = Kernels(rate, bandwidth, made.tile, floor, lead(ROWS[TILES[:, 0]], rank, xp), lead(TILES[:, 1] * 1.0, rank, xp))
     chosen = Load(found.tokens, found.experts, found.tiles[TILES[:, 0]])
@@ -209,8 +295,8 @@ def price_gather(op: Vector, device: Device) -> Price:
     """
     chip, size = device.chip, op.elements() * bytes_of(op.precision)
     moved, flop = size * (op.reads + op.writes), op.flop()
-    row = size / op.m.size
-    memory = dram_time(chip, moved, chip.experts.gather_efficiency, lambda: row_stream(chip, row, size * op.reads, size * op.writes))
+    row = total(op.n) * bytes_of(op.precision)
+    memory = dram_time(device, moved, chip.experts.gather_efficiency, lambda: Asked(row, shared(op.reads, op.writes), even=True))
     return close_price(
         device, compute=flop / chip.compute.vector_rate, cache=0.0, memory=memory, moved=moved, dram=moved, flop=0.0,
         joule=flop * chip.energy.vector, lower=moved / chip.memory.bandwidth, floor=chip.overhead.stream,

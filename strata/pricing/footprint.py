@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, ceil_div, namespace
 from strata.mapping.plan import Plan
 from strata.mapping.shard import SUMMED
 from strata.precision import bytes_of
@@ -33,7 +33,7 @@ def output_bytes(op: Op) -> Number:
     if isinstance(op, MatMul):
         return op.batch.size * op.m.size * total(op.n) * bytes_of(op.activation)
     if isinstance(op, ExpertMatMul):
-        routed = op.tokens.size * op.top_k * op.experts.size / op.all_experts
+        routed = op.tokens.size * op.top_k * op.experts.size / op.slots
         return routed * total(op.n) * bytes_of(op.activation)
     if isinstance(op, Attention):
         return op.sequences.size * op.queries.size * op.heads.size * op.value_dim * bytes_of(op.activation)
@@ -42,8 +42,21 @@ def output_bytes(op: Op) -> Number:
     return 0.0
 
 
-def held_by(block: Block, training: bool, plan: Plan) -> Held:
-    """What one repetition of a block keeps: its weights, the cache of its attention, its activations."""
+def paged(tokens: Number, page: Number) -> Number:
+    r"""Tokens a cache holds for a sequence over those it needs, where it is kept in blocks.
+
+    .. math:: r = \frac{b \lceil n / b \rceil}{n}
+
+    n tokens of a sequence, b of a block. Kwon et al., PagedAttention (SOSP 2023), sec. 4.1: only the last block is not full.
+
+    >>> float(paged(1000.0, 16.0)), float(paged(1000.0, 1.0))
+    (1.008, 1.0)
+    """
+    return page * ceil_div(tokens, page) / tokens
+
+
+def held_by(block: Block, training: bool, plan: Plan, page: Number = 1.0) -> Held:
+    """What one repetition of a block keeps: its weights, the cache of its attention in blocks of `page` tokens, its activations."""
     weights: Number = 0.0
     parameters: Number = 0.0
     routed: Number = 0.0
@@ -60,7 +73,7 @@ def held_by(block: Block, training: bool, plan: Plan) -> Held:
             if isinstance(op, ExpertMatMul):
                 routed = routed + op.weight_elements()
         if isinstance(op, Attention) and not op.backward and not training:
-            cache = cache + op.cache_bytes()
+            cache = cache + op.cache_bytes() * paged(op.held.size, page)
         written = output_bytes(op)
         if isinstance(op, MatMul) and op.k.axis in SUMMED:  # summed over the tensor group and, with sp, kept in pieces
             written = written / namespace(plan.sp, plan.tp).where(plan.sp > 0, plan.tp, 1.0)

@@ -1,8 +1,8 @@
 """What bounds a chip's power: its limit, and the temperatures of its dies, as weights of two powers and the room for their sum.
 
-Leakage follows temperature, and temperature leakage. Between the coolant and the limit of logic, leakage is taken by its chord,
-which lies above it and meets it at the limit: then all limits are linear in the powers of a load, hold where they bind, and
-err on the safe side elsewhere.
+Leakage follows temperature, and temperature leakage. Between the coolant and the highest temperature that logic can have while a
+limit holds, leakage is taken by its chord, which lies above it and meets it there: then all limits are linear in the powers of a
+load, hold where they bind, and err on the safe side elsewhere.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ def limits(chip: Chip, briefly: bool = False) -> tuple[Limit, ...]:
     return tuple(_with_heat(chip.heat, rest, allowed))
 
 
-def chord(heat: Heat, leaking: Number) -> tuple[Number, Number]:
-    r"""Leakage at the coolant's temperature [W], and how much the chord to the limit of logic rises [W/K].
+def chord(heat: Heat, leaking: Number, end: Number) -> tuple[Number, Number]:
+    r"""Leakage at the coolant's temperature [W], and how much the chord to a higher temperature rises [W/K].
 
-    .. math:: L(T) \le L(T_0) + \frac{L(T_l) - L(T_0)}{T_l - T_0} (T - T_0)
+    .. math:: L(T) \le L(T_0) + \frac{L(T_e) - L(T_0)}{T_e - T_0} (T - T_0)
 
-    Leakage is convex in temperature, so its chord lies above it between the coolant T_0 and the limit T_l.
+    Leakage is convex in temperature, so its chord lies above it between the coolant T_0 and its end T_e.
 
     >>> heat = Heat(((0.5, 0.4, 0.4),), ((0.4, 0.5, 0.5),), 308.0, 378.0, 358.0, 358.0, 0.5, 358.0, 25.0)
-    >>> [round(v, 4) for v in chord(heat, 10.0)]
+    >>> [round(v, 4) for v in chord(heat, 10.0, 378.0)]
     [2.5, 0.213]
     """
-    low, high = (leakage(leaking, t, heat.leakage_temperature, heat.leakage_doubling) for t in (heat.ambient, heat.logic_limit))
-    return low, (high - low) / (heat.logic_limit - heat.ambient)
+    low, high = (leakage(leaking, t, heat.leakage_temperature, heat.leakage_doubling) for t in (heat.ambient, end))
+    return low, (high - low) / (end - heat.ambient)
 
 
 def _with_heat(heat: Heat, rest: Rest, allowed: Number) -> list[Limit]:
@@ -91,25 +91,71 @@ def _with_heat(heat: Heat, rest: Rest, allowed: Number) -> list[Limit]:
     A cell's rise t over the coolant makes logic leak c t more: of t = r (P + c t) + ... follows t = g (r P + ...), g = 1 / (1 - r c).
     Where r c reaches 1 heat runs away at any power, and nothing holds.
     """
-    low, slope = chord(heat, rest.leaking)
-    base = rest.logic + low
     found = []
-    for r, connected, idle in heat.logic:
-        xp = namespace(r, slope, connected, allowed)
-        runs_away = r * slope >= 1.0
-        gain = 1.0 / xp.where(runs_away, 1.0, 1.0 - r * slope)
-        offset = gain * (r * base + connected * rest.connected + idle * rest.idle)  # rise of this cell without a load [K]
-        core, memory = gain * r, gain * connected
-
-        def bounded(own: Number, other: Number, room: Number, runs_away: Number = runs_away) -> Limit:
-            return Limit(own, other, namespace(own, other, room).where(runs_away, -1.0, room))
-
-        found.append(bounded(core, memory, heat.logic_limit - heat.ambient - offset))
-        found.append(bounded(1.0 + slope * core, 1.0 + slope * memory, allowed - base - rest.dram - slope * offset))
-        for own, joined, other in heat.dram:
-            fixed = own * (base + slope * offset) + joined * rest.connected + other * rest.idle
-            found.append(bounded(own * (1.0 + slope * core), joined + own * slope * memory, heat.dram_limit - heat.ambient - fixed))
+    for row in heat.logic:
+        for end, bounds in ((heat.logic_limit, _of_logic), (_at_power(heat, allowed), _of_power), (_beside_dram(heat), _of_dram)):
+            low, slope = chord(heat, rest.leaking, end)
+            xp = namespace(row[0], row[1], slope, allowed)
+            runs_away = row[0] * slope >= 1.0
+            gain = 1.0 / xp.where(runs_away, 1.0, 1.0 - row[0] * slope)
+            base = rest.logic + low
+            offset = gain * (row[0] * base + row[1] * rest.connected + row[2] * rest.idle)  # rise of this cell without a load [K]
+            cell = _Cell(gain * row[0], gain * row[1], offset, slope, base)
+            for bound in bounds(heat, rest, allowed, cell):
+                found.append(Limit(bound.core, bound.memory, namespace(bound.room, runs_away).where(runs_away, -1.0, bound.room)))
     return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Cell:
+    """A cell of logic: rise for a watt of cores and of DRAM [K/W], rise at rest [K], leakage a kelvin [W/K], power of logic at the coolant's [W]."""
+
+    core: Number
+    memory: Number
+    offset: Number
+    slope: Number
+    base: Number
+
+
+def _of_logic(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+    return [Limit(cell.core, cell.memory, heat.logic_limit - heat.ambient - cell.offset)]
+
+
+def _of_power(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+    return [Limit(1.0 + cell.slope * cell.core, 1.0 + cell.slope * cell.memory, allowed - cell.base - rest.dram - cell.slope * cell.offset)]
+
+
+def _of_dram(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+    found = []
+    for own, joined, other in heat.dram:
+        fixed = own * (cell.base + cell.slope * cell.offset) + joined * rest.connected + other * rest.idle
+        more = own * cell.slope
+        found.append(Limit(own + more * cell.core, joined + more * cell.memory, heat.dram_limit - heat.ambient - fixed))
+    return found
+
+
+def _at_power(heat: Heat, allowed: Number) -> Number:
+    """The highest temperature logic can have while its power limit holds, all of it in the worst place [K]; at most its own limit."""
+    xp = namespace(heat.ambient, allowed, heat.logic_limit, *(r for row in heat.logic for r in row))
+    worst = heat.logic[0][0]
+    for row in heat.logic:
+        for r in row:
+            worst = xp.maximum(worst, r)
+    return xp.minimum(heat.logic_limit, heat.ambient + worst * allowed)
+
+
+def _beside_dram(heat: Heat) -> Number:
+    """The highest temperature logic can have while DRAM keeps its limit [K].
+
+    Whatever the powers, logic's rise is at most the largest ratio of their resistances times DRAM's.
+    """
+    xp = namespace(heat.dram_limit, heat.logic_limit, *(r for row in (*heat.logic, *heat.dram) for r in row))
+    ratio: Number = 1.0
+    for row in heat.logic:
+        for below in heat.dram:
+            for r, q in zip(row, below, strict=True):
+                ratio = xp.maximum(ratio, r / xp.where(q > 0.0, q, 1.0))
+    return xp.minimum(heat.logic_limit, heat.ambient + ratio * (heat.dram_limit - heat.ambient))
 
 
 def rest_power(chip: Chip, core: Number, memory: Number) -> tuple[Number, Number, Number]:

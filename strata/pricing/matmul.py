@@ -48,9 +48,33 @@ def padded(extent: Number, grain: Number) -> Number:
     return ceil_div(extent, grain) * grain
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Extents:
+    """What all tilings of a product share: extents in whole instructions and steps, time of a tile's elements at full rate and at least [s],
+    the least part of the depth, and bytes of partial sums where products are cut."""
+
+    tall: Number
+    wide: Number
+    depth: Number
+    pace: Number
+    least: Number
+    part: Number
+    parts: Number
+
+
+def extents(m: Number, n: Number, k: Number, batch: Number, device: Device, unit: MatrixRate) -> Extents:
+    """What all tilings of a product share: terms of `tile_times`, worked out once."""
+    depth = padded(k, STEP_BYTES / unit.activation)
+    return Extents(
+        padded(m, device.grain), padded(n, device.grain), depth, 2.0 * depth * device.cores / unit.sustained, depth * unit.step,
+        namespace(depth).minimum(SPLIT_DEPTH / depth, 1.0), (2.0 * ACCUMULATOR * batch) * (m * n),
+    )  # fmt: skip
+
+
 def tile_times(
-    m: Number, n: Number, k: Number, batch: Number, tm: Number, tn: Number, device: Device, unit: MatrixRate, w: Number, o: Number
-) -> Tiled:
+    m: Number, n: Number, k: Number, batch: Number, tm: Number, tn: Number, device: Device, unit: MatrixRate, w: Number, o: Number,
+    of: Extents | None = None,
+) -> Tiled:  # fmt: skip
     r"""Time on the cores, cache time [s] and cache bytes of a product cut into tiles of tm x tn, the better of two schedules.
 
     .. math::
@@ -77,23 +101,24 @@ def tile_times(
     >>> 0.7e-4 < float(times.cores) < 1.2e-4  # 72 tiles on 132 cores, cut to fill them
     True
     """
-    xp = namespace(m, n, k, batch, tm, device.cores, unit.sustained)
-    rows, columns = xp.minimum(tm, padded(m, device.grain)), xp.minimum(tn, padded(n, device.grain))
+    of = extents(m, n, k, batch, device, unit) if of is None else of
+    xp = namespace(of.tall, of.wide, of.depth, k, batch, tm, device.cores, unit.sustained)
+    rows, columns = xp.minimum(tm, of.tall), xp.minimum(tn, of.wide)
     tiles = ceil_div(m, tm) * ceil_div(n, tn) * batch
     per_core = tiles / device.cores
-    depth = padded(k, STEP_BYTES / unit.activation)
-    tensor = rows * columns * (2.0 * depth * device.cores / unit.sustained)
+    area = rows * columns
+    tensor = area * of.pace
     load = (rows * unit.activation + columns * w) * k
     port = load / device.core_bandwidth
-    work = xp.maximum(xp.maximum(tensor, port), depth * unit.step)
+    work = xp.maximum(xp.maximum(tensor, port), of.least)
     if not (isinstance(unit.widening, float) and unit.widening == 0.0):
         work = xp.maximum(work, columns * k * unit.widening)
-    store = rows * columns * o
+    store = area * o
     ends = device.tile + store / device.core_bandwidth
     whole = ceil_div(tiles, device.cores) * (work + ends)
-    cut = xp.maximum(per_core, xp.minimum(SPLIT_DEPTH / depth, 1.0)) * work + xp.maximum(per_core, 1.0) * ends + unit.split
+    cut = xp.maximum(per_core, of.part) * work + xp.maximum(per_core, 1.0) * ends + unit.split
     moved = tiles * (load + store)
-    added = moved + (2.0 * ACCUMULATOR * batch) * (m * n)
+    added = moved + of.parts
     # Parts pass through the cache: a cut must pay with them, or padding to whole waves would look faster.
     parted = xp.maximum(cut, added / device.cache_bandwidth) < xp.maximum(whole, moved / device.cache_bandwidth)
     moved = xp.where(parted, added, moved)
@@ -154,19 +179,21 @@ def matmul(
     given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.core_bandwidth, device.grain, device.tile, unit.split, unit.sustained)
     xp, rank = namespace(*given), rank_of(*given)
 
-    def tiled(tm: Number, tn: Number) -> tuple[Number, ...]:
-        found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored)
-        return xp.maximum(found.cores, found.cache), found.cores, found.cache, found.moved, found.starved
+    of = extents(m, n, k, batch, device, unit)
 
-    cores, cache, moved, starved = best_of(TILES, tiled, rank, xp)
+    def tiled(tm: Number, tn: Number) -> tuple[Number, ...]:
+        found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored, of)
+        return xp.maximum(found.cores, found.cache), found.cores, found.moved, found.starved
+
+    cores, moved, starved = best_of(TILES, tiled, rank, xp)
     inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    compute, cache = credited(cores, cache, starved)
+    compute, cache = credited(cores, moved / device.cache_bandwidth, starved)
     dram = (1.0 - warm) * batch * k * n * w + inout + batch * read_again(m, n, k, unit.activation, w, device)
     flop = 2.0 * batch * m * n * k
     chip = device.chip
-    memory = dram_time(chip, dram, chip.memory.efficiency, lambda: product_stream(chip, m, n, k, unit.activation, w, stored))
+    memory = dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, m, n, k, unit.activation, w, stored))
     return close_price(
         device, compute=compute, cache=cache, memory=memory, moved=moved, dram=dram, flop=flop,
         joule=flop * unit.energy, lower=product_bound(flop, dram, unit, device),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.silicon import cost_of
+from strata.hardware.silicon import price_of
 from strata.hardware.system import Economics, System
 from strata.mapping.plan import CORES, LIMITS, MEMORY, Plan, violations
 from strata.precision import rate_of
@@ -55,6 +55,7 @@ class Summary:
     kinds: dict[str, Number]  # mean device time by kind of op [s]
     memory: dict[str, Number]  # bytes by purpose
     energy: dict[str, Number]  # joules a token by level, of the whole system; they add up to energy_per_token
+    overlap: Number  # mean device time that communication beside computation saves [s], of what `kinds` counts
 
 
 def summarise(
@@ -89,11 +90,11 @@ def summarise(
     def gated(value: Number) -> Number:
         return xp.where(out, 0.0, value)
 
-    user = work.sequence / time if work.phase == "decode" else rate / work.batch
+    user = work.generated / time if work.phase == "decode" else rate / work.batch
     metrics = Metrics(
         step_time=time + infinite,
         ttft=(prefill.time if prefill is not None else (time if work.phase == "prefill" else xp.inf)) + infinite,
-        tpot=(time / (work.sequence if work.phase == "decode" else 1.0) if work.phase in ("decode", "serve") else xp.inf) + infinite,
+        tpot=(time / (work.generated if work.phase == "decode" else 1.0) if work.phase in ("decode", "serve") else xp.inf) + infinite,
         tokens_per_s=gated(rate),
         tokens_per_s_per_user=gated(1.0 / time if work.phase == "serve" else user),
         tokens_per_s_per_device=gated(rate / devices),
@@ -114,8 +115,9 @@ def summarise(
     # What no device works on: pipeline bubbles, stages that wait for slower ones, the engine's host time.
     waited = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
     resources["waiting"] = xp.where(waited > 1e-12 * time, waited, 0.0)  # a difference of sums: its last bits are noise
+    saved = sum((w * s.price.saved for w, s in every), 0.0)
     kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
-    return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, static, span, tokens))
+    return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, static, span, tokens), saved)
 
 
 def _hottest(every: list[tuple[Number, Step]]) -> Number:
@@ -154,7 +156,7 @@ def _tokens(work: Workload, time: Number, prefill: Step | None) -> tuple[Number,
     """Tokens that count, and the time they take."""
     if prefill is not None:
         return work.batch * work.output, prefill.time + work.output * time
-    return work.batch * work.sequence, time
+    return work.batch * work.generated, time
 
 
 def _peak(system: System, model: Model) -> Number:
@@ -187,9 +189,7 @@ def cost_rate(system: System, money: Economics, power: Number) -> Number:
     >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
     18.2
     """
-    price = system.chip.package.price
-    if price is None and system.chip.silicon is not None:
-        price = money.markup * cost_of(system.chip, system.chip.silicon).made
+    price = price_of(system.chip, money.markup)
     if price is None:
         return float("nan") * power
     for dimension in system.fabric.dimension:

@@ -27,6 +27,7 @@ class Price:
     cache_bytes: Number = 0.0
     link_energy: Number = 0.0  # the network's part of the energy [J]
     energy: Number = 0.0  # dynamic, without static power [J]
+    saved: Number = 0.0  # by running beside other ops: how much longer without
 
     def __add__(self, other: Price) -> Price:
         return Price(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))

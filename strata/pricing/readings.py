@@ -10,12 +10,14 @@ from strata.hardware.chip import Chip
 from strata.hardware.heat import junction
 from strata.hardware.silicon import cost_of
 from strata.pricing.access import dram_bandwidth, long_stream
+from strata.pricing.device import device
 from strata.pricing.limits import at_rest, limits
 
 
 def sustained_bandwidth(chip: Chip) -> Number:
     """DRAM bandwidth that cores reading long runs get [B/s], local memories and their ports counted."""
-    return dram_bandwidth(chip, chip.memory.efficiency, lambda: long_stream(chip, 1.0, 0.0))
+    whole = device(chip)
+    return dram_bandwidth(whole, chip.memory.efficiency, lambda: long_stream(whole, 1.0))
 
 
 def memory_power(chip: Chip) -> Number:

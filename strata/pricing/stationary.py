@@ -216,7 +216,7 @@ def array_matmul(
         dram = xp.where(inout > HELD * device.cache_capacity, dram, weights)
     dram, flop = dram - warm * weights, 2.0 * batch * m * n * k
     chip = device.chip
-    memory = dram_time(chip, dram, chip.memory.efficiency, lambda: product_stream(chip, m, n, k, unit.activation, w, stored))
+    memory = dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, m, n, k, unit.activation, w, stored))
     return close_price(
         device, compute=found.compute, cache=found.cache, memory=memory, moved=found.moved, dram=dram, flop=flop,
         joule=flop * unit.energy, lower=xp.maximum(flop / unit.peak, dram / device.chip.memory.bandwidth), floor=device.floor,

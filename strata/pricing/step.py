@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
 
 from strata.arrays import Number, choose, namespace
 from strata.hardware.fabric import speaking
@@ -12,19 +15,17 @@ from strata.mapping.place import Placement, place
 from strata.mapping.plan import Plan
 from strata.mapping.shard import microbatches, shard
 from strata.precision import bytes_of
-from strata.pricing.attention import price_attention
+from strata.pricing.block import PricedBlock, dual, price_block
 from strata.pricing.clock import sustained
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device, device
-from strata.pricing.exchange import price_exchange, routed
-from strata.pricing.experts import price_experts, price_gather
-from strata.pricing.footprint import GRADIENT_BYTES, Held, held_by, training_state
-from strata.pricing.matmul import price_matmul
-from strata.pricing.overlap import beside, share_links
+from strata.pricing.footprint import GRADIENT_BYTES, training_state
+from strata.pricing.host import as_captured, with_host
+from strata.pricing.overlap import beside, either
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.schedule import decode_cycle, pipeline_time, stage_bounds, stage_counts, stage_nodes
-from strata.pricing.vector import price_vector, vector
-from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, Graph, MatMul, Op, Vector
+from strata.pricing.vector import vector
+from strata.workload.graph import Collective, Graph, Vector
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 from strata.workload.transformer import trace
@@ -42,19 +43,6 @@ class Structure:
     @property
     def pipelined(self) -> bool:
         return "pp" in self.active
-
-
-@dataclass(frozen=True, eq=False)
-class PricedBlock:
-    """A block with the price of each op, their sum, their time by kind of op, and what the block holds."""
-
-    block: Block
-    ops: tuple[tuple[Op, Price], ...]
-    price: Price
-    kinds: dict[str, Number]
-    held: Held
-    again: Price = ZERO  # what runs a second time before the backward pass
-    busy: Number = 0.0  # training: time in which its collectives, hidden or not, use links of the data parallel group
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,72 +66,37 @@ class Step:
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
-def price_op(op: Op, dev: Device, placement: Placement, system: System, plan: Plan) -> Price:
-    """The price of any op of a rank's graph."""
-    if isinstance(op, MatMul):
-        return price_matmul(op, dev)
-    if isinstance(op, Vector):
-        return price_gather(op, dev) if op.gathered else price_vector(op, dev)
-    if isinstance(op, Attention):
-        return price_attention(op, dev)
-    if isinstance(op, ExpertMatMul):
-        return price_experts(op, dev, plan.ep)
-    assert isinstance(op, Collective)
-    price = price_collective if op.exchange is None else price_exchange
-    return price(op, placement.groups[op.group], system.fabric)
-
-
-def price_block(block: Block, dev: Device, placement: Placement, system: System, plan: Plan, training: bool) -> PricedBlock:
-    """Price every op of a block once; communication that may hide costs only what the block's own work does not cover.
-
-    What hides runs beside the block's kernels and beside collectives on other links; on links it shares it waits its turn.
-    """
-    priced = [(op, price_op(op, dev, placement, system, plan)) for op in routed(block.ops, dev, plan)]
-    visible = [(op, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)]
-    shown = total_price([(1.0, p) for _, p in visible])
-    final = []
-    for op, price in priced:
-        if isinstance(op, Collective) and op.hidden:
-            left = beside(price.time, shown.time, _busy(op.group, visible, placement, system))
-            price = Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)
-            shown = shown + price
-        final.append((op, price))
-    kinds: dict[str, Number] = {}
-    for op, price in final:
-        kinds[op.kind] = kinds.get(op.kind, 0.0) + price.time
-    again = ZERO
-    if training and block.passes == "forward":
-        again, repeated = _recomputed(final, shown, kinds, plan)
-        kinds = {kind: time + repeated[kind] for kind, time in kinds.items()}
-    busy = _busy("dp", priced, placement, system) if training and "dp" in placement.groups else 0.0
-    return PricedBlock(block, tuple(final), shown, kinds, held_by(block, training, plan), again, busy)
-
-
-def _busy(group: str, ops: list[tuple[Op, Price]], placement: Placement, system: System) -> Number:
-    """Time in which collectives keep links busy that a group's own collective needs."""
-    busy: Number = 0.0
-    shared: dict[str, Number] = {}
-    for op, price in ops:
-        if isinstance(op, Collective):
-            if op.group not in shared:
-                shared[op.group] = share_links(placement.groups[group], placement.groups[op.group], system.fabric)
-            busy = busy + price.time * shared[op.group]
-    return busy
-
-
-def _recomputed(ops: list[tuple[Op, Price]], whole: Price, kinds: dict[str, Number], plan: Plan) -> tuple[Price, dict[str, Number]]:
-    """What a forward block repeats before its backward pass: all of it, its attention kernels, or nothing."""
-    xp = namespace(plan.recompute)
-    full, part = (xp.where(test, 1.0, 0.0) for test in (plan.recompute > 1, (plan.recompute > 0) & (plan.recompute <= 1)))
-    attention = total_price([(1.0, price) for op, price in ops if op.kind == "attention"])
-    repeated = {kind: time * (full + part if kind == "attention" else full) for kind, time in kinds.items()}
-    return whole.times(full) + attention.times(part), repeated
-
-
 def price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
-    """Trace, shard, place and price one step. Pure and array-safe: the same code for one point and for a batch."""
+    """Trace, shard, place and price one step. Pure and array-safe: the same code for one point and for a batch.
+
+    Communication runs beside computation as the engine has it, where a step is quicker that way: more work at once draws more
+    power, so that a step at its power limit can be slower.
+    """
+    if engine.overlap == "none" or work.phase == "train" or not structure.active:
+        return _price_step(system, model, work, plan, engine, structure)
+    hiding, plain = (_price_step(system, model, work, plan, replace(engine, overlap=o), structure) for o in (engine.overlap, "none"))
+    found = _quicker(hiding, plain)
+    return replace(found, price=replace(found.price, saved=plain.price.time - found.price.time))
+
+
+def _quicker(one: Step, other: Step) -> Step:
+    """The quicker of two steps at each point."""
+    better = one.time < other.time
+    xp = namespace(one.time, other.time)
+
+    def pick(a: Any, b: Any) -> Any:
+        if isinstance(a, dict):
+            return {key: pick(a[key], b[key]) for key in a}
+        if isinstance(a, tuple):  # blocks are looked at for single points only
+            return a if isinstance(better, bool | np.bool_) and better else b
+        return either(better, a, b) if isinstance(a, Price) else xp.where(better, a, b)
+
+    return Step(*(pick(getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)))
+
+
+def _price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
     training = work.phase == "train"
-    system = replace(system, fabric=speaking(system.fabric, engine.collectives))
+    system = replace(system, chip=as_captured(system.chip, engine), fabric=speaking(system.fabric, engine.collectives))
     whole = trace(model, work)
     graph = shard(whole, plan, work, structure.active)
     placement = place(plan, system.fabric, structure.active)
@@ -155,8 +108,11 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
         rounding=engine.rounding,
         fused=engine.fused,
     )
-    blocks = tuple(price_block(b, dev, placement, system, plan, training) for b in graph.blocks)
+    blocks = tuple(price_block(b, dev, placement, system, plan, training, engine.page, engine.overlap) for b in graph.blocks)
     pieces = microbatches(plan, work)
+    if engine.overlap == "dual_batch" and structure.active and not training:
+        halves = shard(whole, replace(plan, microbatches=2.0 * pieces), work, structure.active)
+        blocks = dual(blocks, tuple(price_block(b, dev, placement, system, plan, training) for b in halves.blocks), dev, placement, system.fabric)
     send = _send(graph, placement, system, plan, structure, training)
     stages = _stages(model, plan, blocks, structure)
     forward, backward = _stage_times(blocks, stages, send)
@@ -177,14 +133,15 @@ def price_step(system: System, model: Model, work: Workload, plan: Plan, engine:
     mean, time, slowest = held.price, time * stretch, slowest * stretch
     lower = namespace(mean.lower, time).minimum(mean.lower, time)
     upper = namespace(mean.upper, time).maximum(mean.upper + (time - mean.time), time)
+    hosted = with_host(time, engine, graph, work, plan)
     return Step(
-        time + engine.step,
+        hosted,
         slowest,
         pieces,
         mean,
         kinds,
         lower,
-        upper + engine.step,
+        upper + (hosted - time),
         memory,
         whole.flop(),
         held.share,
@@ -279,7 +236,7 @@ def _memory(
     kept: Number = 0.0
     scratch: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
-        weights = weights + count * b.held.weights
+        weights = weights + count * (b.held.weights if training else _sharded(b, plan))
         if pipelined:  # a head tied to the embedding needs its own copy where another stage holds that
             weights = weights + count * namespace(plan.pp, b.held.tied).where(plan.pp > 1, b.held.tied, 0.0)
         if training and b.block.passes == "forward":
@@ -287,18 +244,31 @@ def _memory(
         cache = cache + count * b.held.cache
         if b.block.passes == "forward":
             kept = kept + count * _kept(b, plan)
-        scratch = namespace(scratch, b.held.scratch).maximum(scratch, b.held.scratch)
+        alive = b.held.scratch if training else b.held.scratch + _brought(b, plan)
+        scratch = namespace(scratch, alive).maximum(scratch, alive)
     if training:
         in_flight = namespace(plan.pp, pieces).minimum(plan.pp, pieces)
         parts = {"weights": state, "activations": kept * in_flight}
     else:
-        zero = plan.zero
-        parts = {"weights": weights / namespace(zero, weights).where(zero > 2, plan.dp, 1.0), "cache": cache * pieces}
+        parts = {"weights": weights, "cache": cache * pieces}
     if pipelined:
         xp = namespace(*parts.values())
         summed: Number = sum(parts.values(), 0.0)
         parts = dict(zip(parts, choose(1.0 / (summed + 1.0), *(xp.broadcast_to(v, summed.shape) for v in parts.values())), strict=True))
     return {**parts, "scratch": scratch, "reserve": engine.reserve}
+
+
+def _sharded(b: PricedBlock, plan: Plan) -> Number:
+    """Weights of one repetition of a block that a device stores in inference: with zero=3 its share of what several hold."""
+    xp = namespace(plan.zero, plan.dp, plan.moe_groups)
+    routed, sharded = b.held.expert_share, (plan.zero > 2) & (plan.dp > 1)
+    held = (1.0 - routed) / xp.where(sharded, plan.dp, 1.0) + routed / xp.where(sharded, plan.moe_groups, 1.0)
+    return b.held.weights * held
+
+
+def _brought(b: PricedBlock, plan: Plan) -> Number:
+    """Weights brought together for the block that runs and for the next, beside the shares that devices store [B]."""
+    return 2.0 * (b.held.weights - _sharded(b, plan))
 
 
 def _state(b: PricedBlock, plan: Plan) -> Number:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strata.hardware.chip import Chip
+from strata.pricing.block import PricedBlock
 from strata.pricing.clock import at_share
 from strata.pricing.price import RESOURCES
-from strata.pricing.step import PricedBlock, Step
+from strata.pricing.step import Step
 from strata.workload.model import Model
 
 
@@ -27,6 +28,7 @@ class Event:
     lower: float
     flop: float
     memory_bytes: float
+    saved: float = 0.0  # by running beside others: how much longer they all would take
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Timeline:
         rows = [
             {
                 "name": e.name, "cat": e.kind, "ph": "X", "pid": 0, "tid": 1 if e.kind == "collective" else 0, "ts": e.start * 1e6, "dur": e.duration * 1e6,
-                "args": {"block": e.block, "layer": e.layer, "bound_by": e.bound_by, "lower_us": e.lower * 1e6, "flop": e.flop, "memory_bytes": e.memory_bytes},
+                "args": {"block": e.block, "layer": e.layer, "bound_by": e.bound_by, "lower_us": e.lower * 1e6, "flop": e.flop, "memory_bytes": e.memory_bytes, "saved_us": e.saved * 1e6},
             }
             for e in self.events
         ]  # fmt: skip
@@ -76,6 +78,7 @@ def timeline(step: Step, model: Model, chip: Chip) -> Timeline:
                     float(price.lower),
                     float(price.flop),
                     float(price.memory_bytes),
+                    float(price.saved),
                 )
             )
             clock += duration

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
-from strata.pricing.access import dram_time, long_stream
+from strata.pricing.access import dram_time, long_stream, shared
 from strata.pricing.device import Device, close_price
 from strata.pricing.price import Price
 from strata.workload.graph import Vector
@@ -73,7 +73,7 @@ def waiting(rows: Rows, cold: Number, device: Device) -> tuple[Number, Number]:
 
 def vector(
     bytes_read: Number, bytes_written: Number, flop: Number, special: Number, device: Device, resident: bool = False,
-    rows: Rows | None = None, footprint: Number | None = None,
+    rows: Rows | None = None, footprint: Number | None = None, read_share: Number | None = None,
 ) -> Price:  # fmt: skip
     r"""Price of a streaming kernel.
 
@@ -83,6 +83,7 @@ def vector(
     of it); arithmetic T_c of the whole chip; rows that wait λ in ν turns (`waiting`), each with its own work o on one core;
     bytes read r, written w, and a read again, of which the rows in flight have pushed the share m out of the cache, at the
     cache's bandwidth B_c and DRAM's of streams B; ε of the shorter of moving and waiting is not hidden.
+    `read_share` is r / (r + w) where the caller knows it to be the same for all points.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.device import device
@@ -109,7 +110,8 @@ def vector(
         dram = dram + cold * rows.again * missed(in_flight, device.cache_capacity)
         moved = moved + rows.again
         busy = xp.maximum(compute, wait + turns * share * device.cores * compute)
-    memory = dram_time(chip, dram, chip.memory.stream_efficiency, lambda: long_stream(chip, bytes_read, bytes_written))
+    reads = shared(bytes_read, bytes_written) if read_share is None else read_share
+    memory = dram_time(device, dram, chip.memory.stream_efficiency, lambda: long_stream(device, reads))
     cache = moved / device.cache_bandwidth
     if rows is not None:
         memory, cache = (xp.maximum(t, wait) + EXPOSED * xp.minimum(t, wait) for t in (memory, cache))
@@ -125,8 +127,10 @@ def price_vector(op: Vector, device: Device) -> Price:
     size = bytes_of(op.precision)
     rows = None if op.trips is None else Rows(op.m.size, op.trips)
     flop, special = elements * op.flop_per_element, elements * op.special_per_element
-    whole = vector(elements * op.reads * size, elements * op.writes * size, flop, special, device, device.resident, rows)
+    whole = vector(
+        elements * op.reads * size, elements * op.writes * size, flop, special, device, device.resident, rows, read_share=shared(op.reads, op.writes)
+    )
     if op.pieces == 1.0 or (isinstance(device.fused, float) and device.fused == 1.0):
         return whole
-    piece = vector(elements * size, elements * size, flop / op.pieces, special / op.pieces, device, device.resident)
+    piece = vector(elements * size, elements * size, flop / op.pieces, special / op.pieces, device, device.resident, read_share=0.5)
     return whole.times(device.fused) + piece.times(op.pieces * (1.0 - device.fused))

@@ -1,8 +1,9 @@
-"""Picking a plan: every legal plan of a system priced in one batched call, best first, under limits on latency."""
+"""Picking a plan: every legal plan of a system priced in one batched call, in every order on its fabric, best first, under limits on latency."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +11,18 @@ from strata.arrays import map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import Result, evaluate
+from strata.hardware.fabric import DIRECT, Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan, plans
+from strata.mapping.engine import engine as make_engine
+from strata.mapping.place import in_every_order
+from strata.mapping.plan import LIMITS, Plan, plans, taken
+from strata.mapping.shard import active_groups
+from strata.search.expression import calculate
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
+
+RATES = ("tokens_per_s", "tokens_per_s_per_user")  # metrics that links without cost can only raise
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,33 @@ class Choice:
     rank: int
     considered: int
     feasible: int
+    placed: int = 0  # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
+
+
+def candidates(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = "") -> Plan:
+    """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees like ``(ep == 1) & (cp == 1)``.
+
+    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3), and context ranks
+    may meet in each way; serving frameworks keep weights whole and gather keys. Training may shard its state, too.
+
+    >>> import strata as st
+    >>> found = candidates(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), where="(zero == 0) & (cp == 1)")
+    >>> len(found.tp), float(found.zero.max())
+    (10, 0.0)
+    """
+    by = make_engine(engine) if isinstance(engine, str) else engine
+    bare = by.kernels == "bare"
+    zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
+    ways: tuple[int, ...] = (0, 1, 2) if bare else (0,)
+    if workload.phase == "decode":  # keys do not go round, and one latent for all heads cannot be shared out by heads
+        ways = (0, 2) if bare and model.attention != "mla" else (0,)
+    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=zero, cp_by=ways)
+    if not where:
+        return every
+    named = {f.name: np.broadcast_to(getattr(every, f.name), every.tp.shape) for f in fields(Plan) if f.name != "order"}
+    kept = np.broadcast_to(np.asarray(calculate(where, named, "where"), bool), every.tp.shape)
+    require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
+    return taken(every, kept)
 
 
 def best_plans(
@@ -37,8 +72,11 @@ def best_plans(
     tpot: float = float("inf"),
     metric: str = "tokens_per_s",
     top: int = 5,
+    where: str = "",
 ) -> list[Choice]:
     """The best plans for a workload, whose batch may be a list; plans that miss a limit on latency do not count.
+
+    Each plan counts in its best order on the fabric.
 
     >>> import strata as st
     >>> first = best_plans(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), top=1)[0]
@@ -46,26 +84,89 @@ def best_plans(
     (True, True)
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
-    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=_levels(workload))
+    legal = candidates(system, model, workload, engine, where)
     batches = np.atleast_1d(np.asarray(workload.batch, float))
-    work = replace(workload, batch=batches[:, None])
-    box = evaluate(system, model, work, every, engine)
-    m = box.metrics
-    ok = box.fits & _within(m.ttft, ttft) & _within(m.tpot, tpot)
-    score = np.where(ok, np.broadcast_to(getattr(m, metric), box.shape), -np.inf)
-    order = np.argsort(-score, axis=None, kind="stable")[:top]
+    every = legal if len(batches) == 1 else taken(legal, _weights_fit(system, model, replace(workload, batch=batches.min()), legal, engine))
+
+    def scored(how: Plan, rows: np.ndarray, on: System = system) -> tuple[Result, np.ndarray]:
+        box = evaluate(on, model, replace(workload, batch=rows[:, None]), how, engine)
+        m = box.metrics
+        ok = box.fits & _within(m.ttft, ttft) & _within(m.tpot, tpot)
+        return box, np.where(ok, np.broadcast_to(getattr(m, metric), box.shape), -np.inf)
+
+    box, score = scored(every, batches)
+    order, placed = np.zeros(score.shape), 0
+    if _orders_matter(system.fabric):
+        placed = _try_orders(system, every, batches, scored, score, order, _worth_trying(box, score, top, metric))
     found = []
-    for rank, flat in enumerate(order):
-        i, j = np.unravel_index(flat, box.shape)
+    for rank, flat in enumerate(np.argsort(-score, axis=None, kind="stable")[:top]):
+        i, j = np.unravel_index(flat, score.shape)
         if np.isfinite(score[i, j]):
-            point = evaluate(system, model, replace(workload, batch=float(batches[i])), plan_at(every, int(j)), engine)
-            found.append(Choice(point, rank, int(score.size), int(ok.sum())))
+            how = replace(plan_at(every, int(j)), order=float(order[i, j]))
+            point = evaluate(system, model, replace(workload, batch=float(batches[i])), how, engine)
+            found.append(Choice(point, rank, len(legal.tp) * len(batches), int(np.isfinite(score).sum()), placed))
     return found
 
 
-def _levels(workload: Workload) -> tuple[int, ...]:
-    """ZeRO levels worth trying: training can shard its state, or that and the weights."""
-    return (0, 1, 3) if workload.phase == "train" else (0,)
+@dataclass(frozen=True)
+class Worth:
+    """Which batches x plans may win in another order: those that are legal and fit, and the rate that their links must leave them."""
+
+    possible: np.ndarray
+    least: float
+    bounded: bool  # whether links that cost nothing bound the metric
+
+
+def _worth_trying(box: Result, score: np.ndarray, top: int, metric: str) -> Worth:
+    ranked = np.sort(score, axis=None)[::-1]
+    return Worth((box.reason & ~LIMITS.bit) == 0, float(ranked[min(top, ranked.size) - 1]), metric in RATES)
+
+
+def _try_orders(system: System, every: Plan, batches: np.ndarray, scored: Any, score: np.ndarray, order: np.ndarray, worth: Worth) -> int:
+    """Price plans in the orders that could win, and keep the better ones in `score` and `order`; how many were priced.
+
+    A plan is left out where it would not be among the best even with links that cost nothing: no order is quicker.
+    """
+    possible = worth.possible.copy()
+    if worth.bounded and possible.any():
+        at = np.flatnonzero(possible.any(axis=0))
+        free, most = scored(taken(every, at), batches, _without_links(system))
+        possible[:, at] &= (most >= worth.least) | (free.reason == LIMITS.bit)
+    at, some = (np.flatnonzero(possible.any(axis=axis)) for axis in (0, 1))
+    rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
+    moved = rows.order > 0
+    rows, which = taken(rows, moved), at[which[moved]]
+    if not len(which):
+        return 0
+    _, other = scored(rows, batches[some])
+    for column in range(len(which)):
+        better = other[:, column] > score[some, which[column]]
+        score[some[better], which[column]] = other[better, column]
+        order[some[better], which[column]] = rows.order[column]
+    return int(other.size)
+
+
+def _weights_fit(system: System, model: Model, least: Workload, every: Plan, engine: Engine | str) -> np.ndarray:
+    """Plans whose weights alone fit a device, by their smallest batch: no other batch of the rest can fit."""
+    box = evaluate(system, model, least, every, engine)
+    room: np.ndarray = np.broadcast_to(box.summary.memory["weights"] <= box.metrics.memory_limit, every.tp.shape)
+    return room if room.any() else ~room
+
+
+def _orders_matter(fabric: Fabric) -> bool:
+    """Whether groups can lie differently on a fabric: not where every two devices are one step apart."""
+    crossed = [d for d in fabric.dimension if np.any(np.asarray(d.size) > 1)]
+    return len(crossed) > 1 or any(d.kind not in DIRECT for d in crossed)
+
+
+def _without_links(system: System) -> System:
+    """The system with links that cost nothing: no order on the real fabric is quicker."""
+    first = system.fabric.dimension[0]
+    free = replace(
+        first, kind="full", size=system.devices, bandwidth=1e30, efficiency=1.0, latency=0.0, energy=0.0, reduction=None, moves=None, transport="",
+        oversubscription=None, links=None, through="",
+    )  # fmt: skip
+    return replace(system, fabric=replace(system.fabric, dimension=(free,)))
 
 
 def _within(value: object, limit: float) -> np.ndarray:
@@ -80,9 +181,9 @@ def plan_at(every: Plan, index: int) -> Plan:
     return map_leaves(float, one)
 
 
-def closest(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal") -> Result:
+def closest(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = "") -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
-    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=_levels(workload))
+    every = candidates(system, model, workload, engine, where)
     box = evaluate(system, model, workload, every, engine)
     used = np.broadcast_to(box.metrics.memory_used, box.shape)
     return evaluate(system, model, workload, plan_at(every, int(np.argmin(used))), engine)

@@ -13,17 +13,26 @@ from strata.mapping.engine import engine as make_engine
 from strata.params import override
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
+from strata.workload.routing import Routing, read_routing
 from strata.workload.tasks import PHASES, Workload, decode, prefill, serve, train
 
 
-def make_workload(phase: str, batch: Any, input: float, output: float) -> Workload:
+def make_workload(phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None) -> Workload:
     """A workload from the sizes people state; decode takes the context in the middle of the generation."""
     require(phase in PHASES, "phase must be one of " + ", ".join(PHASES), phase=phase)
     if phase == "prefill":
-        return prefill(batch, input)
+        return prefill(batch, input, routing=routing)
     if phase == "decode":
-        return decode(batch, input + output / 2)
-    return train(batch, input) if phase == "train" else serve(batch, input, output)
+        return decode(batch, input + output / 2, routing=routing)
+    return train(batch, input) if phase == "train" else serve(batch, input, output, routing=routing)
+
+
+def routing_of(path: str, model: Model) -> Routing | None:
+    """The routing in a file, for a model that has experts; None without a file."""
+    if not path:
+        return None
+    require(model.has_experts, f"{model.name} has no experts to route to", routing=path)
+    return read_routing(path, model.experts)
 
 
 def question(model: str, system: str, engine: str, weights: str, kv: str, changes: list[str]) -> tuple[System, Model, Engine]:

@@ -14,11 +14,13 @@ from strata.evaluate import Result, evaluate
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
-from strata.mapping.plan import Plan, plan_text, plans
+from strata.mapping.place import in_every_order
+from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
+from strata.mapping.shard import active_groups
 from strata.params import leaf_paths
 from strata.pricing.metrics import METRIC_UNITS
-from strata.search.plans import best_plans, closest, plan_at
+from strata.search.plans import best_plans, candidates, closest, plan_at
 from strata.search.question import build_system, changes_of, dimension_path, make_workload, question
 from strata.units import parse, show
 from strata.workload.model import Model
@@ -166,14 +168,18 @@ def _known(where: System, by: Engine) -> tuple[dict[str, str], dict[str, str]]:
 
 def run_sweep(
     model: str, system: str, vary: list[str], *, batch: float, input: float, output: float, phase: str, plan: str, engine: str,
-    weights: str, kv: str, changes: list[str], metric: str = "tokens_per_s",
+    weights: str, kv: str, changes: list[str], metric: str = "tokens_per_s", where: str = "", orders: bool = False,
 ) -> Sweep:  # fmt: skip
-    """Evaluate a box: each varied thing on its own axis, and plans on one more where each point is to have its best."""
+    """Evaluate a box: each varied thing on its own axis, and plans on one more where each point is to have its best.
+
+    There `where` keeps some plans, by a condition over their degrees, and `orders` tries each in every order on the fabric.
+    """
     if metric not in METRIC_UNITS:
         raise UnknownName("metric", metric, METRIC_UNITS, ", ".join(METRIC_UNITS))
     require(1 <= len(vary) <= 3, "vary one to three things at once", vary=len(vary))
-    where, what, by = question(model, system, engine, weights, kv, changes)
-    axes = [parse_axis(text, *_known(where, by)) for text in vary]
+    require(plan == BEST or not (where or orders), "a condition on plans, or their orders, go with plan best", plan=plan)
+    place, what, by = question(model, system, engine, weights, kv, changes)
+    axes = [parse_axis(text, *_known(place, by)) for text in vary]
     names = [a.name for a in axes]
     twice = next((n for n in names if names.count(n) > 1), "")
     require(not twice, "each axis varies something else", vary=twice)
@@ -189,10 +195,11 @@ def run_sweep(
     degrees = of("plan")
     if plan == BEST:
         require(not degrees, "with the best plan for each point, degrees of a plan cannot be varied", vary=", ".join(f"plan.{d}" for d in degrees))
-        how, said = plans(int(float(where.devices)), what, phase=phase), BEST
+        how, said = candidates(place, what, Workload(phase, 1.0, 1.0, 1.0), by, where), BEST
+        how = in_every_order(how, place.fabric, active_groups(how))[0] if orders else how
     else:
         middle = make_workload(phase, *(float(np.median(size[k])) for k in WORK))
-        how, said = _plan_of(where, what, middle, by, plan, degrees)
+        how, said = _plan_of(place, what, middle, by, plan, degrees)
     work = make_workload(phase, size["batch"], size["input"], size["output"])
     work = replace(work, skew=np.zeros((*(len(a.values) for a in axes), *([1] if plan == BEST else []))))
     result = evaluate(box, what, work, how, make_engine(engine, **(given["engine"] | of("engine"))))

@@ -1,4 +1,4 @@
-"""Collectives inside a node, expert exchanges, and communication that runs beside a product."""
+"""Collectives inside a node, and expert exchanges."""
 
 from __future__ import annotations
 
@@ -13,22 +13,13 @@ import numpy as np
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, speaking
 from strata.hardware.transport import ANY, LIBRARY, Transport
-from strata.mapping.place import place, spread
-from strata.mapping.plan import plan
-from strata.mapping.shard import active_groups, shard
+from strata.mapping.place import spread
 from strata.pricing.collectives import price_collective
-from strata.pricing.device import device
 from strata.pricing.exchange import message_bytes
-from strata.pricing.matmul import matmul
-from strata.pricing.overlap import exposed
-from strata.pricing.step import price_op
 from strata.pricing.transports import expert_exchange
 from strata.validation.datasets import Array, Points, Table, forecast, joined, labels, points
 from strata.validation.steps import named_chip, named_system
 from strata.workload.graph import Collective
-from strata.workload.model import Model, Pattern
-from strata.workload.tasks import prefill
-from strata.workload.transformer import trace
 
 PATTERNS = {"all_gather": "all_gather", "all_reduce": "all_reduce", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}
 NOT_SUMMED = ("int8", "uint8")  # formats that switches do not add up
@@ -116,47 +107,3 @@ def deepep(table: Table) -> Points:
     sent = points(table, table.number("dispatch_avg_t_us") * 1e-6, made, labels(system, "dispatch", count=len(table)))
     returned = points(table, table.number("combine_avg_t_us") * 1e-6, made, labels(system, "combine", count=len(table)), metric=1)
     return joined([sent, returned])
-
-
-def overlap(table: Table) -> Points:
-    """Kernels that compute and communicate at once on 8 x H100."""
-    s = table.numbers("gpus", "m", "n", "k", "experts", "topk")
-    kernels = {"ag_gemm": _gathered_product, "gemm_rs": _scattered_product, "ep_dispatch": _dispatch}
-
-    def price(key: tuple[str], rows: Array) -> Any:
-        if key[0] not in kernels:
-            raise BadValue(f"kernel must be one of {', '.join(kernels)}, but got '{key[0]}'")
-        return kernels[key[0]]({k: x[rows] for k, x in s.items()})
-
-    made = forecast(table, [table.text("kernel")], price, ("gpus", "m", "n"))
-    return points(table, table.number("measured_ms") * 1e-3, made, table.text("kernel"))
-
-
-def _beside(v: dict[str, Array], pattern: str, payload: Array) -> Any:
-    """A product with a collective that runs beside it as far as the product lasts."""
-    product = matmul(v["m"], v["n"], v["k"], device(named_chip("h100"), resident=False), "bf16", "bf16").time
-    return product + exposed(collective_time(node("h100"), pattern, payload, v["gpus"]), product)
-
-
-def _gathered_product(v: dict[str, Array]) -> Any:
-    return _beside(v, "all_gather", 2.0 * v["m"] * v["k"])
-
-
-def _scattered_product(v: dict[str, Array]) -> Any:
-    return _beside(v, "reduce_scatter", 2.0 * v["m"] * v["n"])
-
-
-def _dispatch(v: dict[str, Array]) -> Any:
-    """Tokens to the ranks of their experts: the ops a mixture layer has for it, under data and expert parallelism."""
-    hidden, one = v["n"], 1.0 + 0.0 * v["n"]
-    layer = Model(
-        "layer", Pattern((), 0.0, (("full", "moe"),), 1.0), hidden, one, one, hidden, one, experts=v["experts"], top_k=v["topk"], expert_ffn=one
-    )
-    where = named_system("8xh100")
-    how, work = plan(dp=v["gpus"], ep=v["gpus"]), prefill(v["gpus"], v["m"])
-    active = active_groups(how)
-    graph = shard(trace(layer, work), how, work, active)
-    placement = place(how, where.fabric, active)
-    dev = device(where.chip)
-    wanted = ("dispatch", "dispatch_exchange")
-    return sum(price_op(op, dev, placement, where, how).time for _, op in graph.ops() if op.name in wanted)

@@ -219,4 +219,15 @@ NETWORK = (
             Quantity("experts.lane", 0.1e9, 100e9),
         ),
     ),
+    Family(
+        "tiles",
+        ("h100/overlap.csv",),
+        (),
+        (),
+        (
+            Quantity("tiles.start", 1 * MICRO, 300 * MICRO),
+            Quantity("tiles.share", 0.1, 0.98),
+            Quantity("tiles.cores", 0.001, 0.6),
+        ),
+    ),
 )

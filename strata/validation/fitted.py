@@ -1,4 +1,6 @@
-"""`python -m strata.validation.fitted`: fit the shipped chips and transports to the project's data anew and write data/calibration/.
+"""`python -m strata.validation.fitted`: fit the shipped chips, transports and engines to the project's data anew.
+
+Writes data/calibration/, and the fitted quantities of data/engines/.
 
 Chips of the same make that have no rows of their own take a sibling's quantities, and say that this is assumed.
 """
@@ -12,6 +14,7 @@ from pathlib import Path
 from strata.params import data_folder
 from strata.validation import transports
 from strata.validation.calibrate import as_toml, calibrate
+from strata.validation.engines import write_engines
 
 TRANSPORTS = ("nvlink3", "nvlink4", "nvlink5")
 MEASURED = ("h200", "a100-80", "b200")
@@ -40,6 +43,7 @@ def write(folder: Path, date: str) -> None:
     for name, (sibling, why) in SIBLINGS.items():
         (target / f"{name}.toml").write_text(HEAD + assumed(made[sibling], sibling, why), encoding="utf-8")
     write_transports(folder, date)
+    write_engines(folder, date)
 
 
 def write_transports(folder: Path, date: str) -> None:

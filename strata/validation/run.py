@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import BadFile, UnknownName
-from strata.validation import attention, collectives, dram, experts, kernels, network, power, serving, silicon, thermal, training, whole
+from strata.validation import attention, collectives, dram, experts, kernels, network, overlap, power, serving, silicon, thermal, training, whole
 from strata.validation.compare import entry
 from strata.validation.datasets import Points, Table, held_out, read_table
 from strata.validation.steps import named_chip
@@ -18,7 +18,7 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "a100/gemm_ncu.csv": kernels.gemm_ncu,
     "area/deepstack_cores.csv": silicon.deepstack_cores,
     "dram/channel.csv": dram.channel,
-    "h100/overlap.csv": collectives.overlap,
+    "h100/overlap.csv": overlap.overlap,
     "ns3/collectives.csv": network.published_runs,
     "ns3/runs.csv": network.own_runs,
     "ns3/schedules.csv": network.scheduled_runs,
@@ -55,11 +55,12 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "*/attention.csv": attention.h200_attention,
     "*/grouped_gemm.csv": experts.grouped_gemm,
 }
-# Files that chips and transports are fitted to (two thirds of their lines).
+# Files that chips, transports and engines are fitted to (two thirds of their lines).
 FITTED = (
     "*/gemm.csv", "*/stream.csv", "*/grouped_gemm.csv", "*/attention.csv", "*/power.csv", "ops/gemm_power.csv", "ops/gemm.csv", "ops/moe.csv",
     "ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv",
-    "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv", "area/deepstack_cores.csv", "dram/channel.csv",
+    "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv", "h100/overlap.csv", "area/deepstack_cores.csv", "dram/channel.csv",
+    "serving/silicon.csv", "serving/vllm.csv", "serving/trtllm_max_throughput.csv",
 )  # fmt: skip
 NOT_YET = ("serving/requests/*.csv",)
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted

@@ -4,9 +4,12 @@ What a batch costs comes from `served`; this module only says how a closed loop 
 
 * every request brings one prefill, which the decode steps of the others wait for, so a token's time is
   :math:`d + (N - r) p / L` (step d of N sequences; prefill p of one request, r of them at once; L output tokens);
-* all clients start together, so the prompts of the first round wait for half of the others'; each later request comes when
-  an earlier one ends, as far apart as those were read, and waits for half a step only. Over R rounds a request waits
-  :math:`P + \frac{1}{R} \frac{(N - r) p}{2} + \frac{R-1}{R} \frac{d}{2}` for its first token, with P the prefill of r prompts.
+* a request waits for half a step, for prompts that came just before it, :math:`\frac{\rho}{1-\rho} \frac{p}{2}` with
+  :math:`\rho / (1 - \rho) = (N - r) p / (L d)` (Pollaczek-Khinchine), and for what its engine does outside all steps. All clients
+  start together, so that in the first of R rounds the prompts wait for half of the others';
+* where attention ranks run beside one another (r > 1), some engines hold a prompt back until all ranks have one;
+* clients beyond what memory holds or the engine takes wait for a place: of N clients n run, and the others wait
+  :math:`(N/n - 1)` times a request's whole time.
 
 Rough, and stated: engines differ in how they mix prompts into decode steps, and benchmarks in how their clients start.
 """
@@ -14,13 +17,19 @@ Rough, and stated: engines differ in how they mix prompts into decode steps, and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from strata.errors import BadValue, MissingQuantity
+from strata.hardware.system import System
 from strata.mapping.engine import Engine, engine
-from strata.mapping.plan import plan
+from strata.mapping.plan import Plan, plan
 from strata.precision import bytes_of
 from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
 from strata.validation.steps import Served, case_of, family_of, kind_of, machines, named_chip, named_model, named_system, priced, served, used_bytes
@@ -34,7 +43,44 @@ WEIGHTS = {
 }  # fmt: skip
 # Requests for each client in a benchmark: InferenceMAX, behind most of the silicon rows, sends ten times its concurrency.
 ROUNDS = 10.0
-ENGINE_SEQUENCES = 2048.0  # sequences of one rank TensorRT-LLM takes at most: its default max_batch_size (LLM API reference)
+# Its lengths are drawn between 0.8 and 1 of those it names, which are 1k and 8k (random_range_ratio 0.8): 0.9 of them on average.
+DRAWN, DRAWN_SHARE = (1024.0, 8192.0), 0.9
+# Real text asks for some experts far more often than for others: the i-th in proportion to 1/i, as in the power_law_1.01 rows of
+# validation/ops/moe.csv, which their publisher takes for serving.
+SKEW = 1.0
+# trtllm-bench as NVIDIA's performance overview ran it: requests by tokens of one (read and generated), and the share of memory its
+# cache may take with the weights (https://nvidia.github.io/TensorRT-LLM/developer-guide/perf-overview.html, reproducing results).
+THROUGHPUT_TOKENS, THROUGHPUT_REQUESTS = (2048.0, 9216.0, 33792.0), (3000.0, 1500.0, 1000.0)
+THROUGHPUT_MEMORY = 0.95
+# Its settings ask for an fp8 cache for DeepSeek, and for GPT-OSS on Blackwell; checkpoints of dense and of fp4 models carry the scales of
+# one. What is left, experts with fp8 weights, has a cache of "auto" width: that of its activations.
+
+_IN_PLACE: ContextVar[dict[str, Engine]] = ContextVar("engines priced in place of the shipped ones of their names", default={})  # noqa: B039
+
+
+@lru_cache(maxsize=16)
+def _read_engine(name: str) -> Engine:
+    return engine(name)
+
+
+def named_engine(name: str) -> Engine:
+    """An engine by name, read once; while one is `engines_in_place`, that one."""
+    return _IN_PLACE.get().get(name) or _read_engine(name)
+
+
+def offline(by: Engine) -> Engine:
+    """An engine asked in process, as throughput benchmarks do: no server, no client that waits for tokens."""
+    return replace(by, stream=0.0, request=0.0)
+
+
+@contextmanager
+def engines_in_place(*made: Engine) -> Iterator[None]:
+    """Price rows of engines with other versions of them: how a fit asks what its quantities would do."""
+    token = _IN_PLACE.set({m.name: m for m in made})
+    try:
+        yield
+    finally:
+        _IN_PLACE.reset(token)
 
 
 def weights_of(name: str) -> str:
@@ -44,26 +90,30 @@ def weights_of(name: str) -> str:
     return WEIGHTS[name.lower()]
 
 
+def own_format(own: Model, wanted: str) -> str:
+    """A model published with fp8 weights in blocks is served with those where its weights are said to be fp8."""
+    return own.weights if (own.weights, wanted) == ("fp8_block", "fp8") else wanted
+
+
 def quantised(name: str, weights: str, experts: str) -> Model:
     """A model with weights as served; the cache is fp8 with fp8 and fp4 weights. A model whose own experts are mxfp4 keeps them."""
     own = named_model(name)
-    linear, inner = weights_of(weights), weights_of(experts)
+    linear, inner = (own_format(own, weights_of(name)) for name in (weights, experts))
     kv = "bf16" if linear == "bf16" and inner == "bf16" else "fp8"
     if own.expert_weights == "mxfp4":
         return named_model(name, kv=kv)
     return named_model(name, weights=linear, expert_weights=inner, kv=kv)
 
 
-def client_times(one: Served, batch: Array, at_once: Array, round_time: Any, output: Array) -> tuple[Any, Any]:
+def client_times(one: Served, clients: Array, running: Array, at_once: Array, round_time: Any, output: Array, by: Engine) -> tuple[Any, Any]:
     """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
     each = round_time / at_once
-    others = np.maximum(batch - at_once, 0.0)
-    return round_time + waiting(others * each, one.step), one.step + others * each / output
-
-
-def waiting(prompts: Any, step: Any) -> Any:
-    """Mean wait of a request over the rounds of a benchmark [s]: half of the others' prompts at first, half a step later."""
-    return (prompts + (ROUNDS - 1.0) * step) / (2.0 * ROUNDS)
+    prompts = np.maximum(running - at_once, 0.0) * each  # of the others, one after another
+    tpot = one.step + prompts / output
+    met = np.minimum(prompts / (output * one.step) * each, prompts) / 2.0
+    balanced = np.where(at_once > 1.0, by.balance * one.step, 0.0)
+    ttft = by.request + balanced + round_time + one.step / 2.0 + met + prompts / (2.0 * ROUNDS)
+    return ttft + (clients / running - 1.0) * (ttft + output * tpot), tpot
 
 
 def vllm(table: Table) -> Points:
@@ -74,10 +124,12 @@ def vllm(table: Table) -> Points:
     def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
         v = {k: x[rows] for k, x in s.items()}
         where = named_system(key[0])
+        where = replace(where, chip=named_chip(where.chip.name))
         what = _stored_as(key[1], key[3].removesuffix("-weights"))
-        by = engine(key[2], graphs=0.0) if key[4] == "1" else engine(key[2])
-        one = served(where, what, v["batch"], v["input_tokens"], v["output_tokens"], plan(tp=v["tp"], ep=v["ep"]), by)
-        return v["batch"] / one.step, v["batch"] * v["input_tokens"] / one.prefill
+        by = replace(named_engine(key[2]), graphs=1.0 - float(key[4] == "1"), stream=0.0)
+        how = plan(tp=v["tp"], ep=v["ep"])
+        one = served(where, what, v["batch"], v["input_tokens"], v["output_tokens"], how, by, SKEW)
+        return v["batch"] / one.step, v["batch"] * v["input_tokens"] / reading(where, what, v["batch"], v["input_tokens"], how, by)
 
     made = forecast(table, keys, price, tuple(s), metrics=2)
     eager = table.text("eager") == "1"
@@ -90,6 +142,12 @@ def vllm(table: Table) -> Points:
             points(table, table.number(f"{name}_tokens_per_s"), made, group, metric=metric, headline=(not metric) & ~eager, rate=True, case=case)
         )
     return joined(parts)
+
+
+def reading(where: System, what: Model, batch: Array, length: Array, how: Plan, by: Engine) -> Any:
+    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once [s]."""
+    at_once = np.minimum(np.maximum(np.floor(by.tokens / length), 1.0) * how.dp, batch)
+    return by.request + batch / at_once * priced(where, what, prefill(at_once, length, skew=SKEW), how, by).time
 
 
 def _stored_as(name: str, weights: str) -> Model:
@@ -118,7 +176,7 @@ def silicon(table: Table) -> Points:
     keys = [text["model"], text["system"], text["backend"], gemm, moe, text["mode"]]
 
     def price(key: tuple[str, str, str, str, str, str], rows: Array) -> Any:
-        what, by = quantised(key[0], key[3], key[4]), engine(key[2])
+        what, by = quantised(key[0], key[3], key[4]), named_engine(key[2])
         if key[5] not in ("agg", "disagg"):
             raise BadValue(f"mode must be agg or disagg, but got '{key[5]}'")
         return (_aggregated if key[5] == "agg" else _apart)(table.keep(rows), key[1], what, by)
@@ -138,20 +196,28 @@ def _degree(rows: Table, column: str) -> Array:
     return np.maximum(rows.number(column, empty=1.0), 1.0)
 
 
+def lengths(rows: Table) -> tuple[Array, Array]:
+    """Mean tokens read and generated by one request: as named, or what InferenceMAX draws."""
+    isl, osl = (rows.number(c) for c in ("isl", "osl"))
+    share = np.where(np.isin(isl, DRAWN) & np.isin(osl, DRAWN), DRAWN_SHARE, 1.0)
+    return share * isl, share * osl
+
+
 def _aggregated(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
     tp, pp, dp = (_degree(rows, c) for c in ("tp_size", "pp_size", "attention_dp_size"))
     where = machines(chip_name, tp * pp * dp)
     experts: dict[str, Any] = {"ep": _degree(rows, "moe_ep_size"), "moe_tp": _degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
     how = plan(tp=tp, pp=pp, dp=dp, **experts)
-    conc, isl, osl = (rows.number(c) for c in ("conc", "isl", "osl"))
-    one = served(where, what, conc, isl, osl, how, by)
-    round_time = priced(where, what, prefill(dp, isl), how, by).time
-    return client_times(one, conc, dp, round_time, osl)
+    conc, (isl, osl) = rows.number("conc"), lengths(rows)
+    running = np.minimum(conc, largest_batch(where, what, isl + osl, how, by, dp))
+    one = served(where, what, running, isl, osl, how, by, SKEW)
+    round_time = priced(where, what, prefill(dp, isl, skew=SKEW), how, by).time
+    return client_times(one, conc, running, dp, round_time, osl, by)
 
 
 def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
     """Prefill and decode workers apart: a token waits for nobody's prompt, and prompts wait for prompts only."""
-    conc, isl, osl = (rows.number(c) for c in ("conc", "isl", "osl"))
+    conc, (isl, osl) = rows.number("conc"), lengths(rows)
     plans, where, workers = {}, {}, {}
     for side in ("prefill", "decode"):
         tp, dp, ep = (_degree(rows, f"{side}_{c}") for c in ("tp_size", "attention_dp_size", "moe_ep_size"))
@@ -159,15 +225,24 @@ def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, A
         grid: dict[str, Any] = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
         plans[side] = plan(tp=tp, dp=dp, **grid)
         workers[side] = _degree(rows, f"{side}_num_workers")
-    one = served(where["decode"], what, np.ceil(conc / workers["decode"]), isl, osl, plans["decode"], by)
     at_once = _degree(rows, "prefill_batch_size") * plans["prefill"].dp
-    round_time = priced(where["prefill"], what, prefill(at_once, isl), plans["prefill"], by).time
-    others = np.maximum(conc / workers["prefill"] - at_once, 0.0) / at_once * round_time
-    return round_time + waiting(others, round_time) + one.step, one.step
+    round_time = priced(where["prefill"], what, prefill(at_once, isl, skew=SKEW), plans["prefill"], by).time
+    each = round_time / at_once / workers["prefill"]
+
+    def with_decoding(busy: Any) -> tuple[Any, Any]:
+        """TTFT and step with so many sequences being generated: what the prefill workers do not keep up with waits for them."""
+        step = served(where["decode"], what, np.ceil(busy / workers["decode"]), isl, osl, plans["decode"], by, SKEW).step
+        prompts = np.maximum(conc - at_once * workers["prefill"], 0.0) * each
+        met = np.minimum(prompts / (osl * step) * each, prompts) / 2.0
+        behind = np.maximum(conc * each - osl * step - round_time, 0.0)
+        return by.request + round_time + step + np.maximum(met, behind) + prompts / (2.0 * ROUNDS), step
+
+    ttft, step = with_decoding(conc)
+    return with_decoding(np.maximum(conc * osl * step / (ttft + osl * step), 1.0))
 
 
 def max_throughput(table: Table) -> Points:
-    """Offline output tokens/s of one GPU at the largest batch that fits: B L / (prefill of B prompts + L steps)."""
+    """Offline output tokens/s of one GPU over a run of so many requests, in waves of the largest batch that fits."""
     s = table.numbers("isl", "osl")
     keys = [table.text(c) for c in ("model", "gpu", "parallel", "weights")]
 
@@ -177,12 +252,23 @@ def max_throughput(table: Table) -> Points:
             raise BadValue(f"parallel must be TPn or DEPn, but got '{key[2]}'")
         count = float(match.group(2))
         how = plan(tp=count) if match.group(1) == "TP" else plan(dp=count, ep=count, moe_tp=1.0)
-        where, what, by = named_system(f"{int(count)}x{key[1]}"), quantised(key[0], key[3], key[3]), engine("trtllm")
+        where, what = named_system(f"{int(count)}x{key[1]}"), quantised(key[0], key[3], key[3])
+        if what.has_experts and not what.kv_rank and key[3].lower() == "fp8":
+            what = replace(what, kv="bf16")
+        by = replace(offline(named_engine("trtllm")), memory_share=THROUGHPUT_MEMORY)
         isl, osl, dp = s["isl"][rows], s["osl"][rows], float(how.dp)
-        batch = _largest_batch(where, what, isl + osl, how, by, dp)
-        one = served(where, what, batch, isl, osl, how, by)
-        round_time = priced(where, what, prefill(dp + 0.0 * isl, isl), how, by).time
-        return batch * osl / (batch / dp * round_time + osl * one.step) / count
+        requests = np.interp(isl + osl, THROUGHPUT_TOKENS, THROUGHPUT_REQUESTS)
+        batch = np.minimum(largest_batch(where, what, isl + osl, how, by, dp), requests)
+
+        def wave(running: Array) -> Any:
+            """Time of so many requests that start and end together."""
+            one = served(where, what, running, isl, osl, how, by, SKEW)
+            return reading(where, what, running, isl, how, by) + osl * one.step
+
+        full = np.floor(requests / batch)
+        rest = requests - full * batch
+        time = full * wave(batch) + np.where(rest > 0, wave(np.maximum(rest, 1.0)), 0.0)
+        return requests * osl / time / count
 
     made = forecast(table, keys, price, tuple(s))
     case = cases("decode", table.text("gpu"), table.text("model"))
@@ -190,15 +276,16 @@ def max_throughput(table: Table) -> Points:
     return points(table, table.number("output_tokens_per_s_per_gpu"), made, names, rate=True, case=case)
 
 
-def _largest_batch(where: Any, what: Model, context: Array, how: Any, by: Engine, dp: float) -> Array:
-    """Sequences whose whole context fits beside the weights, between one and the engine's limit for each attention rank.
+def largest_batch(where: System, what: Model, context: Array, how: Plan, by: Engine, dp: Any) -> Array:
+    """Sequences whose whole context fits beside the weights, up to the engine's limit for each attention rank.
 
-    The footprint is linear in the batch, so two batches give it.
+    The footprint is linear in the batch, so two batches give it. A measured run existed: where weights alone are too much, only
+    the engine's own limit counts.
     """
     limit = where.chip.memory.capacity * by.memory_share
     low, high = (used_bytes(priced(where, what, decode(b * dp + 0.0 * context, context), how, by)) for b in (1.0, 101.0))
     fitting = 1.0 + np.floor((limit - low) / ((high - low) / 100.0))
-    return np.clip(fitting, 1.0, ENGINE_SEQUENCES) * dp
+    return np.clip(np.where(fitting < 1.0, by.sequences, fitting), 1.0, by.sequences) * dp
 
 
 def _named(table: Table, pattern: str) -> list[str]:
@@ -211,12 +298,17 @@ def _named(table: Table, pattern: str) -> list[str]:
 
 
 def nemo(table: Table) -> Points:
-    """Seconds for 200 tokens read and 200 generated at batch 1, fp16."""
+    """Seconds for 200 tokens read and 200 generated at batch 1, fp16.
+
+    Runs of 2023: engines built ahead, whose kernels the host starts one by one, and NCCL between them; TensorRT-LLM's captured graphs
+    and its own all-reduce came later.
+    """
     tp = table.number("TP")
     keys = [table.text("device"), table.text("model")]
+    by = replace(offline(named_engine("trtllm")), graphs=0.0, launches=1.0, collectives="library")
 
     def price(key: tuple[str, str], rows: Array) -> Any:
-        one = served(machines(key[0].lower(), tp[rows]), named_model(key[1]), 1.0 + 0.0 * tp[rows], 200.0, 200.0, plan(tp=tp[rows]), engine("trtllm"))
+        one = served(machines(key[0].lower(), tp[rows]), named_model(key[1]), 1.0 + 0.0 * tp[rows], 200.0, 200.0, plan(tp=tp[rows]), by)
         return one.prefill + 199.0 * one.step
 
     made = forecast(table, keys, price, ("TP",))
@@ -230,10 +322,10 @@ def nim(table: Table) -> Points:
 
     def price(key: tuple[()], rows: Array) -> Any:
         isl, osl, conc = (x[rows] for x in s.values())
-        where, what, how, by = named_system(f"{count}x{chip_name}"), named_model(name), plan(tp=float(count)), engine("trtllm")
+        where, what, how, by = named_system(f"{count}x{chip_name}"), named_model(name), plan(tp=float(count)), named_engine("trtllm")
         one = served(where, what, conc, isl, osl, how, by)
         round_time = priced(where, what, prefill(1.0 + 0.0 * isl, isl), how, by).time
-        ttft, tpot = client_times(one, conc, np.ones_like(isl), round_time, osl)
+        ttft, tpot = client_times(one, conc, conc, np.ones_like(isl), round_time, osl, by)
         return ttft, tpot, conc * osl / (ttft + osl * tpot)
 
     made = forecast(table, [], price, tuple(s), metrics=3)
@@ -257,7 +349,7 @@ def koyeb(table: Table) -> Points:
 
     def price(key: tuple[()], rows: Array) -> Any:
         length, output, batch = (x[rows] for x in s.values())
-        one = served(named_system(f"1x{named_chip(chip_name).name}"), named_model(name), batch, length, output, plan(), engine("vllm"))
+        one = served(named_system(f"1x{named_chip(chip_name).name}"), named_model(name), batch, length, output, plan(), offline(named_engine("vllm")))
         return output * one.step
 
     made = forecast(table, [], price, tuple(s))

@@ -58,6 +58,12 @@ def named_system(name: str) -> System:
     return system(name.strip().lower())
 
 
+def forget() -> None:
+    """Read chips and systems anew: a fit has written their files."""
+    _read_chip.cache_clear()
+    named_system.cache_clear()
+
+
 @lru_cache(maxsize=256)
 def named_model(name: str, **changes: Any) -> Model:
     """A model by the name a data set gives it, read once."""
@@ -99,9 +105,9 @@ class Served:
     step: Number
 
 
-def served(where: System, what: Model, batch: Number, length: Number, output: Number, how: Plan, by: Engine) -> Served:
+def served(where: System, what: Model, batch: Number, length: Number, output: Number, how: Plan, by: Engine, skew: Number = 0.0) -> Served:
     """Prefill and mean decode step of a batch, whether or not it fits."""
-    work = serve(batch, length, output)
+    work = serve(batch, length, output, skew=skew)
     (where, what, work, how, by), shape = at_the_door((where, what, work, how, by))
     _, steps = summary(Structure(active_groups(how), len(shape)), where, what, work, how, by, economics())
     return Served(steps[0].time, _weighted(steps[1:]))

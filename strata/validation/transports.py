@@ -75,7 +75,8 @@ def _tables(family: Family, name: str, folder: Path) -> list[Table]:
     for file in data_files(folder):
         if fitting(file, *family.files):
             table = read_table(folder, file)
-            keep = np.array([_transport_of(str(s)) == name for s in table.text("system")], bool)
+            nodes = table.text("system") if "system" in table.columns else [table.chip] * len(table)
+            keep = np.array([_transport_of(str(s)) == name for s in nodes], bool)
             if keep.any():
                 found.append(table.keep(keep))
     return found

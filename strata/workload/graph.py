@@ -13,6 +13,7 @@ from typing import ClassVar
 from strata.arrays import Number
 from strata.errors import BadValue
 from strata.precision import bytes_of
+from strata.workload.routing import Routing
 
 # Axes a plan may split; an extent without an axis is never divided.
 AXES = (
@@ -122,9 +123,16 @@ class ExpertMatMul(Op):
     weight: str
     activation: str
     bias: bool = False
+    seen: Routing | None = None  # popularity from a trace, in place of the skew
+    redundant: Number = 0.0  # copies of popular experts beside all experts
+
+    @property
+    def slots(self) -> Number:
+        """Experts of the layer with their redundant copies."""
+        return self.all_experts + self.redundant
 
     def flop(self) -> Number:
-        share = self.experts.size / self.all_experts
+        share = self.experts.size / self.slots
         return 2.0 * self.tokens.size * self.top_k * share * total(self.n) * self.k.size
 
     def weight_elements(self) -> Number:
@@ -224,6 +232,8 @@ class Collective(Op):
     group: str
     payload: Number
     hidden: bool = False  # it may run beside the block's own work
+    steps: Number = 1.0  # one after the other, each with this payload
+    behind: str = ""  # the op of the block whose equal parts run beside these steps
     exchange: Exchange | None = None  # of an all-to-all between experts
 
 

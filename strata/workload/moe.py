@@ -25,7 +25,7 @@ def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tup
     grouped = Extent(tokens.count, tokens.unit, "grouped")
     routed = Extent(tokens.count, tokens.unit, "routed")
     sides = 2.0 if model.gated else 1.0
-    routing = {"tokens": grouped, "top_k": model.top_k, "experts": held, "all_experts": model.experts, "skew": work.skew}
+    routing = {"tokens": grouped, "top_k": model.top_k, "experts": held, "all_experts": model.experts, "skew": work.skew, "seen": work.routing}
     formats = {"weight": w, "activation": a, "bias": model.expert_bias}
     inner = Extent(model.expert_ffn, 1.0, "expert_ffn")
     each = (Extent(model.top_k),)
@@ -65,28 +65,63 @@ def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
 
 
 def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number, rank: int = 0) -> tuple[Number, Number]:
+    """Tokens of a touched expert at quantile nodes (leading axis) and the probability that an expert is touched, under a skew.
+
+    >>> load, touched = expert_load(2048.0, 256.0, 8.0, 0.0)
+    >>> round(float(np.mean(np.ceil(load / 64)) * touched.mean() * 256))
+    384
+    """
+    rank = max(rank, rank_of(tokens, experts, top_k, skew))
+    return load_of(tokens, chance(expert_shares(experts, skew, rank), experts, top_k), rank)
+
+
+def chance(shares: Number, experts: Number, top_k: Number) -> Number:
+    """Probability that a token picks an expert of such popularity."""
+    xp = namespace(shares, experts, top_k)
+    return xp.minimum(top_k / experts * shares, 1.0 - 1e-12)
+
+
+def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = None) -> tuple[Number, Number]:
     r"""Tokens of a touched expert at quantile nodes (leading axis), and the probability that an expert is touched.
 
     Tokens of one expert are binomial(T, p); given that there is at least one they have mean :math:`\mu = T p / P` and
     variance :math:`(T p (1-p) + (T p)^2) / P - \mu^2`, with :math:`P = 1 - (1-p)^T`. The nodes are the mean plus eight
     equally likely normal deviates, never below one token, scaled so that all picks are served. Under skew each node also
     takes the popularity of its quantile. Rounding up is done on the nodes, never on the mean: 256 experts, top-8, 2048
-    tokens fill 378 tiles of 64 rows, not 256. `rank` is the number of axes of what the load is used with.
+    tokens fill 378 tiles of 64 rows, not 256. `rank` is the number of axes of what the load is used with; `copies` counts
+    how often the experts of each node are held, where that differs.
 
-    >>> load, touched = expert_load(2048.0, 256.0, 8.0, 0.0)
-    >>> round(float(np.mean(np.ceil(load / 64)) * touched.mean() * 256))
-    384
+    >>> load, touched = load_of(2048.0, np.full((8, 1), 8 / 256), 1)
+    >>> round(float(np.mean(load * touched) * 256)) == 2048 * 8
+    True
     """
-    xp = namespace(tokens, experts, top_k, skew)
-    rank = max(rank, rank_of(tokens, experts, top_k, skew))
-    # Popular experts at the high nodes: one axis carries both chance and popularity.
-    p = xp.minimum(top_k / experts * expert_shares(experts, skew, rank), 1.0 - 1e-12)
+    xp = namespace(tokens, p)
     mean = tokens * p
+    # Popular experts at the high nodes: one axis carries both chance and popularity.
     touched = -xp.expm1(tokens * xp.log1p(-p))
     given = mean / touched
     variance = given * (1.0 - p + mean - given)
     spread = xp.sqrt(xp.where(variance > 1e-9 * given**2, variance, 0.0))  # a single token has none, but for rounding
     # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick is served.
     extra = xp.maximum(given + lead(NORMAL_NODES, rank, xp) * spread - 1.0, 0.0)
-    due, drawn = xp.sum(mean - touched, axis=0), xp.sum(touched * extra, axis=0)
+    held = 1.0 if copies is None else copies
+    due, drawn = xp.sum((mean - touched) * held, axis=0), xp.sum(touched * extra * held, axis=0)
     return 1.0 + extra * (due / xp.maximum(drawn, 1e-300)), touched
+
+
+def copies_of(shares: Number, redundant: Number) -> Number:
+    r"""How often the experts of each node are held when copies go to the most popular, so that the busiest copy has least to do.
+
+    .. math:: m_j = \max\left(1, \frac{s_j}{c}\right), \quad c = \max_k \frac{\sum_{j > 8 - k} s_j}{8 r + k}
+
+    popularity s of eight nodes, least popular first (leading axis); redundant r: copies over experts. A token goes to one copy.
+    Copies are a mean over many experts here and need not be whole.
+
+    >>> copies_of(np.array([0.5] * 7 + [4.5]), 1 / 8).tolist()
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0]
+    """
+    xp = namespace(shares, redundant)
+    top = xp.cumsum(shares[::-1], axis=0)
+    count = lead(np.arange(1.0, len(NORMAL_NODES) + 1.0), top.ndim - 1, xp)
+    level = xp.max(top / (len(NORMAL_NODES) * redundant + count), axis=0)
+    return xp.maximum(1.0, shares / level)

@@ -35,6 +35,9 @@ def trace(model: Model, work: Workload) -> Graph:
 
 
 def _sampled(work: Workload) -> Number:
+    """Tokens of a sequence that reach the head: all a step generates, and the last of each prompt it reads."""
+    if work.prompts is not None:
+        return 1.0 + work.prompts / work.batch
     return work.sequence if work.phase == "decode" else 1.0
 
 
@@ -95,8 +98,10 @@ def _attention_block(model: Model, work: Workload, tokens: Extent, kind: str) ->
     return Block(f"attention.{kind}", 0, kind, count, (norm, *make(model, work, tokens, kind, norm.output)))
 
 
-def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[str, ...], **sizes: Any) -> Attention:
-    """The attention op of a kind: full, windowed or sparse; windows limit what is read and, for true windows, held."""
+def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[str, ...], *, beside: bool = False, **sizes: Any) -> Attention:
+    """The attention op of a kind: full, windowed or sparse; windows limit what is read and, for true windows, held.
+
+    `beside`: of prompts that a decode step reads beside its sequences."""
     xp = namespace(work.context, model.window, model.sparse_top_k)
     limit = {"full": 1e18, "window": model.window, "sparse": model.sparse_top_k}[kind]
     span = attended(work.context, work.sequence, limit)
@@ -106,7 +111,7 @@ def _softmax_attention(model: Model, work: Workload, kind: str, inputs: tuple[st
         read = xp.minimum(work.context, limit * work.sequence)
     held = work.context if kind == "sparse" else read
     return Attention(
-        "attention", "attention", inputs, "mixed",
+        "prompt_attention" if beside else "attention", "attention", inputs, "mixed",
         sequences=Extent(work.batch, 1.0, "sequences"), queries=Extent(1.0, work.sequence, "queries"),
         span=Extent(1.0, span, "span"), cached=Extent(1.0, read, "span"), held=Extent(1.0, held, "held"),
         activation=model.activations, kv=model.kv, **sizes,
@@ -137,19 +142,22 @@ def _grouped_attention(model: Model, work: Workload, tokens: Extent, kind: str, 
         head_norm,
         pieces=ROPE_PIECES,
     )
-    mix = _softmax_attention(
-        model, work, kind, ("rotated", "cache"), heads=Extent(model.heads, 1.0, "heads"), kv_heads=Extent(model.kv_heads, 1.0, "kv_heads"),
-        key_dim=model.head_dim, value_dim=model.head_dim, kv_width=2.0 * model.head_dim,
-    )  # fmt: skip
+    mix = [
+        _softmax_attention(
+            model, part, kind, ("rotated", "cache"), beside=part.phase != work.phase, heads=Extent(model.heads, 1.0, "heads"), kv_heads=Extent(model.kv_heads, 1.0, "kv_heads"),
+            key_dim=model.head_dim, value_dim=model.head_dim, kv_width=2.0 * model.head_dim,
+        )
+        for part in work.attending
+    ]  # fmt: skip
     o = MatMul(
         "o", "attention", ("mixed",), "attended", tokens, (Extent(model.hidden),), out, model.weights, model.activations, bias=model.output_bias
     )
-    return (qkv, rope, mix, o)
+    return (qkv, rope, *mix, o)
 
 
 def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> tuple[Op, ...]:
     """Multi-head latent attention: absorbed (one shared latent head) in decode, expanded to full heads elsewhere."""
-    nope, rank, rope_dim = model.head_dim - model.rope_dim, model.kv_rank, model.rope_dim
+    rank, rope_dim = model.kv_rank, model.rope_dim
     w, a = model.weights, model.activations
     down = (Extent(model.q_rank), Extent(rank), Extent(rope_dim))
     ops: list[Op] = [MatMul("qkv_down", "attention", (source,), "latent", tokens, down, Extent(model.hidden), w, a)]
@@ -161,38 +169,60 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         ops += _indexer(model, work, tokens)
     rotated = (Extent(model.heads, rope_dim, "heads"), Extent(rank + rope_dim))
     ops.append(Vector("rope_and_cache", "attention", ("q", "latent_n"), "rotated", tokens, rotated, 1.0, 1.0, ROPE_FLOP, 0.0, a, pieces=ROPE_PIECES))
-    each = Extent(model.heads, 1.0, "heads")
-    if work.phase == "decode":
-        ops.append(MatMul("absorb_q", "attention", ("rotated",), "q_latent", tokens, (Extent(rank),), Extent(nope), w, a, batch=each))
-        ops.append(_softmax_attention(model, work, kind, ("q_latent", "cache"), heads=each, kv_heads=Extent(1.0), key_dim=rank + rope_dim, value_dim=rank, kv_width=rank + rope_dim, latent=True))  # fmt: skip
-        ops.append(MatMul("absorb_v", "attention", ("mixed",), "values", tokens, (Extent(model.v_head_dim),), Extent(rank), w, a, batch=each))
-    else:
-        expanded = (Extent(model.heads, nope + model.v_head_dim, "heads"),)
-        known = Extent(work.batch, work.context, "tokens")
-        ops.append(MatMul("kv_up", "attention", ("rotated",), "kv", known, expanded, Extent(rank), w, a))
-        mix = _softmax_attention(model, work, kind, ("kv", "rotated"), heads=each, kv_heads=Extent(1.0), key_dim=model.head_dim, value_dim=model.v_head_dim, kv_width=rank + rope_dim, latent=True)  # fmt: skip
-        ops.append(mix)
+    for part in work.attending:
+        ops += _absorbed(model, part, kind) if part.phase == "decode" else _expanded(model, part, kind, beside=part.phase != work.phase)
     last = "values" if work.phase == "decode" else "mixed"
     o_in = Extent(model.heads, model.v_head_dim, "heads")
     ops.append(MatMul("o", "attention", (last,), "attended", tokens, (Extent(model.hidden),), o_in, w, a))
     return tuple(ops)
 
 
+def _absorbed(model: Model, work: Workload, kind: str) -> list[Op]:
+    """Latent attention of generated tokens: queries are brought into the latent, which all heads share."""
+    nope, rank, w, a = model.head_dim - model.rope_dim, model.kv_rank, model.weights, model.activations
+    each, width = Extent(model.heads, 1.0, "heads"), rank + model.rope_dim
+    rows = Extent(work.batch, work.sequence, "tokens")
+    return [
+        MatMul("absorb_q", "attention", ("rotated",), "q_latent", rows, (Extent(rank),), Extent(nope), w, a, batch=each),
+        _softmax_attention(model, work, kind, ("q_latent", "cache"), heads=each, kv_heads=Extent(1.0), key_dim=width, value_dim=rank, kv_width=width, latent=True),
+        MatMul("absorb_v", "attention", ("mixed",), "values", rows, (Extent(model.v_head_dim),), Extent(rank), w, a, batch=each),
+    ]  # fmt: skip
+
+
+def _expanded(model: Model, work: Workload, kind: str, *, beside: bool) -> list[Op]:
+    """Latent attention of prompts: keys and values of every head are made from the latents of all tokens known."""
+    nope, rank, w, a = model.head_dim - model.rope_dim, model.kv_rank, model.weights, model.activations
+    expanded, known = (Extent(model.heads, nope + model.v_head_dim, "heads"),), Extent(work.batch, work.context, "tokens")
+    return [
+        # A mixed step has these weights already, absorbed into the products of its generated tokens.
+        MatMul("kv_up", "attention", ("rotated",), "kv", known, expanded, Extent(rank), w, a, stored=not beside),
+        _softmax_attention(
+            model, work, kind, ("kv", "rotated"), beside=beside, heads=Extent(model.heads, 1.0, "heads"), kv_heads=Extent(1.0),
+            key_dim=model.head_dim, value_dim=model.v_head_dim, kv_width=rank + model.rope_dim, latent=True,
+        ),
+    ]  # fmt: skip
+
+
 def _indexer(model: Model, work: Workload, tokens: Extent) -> list[Op]:
     """The scorer of sparse attention: index queries and keys, scores against the whole context, and the choice of the top."""
     queries = (Extent(model.index_heads, model.index_dim),)
-    span = attended(work.context, work.sequence, 1e18)
-    scores = Extent(1.0, span, "span")
-    return [
+    ops: list[Op] = [
         MatMul("index_q", "attention", ("latent_n",), "index_q_out", tokens, queries, Extent(model.q_rank), model.weights, model.activations),
         MatMul("index_k", "attention", ("attention_norm_out",), "index_k_out", tokens, (Extent(model.index_dim + model.index_heads),), Extent(model.hidden), model.weights, model.activations),
-        Attention(
-            "index_score", "attention", ("index_q_out", "cache"), "scores", sequences=Extent(work.batch, 1.0, "sequences"), queries=Extent(1.0, work.sequence, "queries"),
-            span=scores, cached=Extent(1.0, work.context, "span"), held=Extent(1.0, work.context, "held"), heads=Extent(model.index_heads), kv_heads=Extent(1.0),
-            key_dim=model.index_dim, value_dim=0.0, kv_width=model.index_dim, activation=model.activations, products="fp8", kv="fp8",
-        ),
-        Vector("index_top", "attention", ("scores",), "chosen", Extent(work.batch, work.sequence, "tokens"), (scores,), 1.0, 0.0, 2.0, 0.0, "fp32", (Extent(2.0 * model.index_dim),)),
     ]  # fmt: skip
+    for part in work.attending:
+        beside = part.phase != work.phase
+        name, norm = "prompt_index" if beside else "index", () if beside else (Extent(2.0 * model.index_dim),)
+        scores = Extent(1.0, attended(part.context, part.sequence, 1e18), "span")
+        ops += [
+            Attention(
+                f"{name}_score", "attention", ("index_q_out", "cache"), "scores", sequences=Extent(part.batch, 1.0, "sequences"), queries=Extent(1.0, part.sequence, "queries"),
+                span=scores, cached=Extent(1.0, part.context, "span"), held=Extent(1.0, part.context, "held"), heads=Extent(model.index_heads), kv_heads=Extent(1.0),
+                key_dim=model.index_dim, value_dim=0.0, kv_width=model.index_dim, activation=model.activations, products="fp8", kv="fp8",
+            ),
+            Vector(f"{name}_top", "attention", ("scores",), "chosen", Extent(part.batch, part.sequence, "tokens"), (scores,), 1.0, 0.0, 2.0, 0.0, "fp32", norm),
+        ]  # fmt: skip
+    return ops
 
 
 def _ffn_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:

@@ -9,6 +9,7 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.hardware.cost import COST_PARTS, chip_cost, die_cost, die_yield, gross_dies, linear_cost, linear_system_cost, stacking_yield
+from strata.hardware.manufacture import system_cost
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import names
 
@@ -121,6 +122,13 @@ def test_linear_system_cost_is_dfmodels(topology):
     links, ports, published = DFMODEL[topology]
     assert float(linear_system_cost(linear_cost(), 1024.0, 33000.0, 300e9, links * 1e9, ports * 1e9)) == pytest.approx(published, rel=1e-9)
     assert float(linear_system_cost(linear_cost(), 1.0, 33000.0, 300e9, 1e12, 1e12)) == pytest.approx(33300)
+
+
+def test_a_torus_of_ours_costs_what_dfmodels_does():
+    links = st.sized(replace(st.fabric("torus-256"), dimension=tuple(
+        replace(d, kind="ring", bandwidth=100e9, links=2.0) for d in st.fabric("torus-256").dimension[:2])), (8.0, 128.0))  # fmt: skip
+    found = system_cost(st.system(st.chip("h100", **{"package.price": 33000.0, "memory.bandwidth": 300e9}), links))
+    assert float(found.linear) == pytest.approx(DFMODEL["2d torus"][2]) and float(found.devices) == 1024
 
 
 @pytest.mark.parametrize("kind, read", [("technology", technology), ("bonding", bonding), ("packaging", packaging)])

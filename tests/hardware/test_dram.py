@@ -13,10 +13,11 @@ from scipy.optimize import minimize
 import strata as st
 from strata.arrays import enable_jax
 from strata.errors import BadFile, BadValue, UnknownName
-from strata.hardware.dram import Stream, dram, interface_peak, is_hot, refresh_left, shipped, sustained_channel
+from strata.hardware.dram import Stream, dram, interface_peak, refresh_left, shipped, sustained_channel
+from strata.hardware.noc import access_bandwidth, access_latency, local_share
 from strata.hardware.stack import Stack, check_stack, dram_of, stack_bandwidth, stack_sustained, whole_waves, with_memory
 from strata.params import load_table, names
-from strata.pricing.access import cache_stream, dram_bandwidth, in_flight, long_stream, product_stream
+from strata.pricing.access import Asked, cache_stream, dram_bandwidth, in_flight, long_stream, product_stream
 from strata.pricing.attention import attention
 from strata.pricing.device import device
 from strata.pricing.matmul import matmul
@@ -71,7 +72,7 @@ def test_refresh_takes_its_share_and_twice_of_it_when_hot():
     made = dram("stacked-dram")
     taken = (120 + 5 + 8 + 8 - 2) / 3900
     assert float(refresh_left(made.timing)) == pytest.approx(1 - taken)
-    assert float(refresh_left(made.timing, is_hot(90.0))) == pytest.approx(1 - 2 * taken)
+    assert float(refresh_left(made.timing, 1.0)) == pytest.approx(1 - 2 * taken)
     assert bandwidth(made, run=2048.0, hot=1.0) / bandwidth(made, run=2048.0) == pytest.approx((1 - 2 * taken) / (1 - taken))
 
 
@@ -241,9 +242,8 @@ def test_a_wider_channel_helps_until_the_banks_bind():
 
 
 def test_waves_cover_what_is_moved():
-    stack = Stack(4.0, 16.0, 32.0, 1e9, 1.5e9, memory="stacked-dram")
     moved = np.array([0.0, 1.0, 2048.0, 2049.0, 1e9])
-    np.testing.assert_allclose(whole_waves(stack, moved), np.ceil(moved / 2048) * 2048)
+    np.testing.assert_allclose(whole_waves(2048.0, moved), np.ceil(moved / 2048) * 2048)
 
 
 def test_a_stack_names_its_memory_and_may_change_it():
@@ -265,7 +265,7 @@ def banked():
 
 def test_a_decode_product_and_a_prefill_product_see_different_bandwidths(banked):
     gemv, gemm = (product_stream(banked, m, 8192.0, 8192.0, 2.0, 2.0, 2.0) for m in (1.0, 4096.0))
-    one, many = (float(dram_bandwidth(banked, 0.9, lambda s=s: s)) for s in (gemv, gemm))
+    one, many = (float(dram_bandwidth(device(banked), 0.9, lambda s=s: s)) for s in (gemv, gemm))
     assert one > many * 1.02 and one <= banked.memory.bandwidth
     assert in_flight(banked) == 8 * 128 * 1024
 
@@ -274,20 +274,35 @@ def test_kernels_take_the_time_of_their_streams(banked):
     d = device(banked)
     price = matmul(1.0, 8192.0, 8192.0, d, "bf16", "bf16")
     stream = product_stream(banked, 1.0, 8192.0, 8192.0, 2.0, 2.0, 2.0)
-    assert price.memory == pytest.approx(float(price.memory_bytes / dram_bandwidth(banked, 0.9, lambda: stream)), rel=1e-3)
+    assert price.memory == pytest.approx(float(price.memory_bytes / dram_bandwidth(d, 0.9, lambda: stream)), rel=1e-3)
     assert price.time >= price.lower
     copied = vector(1e9, 1e9, 0.0, 0.0, d)
-    assert copied.memory == pytest.approx(2e9 / float(dram_bandwidth(banked, 0.9, lambda: long_stream(banked, 1e9, 1e9))), rel=1e-4)
+    assert copied.memory == pytest.approx(2e9 / float(dram_bandwidth(d, 0.9, lambda: long_stream(d, 0.5))), rel=1e-4)
     assert copied.memory > vector(2e9, 0.0, 0.0, 0.0, d).memory  # reads alone never turn the bus
     step = attention(64.0, 1.0, 8192.0, 8192.0, 32.0, 8.0, 128.0, 128.0, 256.0, d, "bf16", "bf16")
     assert step.memory >= step.memory_bytes / banked.memory.bandwidth
-    assert cache_stream(banked, 128.0, 2.0, 1.0, 0.0).run == 4096.0
+    assert cache_stream(128.0, 2.0, 1.0, 0.0).run == 4096.0
+
+
+@pytest.mark.parametrize("run, share, packed", [(64.0, 1.0, False), (1000.0, 0.8, True), (2048.0, 0.5, False)])
+def test_what_kernels_get_is_what_the_stack_sustains_below_the_network(banked, run, share, packed):
+    d = device(banked)
+    cores, noc = banked.compute.cores, banked.silicon.noc
+    latency = banked.memory.latency + access_latency(noc, cores, local_share(noc, cores))
+    stream = Stream(run=run, read_share=share, outstanding=in_flight(banked), latency=latency, packed=packed)
+    whole = stack_sustained(banked.stack, stream, 0.0, cores * banked.compute.sram_bandwidth).bandwidth
+    expected = access_bandwidth(noc, cores, whole, local_share(noc, cores))
+    found = dram_bandwidth(d, 0.9, lambda: Asked(run, share, packed, even=True))
+    assert float(found) == pytest.approx(float(expected), rel=1e-12)
+    assert dram_bandwidth(d, 0.9, lambda: Asked(run, share, packed, even=True)) is found  # worked out once
+    many = dram_bandwidth(d, 0.9, lambda: Asked(np.full(3, run), share, packed, even=True))
+    np.testing.assert_allclose(many, float(found), rtol=1e-12)
 
 
 def test_chips_without_banks_keep_their_measured_share():
     for name in ("h200", "b200", "tpu-v4"):
         chip = st.chip(name)
-        assert dram_bandwidth(chip, 0.7, lambda: pytest.fail("not asked for")) == chip.memory.bandwidth * 0.7
+        assert dram_bandwidth(device(chip), 0.7, lambda: pytest.fail("not asked for")) == chip.memory.bandwidth * 0.7
 
 
 # ------------------------------------------------------------------------------------------------- bad input

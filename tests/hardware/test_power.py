@@ -1,10 +1,14 @@
-"""Energy from geometry, leakage and the voltage a clock needs."""
+"""Energy from geometry, leakage by area, and both beside what chips state."""
 
 import numpy as np
 import pytest
 
+import strata as st
+from strata.errors import BadValue, MissingQuantity
 from strata.hardware import power as p
+from strata.hardware.silicon import energies_of
 from strata.hardware.technology import bonding, technology
+from strata.params import find
 
 NODES = ("n16", "n7", "n5", "n3")
 
@@ -12,12 +16,6 @@ NODES = ("n16", "n7", "n5", "n3")
 def test_energies_of_joints_fall_with_the_distance_they_bridge():
     order = [float(bonding(n).energy) for n in ("hybrid-bond", "micro-bump", "interposer", "organic")]
     assert order == sorted(order) and order[0] < order[2] / 5
-
-
-def test_a_hybrid_bonds_energy_is_that_of_its_capacitance():
-    # A via of 5 um through 50 um of silicon, and as much again for the driver and its wires.
-    via = float(p.via_capacitance(50e-6, 2.5e-6, 0.2e-6))
-    assert float(p.switching_energy(2 * via, 0.75)) == pytest.approx(float(bonding("hybrid-bond").energy), rel=0.5)
 
 
 def test_deeper_stacks_pay_for_more_joints():
@@ -44,29 +42,49 @@ def test_small_banks_and_wide_ports_cost_less_a_byte(node):
 
 def test_newer_nodes_are_denser_dearer_and_switch_for_less():
     made = [technology(n) for n in NODES]
-    for field, up in (("logic_density", True), ("wafer_price", True), ("sram_byte", False), ("wire_energy", False)):
+    for field, up in (("sram_cell", False), ("wafer_price", True), ("sram_byte", False), ("wire_energy", False)):
         values = [float(getattr(t, field)) for t in made]
         assert values == sorted(values, reverse=not up)
 
 
-@pytest.mark.parametrize("node", NODES)
-def test_voltage_and_clock_are_each_others_inverse(node):
-    tech = technology(node)
-    volts = np.linspace(float(tech.least_voltage), 1.1, 30)
-    assert p.voltage_at(tech, p.clock_at(tech, volts)) == pytest.approx(volts, rel=1e-12)
-    assert float(p.clock_at(tech, tech.voltage)) == pytest.approx(1) and float(p.clock_at(tech, 0.1)) == 0
-
-
-def test_power_rises_faster_than_the_clock_until_the_least_voltage():
-    tech = technology("n5")
-    clocks = np.linspace(0.05, 1.2, 40)
-    power = p.dynamic_power(tech, 100.0, clocks)
-    assert np.all(np.diff(power / clocks) >= -1e-9)
-    low = clocks < float(p.clock_at(tech, tech.least_voltage))
-    assert np.ptp(power[low] / clocks[low]) < 1e-9  # only the clock falls there
-
-
-def test_leakage_is_by_area_and_voltage():
+def test_leakage_is_by_area():
     tech = technology("n5")
     assert float(p.leakage_power(tech, 2e-4)) == 2 * float(p.leakage_power(tech, 1e-4))
-    assert float(p.leakage_power(tech, 1e-4, 0.5 * tech.voltage)) == pytest.approx(0.5 * float(p.leakage_power(tech, 1e-4)))
+
+
+def test_dram_of_a_stack_costs_its_array_and_the_joints_to_it():
+    ref = st.chip("stack-ref")
+    assert float(ref.energy.memory) == pytest.approx(float(ref.energy.memory_array) + 2.5 * float(bonding("hybrid-bond").energy))
+    layers = np.arange(1.0, 13.0)
+    deep, partly = (st.chip("stack-ref", layers=layers, **changes).energy.memory for changes in ({}, {"connected_layers": 1.0}))
+    assert np.all(np.diff(deep) > 0) and np.ptp(partly) == 0 and partly[0] == deep[0]
+    assert deep[3] == float(ref.energy.memory)
+    bumps = st.chip("stack-ref", **{"silicon.bonding": "micro-bump"})
+    assert float(bumps.energy.memory) > float(ref.energy.memory)
+
+
+def test_energy_of_dram_is_given_once(tmp_path):
+    with pytest.raises(BadValue, match=r"energy\.memory follows from energy\.memory_array and the stack"):
+        st.chip("stack-ref", **{"energy.memory": "20 pJ/B"})
+    with pytest.raises(MissingQuantity, match=r"energy\.memory_array needs a .stack. and made_by"):
+        st.chip(str(_without(tmp_path, 'made_by = "stack-ref"')), **{"compute.cores": 8})
+    with pytest.raises(BadValue, match=r"energy\.memory is missing"):
+        st.chip(str(_without(tmp_path, "memory_array")))
+
+
+def _without(folder, start):
+    """stack-ref's file without one of its lines."""
+    made = folder / "mine.toml"
+    made.write_text("\n".join(line for line in find("chip", "stack-ref").read_text().splitlines() if not line.startswith(start)))
+    return made
+
+
+def test_chips_state_energies_of_the_order_that_geometry_gives():
+    for name in ("stack-ref", "h100", "h200"):
+        chip = st.chip(name)
+        found = {e.name: e for e in energies_of(chip, chip.silicon)}
+        assert ("up the stack" in found) == (chip.stack is not None)
+        for e in found.values():
+            assert e.geometry > 0 and (e.stated is None or 0.03 < e.geometry / e.stated < 10), (name, e)
+    few, many = (energies_of(c, c.silicon) for c in (st.chip("stack-ref", layers=2), st.chip("stack-ref", layers=8)))
+    assert many[2].geometry > few[2].geometry and many[0].geometry == few[0].geometry

@@ -15,7 +15,7 @@ from strata.arrays import enable_jax
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.hardware.conduction import Problem
 from strata.hardware.cooling import assembly, cooling, dram, power_map
-from strata.hardware.heat import Heat, heat_of, hottest, hull, junction, leakage, reduce, settled_temperature, tabulate, too_hot
+from strata.hardware.heat import Heat, heat_of, hottest, hull, junction, leakage, reduce, settled_temperature, tabulate
 from strata.hardware.stack import Stack
 from strata.hardware.temperatures import heat
 from strata.hardware.thermal import LARGEST_RISE, Assembly, Layer, convection_resistance, slab_resistance, steady, transient
@@ -306,15 +306,6 @@ def test_leakage_settles_or_the_point_is_infeasible(logic, leaking, memory):
 
 def test_leakage_doubles():
     assert leakage(10.0, 358.15 + 50.0, 358.15, 25.0) == pytest.approx(40.0)
-
-
-def test_what_is_too_hot_says_so_with_levers():
-    found = heat_of(stack(8.0), cooling("liquid"), 1e-4)
-    assert too_hot(found, 30.0, 10.0, 0.0) is None
-    why = too_hot(found, 90.0, 20.0, 0.0)
-    assert why.what == "temperature of DRAM" and why.demand > why.limit == pytest.approx(358.15) and why.levers
-    cool = replace(found, dram_limit=500.0)
-    assert too_hot(cool, 150.0, 20.0, 0.0).what == "temperature of logic"
 
 
 # ------------------------------------------------------------------------------------------------------- one chip

@@ -13,12 +13,12 @@ from strata.hardware.fabric import speaking
 from strata.hardware.transport import transport
 from strata.mapping.place import place, spread
 from strata.mapping.shard import active_groups, shard
+from strata.pricing.block import price_block
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import device
 from strata.pricing.exchange import message_bytes, price_exchange, received, routed
-from strata.pricing.experts import busiest, shared_load
+from strata.pricing.experts import most_on_a_rank, shared_load
 from strata.pricing.overlap import beside, share_links
-from strata.pricing.step import price_block
 from strata.workload.graph import Collective, Exchange, ExpertMatMul, Extent
 from strata.workload.transformer import trace
 
@@ -91,7 +91,7 @@ def test_the_busiest_rank_is_the_one_of_drawn_routings(skew):
         "bf16", "bf16",
     )  # fmt: skip
     load = shared_load(product, device(st.chip("h200")), float(ranks))
-    share = float(busiest(load.deviation, float(ranks), experts / ranks))
+    share = float(most_on_a_rank(load, float(ranks), experts / ranks))
     assert share == pytest.approx(np.mean(picks_of), rel=0.06)
     assert float(received(share, float(ranks), float(top_k))) == pytest.approx(np.mean(tokens_of), rel=0.06)
 

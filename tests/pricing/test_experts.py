@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from strata.hardware.chip import chip
+from strata.pricing.block import price_op
 from strata.pricing.device import device
 from strata.pricing.experts import ROWS, Load, price_experts, price_gather
-from strata.pricing.step import price_op
 from strata.validation.routing import at_random, dealt, drawn, first_rank, load_of
 from strata.workload.graph import ExpertMatMul, Extent, Vector
 

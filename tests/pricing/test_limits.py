@@ -3,6 +3,7 @@
 import math
 from dataclasses import fields, replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ LAYERS = some.sampled_from([1.0, 4.0, 9.0, 12.0])
 
 
 @given(loads(), LAYERS)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_no_load_is_hotter_than_its_limits_unless_nothing_holds_it(load, layers):
     chip = stack(layers)
     held = sustained(load, chip)
@@ -68,7 +69,7 @@ def test_no_load_is_hotter_than_its_limits_unless_nothing_holds_it(load, layers)
 
 
 @given(loads(), LAYERS)
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_a_load_that_slows_down_is_near_a_limit(load, layers):
     """Leakage by its chord errs on the safe side: not by more than the chord lies above the curve."""
     chip = stack(layers)
@@ -76,34 +77,40 @@ def test_a_load_that_slows_down_is_near_a_limit(load, layers):
     if held.holds and LEAST + 0.01 < held.share < 1.0:
         heat = chip.heat
         rises = [(held.logic - heat.ambient) / (heat.logic_limit - heat.ambient), (held.dram - heat.ambient) / (heat.dram_limit - heat.ambient)]
-        assert max(*rises, held.power / chip.energy.power_limit) > 0.95
+        assert max(*rises, held.power / chip.energy.power_limit) > 0.92
 
 
-@given(loads(), LAYERS, some.floats(330.0, 370.0), some.floats(330.0, 370.0))
-@settings(max_examples=100)
+@given(loads(), LAYERS, some.floats(330.0, 380.0), some.floats(330.0, 380.0))
+@settings(max_examples=100, deadline=None)
 def test_a_lower_limit_is_never_faster(load, layers, one, other):
     chip = stack(layers)
-    for name in ("dram_limit", "logic_limit"):
-        cool, warm = (
-            sustained(load, replace(chip, heat=replace(chip.heat, **{"refresh_limit": 400.0, name: limit}))) for limit in sorted((one, other))
-        )
-        # The chord of leakage ends at the limit of logic: a lower limit has a lower chord, which must not buy more than it costs.
-        assert cool.price.time >= warm.price.time * (1 - 1e-9), name
-        assert cool.holds <= warm.holds
+
+    def at(**limit):
+        return sustained(load, replace(chip, heat=replace(chip.heat, **{"refresh_limit": 400.0, **limit})))
+
+    cool, warm = (at(dram_limit=limit) for limit in sorted((one, other)))
+    assert cool.price.time >= warm.price.time * (1 - 1e-12) and cool.holds <= warm.holds
+    # The chord of leakage ends at the limit of logic, so that a higher limit costs a little where DRAM or power bind.
+    cool, warm = (at(logic_limit=limit) for limit in sorted((one, other)))
+    if cool.holds and warm.holds:
+        assert cool.price.time >= warm.price.time * (1 - 0.1)
+    watts = [replace(chip, energy=replace(chip.energy, power_limit=w)) for w in sorted((one / 4.0, other / 4.0))]
+    low, high = (sustained(load, c) for c in watts)
+    assert low.price.time >= high.price.time * (1 - 1e-12) and low.holds <= high.holds
 
 
 @given(loads(), LAYERS)
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_a_better_cooling_is_never_slower_and_never_hotter_at_one_clock(load, layers):
     found = [sustained(load, stack(layers, transfer=f"{h} kW/m2/K")) for h in (8, 30, 90)]
-    for weak, strong in zip(found[:-1], found[1:], strict=True):
+    for weak, strong in pairwise(found):
         assert strong.price.time <= weak.price.time * (1 + 1e-12) and strong.holds >= weak.holds
         if strong.share == weak.share:
             assert strong.logic <= weak.logic and strong.power <= weak.power * (1 + 1e-12)
 
 
 @given(loads())
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_leakage_follows_temperature_and_is_what_was_stated_at_its_temperature(load):
     warm, cool = stack(4.0, ambient="45 degC"), stack(4.0, ambient="20 degC")
     memory = load.memory_bytes * warm.energy.memory
@@ -121,7 +128,7 @@ def test_leakage_follows_temperature_and_is_what_was_stated_at_its_temperature(l
 @given(some.floats(0.0, 1.0), some.floats(0.1, 80.0), some.floats(8.0, 60.0))
 def test_the_chord_lies_above_leakage_and_meets_it_at_both_ends(where, leaking, doubling):
     heat = replace(stack().heat, leakage_doubling=doubling)
-    low, slope = chord(heat, leaking)
+    low, slope = chord(heat, leaking, heat.logic_limit)
 
     def above(t):
         return low + slope * (t - heat.ambient) - leakage(leaking, t, heat.leakage_temperature, doubling)
@@ -148,23 +155,38 @@ def test_a_batch_of_loads_and_stacks_equals_single_ones():
             assert getattr(one, name) == pytest.approx(getattr(held, name)[i], rel=1e-12), name
 
 
-def hot_stacks(layers):
-    """Stacks with a weak cooling and costly operations: some throttle, some cannot be held."""
-    changed = {"cooling.transfer": "9 kW/m2/K", "energy.matrix.bf16": "1.4 pJ/FLOP", "stack.capacity_per_layer": "40 GB"}
+def hot_stacks(layers, **changed):
+    """Stacks with a weak cooling and costly operations, which throttle, and room for a model on eight of them."""
+    changed = {"cooling.transfer": "9 kW/m2/K", "energy.matrix.bf16": "1.4 pJ/FLOP", "stack.capacity_per_layer": "40 GB", **changed}
     return st.system(st.chip("stack-ref", layers=layers, **changed), st.sized(st.fabric("torus-256"), (4, 2, 1, 1, 1)))
 
 
 def test_numpy_and_jax_agree_over_stacks_that_throttle():
+    pytest.importorskip("jax")
     layers = np.array([1.0, 3.0, 6.0, 9.0, 12.0])
-    asked = (hot_stacks(layers), "llama-3-8b", st.prefill(16, 2048), "tp=8")
+    asked = (hot_stacks(layers, **{"cooling.dram_limit": "95 degC"}), "llama-3-8b", st.prefill(16, 2048), "tp=8")
     ours, theirs = st.evaluate(*asked), st.evaluate(*asked, backend="jax")
-    highest = stack().compute.max_clock
-    assert 0 < np.sum(ours.metrics.clock < highest) < len(layers) or np.ptp(ours.metrics.clock) > 0
+    assert np.all(ours.metrics.clock < 0.9 * stack().compute.max_clock) and np.ptp(ours.metrics.clock) > 0
     np.testing.assert_array_equal(ours.reason, theirs.reason)
     for name in (f.name for f in fields(ours.metrics)):
         np.testing.assert_allclose(getattr(theirs.metrics, name), getattr(ours.metrics, name), rtol=1e-9, err_msg=name)
     for i in range(len(layers)):
         assert ours.at(i).metrics.clock == pytest.approx(ours.metrics.clock[i], rel=1e-12)
+
+
+def test_numpy_and_jax_agree_where_dram_would_pass_its_refresh_limit():
+    pytest.importorskip("jax")
+    asked = (hot_stacks(np.array([1.0, 4.0])), "llama-3-8b", st.prefill(16, 2048), "tp=8")
+    ours, theirs = st.evaluate(*asked), st.evaluate(*asked, backend="jax")
+    np.testing.assert_allclose(theirs.metrics.step_time, ours.metrics.step_time, rtol=1e-9)
+    np.testing.assert_allclose(theirs.metrics.upper, ours.metrics.upper, rtol=1e-9)
+
+
+def test_stacks_with_and_without_room_above_85_degrees_in_one_box_equal_single_ones():
+    load = Price(time=1e-3, memory=1e-3, upper=1e-3, memory_bytes=1.2e9, energy=0.12)
+    mixed = sustained(load, st.chip("stack-ref", **{"stack.layers": 9.0, "cooling.dram_limit": np.array([358.15, 368.15])}))
+    for i, limit in enumerate(("85 degC", "95 degC")):
+        assert sustained(load, stack(9.0, dram_limit=limit)).price.memory == pytest.approx(mixed.price.memory[i], rel=1e-12)
 
 
 def test_dram_above_85_degrees_is_refreshed_twice_as_often():

@@ -48,7 +48,7 @@ def weights_of(name):
 
 
 @given(products(), some.sampled_from(MORE), some.booleans())
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_more_peak_bandwidth_or_cache_is_never_slower(product, what, widened):
     name, used, m, n, k = product
     weight = weights_of(name) if widened else used
@@ -57,7 +57,7 @@ def test_more_peak_bandwidth_or_cache_is_never_slower(product, what, widened):
 
 
 @given(products(), some.booleans())
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 def test_padding_never_helps_and_no_time_is_below_the_roofline(product, widened):
     name, used, m, n, k = product
     weight, d = (weights_of(name) if widened else used), device(st.chip(name))
@@ -66,7 +66,9 @@ def test_padding_never_helps_and_no_time_is_below_the_roofline(product, widened)
     for grain in (2.0, 8.0, 64.0, 256.0):
         up = [np.ceil(x / grain) * grain for x in (m, n, k)]
         for sizes in ((up[0], n, k), (m, up[1], k), (m, n, up[2]), up):
-            assert matmul(*sizes, d, weight, "bf16").time >= plain.time * (1 - 1e-9), (grain, sizes)
+            # Rows that end where a transaction does are read a little faster from banks, so that padding to it may save that much.
+            slack = 1e-3 if d.banks is not None else 1e-9
+            assert matmul(*sizes, d, weight, "bf16").time >= plain.time * (1 - slack), (grain, sizes)
 
 
 @pytest.mark.parametrize("name", CHIPS)

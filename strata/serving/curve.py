@@ -1,0 +1,258 @@
+"""What an engine does with any number of sequences in flight: times of its steps, of reading prompts, and the slots memory leaves.
+
+One batched evaluation over plans and numbers of sequences; every load is then answered from these times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import map_leaves
+from strata.batch import take
+from strata.errors import require
+from strata.evaluate import evaluate
+from strata.hardware.system import System
+from strata.hardware.system import system as make_system
+from strata.mapping.engine import Engine
+from strata.mapping.engine import engine as make_engine
+from strata.mapping.plan import Plan, plans
+from strata.mapping.plan import plan as make_plan
+from strata.serving.speculation import Guess, guess_time, quickest_plan
+from strata.workload.model import Model
+from strata.workload.model import model as make_model
+from strata.workload.tasks import Workload, decode, mixed, prefill
+
+Array = np.ndarray[Any, Any]
+NODES = 20  # numbers of sequences that are priced, in geometric steps up to the slots; times between them are drawn as lines
+SEQUENCES, EACH = 2048.0, 16.0  # sequences at once that are looked at unless told: in all, or of each device where that is more
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What each request brings. `variation` is the squared coefficient of variation of the time to read a prompt (0: all alike)."""
+
+    input: float
+    output: float
+    variation: float = 0.0
+    skew: float = 0.0  # routing: share of the i-th most popular expert ~ i**-skew
+
+    def __post_init__(self) -> None:
+        require(self.input >= 1, "a request has a prompt of at least 1 token", input=self.input)
+        require(self.output >= 2, "time per output token needs an output of at least 2 tokens", output=self.output)
+        require(self.variation >= 0, "variation of the prompts must not be negative", variation=self.variation)
+
+    @property
+    def later(self) -> float:
+        """Tokens after the first, which comes out of reading the prompt."""
+        return self.output - 1.0
+
+    @property
+    def context(self) -> float:
+        """Tokens of a sequence in the middle of its generation."""
+        return self.input + self.output / 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Times of an engine under each of some plans (first axis), for 1, 2, ... sequences in flight (last axis)."""
+
+    system: System
+    model: Model
+    engine: Engine
+    plan: Plan  # degrees are arrays [plans]
+    requests: Requests
+    step: Array  # a step that only generates [s]; inf beyond the slots
+    extra: Array  # what a piece of each lane's prompt adds to it [s]; 0 where prompts are read elsewhere
+    alone: Array  # reading one such piece where nothing is generated [s]
+    pieces: float  # pieces a prompt is read in; 0 where it is read elsewhere
+    lanes: Array  # prompts that are read at once
+    slots: Array  # sequences there is room for; 0 where the plan is out
+    gain: float = 1.0  # tokens a step adds to a sequence on average; more than 1 with speculation
+    memory: Array | None = None  # bytes of the fullest device with one sequence a rank, to say why there are no slots
+
+    @property
+    def devices(self) -> float:
+        return float(np.max(np.asarray(self.system.devices, float)))
+
+    def at(self, index: int) -> Curve:
+        """The curve of one plan, which keeps its axis."""
+        return self.only([index])
+
+    def only(self, indices: Any) -> Curve:
+        """The curves of some plans, in that order."""
+        chosen = np.asarray(indices, int)
+        plan: Plan = map_leaves(lambda v: v[chosen] if getattr(v, "ndim", 0) else v, self.plan)
+        cut = {name: getattr(self, name)[chosen] for name in ("step", "extra", "alone", "lanes", "slots")}
+        return replace(self, plan=plan, memory=None if self.memory is None else self.memory[chosen], **cut)
+
+    def plan_at(self, index: int) -> Plan:
+        one: Plan = take(self.plan, (index,), 1)
+        return map_leaves(float, one)
+
+    def between(self, values: Array, active: Array) -> Array:
+        """Times for a mean number of sequences [plans, ...], between whole ones; as with 1 below that."""
+        count = values.shape[-1]
+        n = np.clip(active, 1.0, np.maximum(self.slots, 1.0).reshape((-1,) + (1,) * (active.ndim - 1)))
+        low = np.clip(np.floor(n), 1, count).astype(int)
+        high = np.minimum(low + 1, count)
+        rows = np.arange(len(values)).reshape((-1,) + (1,) * (active.ndim - 1))
+        first, second = values[rows, low - 1], values[rows, high - 1]
+        with np.errstate(invalid="ignore"):  # a plan without slots has no times
+            return np.where(n > low, first + (n - low) * (np.where(np.isfinite(second), second, first) - first), first)
+
+
+def as_many(plan: Plan) -> Plan:
+    """A plan whose degrees all are arrays with one axis."""
+    shape = np.broadcast_shapes(*(np.shape(v) for v in vars(plan).values() if not isinstance(v, tuple)), (1,))
+    require(len(shape) == 1, "plans lie on one axis", shape=shape)
+    return map_leaves(lambda v: np.broadcast_to(np.asarray(v, float), shape), plan)
+
+
+def _column(plan: Plan) -> Plan:
+    made: Plan = map_leaves(lambda v: v[:, None], plan)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """An engine to be priced: its question, and the piece of a prompt that each lane reads in a step."""
+
+    system: System
+    model: Model
+    requests: Requests
+    plan: Plan  # arrays [plans, 1]
+    engine: Engine
+    pieces: float
+    guess: Guess | None
+
+    @property
+    def length(self) -> float:
+        return self.requests.input / max(self.pieces, 1.0)
+
+    @property
+    def cached(self) -> float:
+        """Tokens before the piece in the middle: attention grows evenly from piece to piece."""
+        return (self.requests.input - self.length) / 2.0
+
+    @property
+    def lanes(self) -> Array:
+        return self.plan.dp * self.plan.pp
+
+    def generating(self, batch: Array) -> Workload:
+        return decode(np.maximum(batch, self.plan.dp), self.requests.context, skew=self.requests.skew)
+
+    def reading(self, batch: Array) -> Workload:
+        """A step that generates and, where the engine reads prompts, has a piece of one in every lane."""
+        rows = np.maximum(batch, self.lanes)
+        return (
+            mixed(rows, self.requests.context, prompts=self.lanes, chunk=self.length, cached=self.cached) if self.pieces else self.generating(batch)
+        )
+
+    def priced(self, work: Workload) -> Any:
+        return evaluate(self.system, self.model, work, self.plan, self.engine)
+
+    def guessed(self, batch: Array) -> tuple[Array, Array]:
+        """A round of guessing and verifying [s], and what a device then holds, draft and all [B]."""
+        g = self.guess
+        assert g is not None and g.plan is not None
+        rows, context = np.maximum(batch, self.plan.dp), self.requests.context
+        verify = self.priced(decode(rows, context + g.size, tokens=g.size + 1.0, skew=self.requests.skew)).metrics
+        rows = np.maximum(rows, g.plan.dp)
+        guessing = guess_time(self.system, g.draft, g.plan, self.engine, rows, context, g.window, g.branches)
+        held = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
+        return verify.step_time + guessing, verify.memory_used + held.metrics.memory_used - self.engine.reserve
+
+
+def curve(
+    system: System | str,
+    model: Model | str,
+    requests: Requests,
+    plan: Plan | str | None = None,
+    engine: Engine | str = "ideal",
+    *,
+    chunk: float | None = None,
+    sequences: float | None = None,
+    reads: bool = True,
+    guess: Guess | None = None,
+) -> Curve:
+    """Price an engine that generates for up to `sequences` requests at once and reads prompts in pieces of at most `chunk` tokens.
+
+    Left out, these are the engine's own (`tokens` of a step, `sequences` of a rank), of the latter not more than 2048, or 16 a device.
+    `plan`: one, several on an axis, or every legal one when left out. `reads`: whether it reads prompts itself. `guess`: speculative
+    decoding. Steps are priced at whole numbers of sequences up to the slots that memory leaves at the mean context; a rank that has
+    no sequence computes as if it had one.
+
+    >>> found = curve("8xh200", "llama-3-70b", Requests(2048, 512), "tp=8", sequences=64)
+    >>> found.slots.tolist(), found.step.shape, bool(found.extra[0, 0] > found.step[0, 0])
+    ([64.0], (1, 64), True)
+    """
+    for name, value in (("chunk", chunk), ("sequences", sequences)):
+        require(value is None or value >= 1, f"{name} must be at least 1", **{name: value})
+    where = make_system(system) if isinstance(system, str) else system
+    what = make_model(model) if isinstance(model, str) else model
+    by = make_engine(engine) if isinstance(engine, str) else engine
+    how = make_plan(plan) if isinstance(plan, str) else plan or plans(int(float(where.devices)), what)
+    how = as_many(how)
+    if guess is not None and guess.plan is None:
+        guess = replace(guess, plan=quickest_plan(where, guess.draft, 1.0, requests.context, by))
+    chunk = float(np.min(np.asarray(by.tokens, float))) if chunk is None else chunk
+    asked = _Asked(where, what, requests, _column(how), by, float(np.ceil(requests.input / chunk)) if reads else 0.0, guess)
+    slots, needed = _slots(
+        asked,
+        np.minimum(by.sequences * how.dp, np.maximum(SEQUENCES, EACH * where.devices)) if sequences is None else np.full(how.dp.shape, sequences),
+    )
+    nodes = np.round(np.maximum(slots, 1.0)[:, None] ** (np.arange(NODES) / (NODES - 1.0)))
+    plain = _times(asked.priced(asked.generating(nodes)), nodes.shape)
+    added, alone = np.zeros_like(plain), np.zeros(len(slots))
+    if reads:
+        with np.errstate(invalid="ignore"):  # a plan that is out has no times
+            added = np.maximum(_times(asked.priced(asked.reading(nodes)), nodes.shape) - plain, 0.0)
+        alone = _times(asked.priced(prefill(asked.plan.dp, asked.length, cached=asked.cached, skew=requests.skew)), (len(slots), 1))[:, 0]
+    steps = plain if guess is None else np.broadcast_to(asked.guessed(nodes)[0], nodes.shape)
+    good = np.isfinite(steps) & np.isfinite(added)
+    slots = np.where(np.any(good, axis=1) & np.isfinite(alone), np.minimum(slots, np.max(np.where(good, nodes, 0.0), axis=1)), 0.0)
+    whole = np.arange(1.0, max(float(np.max(slots)), 1.0) + 1.0)
+    steps, added = (_lines(whole, nodes, v, good, slots, beyond) for v, beyond in ((steps, np.inf), (added, 0.0)))
+    gain = 1.0 if guess is None else guess.tokens
+    return Curve(where, what, by, how, requests, steps, added, alone, asked.pieces, asked.lanes[:, 0], slots, gain, needed)
+
+
+def _times(result: Any, shape: tuple[int, ...]) -> Array:
+    return np.broadcast_to(np.asarray(result.metrics.step_time, float), shape).copy()
+
+
+def _slots(asked: _Asked, sequences: Array) -> tuple[Array, Array]:
+    """Sequences that memory leaves room for, and the memory of a device with one sequence a rank.
+
+    Use never grows slower with more sequences, so that a chord between one that fits and one that does not crosses the limit where
+    it still fits; a second chord takes up what the first overlooked. The fullest rank counts: all have as many.
+    """
+    few = asked.lanes
+
+    def held(batch: Array) -> Array:
+        found = asked.priced(asked.reading(batch)).metrics.memory_used
+        found = found if asked.guess is None else np.maximum(found, asked.guessed(batch)[1])
+        return np.broadcast_to(np.asarray(found, float), few.shape)
+
+    first = asked.priced(asked.reading(few))
+    limit, used = np.broadcast_to(np.asarray(first.metrics.memory_limit, float), few.shape), held(few)
+    room = 65.0 * few
+    for _ in range(2):
+        each = np.maximum((held(room) - used) / (room - few), 1.0)
+        room = np.maximum(few * np.floor(1.0 + (limit - used) / each / few), 2.0 * few)
+    legal = np.broadcast_to(first.fits, few.shape) & (used <= limit)
+    room = np.where((held(room) <= limit) | (room > 2.0 * few), room, few)
+    return np.where(legal, np.minimum(room, sequences[:, None]), 0.0)[:, 0], used[:, 0]
+
+
+def _lines(at: Array, nodes: Array, values: Array, good: Array, slots: Array, beyond: float) -> Array:
+    """Values at whole numbers from those at the nodes, plan by plan; `beyond` the slots something else."""
+    found = np.full((len(nodes), len(at)), beyond)
+    for i, slot in enumerate(slots):
+        if slot >= 1:
+            seen = good[i]
+            found[i] = np.where(at <= slot, np.interp(at, nodes[i, seen], values[i, seen]), beyond)
+    return found

@@ -1,0 +1,188 @@
+"""Prefill and decode on devices of their own: two pools, the cache sent from one to the other, and the best way to share devices out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strata.arrays import Number
+from strata.errors import BadValue, require
+from strata.evaluate import evaluate
+from strata.hardware.fabric import sized
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.engine import engine as make_engine
+from strata.mapping.plan import Plan, plans
+from strata.pricing.communication import collective
+from strata.serving.curve import Array, Curve, Requests, as_many, curve
+from strata.serving.load import Load, Reader, goodput, most_rate, open_load, shortlist
+from strata.serving.queueing import waiting
+from strata.workload.graph import Attention
+from strata.workload.model import Model
+from strata.workload.tasks import decode, prefill
+from strata.workload.transformer import trace
+
+TRIED = 4  # plans of each pool that are tried with each other, best first
+
+
+def cache_bytes(model: Model, tokens: Number) -> Number:
+    r"""Keys and values of a sequence in all layers [B].
+
+    .. math:: K = \sum_\ell h_\ell \, n_\ell \, w_\ell \, b
+
+    tokens h that layer ℓ keeps (all, or its window), its kv heads n, elements w of one, b bytes each.
+
+    >>> from strata.workload.model import model
+    >>> float(cache_bytes(model("llama-3-8b"), 1000.0)) / 1e6  # 32 layers x 8 heads x 2 x 128 elements x 2 bytes = 131 kB a token
+    131.072
+    """
+    graph = trace(model, decode(1.0, tokens))
+    return sum((b.count * op.cache_bytes() for b, op in graph.ops() if isinstance(op, Attention)), 0.0)
+
+
+def pool_sizes(system: System) -> list[int]:
+    """Devices a pool may have such that it and the rest fill the fabric's inner dimensions evenly."""
+    total = int(float(system.devices))
+    return [n for n in range(1, total) if _shape(system, n) and _shape(system, total - n)]
+
+
+def _shape(system: System, devices: int) -> tuple[float, ...]:
+    """Sizes of the fabric's dimensions that hold so many devices, innermost first; () where none do."""
+    sizes, rest = [], devices
+    for dimension in system.fabric.dimension:
+        size = int(float(dimension.size or 1))
+        taken = min(size, rest)
+        if rest % taken:
+            return ()
+        sizes.append(float(taken))
+        rest //= taken
+    return tuple(sizes) if rest == 1 else ()
+
+
+def pool(system: System, devices: int) -> System:
+    """A part of a system, on the same fabric."""
+    shape = _shape(system, devices)
+    if not shape:
+        raise BadValue(f"a pool of {system.name} has one of {', '.join(map(str, pool_sizes(system)))} devices, but got {devices}")
+    return replace(system, name=f"{devices} of {system.name}", fabric=sized(system.fabric, shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """One way to share devices out: pools, plans, what is sent, and the load both carry."""
+
+    readers: int  # devices that read prompts
+    writers: int  # devices that generate
+    reader_plan: Plan
+    writer_plan: Plan
+    read_time: float  # of one prompt [s]
+    sent: float  # bytes of cache a request sends
+    send_time: float  # [s]
+    reader_rate: float  # requests a second each pool could take under the limits by itself
+    writer_rate: float
+    rate: float  # and both together
+    curve: Curve  # of the pool that generates
+    reader: Reader
+
+    def load(self, rate: float) -> Load:
+        """What requests see at a rate."""
+        return open_load(self.curve, rate, self.reader).at(0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """The pool that reads under each of its plans."""
+
+    plan: Plan
+    time: Array  # of one prompt a lane; inf where the plan is out
+    lanes: Array
+
+    def rate(self, limit: float, variation: float) -> Array:
+        """The most requests a second whose mean time to the first token keeps a limit."""
+        low, high = np.zeros_like(self.time), np.where(np.isfinite(self.time), self.lanes / self.time, 0.0)
+        with np.errstate(invalid="ignore"):
+            for _ in range(48):
+                middle = 0.5 * (low + high)
+                good = waiting(middle, self.time, self.lanes, variation) + self.time <= limit
+                low, high = np.where(good, middle, low), np.where(good, high, middle)
+        return low
+
+
+def _reading(system: System, model: Model, requests: Requests, plan: Plan, engine: Engine) -> _Reading:
+    plan = as_many(plan)
+    found = evaluate(system, model, prefill(plan.dp, requests.input, skew=requests.skew), plan, engine)
+    time = np.broadcast_to(np.asarray(found.metrics.step_time, float), plan.dp.shape)
+    return _Reading(plan, time, plan.dp * plan.pp)
+
+
+def send_time(system: System, sent: float, ranks: float, engine: Engine | str = "ideal") -> float:
+    """Time to bring a cache from one pool to the other [s]: each of `ranks` devices sends its share to one half a system away."""
+    devices = int(float(system.devices))
+    apart = next(s for s in range(devices // 2, 0, -1) if _shape(system, 2 * s) and _shape(system, s))
+    return float(collective(system, "send", bytes=sent / ranks, ranks=2, stride=apart, engine=engine).time)
+
+
+def disaggregate(
+    system: System,
+    model: Model,
+    requests: Requests,
+    engine: Engine | str = "ideal",
+    *,
+    readers: int | None = None,
+    reader_plan: Plan | None = None,
+    writer_plan: Plan | None = None,
+    ttft: float = np.inf,
+    tpot: float = np.inf,
+    share: float | None = None,
+    sequences: float | None = None,
+) -> list[Split]:
+    """Every way to share a system's devices between reading prompts and generating, best first by the rate both carry under the limits.
+
+    `readers`: only this many devices that read. Each pool takes the plan told, or the best of its best with the other's. The first
+    token waits until the cache has been sent. `share`: as of `goodput`.
+    """
+    require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
+    by = make_engine(engine) if isinstance(engine, str) else engine
+    sizes = pool_sizes(system) if readers is None else [readers]
+    require(bool(sizes), "two pools need a system of at least 2 devices", devices=int(float(system.devices)))
+    sent, found = float(cache_bytes(model, requests.input)), []
+    for count in sizes:
+        rest = int(float(system.devices)) - count
+        first, second = pool(system, count), pool(system, rest)
+        reading = _reading(first, model, requests, reader_plan or plans(count, model, phase="prefill"), by)
+        writing = curve(second, model, requests, writer_plan or plans(rest, model), by, sequences=sequences, reads=False)
+        found += _pairs(system, reading, shortlist(writing, np.inf, tpot), sent, by, (ttft, tpot, share))
+    return sorted(found, key=lambda s: -s.rate)
+
+
+def _pairs(system: System, reading: _Reading, writing: Curve, sent: float, by: Engine, limits: tuple[float, float, float | None]) -> list[Split]:
+    """The best plans of one pool with the best of the other."""
+    ttft, tpot, share = limits
+    reads = reading.rate(ttft, writing.requests.variation)
+    at_once = Reader(*(np.zeros_like(writing.slots), np.ones_like(writing.slots)) * 2)
+    writes = goodput(writing, np.inf, tpot, at_once)
+    best: Split | None = None
+    for i in np.argsort(-reads, kind="stable")[:TRIED]:
+        for j in np.argsort(-writes, kind="stable")[:TRIED]:
+            if min(reads[i], writes[j]) <= (best.rate if best else 0.0):
+                continue
+            one = writing.at(int(j))
+            held = (
+                float(reading.plan.tp[i] * reading.plan.cp[i] * reading.plan.pp[i]),
+                float(np.prod([getattr(one.plan, d)[0] for d in ("tp", "cp", "pp")])),
+            )
+            took = send_time(system, sent, min(held), by)
+            reader = Reader(*(np.array([float(v)]) for v in (reading.time[i], reading.lanes[i], took, reading.plan.dp[i])))
+            rate = float(goodput(one, ttft, tpot, reader, share)[0])
+            if best is None or rate > best.rate:
+                plan = Plan(**{k: (v if isinstance(v, tuple) else float(v[i])) for k, v in vars(reading.plan).items()})
+                pools = (int(np.prod([d for d in (plan.tp, plan.cp, plan.dp, plan.pp)])), int(one.devices))
+                best = Split(*pools, plan, one.plan_at(0), float(reading.time[i]), sent, took, float(reads[i]), float(writes[j]), rate, one, reader)
+    return [best] if best else []
+
+
+def pools_limit(split: Split) -> float:
+    """Requests a second beyond which one of the pools never catches up [1/s]."""
+    reader = split.reader
+    return float(min(most_rate(split.curve)[0], reader.lanes[0] / reader.time[0], reader.links[0] / max(reader.after[0], 1e-300)))

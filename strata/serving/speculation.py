@@ -1,0 +1,216 @@
+"""Speculative decoding: a draft guesses, the target verifies; tokens gained, the speed-up, where it breaks even and the best window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, map_leaves
+from strata.batch import take
+from strata.errors import require
+from strata.evaluate import Result, evaluate
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.engine import engine as make_engine
+from strata.mapping.plan import Plan, plans
+from strata.serving.acceptance import branch_acceptance, expected_tokens, tree_size
+from strata.workload.model import Model
+from strata.workload.tasks import decode
+
+WINDOWS = 12  # windows that are tried for the best
+HALVINGS = 48
+
+
+def cycle_time(guesses: Number, verify: Number) -> Number:
+    r"""Time of one round of guessing and verifying [s].
+
+    .. math:: T = \sum_{i=1}^{w} t_d(b^{i-1}) + t_v
+
+    the draft guesses level after level, b^{i-1} tokens of a sequence at once in the i-th; the target verifies all in one step.
+
+    Leviathan, Kalman & Matias (ICML 2023), sec. 3.3, with the target's step priced for the tokens it verifies.
+
+    >>> round(cycle_time(4 * 0.001, 0.030), 6)
+    0.034
+    """
+    return guesses + verify
+
+
+def speed_up(step: Number, cycle: Number, tokens: Number) -> Number:
+    r"""Tokens a second with speculation over those without.
+
+    .. math:: s = \frac{E\, t}{T}
+
+    tokens E of a round of T [s]; a step without guesses t [s].
+
+    >>> round(speed_up(0.029, 0.034, 3.4), 2)
+    2.9
+    """
+    return step * tokens / cycle
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """How a draft guesses: `window` tokens deep, each with `branches` alternatives, `acceptance` the chance that one is right."""
+
+    draft: Model
+    acceptance: float
+    window: float = 4.0
+    branches: float = 1.0
+    plan: Plan | None = None  # of the draft; its quickest unless told
+
+    def __post_init__(self) -> None:
+        check_guess(self.window, self.branches, self.acceptance)
+
+    @property
+    def size(self) -> float:
+        """Tokens guessed for a sequence."""
+        return float(tree_size(self.branches, self.window))
+
+    @property
+    def tokens(self) -> float:
+        """Tokens a round adds to a sequence on average."""
+        return float(expected_tokens(self.window, branch_acceptance(self.acceptance, self.branches)))
+
+
+def check_guess(window: Number, branches: Number, acceptance: Number) -> None:
+    """Raise where a guess cannot be."""
+    for name, value, low, high in (("acceptance", acceptance, 0.0, 1.0), ("window", window, 1.0, 64.0), ("branches", branches, 1.0, 64.0)):
+        seen = np.asarray(value, float)
+        require(bool(np.all((seen >= low) & (seen <= high))), f"{name} must lie between {low:g} and {high:g}", **{name: value})
+    size = tree_size(np.asarray(branches, float), np.asarray(window, float))
+    require(bool(np.all(size <= 4096)), "a tree of guesses has at most 4096 tokens", tokens=float(np.max(size)))
+
+
+@dataclass(frozen=True, eq=False)
+class Speculation:
+    """What guessing does to a decode step; arrays where windows, branches, acceptance or batches were."""
+
+    target: Result  # the plain step
+    draft: Result  # one step of the draft
+    window: Number  # depth of a guess
+    branches: Number
+    acceptance: Number  # chance that the target agrees with one guess
+    step: Number  # plain step [s]
+    guess: Number  # of a whole round of the draft [s]
+    verify: Number  # [s]
+    verified: Number  # tokens of a sequence the target looks at
+    fits: Number  # whether target and draft fit the devices together
+    memory: Number  # bytes of the fullest device
+
+    @property
+    def chance(self) -> Number:
+        """That a level of the guess holds the target's token."""
+        return branch_acceptance(self.acceptance, self.branches)
+
+    @property
+    def tokens(self) -> Number:
+        return expected_tokens(self.window, self.chance)
+
+    @property
+    def cycle(self) -> Number:
+        return cycle_time(self.guess, self.verify)
+
+    @property
+    def tpot(self) -> Number:
+        """Mean time between a sequence's tokens [s]; infinite where it does not fit."""
+        return np.where(self.fits, self.cycle / self.tokens, np.inf) + 0.0
+
+    @property
+    def speedup(self) -> Number:
+        """Over decoding without it; 0 where it does not fit."""
+        return np.where(self.fits, speed_up(self.step, self.cycle, self.tokens), 0.0) + 0.0
+
+    @property
+    def break_even(self) -> Number:
+        """The acceptance from which it pays; nan where it never does. Tokens grow with acceptance, so that halving finds it."""
+        needed = np.asarray(self.cycle / self.step, float)
+        low, high = np.zeros_like(needed), np.ones_like(needed)
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            enough = expected_tokens(self.window, branch_acceptance(middle, self.branches)) >= needed
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        never = (needed > np.asarray(self.window) + 1.0) | ~np.asarray(self.fits, bool)
+        return np.where(never, np.nan, np.where(needed <= 1.0, 0.0, high))
+
+
+def quickest_plan(system: System, model: Model, batch: float, context: float, engine: Engine | str) -> Plan:
+    """The legal plan under which a draft's step is shortest."""
+    every = plans(int(float(system.devices)), model)
+    found = evaluate(system, model, decode(batch, context), every, drafting(engine))
+    one: Plan = take(every, (int(np.argmin(np.broadcast_to(found.metrics.step_time, found.shape))),), 1)
+    return map_leaves(float, one)
+
+
+def speculate(
+    system: System,
+    model: Model,
+    draft: Model,
+    plan: Plan,
+    *,
+    batch: Number,
+    context: Number,
+    acceptance: Number,
+    window: Number = 4.0,
+    branches: Number = 1.0,
+    engine: Engine | str = "ideal",
+    draft_plan: Plan | None = None,
+    draft_system: System | None = None,
+) -> Speculation:
+    """Decode with guesses of `draft`: `window` tokens deep, each with `branches` alternatives (1: a sequence, more: a tree).
+
+    The draft runs on the same devices under its quickest plan unless told, and then both must fit their memory; or on
+    `draft_system`, devices of its own. Rounds follow each other: guessing waits for the verdict. Sizes may be arrays.
+
+    >>> import strata as st
+    >>> s = speculate(st.system("8xh200"), st.model("llama-3-70b"), st.model("llama-3.2-1b"), st.plan(tp=8), batch=1, context=2048, acceptance=0.8)
+    >>> float(s.verified), round(float(s.tokens), 3), bool(s.speedup > 1.3)
+    (5.0, 3.362, True)
+    """
+    check_guess(window, branches, acceptance)
+    size = tree_size(np.asarray(branches, float), np.asarray(window, float))
+    where = draft_system or system
+    few = float(np.min(np.asarray(batch)))
+    how = draft_plan or quickest_plan(where, draft, few, float(np.max(np.asarray(context))), engine)
+    plain = evaluate(system, model, decode(batch, context), plan, engine)
+    verify = evaluate(system, model, decode(batch, context + size, tokens=size + 1.0), plan, engine)
+    guessing = evaluate(where, draft, decode(batch, context), how, engine)
+    guess = guess_time(where, draft, how, engine, batch, context, window, branches)
+    own = draft_system is not None
+    beside = 0.0 if own else guessing.metrics.memory_used - guessing.engine.reserve
+    used = verify.metrics.memory_used + beside
+    fits = plain.fits & verify.fits & guessing.fits & (used <= verify.metrics.memory_limit)
+    return Speculation(
+        plain, guessing, window, branches, acceptance, plain.metrics.step_time, guess, verify.metrics.step_time, size + 1.0, fits, used
+    )
+
+
+def drafting(engine: Engine | str) -> Engine:
+    """The engine as a draft knows it: the host schedules a round once, for the target, and only kept tokens are sent to clients."""
+    by = make_engine(engine) if isinstance(engine, str) else engine
+    return replace(by, step=0.0, sequence=0.0, stream=0.0)
+
+
+def guess_time(
+    system: System, draft: Model, plan: Plan, engine: Engine | str, batch: Number, context: Number, window: Number, branches: Number
+) -> Number:
+    """Time of all levels of a guess [s]: the first looks at one token of each sequence, the next at all its branches, and so on."""
+    total: Any = 0.0
+    deepest = int(np.max(np.asarray(window)))
+    single = bool(np.all(np.asarray(branches) == 1))
+    for level in range(1 if single else deepest):
+        width = np.asarray(branches, float) ** np.minimum(level, np.asarray(window) - 1.0)
+        time = evaluate(system, draft, decode(batch, context + level, tokens=width), plan, drafting(engine)).metrics.step_time
+        total = total + np.where(level < np.asarray(window), time, 0.0)
+    return total * window if single else total
+
+
+def best_window(system: System, model: Model, draft: Model, plan: Plan, **asked: Any) -> Speculation:
+    """The guess with the window that is fastest, out of 1 to 12, for one acceptance, batch and number of branches."""
+    branches = float(asked.get("branches", 1.0))
+    deepest = next(w for w in range(WINDOWS, 0, -1) if float(tree_size(branches, float(w))) <= 4096)
+    every = speculate(system, model, draft, plan, **{**asked, "window": np.arange(1.0, deepest + 1.0)})
+    best = 1.0 + float(np.argmin(every.tpot))
+    return speculate(system, model, draft, plan, **{**asked, "window": best})

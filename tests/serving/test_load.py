@@ -1,0 +1,289 @@
+"""Engines under load: limits with known answers, laws, steps that read and generate, and an engine played through step by step."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from simulator import play
+
+import strata as st
+from strata.errors import StrataError
+from strata.mapping.plan import plans
+from strata.serving.load import most_rate, shortlist
+from strata.workload.graph import check_graph
+
+RUNS = Path(__file__).parents[2] / "validation" / "serving" / "requests"
+
+
+@pytest.fixture(scope="module")
+def one():
+    return st.curve("8xh200", "llama-3-70b", st.Requests(2048, 128), "tp=8", sequences=256)
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return st.curve("8xh200", "llama-3-70b", st.Requests(2048, 128), "tp=8", sequences=256, chunk=512)
+
+
+@pytest.fixture(scope="module")
+def many():
+    model = st.model("llama-3-8b")
+    return st.curve("4xh200", model, st.Requests(1024, 256), plans(4, model), "vllm", sequences=128)
+
+
+# ------------------------------------------------------------------------------------------------ steps that do both
+
+
+MIXED = [
+    ("llama-3-8b", "1xh200", "tp=1"),
+    ("llama-3-70b", "8xh200", "tp=4,dp=2"),
+    ("mixtral-8x7b", "8xh200", "tp=8,ep=8"),
+    ("deepseek-v3", "8xb200", "tp=8,ep=8"),
+]
+
+
+@pytest.mark.parametrize("model, system, plan", MIXED)
+def test_a_mixed_step_costs_less_than_its_parts_and_more_than_either(model, system, plan):
+    def time(work):
+        return st.evaluate(system, model, work, plan).metrics.step_time
+
+    for tokens in (64.0, 1024.0):
+        both = time(st.mixed(64.0, 2048.0, prompts=2.0, chunk=tokens))
+        generating, reading = time(st.decode(64.0, 2048.0)), time(st.prefill(2.0, tokens))
+        assert max(generating, reading) < both < generating + reading
+
+
+def test_weights_are_read_once_and_operations_add_up():
+    """By hand on one chip: bytes and operations of a mixed step are those of its parts less one reading of all weights."""
+    model, system = st.model("llama-3-8b"), st.system("1xh200")
+    mixed = st.trace(model, st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0, cached=512.0))
+    check_graph(mixed)
+    apart = st.trace(model, st.decode(64.0, 2048.0)).flop() + st.trace(model, st.prefill(1.0, 512.0, cached=512.0)).flop()
+    assert mixed.flop() == pytest.approx(apart, rel=1e-12)
+    assert mixed.parameters() == st.trace(model, st.decode(64.0, 2048.0)).parameters()
+    moved = [
+        st.evaluate(system, model, w).steps[0].price.memory_bytes
+        for w in (st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0), st.decode(64.0, 2048.0), st.prefill(1.0, 512.0))
+    ]
+    weights = 2.0 * (model.layers * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336) + 4096 * 128256)
+    assert moved[0] == pytest.approx(moved[1] + moved[2] - weights, rel=0.04)
+
+
+def test_a_mixed_step_with_hardly_a_prompt_is_a_decode_step():
+    for model, system, plan in MIXED:
+        plain = st.evaluate(system, model, st.decode(64.0, 2048.0), plan).metrics
+        hardly = st.evaluate(system, model, st.mixed(64.0, 2048.0, prompts=2.0, chunk=1e-6), plan).metrics
+        assert plain.step_time <= hardly.step_time < 1.08 * plain.step_time  # kernels for the prompts still start
+        assert hardly.tokens_per_s * hardly.step_time == pytest.approx(64.0)
+
+
+def test_mixed_steps_in_a_box_equal_single_ones():
+    chunks = np.array([16.0, 256.0, 2048.0])
+    box = st.evaluate("8xb200", "deepseek-v3", st.mixed(32.0, 4096.0, prompts=1.0, chunk=chunks, cached=512.0), "tp=8,ep=8")
+    for i, chunk in enumerate(chunks):
+        single = st.evaluate("8xb200", "deepseek-v3", st.mixed(32.0, 4096.0, prompts=1.0, chunk=float(chunk), cached=512.0), "tp=8,ep=8")
+        assert box.metrics.step_time[i] == pytest.approx(single.metrics.step_time, rel=1e-12)
+
+
+def test_mixed_steps_are_the_same_under_jax():
+    pytest.importorskip("jax")
+    work = st.mixed(np.array([8.0, 64.0]), 2048.0, prompts=1.0, chunk=512.0)
+    ours, theirs = (st.evaluate("1xh200", "llama-3-8b", work, backend=b).metrics.step_time for b in ("numpy", "jax"))
+    assert theirs == pytest.approx(ours, rel=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def test_without_load_a_request_sees_a_plain_prefill_and_single_steps(one):
+    idle = st.open_load(one, 1e-9).at(0)
+    prefill = st.evaluate("8xh200", "llama-3-70b", st.prefill(1, 2048), "tp=8").metrics.ttft
+    step = st.evaluate("8xh200", "llama-3-70b", st.decode(1, 2048 + 64), "tp=8").metrics.tpot
+    assert idle.ttft == pytest.approx(prefill, rel=1e-6) and idle.tpot == pytest.approx(step, rel=1e-6)
+    alone = st.closed_load(one, 1).at(0, 0)
+    assert alone.ttft == pytest.approx(prefill) and alone.tpot == pytest.approx(step)
+    assert alone.rate == pytest.approx(1.0 / (prefill + 127 * step))
+    assert st.open_load(one, 0.0).at(0).ttft == pytest.approx(prefill)
+
+
+def test_a_chunk_as_long_as_the_prompt_or_longer_is_no_chunk(one):
+    again = st.curve("8xh200", "llama-3-70b", st.Requests(2048, 128), "tp=8", sequences=256, chunk=2048)
+    assert one.pieces == again.pieces == 1.0
+    assert np.array_equal(one.step, again.step) and np.array_equal(one.extra, again.extra)
+
+
+def test_smaller_chunks_read_later_and_disturb_less(one, pieces):
+    assert pieces.pieces == 4.0
+    assert st.open_load(pieces, 0.0).ttft > st.open_load(one, 0.0).ttft
+    assert np.all(pieces.extra < one.extra)  # the longest pause of a sequence
+    assert most_rate(pieces) < most_rate(one)
+
+
+def test_an_engine_has_its_own_limits_and_time_for_a_request():
+    ideal, vllm = (st.curve("8xh200", "llama-3-70b", st.Requests(16384, 128), "tp=8", by) for by in ("ideal", "vllm"))
+    assert ideal.pieces == 1.0 and vllm.pieces == np.ceil(16384 / float(st.engine("vllm").tokens))
+    assert vllm.slots[0] <= float(st.engine("vllm").sequences)
+    assert st.open_load(vllm, 0.0).waits[0] == pytest.approx(float(st.engine("vllm").request))
+
+
+def test_beyond_what_it_completes_an_engine_is_overloaded(one):
+    most = float(most_rate(one)[0])
+    below, above = st.open_load(one, 0.5 * most).at(0), st.open_load(one, 1.2 * most).at(0)
+    assert below.fits and below.utilisation < 1 and np.isfinite(below.ttft) and below.tokens_per_s == pytest.approx(0.5 * most * 128)
+    assert not above.fits and above.ttft == np.inf == above.tpot and above.tokens_per_s == 0.0
+
+
+# ------------------------------------------------------------------------------------------------ laws
+
+
+@settings(max_examples=30, deadline=None)
+@given(share=some.floats(0.0, 0.9), more=some.floats(0.0, 0.08))
+def test_latencies_grow_with_the_rate(one, pieces, share, more):
+    for curve in (one, pieces):
+        most = float(most_rate(curve)[0])
+        low, high = (st.open_load(curve, s * most).at(0) for s in (share, share + more))
+        assert low.ttft <= high.ttft * (1 + 1e-9) and low.tpot <= high.tpot * (1 + 1e-9) and low.active <= high.active + 1e-9
+        assert low.ttft == pytest.approx(low.waits + low.reads)
+        assert low.ttft <= low.ttft_at(0.9) * (1 + 1e-12) <= low.ttft_at(0.99) * (1 + 1e-9)
+
+
+def test_more_clients_complete_more_and_each_sees_less(many):
+    seen = st.closed_load(many, np.arange(1.0, 129.0))
+    good = many.slots >= 128
+    assert good.any()
+    assert np.all(np.diff(seen.rate[good]) > -1e-9 * seen.rate[good][:, 1:])
+    assert np.all(
+        seen.rate * (seen.ttft + 255 * seen.tpot) == pytest.approx(np.broadcast_to(np.arange(1.0, 129.0), seen.rate.shape), rel=1e-6)
+    )  # Little
+
+
+def test_more_clients_than_slots_wait_for_one(one):
+    few = replace(one, slots=np.array([16.0]))
+    inside, outside = st.closed_load(few, 16).at(0, 0), st.closed_load(few, 48).at(0, 0)
+    assert outside.rate == pytest.approx(inside.rate, rel=1e-6)
+    assert outside.ttft == pytest.approx(inside.ttft + 32 / inside.rate)
+    start = st.closed_load(few, 16, rounds=10).at(0, 0)
+    assert start.ttft - inside.ttft == pytest.approx(0.5 * 15 * float(one.alone[0]) / 10)
+
+
+def test_a_box_of_plans_equals_each_plan_alone(many):
+    limits = {"ttft": 0.5, "tpot": 0.02}
+    rates = st.goodput(many, **limits)
+    for i in range(len(many.slots)):
+        one = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), many.plan_at(i), "vllm", sequences=128)
+        assert one.slots[0] == many.slots[i]
+        assert float(st.goodput(one, **limits)[0]) == pytest.approx(rates[i], rel=1e-9)
+
+
+def test_goodput_keeps_the_limits_and_no_more_does(many):
+    limits = {"ttft": 0.4, "tpot": 0.012}
+    rates = st.goodput(many, **limits)
+    assert np.any(rates > 0)
+    kept = st.open_load(many, rates).within(**limits)
+    assert np.all(kept[rates > 0])
+    beyond = st.open_load(many, rates * 1.001 + 1e-3).within(**limits)
+    assert not np.any(beyond[rates > 0])
+    assert np.all(st.goodput(many, ttft=0.4, tpot=0.011) <= rates * (1 + 1e-6))
+    assert np.all(st.goodput(many, **limits, share=0.95) <= rates * (1 + 1e-6))
+    assert np.all(st.goodput(many, ttft=1e-6) == 0.0)
+
+
+def test_a_shortlist_keeps_the_best_plans(many):
+    limits = {"ttft": 0.4, "tpot": 0.012}
+    rates = st.goodput(many, **limits)
+    few = shortlist(many, **limits, keep=3)
+    assert len(few.slots) == 3 and float(np.max(st.goodput(few, **limits))) == float(np.max(rates))
+    assert shortlist(many, keep=100) is many
+
+
+def test_the_largest_batch_keeps_the_limits_and_the_next_does_not(many):
+    most, seen = st.largest_batch(many, ttft=1.0, tpot=0.01)
+    for i, clients in enumerate(most):
+        if clients:
+            assert seen.within(1.0, 0.01)[i, int(clients) - 1]
+        if clients < many.slots[i]:
+            assert not seen.within(1.0, 0.01)[i, int(clients)]
+
+
+def test_slots_are_what_memory_holds():
+    """The slots fit, and one more for each rank does not: asked of evaluate itself."""
+    model = st.model("llama-3-70b")
+    found = st.curve("4xh200", model, st.Requests(8192, 1024), plans(4, model), sequences=4096)
+    assert np.all(found.slots > 0) and len(set(found.slots)) > 3
+    for i in np.flatnonzero(found.slots > 0):
+        plan, lanes = found.plan_at(int(i)), found.lanes[i]
+
+        def fits(batch, plan=plan, lanes=lanes):
+            return st.evaluate("4xh200", model, st.mixed(batch, 8192 + 512, prompts=lanes, chunk=8192.0), plan).fits
+
+        assert fits(found.slots[i])
+        assert not fits(1.02 * found.slots[i] + 2 * lanes)
+
+
+def test_what_does_not_fit_is_an_answer():
+    found = st.curve("1xh100", "llama-3-70b", st.Requests(1024, 128), "tp=1")
+    assert found.slots[0] == 0 and st.goodput(found, 1.0, 1.0)[0] == 0.0
+    seen = st.open_load(found, 1.0).at(0)
+    assert not seen.fits and seen.ttft == np.inf and seen.tokens_per_s == 0.0
+    assert not st.closed_load(found, 4).fits[0, 0] and st.largest_batch(found)[0][0] == 0.0
+
+
+@pytest.mark.parametrize("make", [
+    lambda: st.Requests(0, 10), lambda: st.Requests(10, 1), lambda: st.Requests(10, 10, variation=-1),
+    lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), chunk=0), lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), sequences=0),
+])  # fmt: skip
+def test_what_cannot_be_asked_is_refused(make):
+    with pytest.raises(StrataError):
+        make()
+
+
+def test_negative_rates_and_no_clients_are_refused(one):
+    for wrong in (
+        lambda: st.open_load(one, -1.0),
+        lambda: st.closed_load(one, 0),
+        lambda: st.goodput(one, ttft=0.0),
+        lambda: st.open_load(one, 1.0).ttft_at(0.2),
+    ):
+        with pytest.raises(StrataError):
+            wrong()
+
+
+# ------------------------------------------------------------------------------------------------ against others
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("name", ["one", "pieces"])
+def test_an_engine_played_step_by_step_at_a_rate(request, name, share):
+    curve = request.getfixturevalue(name)
+    rate = share * float(most_rate(curve)[0])
+    ttft, late, tpot = play(curve, rate)
+    seen = st.open_load(curve, rate).at(0)
+    assert seen.ttft == pytest.approx(ttft, rel=0.05)
+    assert seen.tpot == pytest.approx(tpot, rel=0.04 + 0.1 * share)  # bursts of prompts meet full batches: what means do not see
+    assert seen.ttft_at(0.95) == pytest.approx(late, rel=0.2)
+
+
+@pytest.mark.parametrize("clients", [1, 8, 64, 200])
+@pytest.mark.parametrize("name", ["one", "pieces"])
+def test_an_engine_played_step_by_step_with_clients(request, name, clients):
+    curve = request.getfixturevalue(name)
+    ttft, _, tpot = play(curve, clients=clients, requests=max(1500, 12 * clients))
+    seen = st.closed_load(curve, clients).at(0, 0)
+    assert seen.tpot == pytest.approx(tpot, rel=0.08)
+    assert seen.rate == pytest.approx(clients / (ttft + 127 * tpot), rel=0.08)
+
+
+def test_a_real_server_that_was_overloaded():
+    """300 requests at 10 a second to vLLM on one RTX 4090, whose cache holds 41,408 tokens: it fell behind, as it should."""
+    with (RUNS / "rtx4090_llama-3.1-8b.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    read, written, last, arrived = (np.array([float(r[k]) for r in rows]) for k in ("input_tokens", "output_tokens", "last_token_s", "arrival_s"))
+    asked = st.Requests(read.mean(), written.mean(), read.var() / read.mean() ** 2)
+    found = st.curve("1xrtx-4090", "llama-3.1-8b", asked, "tp=1", "vllm", chunk=2048, sequences=256)
+    assert not st.open_load(found, len(rows) / arrived.max()).fits[0]
+    assert found.slots[0] == pytest.approx(41408 / asked.context, rel=0.2)
+    assert most_rate(found)[0] == pytest.approx(len(rows) / last.max(), rel=0.25)

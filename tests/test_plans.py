@@ -1,0 +1,102 @@
+"""The search for a plan: nothing is missed by what it leaves out, and every choice of a plan is priced alike in a batch and alone."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from cases import model, roomy
+
+import strata as st
+from strata.arrays import map_leaves
+from strata.errors import BadValue
+from strata.mapping.place import in_every_order
+from strata.mapping.plan import ORDERS, Plan, order_text, plan_text, taken
+from strata.mapping.shard import active_groups
+from strata.search.plans import best_plans, candidates, plan_at
+
+
+def every_choice(count, seed):
+    """Plans of 16 devices with every finer choice drawn: sharded weights, ways of context parallelism, copies of experts, orders."""
+    rng = np.random.default_rng(seed)
+    made = model("deepseek-v3")
+    options = st.plans(16, made, zero=(0, 3), cp_by=(0, 1, 2))
+    some = taken(options, rng.integers(0, len(options.tp), count))
+    return replace(
+        some, order=rng.integers(0, len(ORDERS), count) * 1.0, redundant=some.ep * rng.integers(0, 3, count), sp=rng.integers(0, 2, count) * 1.0
+    )
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill", "serve"])
+@pytest.mark.parametrize("where", ["16xstack-ref", "2x8xh200"])
+def test_no_order_that_wins_is_left_out(phase, where):
+    """The search prices an order only where it could win; all orders of all plans at all batches find nothing better."""
+    system, made = roomy(where), model("mixtral-8x7b")
+    work = {"decode": st.decode, "prefill": st.prefill, "serve": lambda b, n: st.serve(b, n, 64)}[phase]
+    batches = np.array([4.0, 64.0])
+    found = best_plans(system, made, work(batches, 1024.0), top=3)
+    every = candidates(system, made, work(batches, 1024.0))
+    rows = map_leaves(lambda v: np.tile(np.broadcast_to(v, every.tp.shape), len(ORDERS)), every)
+    rows = replace(rows, order=np.repeat(np.arange(len(ORDERS)) * 1.0, len(every.tp)))
+    box = st.evaluate(system, made, work(batches[:, None], 1024.0), rows)
+    rates = np.where(box.fits, box.metrics.tokens_per_s, -np.inf).reshape(len(batches), len(ORDERS), -1).max(axis=1)
+    assert [c.result.metrics.tokens_per_s for c in found] == pytest.approx(np.sort(rates, axis=None)[::-1][:3], rel=1e-12)
+    assert found[0].considered == rates.size
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill", "train"])
+def test_every_choice_of_a_plan_is_the_same_in_a_batch_and_alone(phase):
+    system, made, plans = roomy("2x8xh200"), model("deepseek-v3"), every_choice(40, 3)
+    work = {"decode": st.decode, "prefill": st.prefill, "train": st.train}[phase](64.0, 512.0)
+    box = st.evaluate(system, made, work, plans)
+    for i in range(0, 40, 3):
+        one = st.evaluate(system, made, work, plan_at(plans, i))
+        for name in ("step_time", "memory_used", "energy_per_token"):
+            assert np.broadcast_to(getattr(box.metrics, name), box.shape)[i] == pytest.approx(getattr(one.metrics, name), rel=1e-9), plan_text(
+                one.plan
+            )
+
+
+def test_every_choice_of_a_plan_is_the_same_compiled():
+    system, made, plans = roomy("16xstack-ref"), model("deepseek-v3"), every_choice(24, 5)
+    work = st.decode(64.0, 512.0, routing=st.routing(np.arange(1.0, 257.0)[None]))
+    plain, compiled = (st.evaluate(system, made, work, plans, backend=b).metrics.step_time for b in ("numpy", "jax"))
+    assert np.asarray(compiled) == pytest.approx(np.broadcast_to(plain, compiled.shape), rel=1e-9)
+
+
+def test_orders_that_lie_alike_are_one():
+    made = model("llama-3-70b")
+    every = st.plans(16, made)
+    inside, came = in_every_order(every, roomy("2x8xh200").fabric, active_groups(every))
+    assert sorted(set(came)) == list(range(len(every.tp))) and np.all(inside.order[np.unique(came, return_index=True)[1]] == 0)
+    one = taken(inside, came == int(np.flatnonzero((every.tp == 16) & (every.pp == 1))[0]))
+    assert len(one.tp) == 1  # a single dimension has a single order
+    three = taken(inside, came == int(np.flatnonzero((every.tp == 2) & (every.cp == 2) & (every.dp == 4))[0]))
+    assert 1 < len(three.tp) <= 6
+    assert len(in_every_order(every, st.sized(st.fabric("hgx-h200"), (16.0, 1.0)), active_groups(every))[1]) == len(every.tp)
+
+
+@pytest.mark.parametrize(
+    "text", ["tp=2,dp=8,order=dp-tp", "tp=2,cp=2,dp=2,pp=2,order=pp-dp-cp-tp", "tp=4,cp=4,cp_by=ulysses", "dp=16,ep=16,zero=3,redundant=16"]
+)
+def test_a_plan_is_typed_as_it_is_shown(text):
+    made = st.plan(text)
+    assert plan_text(made) == text
+    assert order_text(st.plan("tp=16,order=pp-tp")) == ""
+
+
+def test_a_condition_keeps_plans_and_says_when_it_keeps_none():
+    system, made, work = roomy("8xh200"), model("mixtral-8x7b"), st.decode(64.0, 512.0)
+    kept = candidates(system, made, work, where="(ep == 8) & (moe_tp == 1) & (zero == 0)")
+    assert len(kept.tp) > 1 and np.all(kept.ep == 8) and np.all(kept.moe_tp == 1)
+    with pytest.raises(BadValue, match="no legal plan is left"):
+        candidates(system, made, work, where="tp > 99")
+    assert np.all(candidates(system, made, work, "vllm").zero == 0)
+
+
+def test_every_single_degree_of_one_is_one_chip():
+    """A plan of ones, whatever its finer choices, is the single chip."""
+    where, made, work = roomy("1xh200"), model("mixtral-8x7b"), st.prefill(4.0, 512.0)
+    alone = st.evaluate(where, made, work).metrics
+    for finer in ({"order": 7.0}, {"cp_by": 1.0}, {"cp_by": 2.0}, {"zero": 3.0}, {"sp": 1.0}):
+        one = st.evaluate(where, made, work, replace(Plan(), **finer)).metrics
+        assert all(np.array_equal(getattr(one, f.name), getattr(alone, f.name), equal_nan=True) for f in fields(alone)), finer
