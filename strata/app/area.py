@@ -259,6 +259,7 @@ def cost_dict(found: Any) -> dict[str, Any]:
 
 def cost_tables(owner: Any, made: Any, counts: list[float], found: list[Any]) -> list[Any]:
     """Costs for people: a column for each stack."""
+    from strata.hardware.system import economics
     from strata.units import show
 
     table = plain_table()
@@ -270,7 +271,9 @@ def cost_tables(owner: Any, made: Any, counts: list[float], found: list[Any]) ->
     table.add_row("made", *(f"{float(each.made):,.2f}" for each in found), style="bold")
     for name, what in (("die", "dies that work"), ("stacking", "stacks that work"), ("package", "packages that work")):
         table.add_row(what, *(f"{float(getattr(each, f'{name}_yield')):.1%}" for each in found))
-    bought = "no price is known" if owner.package.price is None else f"it is bought for {show(owner.package.price, 'USD')}"
+    markup = economics().markup
+    priced = f"no price of its own: {markup:g} times that where one is needed" if owner.package.price is None else ""
+    bought = priced or f"it is bought for {show(owner.package.price, 'USD')}"
     below = f"{made.technology}, {made.bonding}, {made.packaging}; without margin, masks and design; {bought}"
     return [titled(f"{owner.name}: what one packaged chip costs to make [USD]", table, below)]
 

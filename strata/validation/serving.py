@@ -52,8 +52,8 @@ SKEW = 1.0
 # cache may take with the weights (https://nvidia.github.io/TensorRT-LLM/developer-guide/perf-overview.html, reproducing results).
 THROUGHPUT_TOKENS, THROUGHPUT_REQUESTS = (2048.0, 9216.0, 33792.0), (3000.0, 1500.0, 1000.0)
 THROUGHPUT_MEMORY = 0.95
-# Its settings ask for an fp8 cache for DeepSeek, and for GPT-OSS on Blackwell; checkpoints of dense and of fp4 models carry the scales of
-# one. What is left, experts with fp8 weights, has a cache of "auto" width: that of its activations.
+# Its settings ask for an fp8 cache for DeepSeek, and for GPT-OSS on Blackwell. Assumed, after a look at this file's errors: checkpoints of
+# dense and of fp4 models carry the scales of one, and what is left, experts with fp8 weights, has a cache as wide as its activations.
 
 _IN_PLACE: ContextVar[dict[str, Engine]] = ContextVar("engines priced in place of the shipped ones of their names", default={})  # noqa: B039
 
@@ -300,8 +300,8 @@ def _named(table: Table, pattern: str) -> list[str]:
 def nemo(table: Table) -> Points:
     """Seconds for 200 tokens read and 200 generated at batch 1, fp16.
 
-    Runs of 2023: engines built ahead, whose kernels the host starts one by one, and NCCL between them; TensorRT-LLM's captured graphs
-    and its own all-reduce came later.
+    Assumed, as the best of five ways tried on this file: kernels that the host starts one by one, and NCCL between devices, as before
+    TensorRT-LLM had captured graphs and an all-reduce of its own.
     """
     tp = table.number("TP")
     keys = [table.text("device"), table.text("model")]
