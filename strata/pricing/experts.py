@@ -145,6 +145,7 @@ def _most_popular(op: ExpertMatMul, copies: Number | None, shares: Number) -> Nu
     w_n of all picks go to the first n of E experts (`expert_shares`); k picks of a token are different experts. With r
     redundant copies the busiest copy has at most :math:`\max_n E w_n / (r + n)`, as in `copies_of`.
 
+    >>> from strata.workload.graph import Extent
     >>> op = ExpertMatMul("up", "moe", (), "", Extent(1.0), 8.0, Extent(8.0), 256.0, (Extent(1.0),), Extent(1.0), 1.0, "bf16", "bf16")
     >>> round(float(_most_popular(op, None, np.ones(8))), 1)
     25.2
