@@ -7,6 +7,7 @@ them as short expressions, and pictures. Nothing of a study is code, so anyone c
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,10 +163,20 @@ def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
     groups = sorted(set(points.group))
     for group in groups:
         of = points.group == group
-        found |= {f"{group.replace('/', '_')}_{k}": v for k, v in statistics(points.measured[of], points.predicted[of]).items()}
-    kinds = np.array([found[f"{group.replace('/', '_')}_mape"] for group in groups])
+        found |= {f"{name_of(group)}_{k}": v for k, v in statistics(points.measured[of], points.predicted[of]).items()}
+    kinds = np.array([found[f"{name_of(group)}_mape"] for group in groups])
     rows = {"line": points.line, "measured": points.measured, "predicted": points.predicted, "error": points.predicted / points.measured - 1.0}
     return found | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
+
+
+def name_of(group: str) -> str:
+    """A group's name as an expression can say it.
+
+    >>> name_of("8xB200/deepseek-v3/decode"), name_of("ag_gemm")
+    ('on_8xB200_deepseek_v3_decode', 'ag_gemm')
+    """
+    word = re.sub(r"\W", "_", group)
+    return f"on_{word}" if word[0].isdigit() else word
 
 
 def _short(axis: Axis) -> str:

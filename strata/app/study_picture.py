@@ -12,7 +12,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.search.expression import Names, calculate
 from strata.studies import Outcome
 
-KEYS = ("file", "title", "x", "y", "lines", "xlabel", "ylabel", "limit", "limited", "label", "log", "each")
+KEYS = ("file", "points", "title", "x", "y", "lines", "xlabel", "ylabel", "limit", "limited", "label", "log", "each")
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
@@ -49,7 +49,15 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], where: st
         for key, column in zip(keys, columns, strict=True):
             seen = np.isfinite(column)
             said = str(key) if isinstance(key, str) else f"{entry.get('label', '')} {key:g}".strip()
-            axes.plot(x[seen], column[seen], "o-", markersize=3.5, linewidth=1.5, color=COLOURS[colour % len(COLOURS)], label=said or None)
+            axes.plot(
+                x[seen],
+                column[seen],
+                "o" if entry.get("points") else "o-",
+                markersize=3.5,
+                linewidth=1.5,
+                color=COLOURS[colour % len(COLOURS)],
+                label=said or None,
+            )
             colour += 1
     if "limit" in entry:
         axes.axhline(float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited"))
