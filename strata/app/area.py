@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.words import names_of, plain_table, print_json, titled, whole
+from strata.app.words import names_of, plain_table, print_json, set_items, titled, whole
 from strata.errors import BadValue
 
 MM2 = 1e6  # mm2 a m2
@@ -109,22 +109,11 @@ def chosen(name: str, floorplan: str, items: list[str] | None, layers: list[floa
     from strata.hardware.chip import chip as make_chip
     from strata.hardware.manufacture import made_of
 
-    given = changes(items) | ({"made_by": floorplan} if floorplan else {})
+    given = set_items(items, "chip", "floorplan.via_pitch='10 um'") | ({"made_by": floorplan} if floorplan else {})
     owner = make_chip(name, **given)
     if layers and owner.stack is None:
         raise BadValue(f"--layers needs a chip with stacked DRAM, but {owner.name} has {owner.memory.kind} beside the die")
     return owner, made_of(owner), [make_chip(name, **{**given, "stack.layers": n}) for n in layers] or [owner]
-
-
-def changes(items: list[str] | None) -> dict[str, str]:
-    """`--set` items as quantities and their new values."""
-    found = {}
-    for item in items or []:
-        path, equals, value = item.partition("=")
-        if not (equals and path.strip() and value.strip()):
-            raise BadValue(f"--set takes PATH=VALUE, like floorplan.via_pitch='10 um', but got '{item}'")
-        found[path.strip().removeprefix("chip.")] = value.strip()
-    return found
 
 
 def numbers(text: str) -> list[float]:
@@ -283,7 +272,7 @@ def whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[An
     from strata.hardware.manufacture import system_cost
     from strata.hardware.system import system
 
-    owner = system(name, **(changes(items) | ({"made_by": floorplan} if floorplan else {})))
+    owner = system(name, **(set_items(items, "chip", "floorplan.via_pitch='10 um'") | ({"made_by": floorplan} if floorplan else {})))
     return owner, system_cost(owner)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from strata.app.words import names_of, plain_table, print_json, titled, whole
+from strata.app.words import names_of, plain_table, print_json, set_items, titled, whole
 from strata.errors import BadValue
 from strata.units import parse, show
 
@@ -41,7 +41,7 @@ def dram(
     from strata.hardware.dram import Stream, interface_peak, sustained_channel
     from strata.hardware.dram import dram as memory
 
-    made = memory(name, **dict(change(item) for item in set or []))
+    made = memory(name, **set_items(set, "memory", "timing.faw='20 ns'"))
     share = fraction(read_share)
     limits: dict[str, Any] = {"banks": whole(banks, "--banks") if banks else None}
     limits["outstanding"] = parse(outstanding, "B", "--outstanding") if outstanding else None
@@ -69,14 +69,6 @@ def dram(
         svg.parent.mkdir(parents=True, exist_ok=True)
         picture(svg, share, limits, float(hot))
         wrote("picture", svg)
-
-
-def change(item: str) -> tuple[str, str]:
-    """`PATH=VALUE` in its two halves."""
-    path, mark, value = item.partition("=")
-    if not (mark and path and value):
-        raise BadValue(f"--set takes PATH=VALUE, like timing.faw='20 ns', but got '{item}'")
-    return path, value
 
 
 def fraction(text: str) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.words import names_of, plain_table, print_json, titled, whole
+from strata.app.words import names_of, plain_table, print_json, set_items, titled, whole
 from strata.errors import BadValue
 
 UNITS = {
@@ -40,7 +40,7 @@ def fabric(
     from strata.hardware.fabric import fabric as make_fabric
     from strata.hardware.topology import topology
 
-    made = make_fabric(name, **dict(change(item) for item in set or []))
+    made = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
     given = tuple(whole(item, "--sizes") for item in sizes.split(",")) if sizes else None
     if given and len(given) > len(made.dimension):
         known = ", ".join(d.name for d in made.dimension)
@@ -54,14 +54,6 @@ def fabric(
         svg.parent.mkdir(parents=True, exist_ok=True)
         svg.write_text(picture(found), encoding="utf-8")
         wrote("picture", svg)
-
-
-def change(item: str) -> tuple[str, str]:
-    """A `--set` item: a quantity of the fabric and its new value."""
-    path, equals, value = item.partition("=")
-    if not (equals and path.strip() and value.strip()):
-        raise BadValue(f"--set takes PATH=VALUE, like infiniband.oversubscription=2, but got '{item}'")
-    return path.strip().removeprefix("fabric."), value.strip()
 
 
 def as_dict(found: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.words import choices, names_of, plain_table, print_json, titled, whole
-from strata.errors import BadValue
+from strata.app.words import choices, names_of, plain_table, print_json, set_items, titled, whole
 
 SHOWN_TIMES = 8  # rows of temperatures in time
 
@@ -39,7 +38,7 @@ def heat(
     ] = "",
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="change a number of the cooling, as often as needed: bond_thickness='5 um'"),
+        typer.Option("--set", metavar="PATH=VALUE", help="change a number of the cooling, as often as needed: bond_thickness='5 um'"),
     ] = None,
     transient: Annotated[str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")] = "",
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture: a section through the stack, and a map of each die")] = None,
@@ -51,7 +50,7 @@ def heat(
     from strata.hardware.temperatures import heat as solve
     from strata.units import parse
 
-    changes: dict[str, Any] = dict(change(item) for item in set or [])
+    changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'")
     found = solve(
         name,
         watts(power, "--power"),
@@ -86,14 +85,6 @@ def watts(text: str, what: str) -> float | None:
         return float(text)
     except ValueError:
         return parse(text, "W", what)
-
-
-def change(item: str) -> tuple[str, str]:
-    """A `--set` item: a quantity of the cooling and its new value."""
-    name, equals, value = item.partition("=")
-    if not (equals and name.strip() and value.strip()):
-        raise BadValue(f"--set takes NAME=VALUE, like bond_thickness='5 um', but got '{item}'")
-    return name.strip().removeprefix("cooling."), value.strip()
 
 
 def as_dict(found: Any) -> dict[str, Any]:

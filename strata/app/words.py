@@ -30,6 +30,21 @@ def whole(text: str | float, what: str) -> float:
     return value
 
 
+def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, str]:
+    """`--set` items of a command about one thing: quantities and their new values, with or without the thing's name before them.
+
+    >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
+    {'bond_thickness': '5 um'}
+    """
+    found = {}
+    for item in items or []:
+        path, equals, value = item.partition("=")
+        if not (equals and path.strip() and value.strip()):
+            raise BadValue(f"--set takes PATH=VALUE, like {example}, but got '{item}'")
+        found[path.strip().removeprefix(f"{owner}.")] = value.strip()
+    return found
+
+
 def usage(error: Any) -> str:
     """One line for a mistake the option parser found: what is wrong, the nearest right word, where to read on."""
     context = getattr(error, "ctx", None)

@@ -66,7 +66,7 @@ def test_colours_go_from_pale_to_dark():
         (("stack-ref", "--power", "warm"), "--power"),
         (("stack-ref", "--power", "1e6"), "temperature that the materials hold"),
         (("stack-ref", "--map", "nowhere.csv"), "no power map at nowhere.csv"),
-        (("stack-ref", "--set", "bond"), "--set takes NAME=VALUE"),
+        (("stack-ref", "--set", "bond"), "--set takes PATH=VALUE"),
         (("stack-ref", "--transient", "2"), "--transient"),
         (("stack-ref", "--layers", "300"), "but its package has room for"),
     ],
