@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench docs ns3 ns3-runs clean
+.PHONY: setup demo test lint types bench proof docs ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,14 @@ types: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.run
+
+# What takes too long for `make test`: exact searches against brute force, and searches killed at random moments and resumed.
+proof: setup
+	$(BIN)/python tests/search/proof.py 50
+	$(BIN)/python tests/search/kills.py 20
+	$(BIN)/python tests/search/kills.py 20 --sampler exact
+	$(BIN)/python tests/search/kills.py 20 --sampler nsga2
+	$(BIN)/python tests/search/kills.py 20 --command
 
 # Examples in the docs are run and their output refreshed, and the equations page is written anew.
 docs: setup

@@ -49,7 +49,9 @@ class Outcome:
     runs: dict[str, dict[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
-        return {"study": self.study.name, "title": self.study.title, "paper": self.study.table["paper"], "claims": self.claims}
+        told = {"study": self.study.name, "title": self.study.title, "paper": self.study.table["paper"], "claims": self.claims}
+        searched = {name: {k: run[k] for k in ("design", "best", "bound", "size")} for name, run in self.runs.items() if "design" in run}
+        return told | ({"searches": searched} if searched else {})
 
 
 def studies_folder() -> Path:
@@ -79,17 +81,24 @@ def study(name: str | Path) -> Study:
     return Study(folder.resolve().name, folder, table)
 
 
-def run_study(which: str | Path | Study) -> Outcome:
-    """Run a study and judge its claims.
+def run_study(which: str | Path | Study, quick: bool = False) -> Outcome:
+    """Run a study and judge its claims; `quick` evaluates the designs that its searches found before instead of searching again.
 
     A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and `holds`, a
     condition that may use `ours` and `paper`; a `note` explains.
     """
     made = which if isinstance(which, Study) else study(which)
     runs: dict[str, dict[str, Any]] = {}
+    known = ((stored(made) or {}).get("searches", {})) if quick else {}
     for entry in made.table["run"]:
         require("name" in entry, f"{made.name}: every run has a name", run=str(entry)[:60])
-        runs[entry["name"]] = run_one(entry, f"{made.name}: run {entry['name']}")
+        name, where = entry["name"], f"{made.name}: run {entry['name']}"
+        if "space" in entry:
+            from strata.search.studied import run_space
+
+            runs[name] = run_space(entry, where, runs, known.get(name))
+        else:
+            runs[name] = run_one(entry, where)
     named = {name: Names(f"run {name}", values) for name, values in runs.items()}
     return Outcome(made, [judge(claim, named, made.name) for claim in made.table["claim"]], runs)
 
@@ -122,7 +131,7 @@ def run_one(entry: dict[str, Any], where: str) -> dict[str, Any]:
         return _chip(entry, where)
     if "file" in entry:
         return _measured(entry, where)
-    raise BadValue(f"{where} must have a model and a system, a chip, or a file of measurements")
+    raise BadValue(f"{where} must have a model and a system, a chip, or a file of measurements, or a space")
 
 
 def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:

@@ -13,7 +13,7 @@ import strata
 ROOT = Path(strata.__file__).parent
 # A module imports from its own place or from one that stands before it; "strata" itself re-exports up to search.
 ORDER = [
-    {"arrays", "units", "errors", "params", "precision", "drawing"}, {"hardware"}, {"workload"}, {"mapping"}, {"pricing"}, {"batch"}, {"evaluate"},
+    {"arrays", "units", "errors", "params", "precision", "drawing"}, {"hardware"}, {"workload"}, {"mapping"}, {"pricing"}, {"batch", "stages"}, {"evaluate"},
     {"choose", "sensitivity"}, {"optimise"}, {"serving"}, {"search"}, {"strata"}, {"validation"}, {"studies"}, {"app"},
 ]  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
@@ -77,8 +77,15 @@ def test_modules_say_what_they_are(path):
 
 
 def unsourced(value, cited, path=""):
-    """Numbers of a table that are not the value of a {value, source} pair, and pairs whose source says nothing."""
-    if isinstance(value, dict) and "value" in value:
+    """Numbers of a table that are not the value of a {value, source} pair, and pairs whose source says nothing.
+
+    An axis or a tie of a space has one source for all of its choices; its question states what is asked, not what is known.
+    """
+    if isinstance(value, dict) and "source" in value and ("axis." in path or "tie." in path):
+        yield from weak_source(value["source"], cited, path)
+    elif path == "question":
+        return
+    elif isinstance(value, dict) and "value" in value:
         if set(value) != {"value", "source"}:
             yield f"{path}: keys {sorted(value)}"
         else:

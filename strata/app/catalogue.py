@@ -17,15 +17,16 @@ from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.params import KINDS, data_folder, file_model, names, read_toml, stated
 from strata.precision import BYTES
+from strata.search.space import Space, space
 from strata.units import show
 from strata.workload.model import Model, model
 from strata.workload.tasks import decode
 from strata.workload.transformer import trace
 
-LISTED = ("chips", "models", "systems", "fabrics", "transports", "packets", "memories", "engines", "precisions")
+LISTED = ("chips", "models", "systems", "fabrics", "transports", "packets", "memories", "engines", "spaces", "precisions")
 SHOWN: dict[str, Callable[[str], Any]] = {
     "chip": chip, "model": model, "fabric": fabric, "system": system, "transport": transport, "packets": packets, "memory": dram,
-    "engine": engine, "economics": economics,
+    "engine": engine, "economics": economics, "space": space,
 }  # fmt: skip
 FILES: dict[str, type] = {
     "chip": Chip, "fabric": Fabric, "system": SystemFile, "transport": Transport, "packets": Packets, "memory": Dram, "engine": Engine,
@@ -70,6 +71,8 @@ def describe(kind: str, name: str) -> dict[str, Any]:
     made = SHOWN[kind](name)
     if kind == "model":
         return _describe_model(made, name)
+    if kind == "space":
+        return _describe_space(made)
     if kind == "system":
         parts = {f"chip.{k}": v for k, v in _numbers(made.chip).items()} | {f"fabric.{k}": v for k, v in _numbers(made.fabric).items()}
         sizes = " x ".join(f"{d.size:g} {d.name}" for d in made.fabric.dimension if d.size > 1) or "one device"
@@ -105,8 +108,20 @@ def _describe_model(made: Model, name: str) -> dict[str, Any]:
     return {"name": made.name, "title": f"{facts['title']}, {layers}" if facts else layers, "note": str(facts.get("notes", "")), "numbers": numbers}
 
 
+def _describe_space(made: Space) -> dict[str, Any]:
+    """The axes of a space with their choices and what they stand on; what follows from them, and what a point must keep."""
+    numbers = {a.name: _entry(len(a), f"{len(a)}: {_choices(a.labels)}", f"{', '.join(a.fields)}. {a.source}") for a in made.axes}
+    numbers |= {t.field: _entry(t.value, f"= {t.value}", t.source) for t in made.ties}
+    numbers |= {f"only where {c.keep}": _entry(True, "", c.why) for c in made.constraints}
+    return {"name": made.name, "title": f"{made.title}; {made.size:,} points", "note": made.note, "numbers": numbers}
+
+
+def _choices(labels: tuple[str, ...]) -> str:
+    return " ".join(labels) if len(labels) <= 20 else f"{labels[0]} ... {labels[-1]}"
+
+
 def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
-    return {"value": value, "unit": "1", "shown": shown, "source": source, "assumed": False}
+    return {"value": value, "unit": "1", "shown": shown, "source": source, "assumed": source.startswith("assumed")}
 
 
 def _facts(name: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Peaks are datasheet figures; what is delivered is peak times an efficiency, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from strata.hardware.power import vertical_energy
 from strata.hardware.silicon import Silicon, area_of, check_silicon, usable_cores
 from strata.hardware.stack import Stack, check_stack, connected, stack_bandwidth, stack_capacity, with_memory
 from strata.hardware.technology import bonding
-from strata.params import Sources, build, by_name, find, load_table, merged, override, part, quantity, text
+from strata.params import Param, Sources, build, by_name, find, load_table, merged, override, part, quantity, text
 from strata.precision import check
 
 
@@ -199,11 +200,21 @@ def chip(name: str, **changes: Any) -> Chip:
     >>> h200.memory.bandwidth / 1e12, h200.sources["memory.bandwidth"].source
     (6.0, 'given by the caller')
     """
-    where = find("chip", name).name
     named = {key: changes.pop(key) for key in NAMED if key in changes}
+    return finished(*read_chip(name, named), changes)
+
+
+def read_chip(name: str, named: dict[str, Any] = {}) -> tuple[Chip, dict[str, Param], str]:
+    """A chip as its file has it, before what follows from its numbers is worked out; with the sources of its numbers and the file's name."""
+    where = find("chip", name).name
     made, params = build(Chip, _written_out(load_table("chip", name) | named), where)
     for precision in (*made.compute.matrix_rate, *made.energy.matrix):
         check(precision)
+    return made, params, where
+
+
+def finished(made: Chip, params: dict[str, Param], where: str, changes: Mapping[str, Any]) -> Chip:
+    """A chip read from a file with some quantities replaced, and what follows from them."""
     made, given = override(made, changes, "chip")
     made = _finish(made, where)
     return replace(made, sources=Sources(params).updated(given))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,26 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
     strata.errors.BadValue: an example: an expression has numbers, names and functions, but got 'layers.__class__'
     """
     known = {**FUNCTIONS, **names}
+    code, used = _compiled(text, where)
+    for name in used:
+        if name not in known:
+            raise UnknownName(f"name in {where}", name, known, ", ".join(sorted(names)))
+    try:
+        return eval(code, {"__builtins__": {}}, known)
+    except StrataError:
+        raise
+    except (IndexError, ValueError, TypeError, AttributeError) as error:
+        raise BadValue(f"{where}: '{text}' has no value: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
+    """An expression that has nothing but what is legal in it, compiled, and the names it uses."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
         raise BadValue(f"{where}: cannot read the expression '{text}'") from None
+    used = []
     for node in ast.walk(tree):
         hidden = isinstance(node, ast.Attribute) and (node.attr.startswith("_") or not isinstance(node.value, ast.Name))
         called = isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS)
@@ -57,11 +74,11 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
             raise BadValue(f"{where}: an expression has numbers, names and functions, but got '{text}'")
         if called:
             raise BadValue(f"{where}: functions are {', '.join(FUNCTIONS)}, but got '{ast.unparse(node)}'")
-        if isinstance(node, ast.Name) and node.id not in known:
-            raise UnknownName(f"name in {where}", node.id, known, ", ".join(sorted(names)))
-    try:
-        return eval(compile(tree, where, "eval"), {"__builtins__": {}}, known)
-    except StrataError:
-        raise
-    except (IndexError, ValueError, TypeError, AttributeError) as error:
-        raise BadValue(f"{where}: '{text}' has no value: {error}") from None
+        if isinstance(node, ast.Name):
+            used.append(node.id)
+    return compile(tree, where, "eval"), tuple(used)
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether an expression has this name in it."""
+    return name in _compiled(text, "an expression")[1]

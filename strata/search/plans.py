@@ -39,8 +39,9 @@ class Choice:
 def candidates(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = "") -> Plan:
     """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees like ``(ep == 1) & (cp == 1)``.
 
-    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3), and context ranks
-    may meet in each way; serving frameworks keep weights whole and gather keys. Training may shard its state, too.
+    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3), context ranks may meet
+    in each way, experts be cut into any number of parts, and tensor groups share out norms (sp=1, where steps have tokens enough);
+    serving frameworks keep weights whole, gather keys and cut experts as attention leaves them. Training may shard its state, too.
 
     >>> import strata as st
     >>> found = candidates(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), where="(zero == 0) & (cp == 1)")
@@ -53,7 +54,8 @@ def candidates(system: System, model: Model, workload: Workload, engine: Engine 
     ways: tuple[int, ...] = (0, 1, 2) if bare else (0,)
     if workload.phase == "decode":  # keys do not go round, and one latent for all heads cannot be shared out by heads
         ways = (0, 2) if bare and model.attention != "mla" else (0,)
-    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=zero, cp_by=ways)
+    long = workload.phase in ("prefill", "train")
+    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=zero, cp_by=ways, freely=bare, sp=bare and long)
     if not where:
         return every
     named = {f.name: np.broadcast_to(getattr(every, f.name), every.tp.shape) for f in fields(Plan) if f.name != "order"}

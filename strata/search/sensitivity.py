@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.errors import BadValue
 from strata.evaluate import Result, evaluate
 from strata.params import leaf_paths, override, value_at
+from strata.search.points import evaluate_points
+
+if TYPE_CHECKING:
+    from strata.search.goal import Goal
+    from strata.search.space import Space
 
 # What an architect can buy more of, and the quantities that grow with it.
 RESOURCES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -30,6 +36,7 @@ class Gain:
     resource: str
     more: float
     speedup: float
+    note: str = ""  # why there is no answer, where the changed point is out
 
 
 def sensitivity(result: Result, more: float = 0.1) -> list[Gain]:
@@ -54,6 +61,40 @@ def sensitivity(result: Result, more: float = 0.1) -> list[Gain]:
         again = evaluate(system, result.model, result.workload, result.plan, result.engine, money=result.economics)
         gains.append(Gain(name, more, base / _time(again) - 1.0))
     return sorted(gains, key=lambda g: -g.speedup)
+
+
+def axis_gains(space: Space, goal: Goal, digits: np.ndarray, more: float = 0.1) -> list[Gain]:
+    """How much better one metric gets with so much more of each numeric axis of a point, one at a time, ties followed; best first.
+
+    Counts (layers, sequences) grow by one at least. The changed point need not be a choice of its space: it may lie past the end of an axis.
+    """
+    here = [replace(a, values=(a.values[int(d)],), labels=(a.labels[int(d)],)) for a, d in zip(space.axes, digits, strict=True)]
+    start = np.zeros((1, len(here)), np.int64)
+    base = float(goal.scores(evaluate_points(replace(space, axes=tuple(here)), start))[0, 0])
+    gains = []
+    for i, axis in enumerate(here):
+        if not axis.ordered:
+            continue
+        value = axis.values[0]
+        counted = axis.kind == "number" and axis.unit == "1" and all(float(v).is_integer() for v in space.axes[i].values)
+        grown = max(value + 1.0, float(round(value * (1.0 + more)))) if counted else value * (1.0 + more)
+        moved = replace(space, axes=tuple(replace(a, values=(grown,)) if k == i else a for k, a in enumerate(here)))
+        name, share = f"{axis.name}, now {axis.labels[0]}", grown / value - 1.0
+        if not _legal(moved):
+            gains.append(Gain(name, share, float("nan"), "breaks a constraint of the space"))
+            continue
+        after = evaluate_points(moved, start)
+        score, why = float(goal.scores(after)[0, 0]), str(goal.reasons(after)[0])
+        gains.append(Gain(name, share, float("nan") if why else (score / base if goal.larger[0] else base / score) - 1.0, why))
+    return sorted(gains, key=lambda g: -g.speedup if np.isfinite(g.speedup) else np.inf)
+
+
+def _legal(single: Space) -> bool:
+    """Whether a space of one point has that point: constraints that leave nothing are refused."""
+    try:
+        return single.size == 1
+    except BadValue:
+        return False
 
 
 def _time(result: Result) -> float:

@@ -1,0 +1,95 @@
+"""What samplers that learn share: no point is asked for twice, illegal points are mended, points that are out still rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from strata.errors import BadValue
+from strata.search.samplers import PointSampler
+
+if TYPE_CHECKING:
+    from strata.search.goal import Goal
+    from strata.search.points import Evaluated
+    from strata.search.space import Space
+
+STALE = 25  # wanted rounds without a new point after which a sampler is finished: it moves among what it knows
+SETTLED = 0.8  # share of known points in what a sampler wants, above which it learns no more
+OUT = -1e300  # rank of a point that breaks one rule: below every score, and far enough from the end of doubles to add rules up
+
+
+class LearningSampler(PointSampler):
+    """Base of samplers that come back to points they know: those are answered from memory, only new ones are asked for.
+
+    A sampler says what it wants (`want`) and is given scores and excess for all of it (`got`).
+    """
+
+    several = False  # whether it can search for several metrics at once
+
+    def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 100_000):
+        super().__init__(space, goal, seed, budget)
+        if len(goal.metrics) > 1 and not self.several:
+            raise BadValue(f"this sampler searches for one metric, but got {', '.join(goal.metrics)}; for several use nsga2, random or exact")
+        self.known = np.empty(0, np.int64)  # sorted indices of points seen
+        self.scores = np.empty((0, len(goal.metrics)))
+        self.excess = np.empty(0)
+        self.wanted = np.empty((0, len(space.axes)), np.int64)
+
+    def want(self) -> np.ndarray:
+        """Digits [N, axes] of legal points whose scores are needed next, known ones included; none when finished."""
+        raise NotImplementedError
+
+    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
+        """Scores [N, metrics] and excess [N] (see `Goal.excess`) of the points just wanted."""
+        raise NotImplementedError
+
+    def propose(self) -> np.ndarray:
+        for _ in range(STALE):
+            self.wanted = self.want() if len(self.known) < self.space.size else self.wanted[:0]
+            if not len(self.wanted):
+                break
+            index, first = np.unique(self.space.index(self.wanted), return_index=True)
+            new = np.sort(first[~np.isin(index, self.known, assume_unique=True)])
+            if len(new):
+                return self.wanted[new]
+            self._answer()
+        return self.wanted[:0]
+
+    def learn(self, evaluated: Evaluated) -> None:
+        index = np.concatenate([self.known, self.space.index(evaluated.digits)])
+        order = np.argsort(index, kind="stable")
+        self.known = index[order]
+        self.scores = np.concatenate([self.scores, self.goal.scores(evaluated)])[order]
+        self.excess = np.concatenate([self.excess, self.goal.excess(evaluated)])[order]
+        if self.asked < self.budget:  # else this was the last round, and it may lack what the budget had no room for
+            self._answer()
+
+    def settled(self, digits: np.ndarray) -> bool:
+        """Whether hardly any of these points is new: whoever proposed them has learned what it can, and may begin anew."""
+        return bool(np.isin(self.space.index(digits), self.known).mean() > SETTLED)
+
+    def _answer(self) -> None:
+        place = np.searchsorted(self.known, self.space.index(self.wanted))
+        self.got(self.wanted, self.scores[place], self.excess[place])
+
+
+def ranked(scores: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """One number a point that orders all of them: the score where it is in, and below every score the less the further it is out.
+
+    >>> ranked(np.array([[-np.inf], [-3.0]]), np.array([2.0, 0.0])).tolist()
+    [-3e+300, -3.0]
+    """
+    return np.where(scores[:, 0] > -np.inf, scores[:, 0], OUT * (1.0 + np.minimum(excess, 1e6)))
+
+
+def mended(space: Space, digits: np.ndarray, rng: np.random.Generator, tries: int = 8) -> np.ndarray:
+    """Legal points near the given ones: an illegal one takes more and more of its digits from a random legal point, at last all of them."""
+    made = np.array(digits, np.int64)
+    for attempt in range(1, tries + 1):
+        bad = np.flatnonzero(~np.asarray(space.legal(made)))
+        if not len(bad):
+            break
+        taken = rng.random((len(bad), made.shape[1])) < attempt / tries
+        made[bad] = np.where(taken, space.random(rng, len(bad)), digits[bad])
+    return made

@@ -1,0 +1,186 @@
+"""Stages, each greedy, as DeepStack searches: to compare with. Which axes a stage opens is said by `stage` in the space's file.
+
+Stages 1 to 3 find the plan on the system as it is described, 4 the variant of the cores, 5 what overlaps, each keeping what went before.
+Stage 6 tries its axes (the stack) with the plans, keeps the hardware within 5 % of the best and freezes the best plan of each. Stage 7
+tries its axes (the fabric) on the three best of those: a coarse grid, then every choice near the winner. Axes without a stage stay as
+the system is described. The plan is not looked at again after stage 6: that is the weakness of the method. Where stack x plans is more
+than half of the points that are left, it is cut: to the plans that were best in the first stages, then to a coarse grid of the stack.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from strata.params import value_at
+from strata.search.fields import SIZES, dimension_of
+from strata.search.samplers._memory import LearningSampler, ranked
+
+if TYPE_CHECKING:
+    from strata.search.fields import Question
+    from strata.search.goal import Goal
+    from strata.search.space import Axis, Space
+
+ROUND = 1 << 15  # points of a round
+PLAN_STAGES, SINGLE_STAGES, STACK, FABRIC = (1, 2, 3), (4, 5), 6, 7
+KEPT = 0.05  # hardware this near the best of stage 6 goes on
+FINALISTS = 3
+FEWEST = 8  # plans that every choice of the stack is tried with, before the stack is cut to a coarse grid
+COARSE = 6  # choices of a number on the coarse grid
+NEAR = 3  # choices to each side of the winner on the fine grid
+
+Found = tuple[np.ndarray, np.ndarray]  # digits of a stage's points, and their ranks
+Rounds = Generator[np.ndarray, None, Found]
+
+
+class Hierarchical(LearningSampler):
+    """One stage after another; the rounds of a stage enumerate it."""
+
+    def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 300_000):
+        super().__init__(space, goal, seed, budget)
+        self.base = described(space, self.rng)
+        self.last: Found = (self.base[None][:0], np.empty(0))
+        self.rounds = self._stages()
+
+    def want(self) -> np.ndarray:
+        return next(self.rounds, self.base[None][:0])
+
+    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
+        self.last = (digits, ranked(scores, excess))
+
+    def _of(self, *stages: int) -> list[int]:
+        return [i for i, axis in enumerate(self.space.axes) if axis.stage in stages]
+
+    def _stages(self) -> Generator[np.ndarray, None, None]:
+        """The rounds of every stage; what came of a stage is looked at before the next begins."""
+        plans, stack, fabric = self._of(*PLAN_STAGES), self._of(STACK), self._of(FABRIC)
+        digits, ranks = yield from self._grid(self.base, plans)
+        known = digits[np.argsort(-ranks, kind="stable")][:, plans]  # plans, the best first
+        found = digits[np.argmax(ranks)]
+        for stage in SINGLE_STAGES:
+            digits, ranks = yield from self._grid(found, self._of(stage))
+            found = digits[np.argmax(ranks)]
+        digits, ranks = yield from self._stacks(found, stack, plans, known)
+        finalists = _hardware(digits, ranks, stack)
+        tried = []
+        for start in finalists:
+            tried.append((yield from self._grid(start, fabric, {i: _coarse(self.space.axes[i]) for i in fabric})))
+        digits, ranks = (np.concatenate(parts) for parts in zip(*tried, strict=True))
+        winner = digits[np.argmax(ranks)]
+        yield from self._grid(winner, fabric, {i: _near(self.space.axes[i], int(winner[i])) for i in fabric})
+
+    def _stacks(self, start: np.ndarray, stack: list[int], plans: list[int], known: np.ndarray) -> Rounds:
+        """Stage 6: the stack's choices with as many of the plans as there is room for."""
+        room = (self.budget - self.asked) // 2
+        lists: list[Sequence[int]] = [range(len(self.space.axes[i])) for i in stack]
+        if math.prod(len(c) for c in lists) * min(len(known), FEWEST) > room:
+            lists = [_coarse(self.space.axes[i]) for i in stack]
+        count = math.prod(len(c) for c in lists)
+        kept = known[: max(room // count, 1)]
+        yield start[None]
+        found = [self.last]
+        for block in _blocks(itertools.product(*lists), max(ROUND // len(kept), 1)):
+            rows = np.repeat(start[None], len(block) * len(kept), axis=0)
+            rows[:, stack] = np.repeat(block, len(kept), axis=0)
+            rows[:, plans] = np.tile(kept, (len(block), 1))
+            found += yield from self._round(rows)
+        return _joined(found)
+
+    def _grid(self, start: np.ndarray, axes: list[int], choices: dict[int, Sequence[int]] | None = None) -> Rounds:
+        """Every legal combination of choices of some axes at a point, in rounds, and what they are worth; the point itself is one of them."""
+        yield start[None]
+        found = [self.last]
+        for block in _blocks(itertools.product(*((choices or {}).get(i, range(len(self.space.axes[i]))) for i in axes)), ROUND):
+            rows = np.repeat(start[None], len(block), axis=0)
+            rows[:, axes] = block
+            found += yield from self._round(rows)
+        return _joined(found)
+
+    def _round(self, rows: np.ndarray) -> Generator[np.ndarray, None, list[Found]]:
+        """The legal ones of some points, and what they are worth."""
+        rows = rows[np.asarray(self.space.legal(rows))]
+        if not len(rows):
+            return []
+        yield rows
+        return [self.last]
+
+
+def _blocks(combinations: Iterator[tuple[int, ...]], size: int) -> Iterator[np.ndarray]:
+    """Combinations of choices, some at a time, a row each."""
+    while block := list(itertools.islice(combinations, size)):
+        yield np.array(block, np.int64).reshape(len(block), -1)
+
+
+def _joined(found: list[Found]) -> Found:
+    return np.concatenate([d for d, _ in found]), np.concatenate([r for _, r in found])
+
+
+def _hardware(digits: np.ndarray, ranks: np.ndarray, stack: list[int]) -> np.ndarray:
+    """The best point of each combination of the stack's choices, of those near the best the three best."""
+    order = np.argsort(-ranks, kind="stable")
+    _, first = np.unique(digits[order][:, stack], axis=0, return_index=True)
+    kept = order[np.sort(first)]
+    near = ranks[kept] >= ranks[kept[0]] - KEPT * abs(ranks[kept[0]])
+    return digits[kept[near][:FINALISTS]]
+
+
+def _coarse(axis: Axis) -> Sequence[int]:
+    """Choices spread over an axis of numbers; words all."""
+    count = len(axis)
+    return np.unique(np.rint(np.linspace(0, count - 1, min(COARSE, count)))).astype(int).tolist() if axis.ordered else range(count)
+
+
+def _near(axis: Axis, at: int) -> Sequence[int]:
+    """Choices around one of an axis of numbers; of words that one."""
+    return range(max(at - NEAR, 0), min(at + NEAR + 1, len(axis))) if axis.ordered else [at]
+
+
+def described(space: Space, rng: np.random.Generator) -> np.ndarray:
+    """The legal point nearest to the system as its file has it: numbers nearest to its own, its words, the variant that changes nothing.
+
+    A quantity that the file leaves open is not limited there: it takes its highest choice that is legal with the others.
+    """
+    own = [_own(axis, space.question) for axis in space.axes]
+    lists = [range(len(axis) - 1, -1, -1) if k is None else [k] for axis, k in zip(space.axes, own, strict=True)]
+    for block in _blocks(itertools.product(*lists), ROUND):
+        legal = block[np.asarray(space.legal(block))]
+        if len(legal):
+            return np.asarray(legal[0])
+    drawn, wanted = space.random(rng, 4096), np.array([c[0] for c in lists])
+    return np.asarray(drawn[np.argmin((drawn != wanted).sum(axis=1))])
+
+
+def _own(axis: Axis, question: Question) -> int | None:
+    """The choice of an axis that is nearest to what its first field is in the question; None where the file leaves it open."""
+    if axis.kind == "times":
+        return int(np.argmin(np.abs(np.array(axis.values, float) - 1.0)))
+    if axis.kind == "plan":
+        return 0
+    if axis.kind == "variant":
+        return next((k for k, own in enumerate(axis.values) if not own), 0)
+    own = _value(axis.fields[0], question)
+    if axis.kind == "word":
+        return axis.values.index(own) if own in axis.values else 0
+    return None if own is None else int(np.argmin(np.abs(np.array(axis.values, float) - float(own))))
+
+
+def _value(name: str, question: Question) -> Any:
+    """What a field is before any axis changes it."""
+    owner, _, path = name.partition(".")
+    if owner in SIZES:
+        return getattr(question, owner)
+    if name == "fabric":
+        return question.base.fabric.name
+    if owner == "fabric":
+        made = question.on(question.fabrics[0] if question.fabrics else "")
+        return value_at(made, dimension_of(made, path) or path)
+    if owner == "model":
+        return getattr(question.spoken, path)
+    return value_at(question.base.chip if owner == "chip" else question.software, path)
+
+
+SAMPLER = Hierarchical

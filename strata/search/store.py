@@ -1,0 +1,218 @@
+"""A study on disk: a manifest, a Parquet part for each round, and the state of samplers that save one. Whole files only.
+
+Every file is written under another name, flushed to the disk and renamed. Killed at any moment, a study has its finished rounds and
+at most a leftover that nobody reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from strata.errors import BadFile, BadValue
+
+if TYPE_CHECKING:
+    from strata.search.points import Evaluated
+    from strata.search.space import Space
+
+PARTS, STATES, LEFTOVER = "parts", "state", ".partial"
+KEPT_STATES = 2
+FIXED = ("goal", "sampler", "seed", "budget", "version")  # of a manifest, besides hashes: what makes it this study and no other
+
+
+def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """A file that is there whole or not at all."""
+    partial = path.with_name(path.name + LEFTOVER)
+    with partial.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    _settled(path.parent)
+
+
+def _settled(folder: Path) -> None:
+    """The folder's names flushed to the disk, where a system has that."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def canonical(node: Any) -> str:
+    """JSON text that equal things have in common."""
+    return json.dumps(node, sort_keys=True, separators=(",", ":"))
+
+
+class Store:
+    """The folder of one study."""
+
+    def __init__(self, folder: Path | str):
+        self.folder = Path(folder)
+        self.manifest_path = self.folder / "manifest.json"
+
+    # ------------------------------------------------------------------------------------------ the study
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise BadFile(f"no study in {self.folder}: it has no manifest.json") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise BadFile(f"{self.manifest_path} is not JSON: {error}") from None
+        return found
+
+    def begin(self, manifest: Mapping[str, Any], resume: bool) -> None:
+        """Start a study here, or take up the same one again; another one is refused and stays as it is."""
+        if self.manifest_path.exists():
+            self._same(manifest)
+            if not resume:
+                raise BadValue(f"{self.folder} has this study already; go on with it by --resume, or give another folder")
+        elif self.folder.exists() and any(p.suffix != LEFTOVER for p in self.folder.iterdir() if not p.name.startswith(".")):
+            raise BadValue(f"{self.folder} is not empty and has no study; give another folder")
+        for place in (self.folder, self.folder / PARTS, self.folder / STATES):
+            place.mkdir(parents=True, exist_ok=True)
+            for left in place.glob(f"*{LEFTOVER}"):
+                left.unlink()
+        if not self.manifest_path.exists():
+            written(self.manifest_path, lambda f: f.write(json.dumps(manifest, indent=1).encode()))
+
+    def _same(self, manifest: Mapping[str, Any]) -> None:
+        before, now = _identity(self.manifest), _identity(manifest)
+        changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        if changed:
+            said = "; ".join(f"{key} was {before.get(key, 'not there')}, now {now.get(key, 'not there')}" for key in changed)
+            raise BadValue(f"the study in {self.folder} was started with something else, nothing was changed: {said}; give another folder")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """This process alone writes here; the lock goes with the process, however it ends."""
+        try:
+            import fcntl
+        except ImportError:  # not on every system; there two writers are the user's to avoid
+            yield
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise BadValue(f"another search is writing to {self.folder}; wait for it or give another folder") from None
+            yield
+
+    # ------------------------------------------------------------------------------------------ rounds
+
+    def rounds(self) -> list[int]:
+        """Rounds that have a part, in order."""
+        return sorted(int(p.stem) for p in (self.folder / PARTS).glob("*.parquet") if p.stem.isdigit())
+
+    def part(self, number: int) -> Path:
+        return self.folder / PARTS / f"{number:05d}.parquet"
+
+    def write(self, number: int, space: Space, evaluated: Evaluated) -> None:
+        """The points of a round: index, axes, metrics, reason."""
+        import pyarrow
+        import pyarrow.parquet
+
+        table = pyarrow.table(columns_of(space, number, evaluated))
+        written(self.part(number), lambda f: pyarrow.parquet.write_table(table, f, compression="zstd"))
+
+    def read(self, number: int, space: Space) -> Evaluated:
+        """The points of a stored round, as they were evaluated."""
+        import pyarrow
+        import pyarrow.parquet
+
+        from strata.search.points import Evaluated
+
+        axes = set(axis_columns(space).values())
+        try:
+            table = pyarrow.parquet.read_table(self.part(number), partitioning=None)
+        except (pyarrow.ArrowInvalid, OSError) as error:
+            raise BadFile(f"{self.part(number)} cannot be read ({' '.join(str(error).split())[:120]}); remove it and resume") from None
+        found = {name: table.column(name).to_numpy() for name in table.column_names if name not in axes}
+        index, reason = found.pop("index"), found.pop("reason")
+        del found["round"]
+        return Evaluated(space.digits(index), found, reason)
+
+    def drop(self, after: int) -> None:
+        """Forget rounds after one: they are done again."""
+        for number in self.rounds():
+            if number > after:
+                self.part(number).unlink()
+
+    # ------------------------------------------------------------------------------------------ state
+
+    def save(self, number: int, state: Mapping[str, np.ndarray]) -> None:
+        """A sampler's state after a round; the latest few are kept."""
+        arrays: dict[str, Any] = dict(state)
+        written(self.folder / STATES / f"{number:05d}.npz", lambda f: np.savez_compressed(f, **arrays))
+        for old in self._states()[:-KEPT_STATES]:
+            old.unlink()
+
+    def saved(self) -> tuple[int, dict[str, np.ndarray]] | None:
+        """The latest state, and the round it was saved after."""
+        states = self._states()
+        if not states:
+            return None
+        with np.load(states[-1], allow_pickle=False) as file:
+            return int(states[-1].stem), dict(file)
+
+    def _states(self) -> list[Path]:
+        return sorted((p for p in (self.folder / STATES).glob("*.npz") if p.stem.isdigit()), key=lambda p: int(p.stem))
+
+
+def axis_columns(space: Space) -> dict[str, str]:
+    """The column of each axis: its name, with a word before it where a metric has the same."""
+    from strata.search.goal import GOAL_UNITS
+
+    taken = {*GOAL_UNITS, "index", "round", "reason"}
+    return {axis.name: f"axis_{axis.name}" if axis.name in taken else axis.name for axis in space.axes}
+
+
+def columns_of(space: Space, number: int, evaluated: Evaluated) -> dict[str, np.ndarray]:
+    """The rows of a round, column by column."""
+    values = space.values(evaluated.digits)
+    columns = {"index": space.index(evaluated.digits), "round": np.full(len(evaluated.reason), number, np.int32)}
+    columns |= {column: np.asarray(values[name]) for name, column in axis_columns(space).items()}
+    columns |= {name: np.asarray(v, float) for name, v in evaluated.columns.items()}
+    return columns | {"reason": np.asarray(evaluated.reason, np.int64)}
+
+
+def fingerprint(record: Any) -> str:
+    """A short hash of all numbers and words that a record holds; where they come from is not among them.
+
+    >>> fingerprint({"a": 1.0, "b": ("x", None)}) == fingerprint({"b": ("x", None), "a": 1})
+    True
+    """
+    return hashlib.sha256(canonical(_plain(record)).encode()).hexdigest()[:12]
+
+
+def _plain(node: Any) -> Any:
+    if is_dataclass(node):
+        return {f.name: _plain(getattr(node, f.name)) for f in fields(node) if f.name != "sources"}
+    if isinstance(node, Mapping):
+        return {str(k): _plain(v) for k, v in node.items()}
+    if isinstance(node, (tuple, list)):
+        return [_plain(v) for v in node]
+    if isinstance(node, np.ndarray):
+        return _plain(node.tolist())
+    return node if node is None or isinstance(node, str) else float(node)
+
+
+def _identity(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What makes a study this one and no other, each in a few words; spaces by their hash."""
+    told = {key: canonical(manifest.get(key)) for key in FIXED}
+    space = manifest.get("space", {})
+    hashes = {f"hash of {name}": str(value) for name, value in manifest.get("files", {}).items()}
+    return told | {"space": f"{space.get('name')} {space.get('hash')}"} | hashes

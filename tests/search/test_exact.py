@@ -1,0 +1,116 @@
+"""Branch and bound: bounds that hold, and the optimum that brute force finds."""
+
+import numpy as np
+import pytest
+from proof import branch_and_bound, compared
+
+from strata.errors import BadValue
+from strata.search.bounds import bound_columns, core_range, hull, optimistic
+from strata.search.goal import frontier, goal
+from strata.search.points import alike, evaluate_points, point_inputs
+from strata.search.relax import Boxes, coarse_axes, relaxed_axes
+from strata.search.samplers.exact import Exact
+from strata.search.space import space
+from strata.search.work import perform
+
+POINTS = 400
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return space("deepstack-3d", batch=[4, 64, 1024])
+
+
+@pytest.fixture(scope="module")
+def drawn(whole):
+    """Points, what they deliver, and a random box around each."""
+    rng = np.random.default_rng(11)
+    digits, axes = whole.random(rng, POINTS), list(relaxed_axes(whole))
+    wide = [rng.integers(0, 6, (POINTS, len(axes))) * (rng.random((POINTS, len(axes))) < 0.6) for _ in range(2)]
+    low = np.maximum(digits[:, axes] - wide[0], 0)
+    high = np.minimum(digits[:, axes] + wide[1], np.array([len(whole.axes[i]) - 1 for i in axes]))
+    fixed, cores = digits.copy(), np.empty(POINTS)
+    fixed[:, axes] = 0
+    for which in alike(whole, digits):
+        cores[which] = point_inputs(whole, digits[which])[0].chip.compute.cores
+    boxes, some = hull(whole, Boxes(fixed, low, high, cores, np.arange(POINTS), digits[:, whole.axis("plan")]))
+    assert some.all()
+    return digits, evaluate_points(whole, digits), boxes
+
+
+def test_corners_of_a_box_have_the_fewest_and_the_most_cores(whole, drawn):
+    _, evaluated, boxes = drawn
+    fewest, most = core_range(whole, boxes)
+    fits = evaluated.reason == 0
+    assert np.all((fewest <= boxes.cores) & (boxes.cores <= most) | ~fits) and np.any(most > fewest)
+
+
+@pytest.mark.parametrize("kind", ["box", "nearest", "coarse"])
+@pytest.mark.parametrize("metric", ["tokens_per_s", "tpot", "energy_per_token", "cost_per_mtoken", "tokens_per_joule", "tokens_per_s_per_mm2"])
+def test_no_design_of_a_box_beats_its_bound(whole, drawn, kind, metric, bounded):
+    _, evaluated, _ = drawn
+    wanted = goal(metric)
+    scores, bounds = wanted.scores(evaluated)[:, 0], optimistic(wanted, bounded[kind])[:, 0]
+    fits = scores > -np.inf
+    assert fits.sum() > POINTS / 4
+    assert np.all(bounds[fits] >= scores[fits])
+    if kind == "box" and metric in ("tokens_per_s", "tpot"):  # bounds that rule something out
+        assert np.median(np.abs(bounds[fits] / scores[fits] - 1)) < 0.1
+
+
+@pytest.fixture(scope="module")
+def bounded(whole, drawn):
+    from dataclasses import replace
+
+    _, _, boxes = drawn
+    coarse = boxes.fixed.copy()
+    coarse[:, list(coarse_axes(whole))] = 0
+    return {
+        "box": bound_columns(whole, boxes),
+        "nearest": bound_columns(whole, replace(boxes, nearest=True)),
+        "coarse": bound_columns(whole, replace(boxes, fixed=coarse, nearest=True, coarse=True)),
+    }
+
+
+@pytest.mark.parametrize("seed", [2, 4, 6])
+def test_branch_and_bound_equals_brute_force(seed):
+    same, said = compared(space("deepstack-3d"), seed, 1500)
+    assert same, said
+
+
+def small():
+    return space("deepstack-3d", layers=[4, 8], connected=[2, 4], sram="128 KiB", port=["468.48 GB/s", "936.96 GB/s"], core=["base", "wide-matrix"],
+                 topology="switch-256", inner=[0.3, 1], middle=0.1, outer=[0.5, 1], power="100 W", overlap=["none", "tiles"],
+                 plan=["tp=64,dp=2,pp=2,ep=4,moe_tp=8", "tp=8,dp=32,ep=256", "tp=8,dp=16,pp=2,ep=128"], batch=[4, 1024])  # fmt: skip
+
+
+def test_a_frontier_of_two_metrics_equals_that_of_all_points():
+    made, wanted = small(), goal("tokens_per_s, tokens_per_s_per_user")
+    found = branch_and_bound(made, wanted)
+    every = wanted.scores(evaluate_points(made, made.digits(np.arange(made.size))))
+    best = every[frontier(every)]
+    assert len(best) > 1
+    np.testing.assert_allclose(np.sort(found.scores, axis=0), np.sort(best, axis=0), rtol=1e-12)
+
+
+def test_a_search_taken_up_again_goes_on_as_it_would_have():
+    made, wanted = small(), goal("tokens_per_s")
+
+    def run(search, rounds):
+        for _ in range(rounds):
+            if not (works := search.ask()):
+                break
+            search.tell([perform(made, w) for w in works])
+        return search
+
+    straight, first = run(Exact(made, wanted), 100), run(Exact(made, wanted), 4)
+    again = Exact(made, wanted)
+    again.restore(first.save())
+    again = run(again, 100)
+    assert again.scores[0, 0] == straight.scores[0, 0] and again.best[0].tolist() == straight.best[0].tolist()
+    assert again.open == 0 and again.bound == straight.bound and again.bounded == straight.bounded
+
+
+def test_a_metric_without_a_bound_is_refused():
+    with pytest.raises(BadValue, match="an exact search needs a metric with bounds"):
+        Exact(small(), goal("temperature"))
