@@ -11,7 +11,7 @@ from strata.arrays import map_leaves
 from strata.errors import BadValue
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import ORDERS, Plan, order_text, plan_text, taken
-from strata.mapping.shard import active_groups
+from strata.mapping.shard import active_groups, shard
 from strata.search.plans import best_plans, candidates, plan_at
 
 
@@ -100,3 +100,35 @@ def test_every_single_degree_of_one_is_one_chip():
     for finer in ({"order": 7.0}, {"cp_by": 1.0}, {"cp_by": 2.0}, {"zero": 3.0}, {"sp": 1.0}):
         one = st.evaluate(where, made, work, replace(Plan(), **finer)).metrics
         assert all(np.array_equal(getattr(one, f.name), getattr(alone, f.name), equal_nan=True) for f in fields(alone)), finer
+
+
+def test_context_ranks_of_a_step_hold_the_same_tokens_for_their_experts():
+    """In decode four context ranks that share out experts have a quarter of the work of one, not the work of four batches."""
+    made, work = model("deepseek-v3"), st.decode(64.0, 1024.0)
+    for text, tokens in (("cp=4,ep=4", 64.0), ("cp=2,dp=2,ep=4", 64.0), ("dp=4,ep=4", 64.0), ("cp=4,ep=2", 64.0), ("cp=2,dp=2,ep=2", 32.0)):
+        how = st.plan(text)
+        ops = [op for block in shard(st.trace(made, work), how, work, active_groups(how)).blocks for op in block.ops]
+        assert float(next(op for op in ops if op.name == "experts_up").tokens.size) == tokens, text
+
+
+def test_ranks_without_a_sequence_serve_their_experts():
+    """Four sequences on sixteen attention ranks: the experts see four tokens, a rank holds one sequence, and it is no slower than with copies."""
+    where, made = roomy("256xstack-ref"), model("deepseek-v3")
+    few = st.evaluate(where, made, st.decode(4.0, 1536.0), "tp=16,dp=16,ep=16,moe_tp=16")
+    assert few.fits and few.metrics.tokens_per_s == pytest.approx(4.0 / few.metrics.tpot)
+    op = next(op for block in few.steps[0].blocks for op, _ in block.ops if op.name == "experts_up")
+    assert float(op.tokens.size) == 4.0
+    full = st.evaluate(where, made, st.decode(16.0, 1536.0), "tp=16,dp=16,ep=16,moe_tp=16")
+    assert few.metrics.tpot < full.metrics.tpot and few.summary.memory["cache"] == full.summary.memory["cache"]
+    alone = st.evaluate(where, made, st.decode(4.0, 1536.0), "tp=16,dp=16,ep=2,moe_tp=16")  # eight sets of experts for four sequences
+    assert not alone.fits and "but for ranks that share one set of experts" in str(alone.infeasible[0])
+
+
+def test_the_search_cuts_experts_freely_and_shares_out_norms_where_software_lets_it():
+    where, made = roomy("16xstack-ref"), model("deepseek-v3")
+    ideal, served = (candidates(where, made, st.decode(64.0, 512.0), by, "(tp == 8) & (dp == 2) & (ep == 2)") for by in ("ideal", "vllm"))
+    assert sorted(set(ideal.moe_tp)) == [1.0, 2.0, 4.0, 8.0] and sorted(set(served.moe_tp)) == [1.0, 4.0]
+    long = candidates(where, made, st.prefill(64.0, 512.0))
+    assert np.array_equal(long.sp, (long.tp > 1) * 1.0) and not np.any(candidates(where, made, st.prefill(64.0, 512.0), "vllm").sp)
+    split, whole = (st.evaluate(where, made, st.prefill(64.0, 512.0), f"tp=8,dp=2,ep=16,sp={sp}").metrics.ttft for sp in (1, 0))
+    assert split < whole

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, build, find, load_table, override, quantity, text
+from strata.params import Sources, build, by_name, find, load_table, override, quantity, text
 
 
 @register_pytree
@@ -36,11 +36,21 @@ class Engine:
     fused: Number = quantity(
         "1", "1 where residuals, norms, rotations, cache writes and gated activations are fused kernels, 0 where each is several"
     )
+    all_picks: Number = quantity(
+        "1", "1 where a rank of experts fills, activates and sums a row for every pick of its tokens, of experts held elsewhere too"
+    )
+    shared_beside: Number = quantity("1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones")
+    expert_rate: dict[str, Number] | None = by_name(
+        "1", "rate of its products of experts by format, over that of the kernels they were measured with; 1 where none is given", optional=True
+    )
+    mixed: Number = quantity("1", "1 where prompts are read in the steps that generate, 0 where these wait for steps that only read")
     graphs: Number = quantity("1", "1 where kernels are replayed from captured graphs, 0 where the host launches each")
+    prompt_graphs: Number = quantity("1", "1 where captured graphs also hold steps that read prompts, 0 where the host launches those")
     prefetched: Number = quantity(
         "1", "share of a product's least loop time that captured graphs hide: weights are fetched while the kernel before ends"
     )
     launches: Number = quantity("1", "kernels the framework launches for one op of the graph, where there are no captured graphs")
+    expert_launches: Number = quantity("1", "the same for one product of experts, with sorting, scales and sums around it")
     tokens: Number = quantity("1", "tokens of one step at most, over all its sequences; a longer prompt is read in chunks", positive=True)
     sequences: Number = quantity("1", "sequences one attention rank runs at once at most", positive=True)
     page: Number = quantity("1", "tokens of one block of the cache: a sequence's last block is held whole", positive=True)

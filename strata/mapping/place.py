@@ -93,14 +93,10 @@ def _looked_up(table: list[float], index: Number) -> Number:
 
 
 def _in_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
-    """Where each plan has its own order: groups of a mixture count tensor ranks first, then the inner of cp and dp."""
+    """Where each plan has its own order: groups of a mixture count tensor ranks first, then context ranks, then data parallel ones, as `shard` does."""
     apart = strides(plan)
-    xp = namespace(plan.order, plan.cp, plan.dp, plan.tp)
     groups = {name: spread(apart[name], getattr(plan, name), fabric) for name in DIMENSIONS if name in active}
-    first = apart["cp"] <= apart["dp"]
-    inner = (xp.where(first, apart["cp"], apart["dp"]), xp.where(first, plan.cp, plan.dp))
-    outer = (xp.where(first, apart["dp"], apart["cp"]), xp.where(first, plan.dp, plan.cp))
-    levels = ((apart["tp"], plan.tp), inner, outer)
+    levels = tuple((apart[name], getattr(plan, name)) for name in ("tp", "cp", "dp"))
     groups |= {name: _over(levels, start, ranks, fabric) for name, (start, ranks) in _over_experts(plan).items() if name in active}
     return Placement(groups)
 
@@ -138,19 +134,22 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
     [[0.0, 8.0], [0.0]]
     """
     count = len(plan.tp)
-    marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))  # a spread's mark is a sum that no other spread has
-    seen = np.empty((len(ORDERS), count))
-    for code in range(len(ORDERS)):
-        placed = place(replace(plan, order=np.full(count, float(code))), fabric, active | {ORDERED})
-        mark = np.zeros(count)
-        for group, lies in zip(marks, placed.groups.values(), strict=False):
-            for (size, members, stride), one, dimension in zip(group, lies, fabric.dimension, strict=True):
-                far = 0.0 if dimension.kind in DIRECT else np.where(one.size > 1, one.stride, 0.0)
-                mark = mark + size * one.size + members * one.members + stride * far
-        seen[code] = mark
+    seen = np.array([lying(replace(plan, order=np.full(count, float(code))), fabric, active) for code in range(len(ORDERS))])
     new = np.array([np.all(seen[:code] != seen[code], axis=0) for code in range(len(ORDERS))])
     which, codes = np.nonzero(new.T)
     return replace(taken(plan, which), order=codes * 1.0), which
+
+
+def lying(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray:
+    """A mark of how each plan of an array lies on a fabric: of plans with the same degrees, equal where every group has the same spread."""
+    marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))  # a spread's mark is a sum that no other spread has
+    placed = place(plan, fabric, active | {ORDERED})
+    mark = np.zeros(len(plan.tp))
+    for group, lies in zip(marks, placed.groups.values(), strict=False):
+        for (size, members, stride), one, dimension in zip(group, lies, fabric.dimension, strict=True):
+            far = 0.0 if dimension.kind in DIRECT else np.where(one.size > 1, one.stride, 0.0)
+            mark = mark + size * one.size + members * one.members + stride * far
+    return mark
 
 
 def joined_ranks(plan: Plan) -> Number:

@@ -160,7 +160,7 @@ KV_HEADS = Rule(8, "plan.tp must divide kv_heads or be a multiple of it", ("choo
 EXPERTS = Rule(16, "plan.ep must divide experts and their redundant copies", ("choose ep among the divisors of experts; a dense model has ep=1",))
 MOE_GRID = Rule(32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",))
 LAYERS = Rule(64, "plan.pp x virtual must not exceed layers", ("lower pp or virtual",))
-BATCH = Rule(128, "plan.dp must not exceed the batch", ("lower dp", "raise batch"))
+BATCH = Rule(128, "plan.dp must not exceed the batch, but for ranks that share one set of experts", ("lower dp", "raise batch"))
 MICRO = Rule(256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch"))
 LIMITS = Rule(
     512,
@@ -180,6 +180,8 @@ def violations(made: Plan, model: Model, work: Workload, devices: Number) -> lis
     kv_heads = model.heads if model.attention == "mla" else model.kv_heads
     swapped = namespace(made.cp_by, made.cp).where(made.cp_by > 1, made.cp, 1.0) * made.tp
     copies = experts if model.has_experts else 0.0 * model.heads
+    # Ranks without a sequence still serve their experts; in training they would have no gradients to add.
+    alone = made.dp if work.phase == "train" else made.dp / sharing(made)
     return [
         (DEVICES, made.devices != devices, made.devices, devices),
         (HEADS, _unequal(made.tp, model.heads), made.tp, model.heads),
@@ -187,11 +189,20 @@ def violations(made: Plan, model: Model, work: Workload, devices: Number) -> lis
         (EXPERTS, _rest(experts + made.redundant, made.ep) > 0, made.ep, experts + made.redundant),
         (MOE_GRID, _rest(group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
         (LAYERS, made.pp * made.virtual > model.layers, made.pp * made.virtual, model.layers),
-        (BATCH, made.dp > work.batch, made.dp, work.batch),
+        (BATCH, alone > work.batch, alone, work.batch),
         (MICRO, made.microbatches * made.dp > work.batch, made.microbatches * made.dp, work.batch),
         (SWAP, (made.cp_by > 1) & (_rest(model.heads, swapped) > 0), swapped, model.heads),
         (COPIES, made.redundant > copies, made.redundant, copies),
     ]
+
+
+def sharing(made: Plan) -> Number:
+    """Data parallel ranks that share one set of experts, as these are dealt to tensor ranks first, then context ranks, then data parallel ones.
+
+    >>> float(sharing(plan(tp=16, dp=16, ep=16, moe_tp=16))), float(sharing(plan(tp=4, cp=4, dp=2, ep=8))), float(sharing(plan(dp=8)))
+    (16.0, 2.0, 1.0)
+    """
+    return namespace(made.ep, made.moe_tp, made.tp, made.cp).maximum(made.ep * made.moe_tp / (made.tp * made.cp), 1.0)
 
 
 def _rest(a: Number, b: Number) -> Number:
@@ -215,11 +226,14 @@ def plans(
     batch: float = float("inf"),
     zero: tuple[int, ...] = (0,),
     cp_by: tuple[int, ...] = (0,),
+    freely: bool = True,
+    sp: bool = False,
 ) -> Plan:
     """Every legal plan of a device count, as one Plan whose degrees are arrays: all factorisations into tp, cp, dp and pp, all
     ways to share the experts out, and each of the ZeRO levels and of the ways of context parallelism asked for.
 
-    An expert is cut as its tensor group leaves it, not at all, or, without expert parallelism, over every data parallel rank.
+    An expert is cut into as many parts as attention at most, or, without expert parallelism, over every data parallel rank; not
+    `freely`: as its tensor group leaves it, or not at all. With `sp` tensor groups share out norms and residuals.
     """
     require(devices >= 1, "devices must be at least 1", devices=devices)
     rows = []
@@ -228,12 +242,13 @@ def plans(
         if devices % (tp * cp * dp):
             continue
         group = tp * cp * dp
-        grids = _grids(tp, cp, dp, experts) if model.has_experts else [(1, tp)]
+        grids = _grids(tp, cp, dp, experts, freely) if model.has_experts else [(1, tp)]
         for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_by):
             if (level == 0 or dp > 1) and (by == cp_by[0] or cp > 1):
                 rows.append((tp, cp, dp, devices // group, ep, moe_tp, level, by))
     table = np.array(rows, float).T
     made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_by"), table, strict=True)))
+    made = replace(made, sp=(made.tp > 1) * 1.0) if sp else made
     work = Workload(phase, batch, 1.0, 1.0)
     broken = np.zeros(table.shape[1], bool)
     for _, mask, _, _ in violations(made, model, work, float(devices)):
@@ -241,13 +256,13 @@ def plans(
     return taken(made, ~broken)
 
 
-def _grids(tp: int, cp: int, dp: int, experts: int) -> list[tuple[int, int]]:
+def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool) -> list[tuple[int, int]]:
     """Ways to share out experts over tp x cp x dp ranks: how many parts, and how often each expert is cut."""
     group = tp * cp * dp
     found = set()
     for ep in divisors(group):
         if experts % ep == 0:
-            cuts = {int(usual_moe_tp(tp, cp, dp, ep)), 1}
+            cuts = {int(usual_moe_tp(tp, cp, dp, ep)), 1, *(divisors(tp) if freely else ())}
             cuts |= {tp * dp} if ep == cp == 1 else set()  # attention data parallel, experts cut over all of its ranks
             found |= {(ep, cut) for cut in cuts if cut and group % (ep * cut) == 0}
     return sorted(found)

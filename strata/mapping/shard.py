@@ -7,7 +7,7 @@ from typing import Any
 
 from strata.arrays import Number, ceil_div, field_names, namespace
 from strata.mapping.place import ORDERED, exchange_ranks, joined_ranks
-from strata.mapping.plan import DIMENSIONS, Plan
+from strata.mapping.plan import DIMENSIONS, Plan, sharing
 from strata.precision import bytes_of
 from strata.workload.graph import Attention, Block, Collective, Exchange, ExpertMatMul, Extent, Graph, MatMul, Op, Vector, total
 from strata.workload.tasks import Workload
@@ -102,15 +102,18 @@ def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
     """Axis to (parts of its units, parts inside a unit)."""
     rows = plan.dp * microbatches(plan, work)
     inside = 1.0 if work.phase == "decode" else plan.cp
-    experts = plan.ep * plan.moe_tp / plan.tp  # tensor groups whose tokens one set of experts serves
-    normed = namespace(plan.sp, plan.tp).where(plan.sp > 0, plan.tp, 1.0)
+    # Tensor groups that share one set of experts: context ranks first. In decode those hold the same tokens, which count once.
+    groups = plan.ep * plan.moe_tp / plan.tp
+    xp = namespace(groups, plan.cp, plan.sp)
+    batches, within = sharing(plan), xp.minimum(groups, inside)
+    normed = xp.where(plan.sp > 0, plan.tp, 1.0)
     return {
         "tokens": (rows, inside),
         "sequences": (rows, 1.0),
         "queries": (1.0, inside),
         "normed": (rows, inside * normed),
-        "grouped": (rows, inside / experts),
-        "routed": (rows, inside * plan.ep / experts),
+        "grouped": (rows / batches, inside / within),
+        "routed": (rows / batches, inside * plan.ep / within),
         "span": (1.0, plan.cp if work.phase == "decode" else 1.0),
         "held": (1.0, plan.cp),
         "heads": (plan.tp, 1.0),
@@ -229,8 +232,8 @@ def _exchange(made: Collective, op: Op, ops: list[Op], plan: Plan, work: Workloa
 
 def _rank_tokens(plan: Plan, work: Workload) -> Number:
     """Tokens one rank sends: the ranks of a tensor group share out what they all hold."""
-    rows = plan.dp * microbatches(plan, work) * (1.0 if work.phase == "decode" else plan.cp)
-    return work.batch * work.sequence / rows / plan.tp
+    sequences = ceil_div(work.batch, plan.dp * microbatches(plan, work))  # of a rank that has any, where dp exceeds the batch
+    return sequences * work.sequence / plan.tp / (1.0 if work.phase == "decode" else plan.cp)
 
 
 def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:

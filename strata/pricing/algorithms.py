@@ -44,8 +44,9 @@ def bidirectional_scatter(payload: Number, ranks: Number, bandwidth: Number, lat
     [8.754, 17.507]
     """
     xp = namespace(payload, ranks, bandwidth)
-    steps = xp.where(closed, xp.ceil((ranks - 1.0) / 2.0 - 1e-9), ranks - 1.0)
-    return steps * latency + xp.where(closed, 1.0, 2.0) * (ranks - 1.0) / ranks * payload / bandwidth
+    others = ranks - 1.0
+    steps = xp.where(closed, xp.ceil(0.5 * others - 1e-9), others)
+    return steps * latency + others * payload / (xp.where(closed, 1.0, 0.5) * ranks * bandwidth)
 
 
 def direct_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:

@@ -15,6 +15,7 @@ from strata.workload.graph import Attention
 
 QUERY_ROWS = 128.0  # query rows one core takes at a time in a long pass
 KEY_ROWS = 128.0  # keys of a block: a causal pass computes it whole, and a cache is not cut finer
+FEW_QUERIES = 16.0  # new tokens of a sequence up to which latent attention runs its kernels for generated tokens: guesses that are verified
 TAIL = 0.5  # cores end evenly spread over the time of the last and longest block: half of it is waited for on average
 
 
@@ -65,8 +66,9 @@ def attention(
     xp = namespace(sequences, queries, span, cached, heads, kv_heads, warm, device.cores, device.bandwidth, device.core_bandwidth)
     used = served or bare(chip, kv)
     unit = device.matrix(products or activation, activation)
-    cut = cut_blocks(sequences, queries, span, cached, heads, kv_heads, device)
-    prompt = queries > 1.0
+    few = xp.where(key_dim == kv_width, FEW_QUERIES, 1.0)  # queries brought into the latent are of generated tokens
+    cut = cut_blocks(sequences, queries, span, cached, heads, kv_heads, device, few)
+    prompt = queries > few
     per_pair = (2.5 if backward else 1.0) * 2.0 * (key_dim + value_dim)
     share = used.efficiency if served is None else xp.where(prompt, used.efficiency, rate_of(used.step_efficiency, kv))
     pair = (per_pair / (unit.peak * share) + used.softmax_exposed / chip.compute.special_rate) * device.cores
@@ -100,11 +102,13 @@ def bare(chip: Chip, kv: str) -> Served:
     )  # fmt: skip
 
 
-def cut_blocks(sequences: Number, queries: Number, span: Number, cached: Number, heads: Number, kv_heads: Number, device: Device) -> Blocks:
+def cut_blocks(
+    sequences: Number, queries: Number, span: Number, cached: Number, heads: Number, kv_heads: Number, device: Device, few: Number = 1.0
+) -> Blocks:
     """Blocks of at most 128 query rows.
 
-    Where all queries of the heads that share keys fit one block they are packed, and the cache is cut into parts of at least
-    128 tokens until all cores have one; else each head has its own blocks. Rows are padded to the matrix unit. A causal block
+    Where all queries of the heads that share keys fit one block, or are up to `few`, they are packed, and the cache is cut into parts of at
+    least 128 tokens until all cores have one; else each head has its own blocks. Rows are padded to the matrix unit. A causal block
     of 128 keys is computed whole, so that the diagonal costs half a block.
 
     >>> from strata.hardware.chip import chip
@@ -115,14 +119,14 @@ def cut_blocks(sequences: Number, queries: Number, span: Number, cached: Number,
     """
     xp = namespace(sequences, queries, span, cached, heads, kv_heads, device.cores)
     group = queries * (heads / kv_heads)
-    packed = group <= QUERY_ROWS
-    count = sequences * xp.where(packed, kv_heads, heads * ceil_div(queries, QUERY_ROWS))
+    packed = (group <= QUERY_ROWS) | (queries <= few)
+    count = sequences * xp.where(packed, kv_heads * ceil_div(group, QUERY_ROWS), heads * ceil_div(queries, QUERY_ROWS))
     parts = xp.where(packed, xp.maximum(xp.minimum(floor_div(device.cores, count), floor_div(cached, KEY_ROWS)), 1.0), 1.0)
     grain = device.chip.compute.tile_m
     rows = xp.minimum(xp.where(packed, group, queries), QUERY_ROWS)
     height = xp.minimum(ceil_div(rows, grain) * grain, xp.maximum(QUERY_ROWS, grain))
     # A short pass over the cache (decode) has no diagonal to pad.
-    width = span + xp.where(queries > 1.0, 0.5 * KEY_ROWS, 0.0)
+    width = span + xp.where(queries > few, 0.5 * KEY_ROWS, 0.0)
     return Blocks(count, parts, height, width)
 
 

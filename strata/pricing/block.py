@@ -20,6 +20,7 @@ from strata.pricing.matmul import price_matmul
 from strata.pricing.overlap import beside, share_links
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.schedule import ring_exposed
+from strata.pricing.streams import beside_routed
 from strata.pricing.vector import price_vector
 from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, MatMul, Op, Vector
 
@@ -39,6 +40,7 @@ class PricedBlock:
 
 def price_op(op: Op, dev: Device, placement: Placement, system: System, plan: Plan) -> Price:
     """The price of any op of a rank's graph."""
+    dev = dev.launching(op)
     if isinstance(op, MatMul):
         return price_matmul(op, dev)
     if isinstance(op, Vector):
@@ -64,10 +66,12 @@ def price_block(
     priced = [(op, price_op(op, dev, placement, system, plan)) for op in routed(block.ops, dev, plan)]
     if any(isinstance(op, Collective) and op.behind for op, _ in priced):
         priced = _passed_round(priced)
+    if dev.served:
+        priced = beside_routed(priced, dev)
+    visible = [(op, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)]  # links are taken as long, whatever hides it
     if overlap == "tiles" and not training:
         priced = by_tiles(priced, dev, placement, system.fabric)
-    visible = [(op, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)]
-    shown = total_price([(1.0, p) for _, p in visible])
+    shown = total_price([(1.0, p) for op, p in priced if not (isinstance(op, Collective) and op.hidden)])
     final = []
     for op, price in priced:
         if isinstance(op, Collective) and op.hidden:

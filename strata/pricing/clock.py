@@ -62,6 +62,25 @@ def time_at(price: Price, share: Number) -> Number:
     return (price.compute + price.cache) / share + xp.maximum(price.memory, price.hidden / share) + price.network + price.overhead
 
 
+def eased(price: Price, time: Number, apart: Number = True) -> Price:
+    r"""A price that no design with at most this work and time undercuts at any clock: all work of the cores hides behind the rest.
+
+    .. math:: T'(\phi) = \max\left(T(1), \frac{T_c + T_l + T_h}{\phi} + T_n + T_0\right)
+
+    `time` T(1) of the step, waits of a pipeline included. A better chip can turn time of DRAM into time of its cores, which then follows
+    the clock although the sum fell; here it does not, so that bounds from it hold (search/bounds.py). Where communication is not
+    `apart` from kernels but beside them, quicker kernels show more of it: T_n is then left out.
+
+    >>> kernel = Price(time=5.0, compute=1.0, memory=4.0, hidden=2.0)
+    >>> [float(time_at(eased(kernel, 5.0), share)) for share in (1.0, 0.5)], float(time_at(kernel, 0.5))
+    ([5.0, 6.0], 6.0)
+    """
+    work = price.compute + price.cache + price.hidden
+    network = namespace(price.network, apart).where(apart, price.network, 0.0)
+    memory = time - network - price.overhead
+    return replace(price, time=time, compute=0.0 * work, cache=0.0 * work, memory=memory, network=network, hidden=work)
+
+
 def sustained(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool = False) -> Clocked:
     r"""A load, repeated without end, at the highest clock its chip's power limit and its dies' temperatures allow.
 

@@ -179,8 +179,8 @@ def price_collective(op: Collective, spreads: tuple[Spread, ...], fabric: Fabric
         once = least(dimension_ways(op, payload, spread, dimension, name))
         time = time + namespace(spread.size, once).where(spread.size > 1, once, 0.0)
         saved = 1.0 if dimension.reduction is None or op.pattern != "all_reduce" else 1.0 / (1.0 + dimension.reduction)
-        lower = lower + passes * saved * crossing / dimension.bandwidth
-        energy = energy + passes * crossing * dimension.energy
+        lower = lower + crossing * (passes * saved / dimension.bandwidth)
+        energy = energy + crossing * (passes * dimension.energy)
         inner = inner * spread.members
     # Nothing to send takes no time: a batch holds collectives that some of its points do not need.
     time = namespace(op.payload, time).where(op.payload > 0, time, 0.0)

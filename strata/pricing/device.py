@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, namespace
@@ -12,6 +12,7 @@ from strata.hardware.noc import access_energy
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.pricing.access import Banks, banks_of, network_of
 from strata.pricing.price import Price, roofline
+from strata.workload.graph import ExpertMatMul, Op
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed
 WIDEN_FLOP = 5.0  # vector operations to widen a weight: unpack, convert, scale; A100 kernels of ops/gemm.csv widen 3.8e12 a second
@@ -38,7 +39,8 @@ class Device:
     is decided for whole loads (clock.py), not for a kernel. `grain`: the finer side of a matrix instruction, to which short
     extents are padded. `resident`: activations between kernels may stay in the cache. `weight_only`: narrow weights are
     widened before use. `served`: attention of serving frameworks, over pages. `rounding`: share of narrow products whose
-    activations are rounded by a kernel of its own. `fused`: 1 where vector ops are one kernel each.
+    activations are rounded by a kernel of its own. `fused`: 1 where vector ops are one kernel each. `all_picks`: 1 where ranks
+    of experts have rows for the picks of the others too. `shared_beside`: 1 where shared experts run beside routed ones.
     """
 
     chip: Chip
@@ -51,16 +53,24 @@ class Device:
     floor: Number
     tile: Number
     launch: Number
+    expert_launch: Number
     grain: Number
     resident: bool
     weight_only: bool
     served: bool
     rounding: Number
     fused: Number
+    all_picks: Number
+    shared_beside: Number
     banks: Banks | None  # of DRAM, where it is described by them
     byte_energy: Number  # from the shared cache to a core [J/B]: `on_chip`
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
     loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)  # of expert ranks, shared by the products of a layer
+    relaxed: bool = False  # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
+
+    def launching(self, op: Op) -> Device:
+        """The same with the host's time to launch this op: a product of experts brings kernels of its own with it."""
+        return replace(self, launch=self.expert_launch) if isinstance(op, ExpertMatMul) else self
 
     def matrix(self, weight: str, activation: str) -> MatrixRate:
         """Rates of a product of these storage formats.
@@ -129,30 +139,42 @@ def device(
     resident: bool = True,
     weight_only: bool = False,
     launch: Number = 0.0,
+    expert_launch: Number = 0.0,
     served: bool = False,
     rounding: Number = 0.0,
     fused: Number = 1.0,
+    all_picks: Number = 0.0,
+    shared_beside: Number = 0.0,
+    relaxed: bool = False,
 ) -> Device:
-    """What kernels need of a chip and its software; `launch` is the host's time for each kernel where no graph replays them."""
+    """What kernels need of a chip and its software; `launch` is the host's time for each kernel where no graph replays them, `expert_launch` for products of experts."""
+    banks = banks_of(chip)
+    bandwidth = sustained_memory(chip)
+    if banks is not None:
+        bandwidth = namespace(bandwidth, banks.ceiling).minimum(bandwidth, banks.ceiling)
     return Device(
         chip,
         chip.compute.max_clock / chip.compute.clock,
         chip.compute.cores,
-        sustained_memory(chip),
+        bandwidth,
         sustained_cache(chip) * (chip.compute.max_clock / chip.compute.clock),
         chip.cache.capacity,
         chip.cache.core_bandwidth,
         chip.overhead.kernel,
         chip.overhead.tile,
         launch,
+        expert_launch,
         namespace(chip.compute.tile_m, chip.compute.tile_n).minimum(chip.compute.tile_m, chip.compute.tile_n),
         resident,
         weight_only,
         served,
         rounding,
         fused,
-        banks_of(chip),
+        all_picks,
+        shared_beside,
+        banks,
         on_chip(chip),
+        relaxed=relaxed,
     )
 
 

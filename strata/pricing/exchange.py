@@ -9,27 +9,31 @@ from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_
 from strata.hardware.transport import Experts
 from strata.mapping.place import Spread, exchange_ranks
 from strata.mapping.plan import Plan
+from strata.precision import bytes_of
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device
 from strata.pricing.experts import most_on_a_rank, shared_load
 from strata.pricing.price import Price
 from strata.pricing.transports import expert_exchange
-from strata.workload.graph import Collective, Exchange, ExpertMatMul, Op
+from strata.workload.graph import Collective, Exchange, ExpertMatMul, Op, Vector
 
+AROUND = ("dispatch", "experts_activation", "combine")  # ops over rows of picks
 NARROW = 1.0  # bytes of an element up to which scales travel with it
 
 
 def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
-    """The ops of a block, its exchanges as the routing leaves them: their busiest rank, and tokens sent in the format their products take."""
+    """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank, rows of every pick or of a rank's own."""
     experts = next((op for op in ops if isinstance(op, ExpertMatMul)), None)
-    if experts is None or not any(isinstance(op, Collective) and op.exchange for op in ops):
+    if experts is None:
         return ops
+    taken = device.matrix(experts.weight, experts.activation).activation
+    if not any(isinstance(op, Collective) and op.exchange for op in ops):
+        return tuple(_laid_out(op, taken, experts.top_k, plan.ep, device.all_picks) for op in ops) if device.served else ops
     ranks = exchange_ranks(plan)
     xp = namespace(ranks, experts.all_experts)
     share = most_on_a_rank(shared_load(experts, device, plan.ep), ranks, xp.maximum(experts.slots / ranks, 1.0))
     share = xp.minimum(share, ranks)
     more = received(share, ranks, experts.top_k)
-    taken = device.matrix(experts.weight, experts.activation).activation
     made: list[Op] = []
     for op in ops:
         if isinstance(op, Collective) and op.exchange is not None:
@@ -37,6 +41,21 @@ def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
             op = replace(op, exchange=replace(op.exchange, busiest=share, received=more, element=element))
         made.append(op)
     return tuple(made)
+
+
+def _laid_out(op: Op, taken: Number, top_k: Number, ranks: Number, all_picks: Number) -> Op:
+    """An op around experts whose tokens every rank sees, as serving frameworks run it.
+
+    Tokens are sorted in the format the products take. An engine with a row for every pick also activates and sums the rows of
+    experts held elsewhere, which its products fill with zeros.
+    """
+    if not isinstance(op, Vector) or op.name not in AROUND:
+        return op
+    if op.name == "dispatch":
+        return replace(op, writes=op.writes * taken / bytes_of(op.precision))
+    rows, zeros = 1.0 + all_picks * (ranks - 1.0), all_picks * (1.0 - 1.0 / ranks)
+    filled = zeros * (top_k if op.name == "combine" else op.reads)
+    return replace(op, m=replace(op.m, count=op.m.count * rows), writes=op.writes + filled)
 
 
 def received(share: Number, ranks: Number, top_k: Number) -> Number:

@@ -235,8 +235,10 @@ def grouped(load: Load, n: Number, k: Number, device: Device, unit: MatrixRate, 
         work = xp.maximum(work, columns * unit.widening)
     computing = xp.maximum(ceil_div(tiles, cores), 1.0) * (work * k + kernels.tile)
     moved = tiles * ((rows * a + columns * w) * k) + load.tokens * n * stored
+    least = xp.min(moved, axis=0) if device.relaxed else None
     computing, moved = choose(xp.maximum(computing, moved / device.cache_bandwidth), computing, moved)
     cache = moved / device.cache_bandwidth
+    moved = moved if least is None else least
     busy = xp.maximum(computing, cache)
     inout = load.tokens * (k * a + n * stored)
     if device.resident:

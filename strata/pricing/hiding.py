@@ -25,44 +25,37 @@ class Pair:
     collective: int
     beside: tuple[int, ...]
     role: str  # feeds: the ops make what is sent; fed: they read what comes; apart: neither waits for the other
+    between: tuple[int, ...] = ()  # collectives that part them wherever they carry anything
 
 
 def pairs(ops: tuple[Op, ...]) -> list[Pair]:
-    """Which collectives of a block may overlap with which of its ops; an op hides one collective at most.
+    """Which collectives of a block may overlap with which of its ops, first come first served: an op hides one at most.
 
     Sums with the product before them, gathers and exchanges with the product or attention that reads them, tokens on their way to
     experts with the experts all tokens share.
     """
-    found: list[Pair] = []
-    taken: set[int] = set()
-    for i, op in enumerate(ops):
-        if not isinstance(op, Collective) or op.hidden or op.behind:
-            continue
-        role, beside = _neighbours(i, op, ops)
-        if beside and not taken.intersection(beside):
-            taken.update(beside)
-            found.append(Pair(i, beside, role))
-    return found
+    found = [_neighbours(i, op, ops) for i, op in enumerate(ops) if isinstance(op, Collective) and not (op.hidden or op.behind)]
+    return [pair for pair in found if pair.beside]
 
 
-def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> tuple[str, tuple[int, ...]]:
+def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
     shared = tuple(j for j, kernel in enumerate(ops) if _of_shared(kernel))
     if op.exchange is not None and op.name.startswith("dispatch") and shared:
-        return "apart", shared
+        return Pair(i, shared, "apart")
     made = _maker(op.inputs[0], ops[:i]) if op.inputs else -1
     if shared and made in shared:  # routed and shared results are added: what comes last of them can feed the sum
         made = next((j for j, kernel in enumerate(ops) if _adds_picks(kernel)), made)
     if made >= 0 and isinstance(ops[made], PRODUCTS):
-        return "feeds", (made,)
+        return Pair(i, (made,), "feeds")
     if made >= 0 and _adds_picks(ops[made]):
         product = _maker(ops[made].inputs[0], ops[:made])
-        if product == made - 1:  # without an exchange between them
-            return "feeds", (product, made)
+        if product >= 0:
+            return Pair(i, (product, made), "feeds", tuple(j for j in range(product + 1, made) if isinstance(ops[j], Collective)))
     if op.pattern in ("all_gather", "all_to_all"):
         for j in range(i + 1, len(ops)):
             if op.output in ops[j].inputs and isinstance(ops[j], (*PRODUCTS, Attention)):
-                return "fed", (j,)
-    return "", ()
+                return Pair(i, (j,), "fed")
+    return Pair(i, (), "")
 
 
 def _of_shared(op: Op) -> bool:
@@ -81,8 +74,12 @@ def _maker(tensor: str, ops: tuple[Op, ...]) -> int:
 
 
 def by_tiles(priced: list[Priced], device: Device, placement: Placement, fabric: Fabric) -> list[Priced]:
-    """The ops of a block with each collective beside its neighbours wherever that is quicker than one after the other."""
+    """The ops of a block with each collective beside its neighbours wherever that is quicker than one after the other.
+
+    Some of a batch's plans lack some of its collectives: those carry nothing there, part nothing and take no op.
+    """
     made = list(priced)
+    free: list[Number] = [1.0] * len(priced)  # 0 where an op hides a collective already, point by point
     for pair in pairs(tuple(op for op, _ in priced)):
         op, alone = priced[pair.collective]
         assert isinstance(op, Collective)
@@ -96,8 +93,14 @@ def by_tiles(priced: list[Priced], device: Device, placement: Placement, fabric:
         after = total_price([(1.0, p) for p in slower])
         gain = before.time + alone.time - after.time - added
         better = gain > 0.0
-        for j, new, old in zip(pair.beside, slower, work, strict=True):
-            made[j] = (priced[j][0], either(better, new, old))
+        for j in pair.beside:
+            better = better & (free[j] > 0.0)
+        for j in pair.between:
+            better = better & (priced[j][1].time <= 0.0)
+        for j, new in zip(pair.beside, slower, strict=True):
+            made[j] = (priced[j][0], either(better, new, made[j][1]))
+            if not device.relaxed:  # a bound may not depend on which of two collectives came first
+                free[j] = namespace(free[j], gain).where(better, 0.0, free[j])
         # Both at once are bound by the slower of them, not by their sum.
         hidden = replace(alone, time=added, network=added, lower=exposed(alone.lower, before.lower), saved=gain)
         made[pair.collective] = (op, either(better, hidden, alone))
@@ -160,7 +163,7 @@ def in_halves(layers: list[Halves], device: Device, placement: Placement, fabric
     for place, h in enumerate(layers):
         if h.block.part == 0:
             made[place] = [_doubled(op, price, usual, device) for op, price in h.half]
-    return _quicker(layers, made)
+    return _quicker(layers, made, device.relaxed)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -242,15 +245,10 @@ def _doubled(op: Op, price: Price, seen: Shown, device: Device) -> Priced:
     return op, slowed(price, seen.cores, seen.rate * price.time, device.bandwidth).times(2.0)
 
 
-def _quicker(layers: list[Halves], halved: list[list[Priced]]) -> list[list[Priced]]:
-    """The halves where all layers together are quicker that way, else the whole batch."""
-    before: Number = 0.0
-    after: Number = 0.0
-    for h, new in zip(layers, halved, strict=True):
-        before = before + h.block.count * sum((p.time for _, p in h.full), 0.0)
-        after = after + h.block.count * sum((p.time for _, p in new), 0.0)
-    better = after < before
+def _quicker(layers: list[Halves], halved: list[list[Priced]], each: bool) -> list[list[Priced]]:
+    """The halves where all layers together are quicker that way, else the whole batch; `each` layer for itself where bounds are asked for."""
+    gains = [h.block.count * sum((p.time - q.time for (_, p), (_, q) in zip(h.full, new, strict=True)), 0.0) for h, new in zip(layers, halved, strict=True)]
     return [
-        [(op, either(better, replace(new, saved=old.time - new.time), old)) for (op, old), (_, new) in zip(h.full, found, strict=True)]
-        for h, found in zip(layers, halved, strict=True)
+        [(op, either((gain if each else sum(gains, 0.0)) > 0.0, replace(new, saved=old.time - new.time), old)) for (op, old), (_, new) in zip(h.full, found, strict=True)]
+        for h, found, gain in zip(layers, halved, gains, strict=True)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -31,10 +31,11 @@ KEPT = 0.5
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tiled:
-    """A product in tiles: time on the cores, time and bytes through the cache, and whether cores wait for their operands."""
+    """A product in tiles: the longer of the times on the cores and of the cache, the former [s], bytes through the cache, and whether
+    cores wait for their operands."""
 
+    time: Number
     cores: Number
-    cache: Number
     moved: Number
     starved: Number
 
@@ -51,7 +52,8 @@ def padded(extent: Number, grain: Number) -> Number:
 @dataclass(frozen=True, eq=False, slots=True)
 class Extents:
     """What all tilings of a product share: extents in whole instructions and steps, time of a tile's elements at full rate and at least [s],
-    the least part of the depth, and bytes of partial sums where products are cut."""
+    the least part of the depth, bytes of partial sums where products are cut, a core's share of the tiles, and times of the bytes of a
+    row or column of operands and of a result into a core, and of a byte through the cache [s]. `sides` are those of tiles seen so far."""
 
     tall: Number
     wide: Number
@@ -60,14 +62,34 @@ class Extents:
     least: Number
     part: Number
     parts: Number
+    share: Number
+    load: Number
+    store: Number
+    through: Number
+    sides: dict[tuple[str, float], tuple[Number, Number, Number]] = field(default_factory=dict)
+
+    def side(self, name: str, extent: Number, whole: Number, size: Number, bytes: Number) -> tuple[Number, Number, Number]:
+        """One side of a tile in whole instructions, its bytes for a unit of depth, and tiles along the extent.
+
+        Tiles of the same height, or width, share them.
+        """
+        key = (name, size) if isinstance(size, float) else None
+        if key is None or key not in self.sides:
+            length = namespace(size, whole).minimum(size, whole)
+            found = length, length * bytes, ceil_div(extent, size)
+            if key is None:
+                return found
+            self.sides[key] = found
+        return self.sides[key]
 
 
-def extents(m: Number, n: Number, k: Number, batch: Number, device: Device, unit: MatrixRate) -> Extents:
+def extents(m: Number, n: Number, k: Number, batch: Number, device: Device, unit: MatrixRate, o: Number) -> Extents:
     """What all tilings of a product share: terms of `tile_times`, worked out once."""
     depth = padded(k, STEP_BYTES / unit.activation)
     return Extents(
         padded(m, device.grain), padded(n, device.grain), depth, 2.0 * depth * device.cores / unit.sustained, depth * unit.step,
         namespace(depth).minimum(SPLIT_DEPTH / depth, 1.0), (2.0 * ACCUMULATOR * batch) * (m * n),
+        1.0 / device.cores, k / device.core_bandwidth, o / device.core_bandwidth, 1.0 / device.cache_bandwidth,
     )  # fmt: skip
 
 
@@ -101,28 +123,28 @@ def tile_times(
     >>> 0.7e-4 < float(times.cores) < 1.2e-4  # 72 tiles on 132 cores, cut to fill them
     True
     """
-    of = extents(m, n, k, batch, device, unit) if of is None else of
+    of = extents(m, n, k, batch, device, unit, o) if of is None else of
     xp = namespace(of.tall, of.wide, of.depth, k, batch, tm, device.cores, unit.sustained)
-    rows, columns = xp.minimum(tm, of.tall), xp.minimum(tn, of.wide)
-    tiles = ceil_div(m, tm) * ceil_div(n, tn) * batch
-    per_core = tiles / device.cores
+    rows, high, down = of.side("rows", m, of.tall, tm, unit.activation)
+    columns, broad, across = of.side("columns", n, of.wide, tn, w)
+    tiles = down * across if isinstance(batch, float) and batch == 1.0 else down * across * batch
+    per_core = tiles * of.share
     area = rows * columns
     tensor = area * of.pace
-    load = (rows * unit.activation + columns * w) * k
-    port = load / device.core_bandwidth
+    sides = high + broad
+    port = sides * of.load
     work = xp.maximum(xp.maximum(tensor, port), of.least)
     if not (isinstance(unit.widening, float) and unit.widening == 0.0):
         work = xp.maximum(work, columns * k * unit.widening)
-    store = area * o
-    ends = device.tile + store / device.core_bandwidth
-    whole = ceil_div(tiles, device.cores) * (work + ends)
+    ends = device.tile + area * of.store
+    whole = ceil_div(per_core, 1.0) * (work + ends)
     cut = xp.maximum(per_core, of.part) * work + xp.maximum(per_core, 1.0) * ends + unit.split
-    moved = tiles * (load + store)
-    added = moved + of.parts
+    moved = tiles * (sides * k + area * o)
+    through = moved * of.through
     # Parts pass through the cache: a cut must pay with them, or padding to whole waves would look faster.
-    parted = xp.maximum(cut, added / device.cache_bandwidth) < xp.maximum(whole, moved / device.cache_bandwidth)
-    moved = xp.where(parted, added, moved)
-    return Tiled(xp.where(parted, cut, whole), moved / device.cache_bandwidth, moved, port > tensor)
+    in_parts, in_waves = xp.maximum(cut, through + of.parts * of.through), xp.maximum(whole, through)
+    parted = in_parts < in_waves
+    return Tiled(xp.minimum(in_parts, in_waves), xp.where(parted, cut, whole), xp.where(parted, moved + of.parts, moved), port > tensor)
 
 
 def read_again(m: Number, n: Number, k: Number, a: Number, w: Number, device: Device) -> Number:
@@ -179,17 +201,19 @@ def matmul(
     given = (m, n, k, batch, device.cores, device.cache_bandwidth, device.core_bandwidth, device.grain, device.tile, unit.split, unit.sustained)
     xp, rank = namespace(*given), rank_of(*given)
 
-    of = extents(m, n, k, batch, device, unit)
+    of = extents(m, n, k, batch, device, unit, stored)
 
     def tiled(tm: Number, tn: Number) -> tuple[Number, ...]:
         found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored, of)
-        return xp.maximum(found.cores, found.cache), found.cores, found.moved, found.starved
+        return found.time, found.cores, found.moved, found.starved
 
     cores, moved, starved = best_of(TILES, tiled, rank, xp)
     inout = batch * m * (k * unit.activation + n * stored)
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
     compute, cache = credited(cores, moved / device.cache_bandwidth, starved)
+    if device.relaxed:
+        (moved,) = best_of(TILES, lambda tm, tn: (tiled(tm, tn)[2],) * 2, rank, xp)
     dram = (1.0 - warm) * batch * k * n * w + inout + batch * read_again(m, n, k, unit.activation, w, device)
     flop = 2.0 * batch * m * n * k
     chip = device.chip

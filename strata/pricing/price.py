@@ -44,13 +44,14 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
     """The sum of prices, each so many times."""
     if not prices:
         return ZERO
-    first_count, first = prices[0]
-    sums = {f: getattr(first, f) * first_count for f in _FIELDS}
-    for count, price in prices[1:]:
+    sums: dict[str, Number] = {}
+    for count, price in prices:
+        once = isinstance(count, float) and count == 1.0
         for f in _FIELDS:
             value = getattr(price, f)
             if not (isinstance(value, float) and value == 0.0):
-                sums[f] = sums[f] + value * count
+                more = value if once else value * count
+                sums[f] = sums[f] + more if f in sums else more
     return Price(**sums)
 
 
@@ -68,11 +69,14 @@ def roofline(floor: Number, launch: Number, compute: Number, cache: Number, memo
     {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23, 'hidden': 0}
     """
     xp = namespace(floor, launch, compute, cache, memory)
-    others = xp.maximum(cache, memory)
-    work = xp.maximum(compute, others)
-    by_compute = xp.where(compute >= others, work, 0.0)
-    by_memory = xp.where((memory >= cache) & (memory > compute), work, 0.0)
-    time = xp.maximum(work + floor, launch)
-    credit = {"compute": by_compute, "cache": work - by_compute - by_memory, "memory": by_memory, "overhead": time - work}
-    hidden = xp.where(by_memory > 0.0, xp.maximum(compute, cache), 0.0)
-    return {"time": time, **credit, "upper": xp.maximum(compute + cache + memory + floor, launch), "hidden": hidden}
+    core = xp.maximum(compute, cache)
+    work = xp.maximum(core, memory)
+    computes = compute >= work
+    waits = (memory >= work) & (compute < work)
+    by_compute, by_memory = xp.where(computes, work, 0.0), xp.where(waits, work, 0.0)
+    time, upper = work + floor, compute + cache + memory + floor
+    if not (isinstance(launch, float) and launch == 0.0):
+        time, upper = xp.maximum(time, launch), xp.maximum(upper, launch)
+        floor = time - work
+    credit = {"compute": by_compute, "cache": work - by_compute - by_memory, "memory": by_memory, "overhead": floor}
+    return {"time": time, **credit, "upper": upper, "hidden": xp.where(waits, core, 0.0)}

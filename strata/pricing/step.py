@@ -16,11 +16,11 @@ from strata.mapping.plan import Plan
 from strata.mapping.shard import microbatches, shard
 from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock, dual, price_block
-from strata.pricing.clock import sustained
+from strata.pricing.clock import eased, sustained
 from strata.pricing.collectives import price_collective
 from strata.pricing.device import Device, device
 from strata.pricing.footprint import GRADIENT_BYTES, training_state
-from strata.pricing.host import as_captured, with_host
+from strata.pricing.host import as_run, launch_times, with_host
 from strata.pricing.overlap import beside, either
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.schedule import decode_cycle, pipeline_time, stage_bounds, stage_counts, stage_nodes
@@ -39,6 +39,7 @@ class Structure:
 
     active: frozenset[str]
     rank: int = 0
+    relaxed: bool = False  # prices below which no design of a box can be (search/bounds.py)
 
     @property
     def pipelined(self) -> bool:
@@ -94,20 +95,30 @@ def _quicker(one: Step, other: Step) -> Step:
     return Step(*(pick(getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)))
 
 
-def _price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
-    training = work.phase == "train"
-    system = replace(system, chip=as_captured(system.chip, engine), fabric=speaking(system.fabric, engine.collectives))
-    whole = trace(model, work)
-    graph = shard(whole, plan, work, structure.active)
-    placement = place(plan, system.fabric, structure.active)
-    dev = device(
+def _device(system: System, model: Model, work: Workload, engine: Engine, structure: Structure) -> Device:
+    """The chip as an engine's kernels find it in a step of this kind."""
+    launch, expert_launch = launch_times(system.chip, engine, work)
+    return device(
         system.chip,
-        launch=_launch(system, engine),
+        launch=launch,
+        expert_launch=expert_launch,
         weight_only=model.weight_only,
         served=engine.kernels == "served",
         rounding=engine.rounding,
         fused=engine.fused,
+        all_picks=engine.all_picks,
+        shared_beside=engine.shared_beside,
+        relaxed=structure.relaxed,
     )
+
+
+def _price_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine, structure: Structure) -> Step:
+    training = work.phase == "train"
+    system = replace(system, chip=as_run(system.chip, engine), fabric=speaking(system.fabric, engine.collectives))
+    whole = trace(model, work)
+    graph = shard(whole, plan, work, structure.active)
+    placement = place(plan, system.fabric, structure.active)
+    dev = _device(system, model, work, engine, structure)
     blocks = tuple(price_block(b, dev, placement, system, plan, training, engine.page, engine.overlap) for b in graph.blocks)
     pieces = microbatches(plan, work)
     if engine.overlap == "dual_batch" and structure.active and not training:
@@ -128,6 +139,7 @@ def _price_step(system: System, model: Model, work: Workload, plan: Plan, engine
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
+    mean = eased(mean, time, _apart(plan, engine)) if structure.relaxed else mean
     held = sustained(mean, system.chip, time / mean.time)
     stretch, kinds = held.price.time / mean.time, _slowed(kinds, mean, held.price)
     mean, time, slowest = held.price, time * stretch, slowest * stretch
@@ -148,9 +160,14 @@ def _price_step(system: System, model: Model, work: Workload, plan: Plan, engine
         held.static,
         held.logic,
         held.dram,
-        held.holds,
+        1.0 if structure.relaxed else held.holds,
         blocks,
     )
+
+
+def _apart(plan: Plan, engine: Engine) -> Number:
+    """Whether no communication of a step runs beside its kernels: neither tiles nor halves, no gathered weights, no ring."""
+    return (plan.zero < 3) & (plan.cp_by != 1.0) if engine.overlap == "none" else plan.zero < 0
 
 
 def _slowed(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Number]:
@@ -159,12 +176,6 @@ def _slowed(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Num
     xp = namespace(on_chip)
     stretch = (held.time - held.network) / xp.where(on_chip > 0.0, on_chip, 1.0)
     return {kind: time if kind == "collective" else time * stretch for kind, time in kinds.items()}
-
-
-def _launch(system: System, engine: Engine) -> Number:
-    """Host time for each kernel: none from a captured graph, else all launches the framework makes for one op."""
-    each = engine.launches * system.chip.overhead.launch
-    return namespace(engine.graphs, each).where(engine.graphs > 0, 0.0, each)
 
 
 def _send(graph: Graph, placement: Placement, system: System, plan: Plan, structure: Structure, training: bool) -> Price:

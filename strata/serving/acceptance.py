@@ -52,29 +52,3 @@ def tree_size(branches: Number, depth: Number) -> Number:
     single = branches < 1.5
     b = xp.where(single, 2.0, branches)
     return xp.where(single, depth, b * (b**depth - 1.0) / (b - 1.0))
-
-
-def accepted_share(depth: Number, acceptance: Number) -> Number:
-    r"""Mean share of the guessed tokens of a sequence that are kept, which some call the acceptance rate.
-
-    .. math:: s = \frac{E - 1}{w}
-
-    With it the tokens of a cycle are :math:`w s + 1`, as DFModel counts them (Ko et al., arXiv 2412.16432, sec. VIII-B).
-
-    >>> round(accepted_share(4.0, 0.8), 4), accepted_share(4.0, 1.0)
-    (0.5904, 1.0)
-    """
-    return (expected_tokens(depth, acceptance) - 1.0) / depth
-
-
-def guess_rate(depth: Number, share: Number, draft: Number, verify: Number) -> Number:
-    r"""Tokens a second of one sequence, from the share of guessed tokens that is kept.
-
-    .. math:: R = \frac{w s + 1}{w\, t_d + t_v}
-
-    w steps of the draft t_d [s] and one of the target over w + 1 tokens t_v [s]. DFModel, as `accepted_share`.
-
-    >>> round(guess_rate(4.0, 0.0, 0.001, 0.030), 2), round(guess_rate(4.0, 1.0, 0.001, 0.030), 2)
-    (29.41, 147.06)
-    """
-    return (depth * share + 1.0) / (depth * draft + verify)

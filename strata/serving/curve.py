@@ -23,6 +23,7 @@ from strata.mapping.plan import plan as make_plan
 from strata.serving.speculation import Guess, guess_time, quickest_plan
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
+from strata.workload.routing import Routing
 from strata.workload.tasks import Workload, decode, mixed, prefill
 
 Array = np.ndarray[Any, Any]
@@ -38,11 +39,18 @@ class Requests:
     output: float
     variation: float = 0.0
     skew: float = 0.0  # routing: share of the i-th most popular expert ~ i**-skew
+    routing: Routing | None = None  # popularity of experts from a trace, in place of the skew
 
     def __post_init__(self) -> None:
         require(self.input >= 1, "a request has a prompt of at least 1 token", input=self.input)
         require(self.output >= 2, "time per output token needs an output of at least 2 tokens", output=self.output)
         require(self.variation >= 0, "variation of the prompts must not be negative", variation=self.variation)
+        require(self.skew >= 0, "skew of the experts must not be negative", skew=self.skew)
+
+    @property
+    def routed(self) -> dict[str, Any]:
+        """How tokens pick their experts, as workloads take it."""
+        return {"skew": self.skew, "routing": self.routing}
 
     @property
     def later(self) -> float:
@@ -142,14 +150,14 @@ class _Asked:
         return self.plan.dp * self.plan.pp
 
     def generating(self, batch: Array) -> Workload:
-        return decode(np.maximum(batch, self.plan.dp), self.requests.context, skew=self.requests.skew)
+        return decode(np.maximum(batch, self.plan.dp), self.requests.context, **self.requests.routed)
 
     def reading(self, batch: Array) -> Workload:
         """A step that generates and, where the engine reads prompts, has a piece of one in every lane."""
         rows = np.maximum(batch, self.lanes)
-        return (
-            mixed(rows, self.requests.context, prompts=self.lanes, chunk=self.length, cached=self.cached) if self.pieces else self.generating(batch)
-        )
+        if not self.pieces:
+            return self.generating(batch)
+        return mixed(rows, self.requests.context, prompts=self.lanes, chunk=self.length, cached=self.cached, **self.requests.routed)
 
     def priced(self, work: Workload) -> Any:
         return evaluate(self.system, self.model, work, self.plan, self.engine)
@@ -159,7 +167,7 @@ class _Asked:
         g = self.guess
         assert g is not None and g.plan is not None
         rows, context = np.maximum(batch, self.plan.dp), self.requests.context
-        verify = self.priced(decode(rows, context + g.size, tokens=g.size + 1.0, skew=self.requests.skew)).metrics
+        verify = self.priced(decode(rows, context + g.size, tokens=g.size + 1.0, **self.requests.routed)).metrics
         rows = np.maximum(rows, g.plan.dp)
         guessing = guess_time(self.system, g.draft, g.plan, self.engine, rows, context, g.window, g.branches)
         held = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
@@ -194,7 +202,7 @@ def curve(
     where = make_system(system) if isinstance(system, str) else system
     what = make_model(model) if isinstance(model, str) else model
     by = make_engine(engine) if isinstance(engine, str) else engine
-    how = make_plan(plan) if isinstance(plan, str) else plan or plans(int(float(where.devices)), what)
+    how = make_plan(plan) if isinstance(plan, str) else plan or plans(int(float(where.devices)), what, freely=False)
     how = as_many(how)
     if guess is not None and guess.plan is None:
         guess = replace(guess, plan=quickest_plan(where, guess.draft, 1.0, requests.context, by))
@@ -210,7 +218,8 @@ def curve(
     if reads:
         with np.errstate(invalid="ignore"):  # a plan that is out has no times
             added = np.maximum(_times(asked.priced(asked.reading(nodes)), nodes.shape) - plain, 0.0)
-        alone = _times(asked.priced(prefill(asked.plan.dp, asked.length, cached=asked.cached, skew=requests.skew)), (len(slots), 1))[:, 0]
+        alone = _times(asked.priced(prefill(asked.plan.dp, asked.length, cached=asked.cached, **requests.routed)), (len(slots), 1))[:, 0]
+        added = np.where(by.mixed > 0, added, alone[:, None])
     steps = plain if guess is None else np.broadcast_to(asked.guessed(nodes)[0], nodes.shape)
     good = np.isfinite(steps) & np.isfinite(added)
     slots = np.where(np.any(good, axis=1) & np.isfinite(alone), np.minimum(slots, np.max(np.where(good, nodes, 0.0), axis=1)), 0.0)

@@ -111,7 +111,7 @@ class _Reading:
 
 def _reading(system: System, model: Model, requests: Requests, plan: Plan, engine: Engine) -> _Reading:
     plan = as_many(plan)
-    found = evaluate(system, model, prefill(plan.dp, requests.input, skew=requests.skew), plan, engine)
+    found = evaluate(system, model, prefill(plan.dp, requests.input, **requests.routed), plan, engine)
     time = np.broadcast_to(np.asarray(found.metrics.step_time, float), plan.dp.shape)
     return _Reading(plan, time, plan.dp * plan.pp)
 
@@ -150,8 +150,8 @@ def disaggregate(
     for count in sizes:
         rest = int(float(system.devices)) - count
         first, second = pool(system, count), pool(system, rest)
-        reading = _reading(first, model, requests, reader_plan or plans(count, model, phase="prefill"), by)
-        writing = curve(second, model, requests, writer_plan or plans(rest, model), by, sequences=sequences, reads=False)
+        reading = _reading(first, model, requests, reader_plan or plans(count, model, phase="prefill", freely=False), by)
+        writing = curve(second, model, requests, writer_plan or plans(rest, model, freely=False), by, sequences=sequences, reads=False)
         found += _pairs(system, reading, shortlist(writing, np.inf, tpot), sent, by, (ttft, tpot, share))
     return sorted(found, key=lambda s: -s.rate)
 

@@ -138,7 +138,7 @@ class Speculation:
 
 def quickest_plan(system: System, model: Model, batch: float, context: float, engine: Engine | str) -> Plan:
     """The legal plan under which a draft's step is shortest."""
-    every = plans(int(float(system.devices)), model)
+    every = plans(int(float(system.devices)), model, freely=False)
     found = evaluate(system, model, decode(batch, context), every, drafting(engine))
     one: Plan = take(every, (int(np.argmin(np.broadcast_to(found.metrics.step_time, found.shape))),), 1)
     return map_leaves(float, one)

@@ -70,19 +70,22 @@ def _online(name: str, metric: str, *models: str) -> Rows:
     return Rows(SILICON, metric, {"backend": (name,), "model": models})
 
 
-PER_STEP = Quantity("step", 100 * MICRO, 1000 * MICRO)
+PER_STEP = Quantity("step", 20 * MICRO, 4000 * MICRO)
 PER_SEQUENCE = Quantity("sequence", 0.5 * MICRO, 20 * MICRO)
 PER_TOKEN = Quantity("stream", 0.5 * MICRO, 100 * MICRO)
-HIDDEN = Quantity("prefetched", 0.05, 0.7)
+HIDDEN = Quantity("prefetched", 0.01, 0.7)
 REQUEST = Quantity("request", 1000 * MICRO, 1.0)
+EXPERTS = Quantity("expert_launches", 1.0, 500.0)
 
 FITS = (
     EngineFit("vllm", (PER_STEP, PER_SEQUENCE, PER_TOKEN, HIDDEN), (
         _online("vllm", "tpot", "llama-3.1-70b"), Rows(VLLM, "/decode", {"system": ("8xB200",), "model": ("llama-3-70b",), "eager": ("0",)}),
     )),
+    EngineFit("vllm", (Quantity("launches", 1.0, 20.0),), (Rows(VLLM, "/decode/eager", {"model": ("llama-3-70b",), "eager": ("1",)}),)),
+    EngineFit("vllm", (EXPERTS,), (Rows(VLLM, "/decode/eager", {"model": ("deepseek-v3",), "eager": ("1",)}),)),
     EngineFit("vllm", (REQUEST,), (_online("vllm", "ttft", "llama-3.1-70b"),)),
     EngineFit("vllm", (Quantity("uncaptured", 5 * MICRO, 1000 * MICRO),), (Rows(VLLM, "/decode", {"model": ("deepseek-v3.2",), "input_tokens": ("1024",)}),)),
-    EngineFit("vllm", (Quantity("launches", 1.0, 20.0),), (Rows(VLLM, "/decode/eager", {"model": ("llama-3-70b",), "eager": ("1",)}),)),
+    EngineFit("vllm", (Quantity("expert_rate.fp8_block", 0.1, 1.0),), (Rows(VLLM, "/prefill", {"model": ("deepseek-v3",), "eager": ("0",), "batch": ("32", "64", "128", "256", "512")}),)),  # smaller are noisy
     EngineFit("trtllm", (PER_STEP, PER_SEQUENCE, PER_TOKEN, HIDDEN), (
         _online("trtllm", "tpot", "llama-3.1-70b", "qwen3-32b"), Rows(THROUGHPUT, "", {"model": ("LLaMA-3.3-70B", "Qwen3-30B-A3B")}),
     )),
@@ -108,7 +111,11 @@ STEPS_ROWS = (
 
 def chosen(rows: Rows, folder: Path) -> Table:
     """The table of the rows that count."""
-    table = read_table(folder, rows.file)
+    return kept_by(rows, read_table(folder, rows.file))
+
+
+def kept_by(rows: Rows, table: Table) -> Table:
+    """Of a file's table the rows that count."""
     keep = np.ones(len(table), bool)
     for column, values in rows.where.items():
         keep &= np.isin(table.text(column).astype(str), values)
@@ -120,9 +127,24 @@ def measured(rows: Rows, table: Table) -> Points:
     reader = reader_of(table.name)
     assert reader is not None
     found = reader(table)
-    keep = np.array([g.startswith(rows.metric) or g.endswith(rows.metric) for g in found.group])
+    keep = of_metric(rows, found)
     columns = {name: getattr(found, name)[keep] for name in ("measured", "predicted", "group", "line", "headline", "rate", "case")}
     return replace(found, **columns)
+
+
+def fitted_points(name: str, table: Table, found: Points) -> Array:
+    """Which points of a file are of rows some fit looks at, held-out lines of them included: the others' models or layouts no fit has seen."""
+    seen = np.zeros(len(found), bool)
+    for rows in (*(rows for fit in FITS for rows in fit.rows), *STEPS_ROWS):
+        if rows.file == name:
+            lines = kept_by(rows, table).lines
+            seen |= np.isin(found.line, lines) & of_metric(rows, found)
+    return seen
+
+
+def of_metric(rows: Rows, found: Points) -> Array:
+    """Which points are of the metric that counts."""
+    return np.array([g.startswith(rows.metric) or g.endswith(rows.metric) for g in found.group], bool)
 
 
 def errors(rows: tuple[Rows, ...], tables: list[Table], fitted: bool) -> Array:
@@ -165,12 +187,12 @@ def fit_engine(fit: EngineFit, made: Engine, folder: Path) -> tuple[Engine, Outc
         with engines_in_place(by):
             return errors(fit.rows, tables, fitted)
 
-    start = np.array([float(getattr(made, q.path)) for q in fit.quantities])
+    start = np.array([float(value_at(made, q.path)) for q in fit.quantities])
     values = _solve(fit.quantities, start, lambda v: logs(changed(v), True))
     new = changed(np.array([float(f"{v:.3g}") for v in values]))
     count, held = (len(logs(made, fitted)) for fitted in (True, False))
     before, after = (_mean_error(logs(by, False)) for by in (made, new))
-    found = {q.path: float(getattr(new, q.path)) for q in fit.quantities}
+    found = {q.path: float(value_at(new, q.path)) for q in fit.quantities}
     return new, Outcome(fit.engine, found, count, held, before, after, tuple(r.name for r in fit.rows))
 
 
@@ -220,7 +242,7 @@ def noted(text: str, outcome: Outcome, owner: Any, date: str) -> str:
     for path, value in outcome.values.items():
         unit = leaf_paths(owner)[path]["unit"]
         shown = f"{value:.3g}" if unit == "1" else f'"{show(value, unit, 3)}"'
-        text, count = re.subn(rf"(?m)^{path} = .*$", f'{path} = {{ value = {shown}, source = "{source_of(outcome, date)}" }}', text)
+        text, count = re.subn(rf"(?m)^{re.escape(path)} = .*$", f'{path} = {{ value = {shown}, source = "{source_of(outcome, date)}" }}', text)
         assert count == 1, f"{outcome.owner}: one line must say {path}"
     return text
 

@@ -38,6 +38,11 @@ files were fitted; the error is of the third that was not. Every other number of
 | chip | quantities | what they rest on |
 | --- | --- | --- |
 """
+UNSEEN = """## Served models
+
+Engines are fitted to runs of some models. *Never*: rows of models, layouts or metrics that no fit looks at. *Unseen*: these, and the held-out third of the others.
+
+"""
 PER_FILE = """## File by file
 
 Left: predicted over measured. Right: the error over the measured size, with the median of points of like size. A colour is a group.
@@ -47,12 +52,18 @@ Left: predicted over measured. Right: the error over the measured size, with the
 def render(outcome: dict[str, Any]) -> str:
     """The page for what `validate(..., unseen=True)` found."""
     parts = [HEAD, _table([["file", "points", *KEYS]] + [_cells(_name(e["file"]), e) for e in outcome["files"]])]
+    if outcome.get("unseen_models"):
+        parts.append(UNSEEN + _table([["file", "metric", "points", *KEYS], *_unseen(outcome["unseen_models"])]))
     parts += [FITS + _fits(), PER_FILE]
     for entry in outcome["files"]:
         if entry["points"] and fitting(entry["file"], *PICTURED):
             parts.append(f"### {entry['file']}\n\n![{entry['file']}](accuracy/{picture_name(entry['file'])}.svg)\n")
             parts.append(_groups(entry))
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _unseen(rows: list[dict[str, Any]]) -> list[list[str]]:
+    return [[row["file"], *_cells(f"{row['metric']}, {part}", row[part])] for row in rows for part in ("never", "unseen")]
 
 
 def _name(file: str) -> str:

@@ -127,7 +127,8 @@ def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
 def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = False) -> dict[str, Any]:
     """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them, for plots.
 
-    `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is compared.
+    `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is compared, and "unseen_models"
+    says the same of served models that no fit has seen.
 
     Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader fits.
     """
@@ -148,5 +149,17 @@ def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = Fa
     unknown = [n for n in names if reader_of(n) is None and n not in later and n not in INPUTS]
     made: dict[str, Any] = {"files": files, "not_yet": later, "unknown": unknown}
     if unseen:
+        made["unseen_models"] = _unseen_models(where, names)
         made["held_out"] = [n for n in names if fitting(n, *FITTED)]
     return made | {"points": kept} if keep_points else made
+
+
+def _unseen_models(folder: Path, names: list[str]) -> list[dict[str, Any]]:
+    from strata.validation.unseen import FILES, unseen_models  # fits of engines call this module's readers
+
+    found = []
+    for name in (n for n in FILES if n in names):
+        reader, table = reader_of(name), read_table(folder, name)
+        assert reader is not None
+        found += unseen_models(table, reader(table))
+    return found

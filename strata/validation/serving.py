@@ -1,17 +1,6 @@
-r"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of requests.
+"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of requests.
 
-What a batch costs comes from `served`; this module only says how a closed loop of clients turns it into what they see:
-
-* every request brings one prefill, which the decode steps of the others wait for, so a token's time is
-  :math:`d + (N - r) p / L` (step d of N sequences; prefill p of one request, r of them at once; L output tokens);
-* a request waits for half a step, for prompts that came just before it, :math:`\frac{\rho}{1-\rho} \frac{p}{2}` with
-  :math:`\rho / (1 - \rho) = (N - r) p / (L d)` (Pollaczek-Khinchine), and for what its engine does outside all steps. All clients
-  start together, so that in the first of R rounds the prompts wait for half of the others';
-* where attention ranks run beside one another (r > 1), some engines hold a prompt back until all ranks have one;
-* clients beyond what memory holds or the engine takes wait for a place: of N clients n run, and the others wait
-  :math:`(N/n - 1)` times a request's whole time.
-
-Rough, and stated: engines differ in how they mix prompts into decode steps, and benchmarks in how their clients start.
+What a batch costs comes from `steps`, how a closed loop of clients turns it into what they see from `runs`.
 """
 
 from __future__ import annotations
@@ -31,27 +20,25 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import Plan, plan
 from strata.precision import bytes_of
+from strata.serving.acceptance import expected_tokens
+from strata.serving.speculation import cycle_time, drafting
 from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
-from strata.validation.steps import Served, case_of, family_of, kind_of, machines, named_chip, named_model, named_system, priced, served, used_bytes
-from strata.workload.model import Model
-from strata.workload.tasks import decode, prefill
+from strata.validation.runs import ACCEPTANCE, ROUNDS, Conditions, Times, client_times, conditions, degree, plain_run
+from strata.validation.steps import case_of, family_of, kind_of, machines, named_chip, named_model, named_system, priced, served, used_bytes
+from strata.workload.model import Model, Pattern
+from strata.workload.tasks import decode, mixed, prefill
 
 # Weights as served: names of the data sets to Strata's formats.
 WEIGHTS = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "fp4": "fp4",
     "fp8_static": "fp8", "w4afp8": "int4", "nvfp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4", "int8_wo": "int8", "int4_wo": "int4",
 }  # fmt: skip
-# Requests for each client in a benchmark: InferenceMAX, behind most of the silicon rows, sends ten times its concurrency.
-ROUNDS = 10.0
-# Its lengths are drawn between 0.8 and 1 of those it names, which are 1k and 8k (random_range_ratio 0.8): 0.9 of them on average.
-DRAWN, DRAWN_SHARE = (1024.0, 8192.0), 0.9
 # Real text asks for some experts far more often than for others: the i-th in proportion to 1/i, as in the power_law_1.01 rows of
 # validation/ops/moe.csv, which their publisher takes for serving.
 SKEW = 1.0
-# trtllm-bench as NVIDIA's performance overview ran it: requests by tokens of one (read and generated), and the share of memory its
-# cache may take with the weights (https://nvidia.github.io/TensorRT-LLM/developer-guide/perf-overview.html, reproducing results).
+# trtllm-bench as NVIDIA's performance overview ran it: requests by tokens of one, read and generated
+# (https://nvidia.github.io/TensorRT-LLM/developer-guide/perf-overview.html, reproducing results).
 THROUGHPUT_TOKENS, THROUGHPUT_REQUESTS = (2048.0, 9216.0, 33792.0), (3000.0, 1500.0, 1000.0)
-THROUGHPUT_MEMORY = 0.95
 # Its settings ask for an fp8 cache for DeepSeek, and for GPT-OSS on Blackwell. Assumed, after a look at this file's errors: checkpoints of
 # dense and of fp4 models carry the scales of one, and what is left, experts with fp8 weights, has a cache as wide as its activations.
 
@@ -105,15 +92,26 @@ def quantised(name: str, weights: str, experts: str) -> Model:
     return named_model(name, weights=linear, expert_weights=inner, kv=kv)
 
 
-def client_times(one: Served, clients: Array, running: Array, at_once: Array, round_time: Any, output: Array, by: Engine) -> tuple[Any, Any]:
-    """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
-    each = round_time / at_once
-    prompts = np.maximum(running - at_once, 0.0) * each  # of the others, one after another
-    tpot = one.step + prompts / output
-    met = np.minimum(prompts / (output * one.step) * each, prompts) / 2.0
-    balanced = np.where(at_once > 1.0, by.balance * one.step, 0.0)
-    ttft = by.request + balanced + round_time + one.step / 2.0 + met + prompts / (2.0 * ROUNDS)
-    return ttft + (clients / running - 1.0) * (ttft + output * tpot), tpot
+def times_of(where: System, what: Model, running: Array, how: Plan, by: Engine, run: Conditions) -> Times:
+    """Times of an engine that generates for so many sequences and reads a prompt on every attention rank, as a run has it."""
+    one = served(where, what, running, run.input, run.output, how, by, SKEW)
+    alone = priced(where, what, prefill(how.dp + 0.0 * running, run.input, skew=SKEW), how, by).time
+    step, token = one.step, one.step
+    middle = run.input + run.output / 2.0
+    if np.any(run.guesses > 0):
+        verify = priced(where, what, decode(running, middle + run.guesses, tokens=run.guesses + 1.0, skew=SKEW), how, by).time
+        guess = run.guesses * priced(where, guessing_layer(what), decode(running, middle, skew=SKEW), how, drafting(by)).time
+        step = np.where(run.guesses > 0, cycle_time(guess, verify), step)
+        token = step / expected_tokens(run.guesses, ACCEPTANCE)
+    beside = mixed(np.maximum(running, how.dp), middle, prompts=how.dp + 0.0 * running, chunk=run.input, skew=SKEW)
+    together = priced(where, what, beside, how, by).time
+    busy = (running > how.dp) & (by.mixed > 0)
+    return Times(step, token, np.where(busy, np.maximum(together - one.step, 0.0), alone), np.where(busy, together, alone))
+
+
+def guessing_layer(what: Model) -> Model:
+    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with embedding and head."""
+    return replace(what, pattern=Pattern((), 0.0, (what.pattern.period[-1],), 1.0))
 
 
 def vllm(table: Table) -> Points:
@@ -191,41 +189,28 @@ def silicon(table: Table) -> Points:
     return joined(parts)
 
 
-def _degree(rows: Table, column: str) -> Array:
-    """A parallel degree; empty and 0 mean 1."""
-    return np.maximum(rows.number(column, empty=1.0), 1.0)
-
-
-def lengths(rows: Table) -> tuple[Array, Array]:
-    """Mean tokens read and generated by one request: as named, or what InferenceMAX draws."""
-    isl, osl = (rows.number(c) for c in ("isl", "osl"))
-    share = np.where(np.isin(isl, DRAWN) & np.isin(osl, DRAWN), DRAWN_SHARE, 1.0)
-    return share * isl, share * osl
-
-
 def _aggregated(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
-    tp, pp, dp = (_degree(rows, c) for c in ("tp_size", "pp_size", "attention_dp_size"))
+    tp, pp, dp = (degree(rows, c) for c in ("tp_size", "pp_size", "attention_dp_size"))
     where = machines(chip_name, tp * pp * dp)
-    experts: dict[str, Any] = {"ep": _degree(rows, "moe_ep_size"), "moe_tp": _degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
+    experts: dict[str, Any] = {"ep": degree(rows, "moe_ep_size"), "moe_tp": degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
     how = plan(tp=tp, pp=pp, dp=dp, **experts)
-    conc, (isl, osl) = rows.number("conc"), lengths(rows)
-    running = np.minimum(conc, largest_batch(where, what, isl + osl, how, by, dp))
-    one = served(where, what, running, isl, osl, how, by, SKEW)
-    round_time = priced(where, what, prefill(dp, isl, skew=SKEW), how, by).time
-    return client_times(one, conc, running, dp, round_time, osl, by)
+    conc, run = rows.number("conc"), conditions(rows, chip_name, by.name, bool(what.kv_rank))
+    running = np.minimum(conc, largest_batch(where, what, run.input + run.output, how, by, dp))
+    return client_times(times_of(where, what, running, how, by, run), conc, running, dp, run, by)
 
 
 def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
     """Prefill and decode workers apart: a token waits for nobody's prompt, and prompts wait for prompts only."""
-    conc, (isl, osl) = rows.number("conc"), lengths(rows)
+    conc, run = rows.number("conc"), conditions(rows, chip_name, by.name, bool(what.kv_rank))
+    isl, osl = run.input, run.output
     plans, where, workers = {}, {}, {}
     for side in ("prefill", "decode"):
-        tp, dp, ep = (_degree(rows, f"{side}_{c}") for c in ("tp_size", "attention_dp_size", "moe_ep_size"))
+        tp, dp, ep = (degree(rows, f"{side}_{c}") for c in ("tp_size", "attention_dp_size", "moe_ep_size"))
         where[side] = machines(chip_name, tp * dp)
         grid: dict[str, Any] = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
         plans[side] = plan(tp=tp, dp=dp, **grid)
-        workers[side] = _degree(rows, f"{side}_num_workers")
-    at_once = _degree(rows, "prefill_batch_size") * plans["prefill"].dp
+        workers[side] = degree(rows, f"{side}_num_workers")
+    at_once = degree(rows, "prefill_batch_size") * plans["prefill"].dp
     round_time = priced(where["prefill"], what, prefill(at_once, isl, skew=SKEW), plans["prefill"], by).time
     each = round_time / at_once / workers["prefill"]
 
@@ -255,7 +240,7 @@ def max_throughput(table: Table) -> Points:
         where, what = named_system(f"{int(count)}x{key[1]}"), quantised(key[0], key[3], key[3])
         if what.has_experts and not what.kv_rank and key[3].lower() == "fp8":
             what = replace(what, kv="bf16")
-        by = replace(offline(named_engine("trtllm")), memory_share=THROUGHPUT_MEMORY)
+        by = offline(named_engine("trtllm"))
         isl, osl, dp = s["isl"][rows], s["osl"][rows], float(how.dp)
         requests = np.interp(isl + osl, THROUGHPUT_TOKENS, THROUGHPUT_REQUESTS)
         batch = np.minimum(largest_batch(where, what, isl + osl, how, by, dp), requests)
@@ -323,9 +308,8 @@ def nim(table: Table) -> Points:
     def price(key: tuple[()], rows: Array) -> Any:
         isl, osl, conc = (x[rows] for x in s.values())
         where, what, how, by = named_system(f"{count}x{chip_name}"), named_model(name), plan(tp=float(count)), named_engine("trtllm")
-        one = served(where, what, conc, isl, osl, how, by)
-        round_time = priced(where, what, prefill(1.0 + 0.0 * isl, isl), how, by).time
-        ttft, tpot = client_times(one, conc, conc, np.ones_like(isl), round_time, osl, by)
+        run = plain_run(isl, osl)
+        ttft, tpot = client_times(times_of(where, what, conc, how, by, run), conc, conc, np.ones_like(isl), run, by)
         return ttft, tpot, conc * osl / (ttft + osl * tpot)
 
     made = forecast(table, [], price, tuple(s), metrics=3)

@@ -82,6 +82,20 @@ def test_set_changes_a_number_and_the_answer(answer):
     assert fast["inputs"]["chip"]["numbers"]["memory.bandwidth"] == {"value": 9.6e12, "unit": "B/s", "source": "given by the caller"}
 
 
+def test_overlap_is_an_option_of_its_own(answer, strata):
+    asked = ("-m", "deepseek-v3", "-s", "8xh200", "--phase", "prefill", "-b", 32)
+    by_set, by_option, plain = (
+        answer("predict", *asked, "--plan", "dp=8,ep=8", *more, "--json")["metrics"]["ttft"]
+        for more in (("--set", "engine.overlap=dual_batch"), ("--overlap", "dual_batch"), ())
+    )
+    assert by_option == by_set < plain
+    wanted = ("--where", "(dp == 8) & (zero == 0)", "--top", 1, "--json")
+    without, beside = (answer("plan", *asked, *wanted, *more)["plans"][0]["metrics"]["ttft"] for more in ((), ("--overlap", "tiles")))
+    assert beside < without
+    got = strata("predict", *asked, "--overlap", "tile")
+    assert got.code == 2 and "none, tiles, dual_batch" in got.err and len(got.err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "owner", "path", "value"),
     [

@@ -31,6 +31,18 @@ def test_a_rate_is_read_with_its_unit(answer):
     assert set(per.values()) == {2.0}
 
 
+def test_uneven_experts_take_fewer_requests(answer, tmp_path):
+    """By a skew or by a trace, as in Python."""
+    typed = ("serving", "-m", "mixtral-8x7b", "-s", "8xh200", "-o", "256", "--plan", "dp=8,ep=8", "--sequences", "64", "--tpot", "20ms", "--json")
+    picks = tmp_path / "picks.json"
+    picks.write_text("[[9, 1, 1, 1, 1, 1, 1, 1]]", encoding="utf-8")
+    rates = [answer(*typed, *more)["plans"][0]["goodput"] for more in ((), ("--skew", "1"), ("--routing", picks))]
+    assert rates[1] < 0.9 * rates[0] and rates[2] < 0.9 * rates[0]
+    asked = st.Requests(1024, 256, routing=st.routing([[9.0] + [1.0] * 7]))
+    curve = st.curve("8xh200", "mixtral-8x7b", asked, "dp=8,ep=8", sequences=64)
+    assert rates[2] == pytest.approx(float(st.goodput(curve, tpot=0.02)[0]))
+
+
 def test_clients_see_what_a_closed_loop_gives(answer):
     data = answer(*ASKED, "--plan", "tp=4", "--clients", "32", "--json")["load"]
     curve = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), "tp=4", "vllm", sequences=128)
@@ -73,6 +85,8 @@ BAD = [
     (("--output", "1"), "at least 2 tokens"),
     (("--chunk", "0"), "--chunk must be a positive whole number"),
     (("--variation", "-1"), "--variation"),
+    (("--skew", "1"), "llama-3-8b has no experts to pick"),
+    (("--routing", "picks.json"), "llama-3-8b has no experts to route to"),
     (("--readers", "9"), "a pool of 4xh200 has one of 1, 2, 3 devices"),
     (("--speculative", "draft=llama-3.2-1b"), "--speculative needs acceptance"),
     (("--speculative", "llama-3.2-1b"), "is written like"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.arrays import enable_jax
 from strata.errors import BadValue, MissingQuantity
-from strata.hardware.area import PARTS, Floorplan, area_parts, connections_that_fit, edge_of, interfaces_that_fit
+from strata.hardware.area import PARTS, Floorplan, area_parts, connections_that_fit
 from strata.hardware.silicon import usable_cores, why_no_core
 from strata.validation.datasets import held_out, read_table
 from strata.validation.silicon import deepstack_cores
@@ -144,13 +144,6 @@ def test_vias_are_far_fewer_than_bonds_that_fit_but_not_than_bumps():
     assert float(found.vias) == 12 * (3000 + 16 * (256 + 64))
     assert float(found.vias) < float(connections_that_fit(found.die, 9e-6)) / 10
     assert float(found.vias) > float(connections_that_fit(found.die, 40e-6))
-
-
-def test_interfaces_share_the_edge():
-    assert edge_of(4e-4) == pytest.approx(0.08)
-    assert float(interfaces_that_fit(814e-6, 0.0, 8e-3)) == 14  # 114 mm of edge
-    fewer = interfaces_that_fit(814e-6, np.array([0.0, 0.05, 0.2]), 8e-3)
-    assert list(fewer) == [14, 8, 0]
 
 
 def test_changes_reach_every_part_of_how_a_chip_is_made():

@@ -15,7 +15,7 @@ from strata.arrays import enable_jax
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.hardware.dram import Stream, dram, interface_peak, refresh_left, shipped, sustained_channel
 from strata.hardware.noc import access_bandwidth, access_latency, local_share
-from strata.hardware.stack import Stack, check_stack, dram_of, stack_bandwidth, stack_sustained, whole_waves, with_memory
+from strata.hardware.stack import Stack, channel_of, check_stack, dram_of, stack_bandwidth, stack_banks, stack_channels, whole_waves, with_memory
 from strata.params import load_table, names
 from strata.pricing.access import Asked, cache_stream, dram_bandwidth, in_flight, long_stream, product_stream
 from strata.pricing.attention import attention
@@ -32,6 +32,14 @@ DATA = Path(st.__file__).parents[1] / "validation"
 
 def bandwidth(made, hot=0.0, port=None, **stream):
     return float(sustained_channel(made, Stream(**stream), hot, port).bandwidth)
+
+
+def of_a_channel(stack, stream, port=None):
+    """What one of a stack's channels sustains: its share of what all cores ask for, and of their ports, through which a byte goes twice."""
+    found, count = dram_of(stack), stack_channels(stack)
+    share = None if stream.outstanding is None else stream.outstanding / count
+    asked = replace(stream, banks=stack_banks(stack, found), outstanding=share)
+    return sustained_channel(channel_of(stack, found), asked, 0.0, None if port is None else port / (2.0 * count))
 
 
 # ------------------------------------------------------------------------------------------- worked by hand
@@ -151,7 +159,7 @@ def test_jax_gives_the_same_and_a_slope():
 
     def whole(layers, run, share):
         stream = Stream(run=run, read_share=share, outstanding=1e6, latency=1e-7)
-        return stack_sustained(replace(stack, layers=layers), stream, 0.0, 4e12).bandwidth
+        return of_a_channel(replace(stack, layers=layers), stream, 4e12).bandwidth
 
     made = jax.jit(whole)(8.0, many["run"], many["read_share"])
     np.testing.assert_allclose(np.asarray(made), whole(8.0, many["run"], many["read_share"]), rtol=1e-9)
@@ -221,7 +229,7 @@ def test_unconnected_layers_hide_row_cycles_as_deepstack_says():
     """One bank behind a channel of a layer, whole rows: all of the peak up to half of the layers connected, read over full at all of them."""
     one = dram("stacked-dram", **{"bank_groups": 1.0, "banks_per_group": 1.0, "timing.refi": 1.0})
     made = [Stack(8.0, 16.0, 32.0, 0.8e9, 1e9, float(n), dram=one) for n in range(1, 9)]
-    share = np.array([float(stack_sustained(s, Stream(run=2048.0)).bandwidth / stack_bandwidth(s)) for s in made])
+    share = np.array([float(of_a_channel(s, Stream(run=2048.0)).bandwidth * stack_channels(s) / stack_bandwidth(s)) for s in made])
     assert share[:4] == pytest.approx(1.0, rel=1e-4) and np.all(np.diff(share) <= 1e-9)
     assert share[-1] == pytest.approx(16 * 5 / (8 + 15 * 5 + 5 + 8), rel=1e-4)
 
@@ -229,14 +237,14 @@ def test_unconnected_layers_hide_row_cycles_as_deepstack_says():
 def test_more_layers_connected_give_more_and_unconnected_ones_never_less():
     base = Stack(8.0, 16.0, 32.0, 0.8e9, 1.5e9, memory="stacked-dram")
     runs = Stream(run=np.array([64.0, 128.0, 512.0, 2048.0]), read_share=0.8)
-    of = {(m, n): stack_sustained(replace(base, layers=m, connected_layers=n), runs).bandwidth for m in (4.0, 8.0) for n in (2.0, 4.0)}
+    of = {(m, n): of_a_channel(replace(base, layers=m, connected_layers=n), runs).bandwidth * n * 16 for m in (4.0, 8.0) for n in (2.0, 4.0)}
     assert np.all(of[4.0, 4.0] > of[4.0, 2.0]) and np.all(of[8.0, 4.0] >= of[4.0, 4.0] * (1 - 1e-9))
     assert stack_bandwidth(replace(base, layers=8.0, connected_layers=4.0)) == stack_bandwidth(replace(base, layers=4.0))
 
 
 def test_a_wider_channel_helps_until_the_banks_bind():
     base = Stack(4.0, 16.0, 32.0, 0.8e9, 1.5e9, memory="stacked-dram")
-    found = [stack_sustained(replace(base, channel_width=w), Stream(run=128.0)) for w in (16.0, 32.0, 64.0, 256.0)]
+    found = [of_a_channel(replace(base, channel_width=w), Stream(run=128.0)) for w in (16.0, 32.0, 64.0, 256.0)]
     assert [f.binding for f in found] == ["interface", "interface", "activation", "activation"]
     assert found[2].bandwidth == pytest.approx(found[3].bandwidth, rel=1e-3)
 
@@ -290,7 +298,7 @@ def test_what_kernels_get_is_what_the_stack_sustains_below_the_network(banked, r
     cores, noc = banked.compute.cores, banked.silicon.noc
     latency = banked.memory.latency + access_latency(noc, cores, local_share(noc, cores))
     stream = Stream(run=run, read_share=share, outstanding=in_flight(banked), latency=latency, packed=packed)
-    whole = stack_sustained(banked.stack, stream, 0.0, cores * banked.compute.sram_bandwidth).bandwidth
+    whole = of_a_channel(banked.stack, stream, cores * banked.compute.sram_bandwidth).bandwidth * stack_channels(banked.stack)
     expected = access_bandwidth(noc, cores, whole, local_share(noc, cores))
     found = dram_bandwidth(d, 0.9, lambda: Asked(run, share, packed, even=True))
     assert float(found) == pytest.approx(float(expected), rel=1e-12)
@@ -342,11 +350,6 @@ def test_a_stream_that_cannot_be_is_refused(wrong, said):
 def test_more_connected_layers_than_layers_are_refused():
     with pytest.raises(BadValue, match=r"connected_layers must be at most stack\.layers"):
         check_stack(Stack(4.0, 16.0, 32.0, 1e9, 1e9, 6.0), "a.toml")
-
-
-def test_a_stack_without_a_memory_cannot_tell_what_a_stream_gets():
-    with pytest.raises(BadValue, match=r"name one with stack\.memory"):
-        stack_sustained(Stack(4.0, 16.0, 32.0, 1e9, 1e9), Stream(run=64.0))
 
 
 def test_an_unknown_memory_is_named_with_the_nearest():

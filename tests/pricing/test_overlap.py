@@ -1,6 +1,6 @@
 """Laws of communication beside computation: bounded by its parts, off where it loses, the same in a batch, and near what was measured."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import strata as st
 from strata.hardware.fabric import fabric, sized
 from strata.mapping.engine import engine
 from strata.mapping.place import place, spread
+from strata.mapping.plan import Plan
 from strata.mapping.shard import active_groups, shard
 from strata.params import names
 from strata.pricing.device import device
@@ -148,6 +149,28 @@ def test_a_batch_equals_single_points(model, plan, how, backend):
         assert float(box.summary.overlap[i]) == pytest.approx(float(one.summary.overlap), rel=1e-9, abs=1e-12)
         for kind, time in one.summary.kinds.items():
             assert float(box.summary.kinds[kind][i]) == pytest.approx(float(time), rel=1e-9)
+
+
+@pytest.mark.parametrize("how", ["tiles", "dual_batch"])
+def test_plans_of_unlike_communication_are_the_same_in_a_batch_and_alone(how):
+    """A batch has every collective that one of its plans needs; the others' prices must not know of it."""
+    texts = (
+        "tp=16",
+        "dp=16,ep=16",
+        "tp=4,dp=4,ep=16",
+        "tp=4,dp=4,ep=4,moe_tp=4",
+        "tp=8,dp=2,ep=2",
+        "tp=2,cp=2,dp=4,ep=16",
+        "dp=16,moe_tp=16",
+        "tp=4,dp=2,pp=2,ep=8",
+    )
+    plans, by = [st.plan(t) for t in texts], engine("ideal", overlap=how)
+    many = Plan(**{f.name: np.array([float(getattr(p, f.name)) for p in plans]) for f in fields(Plan)})
+    where, work = st.system("16xstack-ref", **{"stack.capacity_per_layer": 1e12}), st.decode(batch=1024, context=1536)
+    box = st.evaluate(where, "deepseek-v3", work, many, by)
+    for i, text in enumerate(texts):
+        one = st.evaluate(where, "deepseek-v3", work, text, by)
+        assert float(box.metrics.step_time[i]) == pytest.approx(float(one.metrics.step_time), rel=1e-9), text
 
 
 def sharded(model, work, plan):

@@ -7,12 +7,17 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.acceptance import accepted_share, branch_acceptance, expected_tokens, guess_rate, tree_size
+from strata.serving.acceptance import branch_acceptance, expected_tokens, tree_size
 
 CHANCE, DEPTH = some.floats(0.0, 1.0), some.integers(1, 32)
 # Seconds of one pass on 16 SN40L, as DFModel's logs have them (its fig. 21): a draft's over 1 token, the target's over 1 and over 5.
 DRAFTS = {"68M": 8.11789e-5, "8B": 8.418939e-4, "70B": 5.748688e-3}
 TARGET_1, TARGET_5 = 2.991352e-2, 3.147579e-2
+
+
+def dfmodels_rate(depth, kept, draft, verify):
+    """Tokens a second of one sequence as DFModel counts them, from the share of guesses that is kept (Ko et al., arXiv 2412.16432, sec. VIII-B)."""
+    return (depth * kept + 1.0) / (depth * draft + verify)
 
 
 @given(depth=DEPTH, chance=CHANCE)
@@ -37,13 +42,15 @@ def test_a_tree_counts_its_nodes(branches, depth):
 
 @given(depth=DEPTH, chance=CHANCE, draft=some.floats(1e-5, 1e-2), verify=some.floats(1e-3, 1e-1))
 def test_dfmodels_count_is_the_same_with_the_share_that_is_kept(depth, chance, draft, verify):
-    ours = expected_tokens(float(depth), chance) / (depth * draft + verify)
-    assert float(guess_rate(float(depth), accepted_share(float(depth), chance), draft, verify)) == pytest.approx(float(ours))
+    tokens = expected_tokens(float(depth), chance)
+    kept = (tokens - 1.0) / depth
+    assert 0.0 <= kept <= 1.0 + 1e-12
+    assert float(dfmodels_rate(depth, kept, draft, verify)) == pytest.approx(float(tokens / (depth * draft + verify)))
 
 
 def test_dfmodels_findings_follow_from_its_times():
     share, plain = np.linspace(0.0, 1.0, 11), 1.0 / TARGET_1
-    rates = {name: guess_rate(4.0, share, time, TARGET_5) for name, time in DRAFTS.items()}
+    rates = {name: dfmodels_rate(4.0, share, time, TARGET_5) for name, time in DRAFTS.items()}
     assert np.all(np.diff(rates["8B"]) > 0)  # a higher acceptance helps
     assert np.all(rates["68M"] > rates["8B"]) and np.all(rates["8B"] > rates["70B"])
     assert rates["8B"][8] == pytest.approx(120.5, rel=0.002)  # (4 x 0.8 + 1) / (4 x 0.842 + 31.48 ms), by hand
