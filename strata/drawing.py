@@ -30,12 +30,19 @@ def pyplot_of() -> Any:
     return pyplot
 
 
+def keep(path: Path, text: str) -> Path:
+    """Keep a text in a file, whose folder need not be there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def save(pyplot: Any, figure: Any, path: Path) -> Path:
     """Write a figure as SVG; the same numbers give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None}, dpi=PIXELS)
     pyplot.close(figure)
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"font-family: [^;\"]*sans-serif", "font-family: sans-serif", text)  # a dozen names of fonts at every label
     text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)  # a hundredth of a point is seen by nobody
-    path.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
-    return path
+    return keep(path, "\n".join(line.rstrip() for line in text.splitlines()) + "\n")

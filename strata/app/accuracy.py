@@ -33,6 +33,9 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
         table.add_row(entry["file"], *_cells(entry), style="bold")
         for name, group in entry["groups"].items():
             table.add_row(f"  {name}", *_cells(group), style="dim")
+    for row in outcome.get("unseen_models", []):
+        for name, part in (("models no fit has seen", "never"), ("these and held-out lines of the others", "unseen")):
+            table.add_row(f"{row['file']}, {row['metric']}: {name}", *_cells(row[part]))
     for name in outcome["not_yet"]:
         table.add_row(f"{name}: not predicted yet", style="yellow")
     for name in outcome["unknown"]:

@@ -67,7 +67,6 @@ def area(
     if svg:
         shown = counts or ([float(n) for n in range(1, DEEPEST + 1)] if owner.stack is not None else [])
         drawn = [area_of(stacked, made) for stacked in chosen(chip, floorplan, set, shown)[2]]
-        svg.parent.mkdir(parents=True, exist_ok=True)
         wrote("picture", picture(owner.name, shown, drawn, svg))
 
 

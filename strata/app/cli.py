@@ -15,6 +15,7 @@ from strata.app import dram as dram_command
 from strata.app import evidence
 from strata.app import fabric as fabric_command
 from strata.app import heat as heat_command
+from strata.app import search as search_command
 from strata.app import serving as serving_command
 from strata.app import study as study_command
 from strata.app.kernel import kernels
@@ -76,6 +77,15 @@ Cache = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="precision of
 RoutingFile = Annotated[
     str, typer.Option("--routing", metavar="FILE", help="picks of each expert, a line for each layer (CSV or JSON)  [default: even]")
 ]
+Overlap = Annotated[
+    str,
+    typer.Option(
+        "--overlap",
+        metavar="HOW",
+        help="communication beside computation: none, tiles or dual_batch  [default: the engine's]",
+        autocompletion=choices("none", "tiles", "dual_batch"),
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
@@ -114,6 +124,11 @@ def start(
     """Predict and optimise AI systems that do not exist yet."""
 
 
+def overlapping(changes: list[str] | None, overlap: str) -> list[str]:
+    """`--set` items with the engine's overlap among them, where it is told."""
+    return [*(changes or []), *([f"engine.overlap={overlap}"] if overlap else [])]
+
+
 def sizes(batch: str, input: str, output: str) -> dict[str, float]:
     return {"batch": whole(batch, "--batch"), "input": whole(input, "--input"), "output": whole(output, "--output")}
 
@@ -135,6 +150,7 @@ def predict(
     kv: Cache = "",
     set: Changes = None,
     routing: RoutingFile = "",
+    overlap: Overlap = "",
     explain: Annotated[bool, typer.Option("--explain", help="say where time and memory go and what would help")] = False,
     json: Json = False,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")] = None,
@@ -145,7 +161,8 @@ def predict(
     from strata.app.present import as_dict, explanation, headline, notes, ops_of
 
     size = sizes(batch, input, output)
-    asked = ask(model, system, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], routing=routing)
+    changes = overlapping(set, overlap)
+    asked = ask(model, system, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=changes, routing=routing)
     result = asked.result
     if json:
         data = {**as_dict(result), "plan_choice": asked.choice, "interval": asked.interval}
@@ -187,6 +204,7 @@ def plan(
     top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
     where: Annotated[str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")] = "",
     routing: RoutingFile = "",
+    overlap: Overlap = "",
     json: Json = False,
 ) -> None:
     """The best plans of a model on a system under limits on latency, out of every legal one."""
@@ -204,7 +222,7 @@ def plan(
         engine=engine,
         weights=weights,
         kv=kv,
-        changes=set or [],
+        changes=overlapping(set, overlap),
         ttft=ttft,
         tpot=tpot,
         top=int(whole(top, "--top")),
@@ -337,6 +355,7 @@ heat_command.add_to(app)
 dram_command.add_to(app)
 area_command.add_to(app)
 evidence.add_to(app)
+search_command.add_to(app)
 study_command.add_to(app)
 
 

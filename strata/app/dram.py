@@ -66,7 +66,6 @@ def dram(
     else:
         say(table(told))
     if svg:
-        svg.parent.mkdir(parents=True, exist_ok=True)
         picture(svg, share, limits, float(hot))
         wrote("picture", svg)
 

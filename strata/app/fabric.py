@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from strata.app.words import names_of, plain_table, print_json, set_items, titled, whole
+from strata.drawing import keep
 from strata.errors import BadValue
 
 UNITS = {
@@ -51,9 +52,7 @@ def fabric(
     else:
         say(*tables(found))
     if svg:
-        svg.parent.mkdir(parents=True, exist_ok=True)
-        svg.write_text(picture(found), encoding="utf-8")
-        wrote("picture", svg)
+        wrote("picture", keep(svg, picture(found)))
 
 
 def as_dict(found: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from strata.app.words import choices, names_of, plain_table, print_json, set_items, titled, whole
+from strata.drawing import keep
 
 SHOWN_TIMES = 8  # rows of temperatures in time
 
@@ -66,9 +67,7 @@ def heat(
     else:
         say(*tables(found))
     if svg:
-        svg.parent.mkdir(parents=True, exist_ok=True)
-        svg.write_text(picture(found), encoding="utf-8")
-        wrote("picture", svg)
+        wrote("picture", keep(svg, picture(found)))
 
 
 def watts(text: str, what: str) -> float | None:

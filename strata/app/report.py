@@ -10,6 +10,7 @@ import numpy as np
 
 from strata.app.present import METRIC_NAMES, as_dict, busy, listed, ops_of, step_text, title
 from strata.app.sweep import remarks
+from strata.drawing import keep
 from strata.errors import StrataError
 from strata.evaluate import Result
 from strata.pricing.metrics import METRIC_UNITS
@@ -113,13 +114,7 @@ def _inputs(data: dict[str, Any]) -> str:
 
 def prediction_report(result: Result, path: Path, lines: list[str] | None = None) -> Path:
     """One prediction as a page; `lines` are said beside its numbers."""
-    return _write(path, page("Strata prediction", prediction_parts(result, True, lines)))
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    return keep(path, page("Strata prediction", prediction_parts(result, True, lines)))
 
 
 def sweep_figure(swept: Sweep) -> Any:
@@ -152,7 +147,7 @@ def sweep_report(swept: Sweep, path: Path) -> Path:
         place = np.argwhere(swept.fits & (swept.values == float(getattr(best.metrics, swept.metric))))
         where = ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(swept.axes, place[0], strict=True)) if len(place) else ""
         parts += [f"<h2>The best point{': ' if where else ''}{html.escape(where)}</h2>", *prediction_parts(best, False)]
-    return _write(path, page(f"Strata sweep: {METRIC_NAMES[swept.metric]} over {' and '.join(a.name for a in swept.axes)}", parts))
+    return keep(path, page(f"Strata sweep: {METRIC_NAMES[swept.metric]} over {' and '.join(a.name for a in swept.axes)}", parts))
 
 
 def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path: Path) -> Path:
@@ -173,7 +168,7 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
         if outcome[key]
     )
     table = rows_table(["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"], rows)
-    return _write(path, page("Strata: predicted against measured", ["<p>error = predicted / measured - 1</p>", table, said, *parts]))
+    return keep(path, page("Strata: predicted against measured", ["<p>error = predicted / measured - 1</p>", table, said, *parts]))
 
 
 def _scatter(points: list[dict[str, Any]]) -> Any:

@@ -79,6 +79,8 @@ def serving(
     chunk: Annotated[str, typer.Option(metavar="N", help="prompt tokens a step reads at most  [default: the engine's]")] = "",
     sequences: Annotated[str, typer.Option(metavar="N", help="requests at once at most  [default: the engine's]")] = "",
     variation: Annotated[str, typer.Option(metavar="X", help="squared coefficient of variation of prompt lengths")] = "0",
+    skew: Annotated[str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")] = "0",
+    routing: Annotated[str, typer.Option(metavar="FILE", help="picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]")] = "",
     disaggregated: Annotated[bool, typer.Option("--disaggregated", help="also devices apart for reading prompts and for generating")] = False,
     readers: Annotated[str, typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]")] = "",
     speculative: Annotated[str, typer.Option(metavar="GUESS", help="draft=NAME,acceptance=0.7 and, if told, window=4 (or best), branches=1, plan=tp=8", autocompletion=choices("draft="))] = "",
@@ -90,12 +92,15 @@ def serving(
 ) -> None:  # fmt: skip
     """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and the frontier."""
     from strata.app.cli import say, wrote
-    from strata.search.question import question
+    from strata.search.question import question, routing_of
 
     if picture is not None:
         require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
     where, what, by = question(model, system, engine, weights, kv, set or [])
-    asked = Requests(whole(input, "--input"), whole(output, "--output"), amount(variation, "--variation"))
+    seen, uneven = routing_of(routing, what), amount(skew, "--skew")
+    require(seen is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
+    require(what.has_experts or uneven == 0, f"{what.name} has no experts to pick", skew=skew)
+    asked = Requests(whole(input, "--input"), whole(output, "--output"), amount(variation, "--variation"), uneven, seen)
     found = answer(
         where, what, by, asked, plan=plan, rate=per_second(rate), clients=whole(clients, "--clients") if clients else None,
         ttft=limit(ttft, "--ttft"), tpot=limit(tpot, "--tpot"), share=share_of(share), chunk=whole(chunk, "--chunk") if chunk else None, sequences=whole(sequences, "--sequences") if sequences else None,

@@ -6,7 +6,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from strata.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
 from strata.serving.frontier import Frontier, Point
 from strata.units import show
 
@@ -16,7 +16,6 @@ SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left
 
 def write(found: Frontier, question: str, path: Path) -> Path:
     """The picture in the format its name asks for."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".svg":
         return draw(found, question, path)
     from strata.app.report import page, picture, rows_table
@@ -24,10 +23,8 @@ def write(found: Frontier, question: str, path: Path) -> Path:
     rows = [[p.plan, f"{p.clients:.4g}", f"{p.per_user:.4g}", f"{p.per_device:.4g}", show(p.ttft, "s"), show(p.tpot, "s")] for p in found.best]
     table = rows_table(["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"], rows)
     said = f"<p>{html.escape(question)}</p><p class=dim>Each point is a plan with so many requests at once; on the line no other is better for users and for devices.</p>"
-    path.write_text(
-        page("Strata: throughput against interactivity", [said, picture(_figure(found), True, 520), "<h2>The frontier</h2>", table]), encoding="utf-8"
-    )
-    return path
+    parts = [said, picture(_figure(found), True, 520), "<h2>The frontier</h2>", table]
+    return keep(path, page("Strata: throughput against interactivity", parts))
 
 
 def _groups(found: Frontier) -> dict[str, list[Point]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strata.app.words import plain_table, print_json, titled
+from strata.drawing import keep
 
 if TYPE_CHECKING:
     from strata.studies import Outcome
@@ -61,9 +62,7 @@ def study(
             wrote("result", studies.write_down(outcome))
             wrote("pictures", outcome.study.folder, f" ({len(draw(outcome, outcome.study.folder))} files)")
         if report:
-            report.parent.mkdir(parents=True, exist_ok=True)
-            report.write_text(study_page(outcome, report.parent), encoding="utf-8")
-            wrote("report", report)
+            wrote("report", keep(report, study_page(outcome, report.parent)))
 
 
 def _list(known: dict[str, str]) -> Any:

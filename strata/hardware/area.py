@@ -135,21 +135,6 @@ def phy_area(plan: Floorplan) -> Number:
     return (plan.link_edge + plan.memory_edge) * plan.phy_depth
 
 
-def interfaces_that_fit(die: Number, taken: Number, each: Number) -> Number:
-    r"""DRAM interfaces that fit the edge of a die beside what takes it already (the beachfront of 2.5D chips).
-
-    .. math:: N = \max\left(0, \left\lfloor \frac{4 \sqrt{A} - e}{e_1} \right\rfloor\right)
-
-    die area A; edge taken e and edge of one interface e_1 [m].
-
-    >>> float(interfaces_that_fit(814e-6, 0.03, 0.008)), float(interfaces_that_fit(100e-6, 0.036, 0.008))
-    (10.0, 0.0)
-    """
-    free = edge_of(die) - taken
-    xp = namespace(free, each)
-    return floor_div(xp.maximum(free, 0.0), each)
-
-
 def cores_that_fit(plan: Floorplan, die: Number, others: Number, each: Number) -> Number:
     r"""Whole cores on a die, 0 where its other parts leave no room.
 

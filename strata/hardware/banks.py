@@ -116,12 +116,13 @@ def blurred(times: list[Number], jitter: Number) -> Number:
     (3.45, 3.0)
     """
     xp = namespace(*times, jitter)
-    longest = times[0]
+    longest, others = times[0], []
     for time in times[1:]:
-        longest = xp.maximum(longest, time)
+        longest, other = xp.maximum(longest, time), xp.minimum(longest, time)
+        others.append(other)
     spread = xp.maximum(jitter, LEAST_JITTER)
-    power, total = 1.0 / spread, 0.0
-    for time in times:
+    power, total = 1.0 / spread, 1.0
+    for time in others:
         # Of what falls below the last bit of the sum nothing is left; numbers smaller still would be slow.
         total = total + xp.exp(xp.maximum(power * xp.log(time / longest), FADED))
     return longest * xp.exp(spread * xp.log(total))

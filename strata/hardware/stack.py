@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, namespace, register_pytree
 from strata.errors import UnknownName, require
-from strata.hardware.dram import Dram, Stream, Sustained, shipped, sustained_channel
+from strata.hardware.dram import Dram, shipped
 from strata.params import load_table, merged, names, part, quantity, text
 
 PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
@@ -113,32 +113,6 @@ def whole_waves(wave: Number, moved: Number) -> Number:
     (2048.0, 4096.0)
     """
     return ceil_div(moved, wave) * wave
-
-
-def stack_sustained(stack: Stack, stream: Stream, hot: Number = 0.0, port: Number | None = None) -> Sustained:
-    r"""Bandwidth a stream gets from a whole stack [B/s], with every bound on it.
-
-    .. math:: B = \min\left(n C \, B_1(b \, m / n), \; S / 2\right)
-
-    channels n C of the connected layers, each as in `sustained_channel`, with banks b of all m layers shared among the n that are
-    connected: rows of an unconnected layer open and close while those of a connected one move. The time of a burst is the channel's own
-    where its width and rate are slower than the banks. `stream.outstanding` counts bytes of the whole stack. S is the bandwidth of the
-    cores' SRAM (`port`), through which a byte goes twice.
-
-    DeepStack (arXiv 2604.04750): swapping layers hides the recharge of rows up to half of them connected, and SRAM takes twice the bandwidth.
-
-    >>> base = Stack(8.0, 16.0, 32.0, 0.8e9, 1.5e9, memory="stacked-dram")
-    >>> [round(float(stack_sustained(base, Stream(run=run)).bandwidth / stack_bandwidth(base)), 2) for run in (32.0, 128.0, 2048.0)]
-    [0.24, 0.97, 0.97]
-    """
-    found = dram_of(stack)
-    require(found is not None, "a stack without a memory has no banks to tell what a stream gets; name one with stack.memory")
-    assert found is not None
-    channels = stack_channels(stack)
-    share = None if stream.outstanding is None else stream.outstanding / channels
-    asked = replace(stream, banks=stack_banks(stack, found, stream.banks), outstanding=share)
-    one = sustained_channel(channel_of(stack, found), asked, hot, None if port is None else port / (PORT_PASSES * channels))
-    return Sustained(one.bandwidth * channels, {name: bound * channels for name, bound in one.bounds.items()}, one.refresh)
 
 
 def channel_of(stack: Stack, found: Dram) -> Dram:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.arrays import Number, lead, namespace, rank_of
+from strata.arrays import Number, lead, namespace
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
 from strata.workload.graph import ExpertMatMul, Extent, MatMul, Op, Vector
 from strata.workload.model import Model
@@ -62,17 +62,6 @@ def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
     power = 1.0 - xp.where(abs(skew - 1.0) < 1e-6, 1.0 + 1e-5, skew)  # the limit at 1 is a logarithm
     reached = (lead(np.linspace(1.0, 0.0, 9), rank, xp) * experts + 0.5) ** power - 0.5**power
     return 8.0 * (reached[:-1] - reached[1:]) / reached[:1]
-
-
-def expert_load(tokens: Number, experts: Number, top_k: Number, skew: Number, rank: int = 0) -> tuple[Number, Number]:
-    """Tokens of a touched expert at quantile nodes (leading axis) and the probability that an expert is touched, under a skew.
-
-    >>> load, touched = expert_load(2048.0, 256.0, 8.0, 0.0)
-    >>> round(float(np.mean(np.ceil(load / 64)) * touched.mean() * 256))
-    384
-    """
-    rank = max(rank, rank_of(tokens, experts, top_k, skew))
-    return load_of(tokens, chance(expert_shares(experts, skew, rank), experts, top_k), rank)
 
 
 def chance(shares: Number, experts: Number, top_k: Number) -> Number:
