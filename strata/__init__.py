@@ -20,8 +20,11 @@ from strata.mapping.plan import Plan, plan, plans
 from strata.pricing.communication import Communication, collective
 from strata.pricing.contention import Together, together
 from strata.pricing.kernel import Kernel, kernel
+from strata.search.goal import Goal, goal
 from strata.search.plans import best_plans
+from strata.search.run import Outcome, Search, search
 from strata.search.sensitivity import sensitivity
+from strata.search.space import Space, space
 from strata.serving.curve import Curve, Requests, curve
 from strata.serving.frontier import Frontier, frontier
 from strata.serving.load import Load, closed_load, goodput, largest_batch, open_load
@@ -34,7 +37,10 @@ from strata.workload.transformer import trace
 
 __version__ = "0.1.0"
 __all__ = [
-    "Chip", "Communication", "Curve", "Engine", "Fabric", "Frontier", "Guess", "Infeasible", "Kernel", "Load", "Model", "Plan", "Requests", "Result", "Routing", "Silicon", "Speculation", "Split", "StrataError", "System", "Temperatures",
-    "Together", "Topology", "Workload", "area", "best_plans", "best_window", "chip", "closed_load", "collective", "cost", "curve", "decode", "disaggregate", "economics", "engine", "evaluate", "fabric", "frontier", "goodput", "heat",
-    "kernel", "largest_batch", "mixed", "model", "open_load", "plan", "plans", "prefill", "read_routing", "reasons", "routing", "sensitivity", "serve", "sized", "speculate", "system", "together", "topology", "trace", "train",
+    "Chip", "Communication", "Curve", "Engine", "Fabric", "Frontier", "Goal", "Guess", "Infeasible", "Kernel", "Load", "Model", "Outcome", "Plan",
+    "Requests", "Result", "Routing", "Search", "Silicon", "Space", "Speculation", "Split", "StrataError", "System", "Temperatures", "Together",
+    "Topology", "Workload", "area", "best_plans", "best_window", "chip", "closed_load", "collective", "cost", "curve", "decode", "disaggregate",
+    "economics", "engine", "evaluate", "fabric", "frontier", "goal", "goodput", "heat", "kernel", "largest_batch", "mixed", "model", "open_load",
+    "plan", "plans", "prefill", "read_routing", "reasons", "routing", "search", "sensitivity", "serve", "sized", "space", "speculate", "system",
+    "together", "topology", "trace", "train",
 ]  # fmt: skip

@@ -150,11 +150,7 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
             best = i if values[i] * (1.0 + 1e-9) < values[best] else best
         return tuple(o[best if o.shape[0] > 1 else 0] for o in others)
     xp = namespace(cost)
-    if xp is not np:  # a compiler would work out all choices again for each of them that is looked at
-        near = cost <= xp.min(cost, axis=0) * (1.0 + 1e-9)
-        index = xp.argmax(near, axis=0)[None]
-        return tuple(xp.take_along_axis(xp.broadcast_to(o, cost.shape), index, axis=0)[0] for o in others)
-    # A tournament: for a few choices NumPy does it faster than finding indices and gathering by them.
+    # A tournament: for a few choices it is faster than finding indices and gathering by them.
     least, picked = cost[0], [o[0] for o in others]
     for i in range(1, count):
         better = cost[i] * (1.0 + 1e-9) < least
@@ -185,9 +181,9 @@ def best_of(candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Numb
 
 
 def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | None = None) -> Any:
-    """The state after so many steps, or, of one that converges, after the first that changes it by no more than `still`.
+    """The state after so many steps, or, of one that converges, after the first that changes no point by more than `still`.
 
-    A compiler keeps the loop and all its steps: unrolled, it would work out what it starts from again for each of them.
+    A compiler keeps the loop: unrolled, it would work out what it starts from again for each of its steps.
 
     >>> repeated(3, lambda x: 2.0 * x, 1.0), round(repeated(99, lambda x: 0.5 * (x + 2.0 / x), 1.0, 1e-9), 6)
     (8.0, 1.414214)
@@ -201,7 +197,18 @@ def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | 
         return start
     import jax
 
-    return jax.lax.fori_loop(0, steps, lambda _, state: body(state), start)
+    if still is None:
+        return jax.lax.fori_loop(0, steps, lambda _, state: body(state), start)
+
+    def on(state: tuple[Any, Any, Any]) -> Any:
+        return (state[0] < steps) & (state[2] > still)
+
+    def once(state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        count, before, _ = state
+        after = body(before)
+        return count + 1, after, xp.max(xp.abs(after - before))
+
+    return jax.lax.while_loop(on, once, (0, start, xp.asarray(float("inf"))))[1]
 
 
 def is_leaf(value: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -63,18 +64,25 @@ def box_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
         raise BadValue(f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}") from None
 
 
-def pieces(shape: tuple[int, ...], limit: int = CHUNK) -> Iterator[tuple[slice, ...]]:
+def pieces(shape: tuple[int, ...], limit: int = CHUNK, even: bool = False) -> Iterator[tuple[slice, ...]]:
     """Cut a box into sub-boxes of at most `limit` points by splitting its longest axes, last axis first among equals.
+
+    Where a compiler needs them `even`, all have the same shape; the last of an axis then overlaps the one before it.
 
     >>> [tuple(s.stop - s.start for s in p) for p in pieces((3, 5), 8)]
     [(3, 2), (3, 2), (3, 1)]
+    >>> [(p[1].start, p[1].stop) for p in pieces((3, 5), 8, even=True)]
+    [(0, 2), (2, 4), (3, 5)]
     """
     sizes = list(shape)
     while math.prod(sizes) > limit:
         longest = max(range(len(sizes)), key=lambda i: (sizes[i], i))
         rest = math.prod(sizes) // sizes[longest]
         sizes[longest] = max(1, limit // rest) if rest <= limit else max(1, sizes[longest] // 2)
-    cuts = [[slice(i, min(i + step, n)) for i in range(0, n, step)] for n, step in zip(shape, sizes, strict=True)]
+    if even:  # as many pieces, but no larger than they must be
+        sizes = [-(-n // -(-n // step)) for n, step in zip(shape, sizes, strict=True)]
+    starts = [[min(i, n - step) if even else i for i in range(0, n, step)] for n, step in zip(shape, sizes, strict=True)]
+    cuts = [[slice(i, min(i + step, n)) for i in at] for at, n, step in zip(starts, shape, sizes, strict=True)]
     return itertools.product(*cuts)
 
 
@@ -92,24 +100,33 @@ def take(tree: Any, where: tuple[Any, ...], dimensions: int) -> Any:
     return map_leaves(cut, tree)
 
 
+def is_list(shape: tuple[int, ...]) -> bool:
+    """Whether points lie on one axis: a list prices every op at every point, a box most ops at few of them."""
+    return sum(n > 1 for n in shape) < 2
+
+
 def chunk_size(shape: tuple[int, ...]) -> int:
-    """Points to price at once: a list prices every op at every point, a box most ops at few of them."""
-    return CHUNK if sum(n > 1 for n in shape) > 1 else CHUNK // 8
+    """Points to price at once."""
+    return CHUNK // 4 if is_list(shape) else CHUNK
 
 
-def run_box(function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...], limit: int | None = None) -> Any:
-    """Apply a pure function to a box chunk by chunk; its quantities come back with the whole shape."""
+def run_box(
+    function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...], limit: int | None = None, even: bool = False, workers: int = 1
+) -> Any:
+    """Apply a pure function to a box chunk by chunk, so many `workers` side by side; its quantities come back with the whole shape."""
     limit = limit or chunk_size(shape)
     if math.prod(shape) <= limit:
         return map_leaves(lambda v: np.broadcast_to(v, shape), function(*trees))
-    result: Any = None
-    flat: list[np.ndarray] = []
-    for where in pieces(shape, limit):
-        part = function(*(take(tree, where, len(shape)) for tree in trees))
-        if result is None:
-            result = part
-            flat = [np.empty(shape) for _ in leaves(part)]
-        for whole, value in zip(flat, leaves(part), strict=True):
-            whole[where] = value
+
+    def part(where: tuple[slice, ...]) -> tuple[tuple[slice, ...], Any]:
+        return where, function(*(take(tree, where, len(shape)) for tree in trees))
+
+    places, result, flat = pieces(shape, limit, even), None, list[np.ndarray]()
+    with ThreadPoolExecutor(workers) as pool:
+        for where, found in map(part, places) if workers == 1 else pool.map(part, places):
+            if result is None:
+                result, flat = found, [np.empty(shape) for _ in leaves(found)]
+            for whole, value in zip(flat, leaves(found), strict=True):
+                whole[where] = value
     filled = iter(flat)
     return map_leaves(lambda _: next(filled), result)

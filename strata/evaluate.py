@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import enable_jax, map_leaves
-from strata.batch import at_the_door, run_box, take, unlabelled
+from strata.batch import at_the_door, is_list, run_box, take, unlabelled
 from strata.errors import BadValue, Infeasible, require
 from strata.hardware.system import Economics, System, economics
 from strata.hardware.system import system as make_system
@@ -23,12 +25,15 @@ from strata.pricing.limits import over_limits
 from strata.pricing.metrics import Metrics, Summary, summarise
 from strata.pricing.step import Step, Structure, price_step
 from strata.pricing.timeline import Timeline, timeline
+from strata.stages import staged
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import Workload
 
 # Simpson's rule over a generation: first, middle and last step. Exact where a step's time is cubic in its context.
 GENERATION = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
+# Points that compiled code prices at once: of a list on a CPU, at least and at most of a box.
+LIST_AT_ONCE, BOX_AT_LEAST, AT_MOST = 1 << 15, 1 << 16, 1 << 22
 
 
 def summary(
@@ -51,9 +56,8 @@ def summary(
 
 @lru_cache(maxsize=64)
 def _compiled(active: frozenset[str], rank: int) -> Any:
-    jax = enable_jax()
     structure = Structure(active, rank)
-    return jax.jit(lambda *inputs: summary(structure, *inputs)[0])
+    return staged(lambda *inputs: summary(structure, *inputs)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +197,8 @@ def evaluate(
     if backend == "jax":
         compiled = _compiled(active, len(shape))
         trees = tuple(unlabelled(t) for t in trees)
-        made = run_box(lambda *t: _to_numpy(compiled(*t)), trees, shape, limit=1 << 22)
+        limit, workers = _at_once(shape)
+        made = run_box(lambda *t: _to_numpy(compiled(*t)), trees, shape, limit, even=True, workers=workers)
         return Result(*given, shape, made)
     structure = Structure(active, len(shape))
     if not shape:
@@ -201,6 +206,18 @@ def evaluate(
         return Result(*given, shape, map_leaves(float, made), tuple(steps))
     made = run_box(lambda *t: summary(structure, *t)[0], trees, shape)
     return Result(*given, shape, made)
+
+
+def _at_once(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Points that compiled code prices at once, and how many such chunks side by side.
+
+    On a CPU every core has its own: of a list what stays in its caches, of a box its share, so that small axes stay whole.
+    """
+    if enable_jax().default_backend() != "cpu":
+        return AT_MOST, 1
+    cores = os.cpu_count() or 1
+    share = -(-math.prod(shape) // cores)
+    return (LIST_AT_ONCE if is_list(shape) else min(max(share, BOX_AT_LEAST), AT_MOST)), cores
 
 
 def _to_numpy(tree: Any) -> Any:

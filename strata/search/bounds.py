@@ -22,7 +22,7 @@ from strata.pricing.clock import LEAST, voltage_energy
 from strata.pricing.metrics import Summary, cost_rate
 from strata.pricing.step import Step, Structure
 from strata.search.fields import PLAN_FIELDS
-from strata.search.goal import Goal, column
+from strata.search.goal import LARGER, Goal, column
 from strata.search.points import Evaluated, alike, plan_table
 from strata.search.relax import Boxes, best_links, better_chip, corner, least_at_rest, relaxed_axes
 from strata.search.space import Space
@@ -34,7 +34,7 @@ HALVES_SLACK = 1.0 + 5e-3
 RATES = ("tokens_per_s", "tokens_per_s_per_user", "tokens_per_s_per_device")
 TIMES = ("step_time", "tpot", "ttft")
 BOUNDED = (*RATES, *TIMES, "energy_per_token", "cost_per_mtoken", "memory_used", "die_area")  # metrics that have bounds
-FOLLOW = ("tokens_per_joule", "tokens_per_s_per_mm2")  # and those that goals make of them
+FOLLOW = ("tokens_per_joule", "tokens_per_s_per_mm2", "train_days")  # and those that goals make of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ def optimistic(goal: Goal, bounds: Evaluated) -> np.ndarray:
     held = bounds.reason == 0
     for name, (low, high) in kept.items():
         values = column(bounds.columns, name)
-        larger = name in (*RATES, *FOLLOW)
+        larger = name in LARGER
         held = held & ((values >= low) if larger else (values <= high))
     open_to = [column(bounds.columns, m) * (1.0 if up else -1.0) for m, up in zip(goal.metrics, goal.larger, strict=True)]
     return np.where(held[:, None], np.stack(open_to, axis=1), -np.inf)

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 LARGER = (
     "tokens_per_s", "tokens_per_s_per_user", "tokens_per_s_per_device", "tokens_per_joule", "tokens_per_s_per_mm2", "mfu", "mbu", "clock",
 )  # fmt: skip
-SMALLER = ("step_time", "ttft", "tpot", "energy_per_token", "cost_per_mtoken", "power", "device_power", "temperature", "memory_used", "die_area")
+SMALLER = ("step_time", "ttft", "tpot", "train_days", "energy_per_token", "cost_per_mtoken", "power", "device_power", "temperature", "memory_used", "die_area")
 # What goals know besides the metrics of a point: silicon is that of one device, rates say their unit in their name.
 GOAL_UNITS = {n: METRIC_UNITS.get(n, "1") for n in (*LARGER, *SMALLER)} | {"die_area": "m2"}
 MM2 = 1e-6  # [m2]
+TRILLION_PER_DAY = 1e12 / 86400.0  # tokens a second that make a trillion in a day
 _LIMIT = re.compile(r"\s*([A-Za-z_0-9]+)\s*(<=|>=)\s*(.+?)\s*$")
 
 
@@ -135,13 +136,17 @@ def _joined(said: np.ndarray, where: np.ndarray, words: str) -> np.ndarray:
 def column(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A metric of many points, derived where it is one of goals only.
 
-    Tokens a joule are 1 / energy_per_token; tokens/s/mm2 are those of one device over its compute silicon.
+    Tokens a joule are 1 / energy_per_token; tokens/s/mm2 are those of one device over its compute silicon; days of training are those of a
+    trillion tokens.
 
     >>> column({"energy_per_token": np.array([0.5, np.inf])}, "tokens_per_joule").tolist()
     [2.0, 0.0]
     """
     if name == "tokens_per_joule":
         return 1.0 / np.asarray(columns["energy_per_token"], float)
+    if name == "train_days":
+        with np.errstate(divide="ignore"):
+            return TRILLION_PER_DAY / np.asarray(columns["tokens_per_s"], float)
     if name == "tokens_per_s_per_mm2":
         return np.asarray(columns["tokens_per_s_per_device"], float) / (np.asarray(columns["die_area"], float) / MM2)
     return np.asarray(columns[name], float)
