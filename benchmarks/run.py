@@ -24,6 +24,12 @@ from strata.pricing.collectives import price_collective
 
 OUT = Path(__file__).parent / "latest.json"
 ENGINE, MONEY = st.engine("ideal"), st.economics()
+# Full evaluations a second on one core that other tools' authors or runs report; none of them was run beside ours.
+PUBLISHED = {
+    "DeepStack": (1 / 3.5, "3 to 4 core-seconds a design point (our study of it, sec. 0: 313,409 rows of its recorded searches on 32 workers)"),
+    "DeepFlow": (1 / 1.5, "1.5 s an evaluation (our study of it, sec. 1)"),
+    "Calculon": (400.0, "389 to 418 training configurations a CPU-second with its debug log silenced, 48 as shipped (our study of peers, sec. 3)"),
+}
 
 
 def yardstick() -> float:
@@ -92,6 +98,8 @@ def rows() -> list[dict[str, Any]]:
         took, points = fresh(lambda seed, n=count: flat(n, seed), 4)  # type: ignore[misc]
         add(f"decode_batch_numpy_{count}", points / took, "evaluations/s", named, stick)
     add("decode_batch_numpy", points / took, "evaluations/s", "decode_single, one after another", 1 / seconds)
+    for tool, (rate, said) in PUBLISHED.items():
+        add(f"decode_batch_over_{tool.lower()}", points / took, "evaluations/s", f"{tool}: {said}", rate)
     for links in (2, 8, 32):
         took, points = fresh(lambda seed, n=links: box(seed, links=n), 3)  # type: ignore[misc]
         add(f"decode_box_numpy_{points}", points / took, "evaluations/s", named, stick)

@@ -7,6 +7,7 @@ arguments, so the same code runs on NumPy and inside ``jax.jit``.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
@@ -286,6 +287,11 @@ def register_pytree(cls: type) -> type:
 @lru_cache(maxsize=1)
 def _registry() -> set[type]:
     return set()
+
+
+def cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)

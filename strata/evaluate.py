@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import enable_jax, map_leaves
+from strata.arrays import cores, enable_jax, map_leaves
 from strata.batch import at_the_door, is_list, run_box, take, unlabelled
 from strata.errors import BadValue, Infeasible, require
 from strata.hardware.system import Economics, System, economics
@@ -215,9 +214,9 @@ def _at_once(shape: tuple[int, ...]) -> tuple[int, int]:
     """
     if enable_jax().default_backend() != "cpu":
         return AT_MOST, 1
-    cores = os.cpu_count() or 1
-    share = -(-math.prod(shape) // cores)
-    return (LIST_AT_ONCE if is_list(shape) else min(max(share, BOX_AT_LEAST), AT_MOST)), cores
+    workers = cores()
+    share = -(-math.prod(shape) // workers)
+    return (LIST_AT_ONCE if is_list(shape) else min(max(share, BOX_AT_LEAST), AT_MOST)), workers
 
 
 def _to_numpy(tree: Any) -> Any:

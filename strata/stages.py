@@ -9,7 +9,6 @@ memory; and what lies between them is compiled stage by stage. Results do not ch
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import enable_jax
+from strata.arrays import cores, enable_jax
 
 CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")  # whose equations are taken as if written in place
 FREE = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy")
@@ -206,7 +205,7 @@ class Program:
         for stage in self.stages:
             shapes = [self.flat.shapes[number] for number in stage.takes]
             lowered.append(jax.jit(_runs(stage, self.flat.fixed)).lower(*(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes)))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             self.compiled = list(pool.map(lambda one: one.compile(), lowered))
 
     def __call__(self, *inputs: Any) -> list[Any]:

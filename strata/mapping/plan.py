@@ -276,15 +276,15 @@ def taken(many: Plan, which: Any) -> Plan:
 def plan_text(plan: Plan) -> str:
     """A plan as it is typed: only what differs from one device.
 
-    >>> plan_text(plan(tp=8, ep=8))
-    'tp=8,ep=8'
+    >>> plan_text(plan(tp=8, ep=8)), plan_text(plan(tp=4, dp=32, ep=32, moe_tp=1))
+    ('tp=8,ep=8', 'tp=4,dp=32,ep=32,moe_tp=1')
     """
     base = Plan()
     parts = []
     for f in fields(Plan):
         value = getattr(plan, f.name)
-        implied = f.name == "moe_tp" and value == usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep)
-        if f.name != "order" and value != getattr(base, f.name) and not implied:
+        usual = usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep) if f.name == "moe_tp" else getattr(base, f.name)
+        if f.name != "order" and value != usual:
             words = WORDS.get(f.name)
             parts.append(f"{f.name}={words[int(value)] if words else f'{value:g}'}")
     if order_text(plan):

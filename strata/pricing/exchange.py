@@ -27,9 +27,11 @@ def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
     if experts is None:
         return ops
     taken = device.matrix(experts.weight, experts.activation).activation
-    if not any(isinstance(op, Collective) and op.exchange for op in ops):
-        return tuple(_laid_out(op, taken, experts.top_k, plan.ep, device.all_picks) for op in ops) if device.served else ops
     ranks = exchange_ranks(plan)
+    if device.served:
+        ops = tuple(_laid_out(op, taken, experts.top_k, plan.ep, device.all_picks, ranks) for op in ops)
+    if not any(isinstance(op, Collective) and op.exchange for op in ops):
+        return ops
     xp = namespace(ranks, experts.all_experts)
     share = most_on_a_rank(shared_load(experts, device, plan.ep), ranks, xp.maximum(experts.slots / ranks, 1.0))
     share = xp.minimum(share, ranks)
@@ -43,17 +45,19 @@ def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
     return tuple(made)
 
 
-def _laid_out(op: Op, taken: Number, top_k: Number, ranks: Number, all_picks: Number) -> Op:
-    """An op around experts whose tokens every rank sees, as serving frameworks run it.
+def _laid_out(op: Op, taken: Number, top_k: Number, ranks: Number, all_picks: Number, exchanged: Number) -> Op:
+    """An op around experts whose tokens every rank sees, as serving frameworks run it; where tokens are `exchanged` among ranks it stays.
 
     Tokens are sorted in the format the products take. An engine with a row for every pick also activates and sums the rows of
     experts held elsewhere, which its products fill with zeros.
     """
     if not isinstance(op, Vector) or op.name not in AROUND:
         return op
+    xp = namespace(exchanged, ranks, taken)
     if op.name == "dispatch":
-        return replace(op, writes=op.writes * taken / bytes_of(op.precision))
-    rows, zeros = 1.0 + all_picks * (ranks - 1.0), all_picks * (1.0 - 1.0 / ranks)
+        return replace(op, writes=op.writes * xp.where(exchanged > 1.0, 1.0, taken / bytes_of(op.precision)))
+    own = xp.where(exchanged > 1.0, 0.0, all_picks)
+    rows, zeros = 1.0 + own * (ranks - 1.0), own * (1.0 - 1.0 / ranks)
     filled = zeros * (top_k if op.name == "combine" else op.reads)
     return replace(op, m=replace(op.m, count=op.m.count * rows), writes=op.writes + filled)
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
+from strata.arrays import cores
 from strata.errors import StrataError, UnknownName, require
 from strata.search.work import Work, perform
 
@@ -51,7 +52,7 @@ def _jax(space: Space, workers: int, address: str) -> Iterator[Run]:
 
 @contextmanager
 def _cores(space: Space, workers: int, address: str) -> Iterator[Run]:
-    pool = _Pool(space, workers or os.cpu_count() or 1)
+    pool = _Pool(space, workers or cores())
     with _one_thread():
         try:
             yield pool.run
@@ -185,7 +186,7 @@ def _start_ray(ray: Any, workers: int, address: str) -> None:
             raise StrataError(f"no Ray cluster answers at {address}: {' '.join(str(error).split())[:200]}") from None
         return
     small = 256 << 20  # [B] rounds are a few megabytes
-    ray.init(address="local", num_cpus=workers or os.cpu_count(), include_dashboard=False, object_store_memory=small, **quiet)
+    ray.init(address="local", num_cpus=workers or cores(), include_dashboard=False, object_store_memory=small, **quiet)
 
 
 def _reached(address: str) -> None:
