@@ -19,7 +19,15 @@ from strata.arrays import Number, is_leaf
 from strata.errors import BadFile, BadValue, UnknownName, nearest
 from strata.units import parse, show
 
-KINDS = {"chip": "chips", "fabric": "fabrics", "system": "systems", "engine": "engines", "transport": "transports", "memory": "memories", "space": "spaces"}
+KINDS = {
+    "chip": "chips",
+    "fabric": "fabrics",
+    "system": "systems",
+    "engine": "engines",
+    "transport": "transports",
+    "memory": "memories",
+    "space": "spaces",
+}
 _ASSUMED = ("assumed", "guess")
 
 

@@ -51,6 +51,8 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         told = {"study": self.study.name, "title": self.study.title, "paper": self.study.table["paper"], "claims": self.claims}
         searched = {name: {k: run[k] for k in ("design", "best", "bound", "size")} for name, run in self.runs.items() if "design" in run}
+        for run in searched.values():  # a sampler without proof has no bound
+            run["bound"] = None if np.isnan(run["bound"]) else run["bound"]
         return told | ({"searches": searched} if searched else {})
 
 

@@ -109,6 +109,43 @@ def test_an_unknown_study_names_those_there_are():
         studies.study("deepstack-layer")
 
 
+def test_a_search_is_a_run_of_a_study_and_is_evaluated_anew_later(tmp_path):
+    made = tmp_path / "searched"
+    made.mkdir()
+    (made / "study.toml").write_text(
+        """
+title = "a search"
+paper = "nobody, nowhere"
+
+[[run]]
+name = "best"
+space = "next-node"
+keep = { weights = "fp8", batch = [16, 64], links = [1, 2] }
+limits = ["tpot <= 20 ms"]
+gap = 0.0
+
+[[run]]
+name = "again"
+space = "next-node"
+like = "best"
+axes = ["bandwidth", "capacity", "links", "power_cap"]
+keep = { weights = "bf16", batch = 64 }
+
+[[claim]]
+id = "narrow"
+says = "fewer bits are quicker on the same silicon"
+ours = "best.best / again.best"
+holds = "(ours > 1.1) & (best.links == again.links) & (best.gap == 0)"
+""",
+        encoding="utf-8",
+    )
+    first = studies.run_study(made)
+    studies.write_down(first)
+    assert first.claims[0]["holds"] and first.as_dict()["searches"]["again"]["design"]["batch"] == "64"
+    again = studies.run_study(made, quick=True)
+    assert again.claims == first.claims
+
+
 @pytest.mark.parametrize("name", studies.study_names())
 def test_a_shipped_study_still_finds_what_was_written_down(name):
     made = studies.study(name)

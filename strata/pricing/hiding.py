@@ -247,8 +247,13 @@ def _doubled(op: Op, price: Price, seen: Shown, device: Device) -> Priced:
 
 def _quicker(layers: list[Halves], halved: list[list[Priced]], each: bool) -> list[list[Priced]]:
     """The halves where all layers together are quicker that way, else the whole batch; `each` layer for itself where bounds are asked for."""
-    gains = [h.block.count * sum((p.time - q.time for (_, p), (_, q) in zip(h.full, new, strict=True)), 0.0) for h, new in zip(layers, halved, strict=True)]
+    gains = [
+        h.block.count * sum((p.time - q.time for (_, p), (_, q) in zip(h.full, new, strict=True)), 0.0) for h, new in zip(layers, halved, strict=True)
+    ]
     return [
-        [(op, either((gain if each else sum(gains, 0.0)) > 0.0, replace(new, saved=old.time - new.time), old)) for (op, old), (_, new) in zip(h.full, found, strict=True)]
+        [
+            (op, either((gain if each else sum(gains, 0.0)) > 0.0, replace(new, saved=old.time - new.time), old))
+            for (op, old), (_, new) in zip(h.full, found, strict=True)
+        ]
         for h, found, gain in zip(layers, halved, gains, strict=True)
     ]

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 LARGER = (
     "tokens_per_s", "tokens_per_s_per_user", "tokens_per_s_per_device", "tokens_per_joule", "tokens_per_s_per_mm2", "mfu", "mbu", "clock",
 )  # fmt: skip
-SMALLER = ("step_time", "ttft", "tpot", "train_days", "energy_per_token", "cost_per_mtoken", "power", "device_power", "temperature", "memory_used", "die_area")
+SMALLER = (
+    "step_time",
+    "ttft",
+    "tpot",
+    "train_days",
+    "energy_per_token",
+    "cost_per_mtoken",
+    "power",
+    "device_power",
+    "temperature",
+    "memory_used",
+    "die_area",
+)
 # What goals know besides the metrics of a point: silicon is that of one device, rates say their unit in their name.
 GOAL_UNITS = {n: METRIC_UNITS.get(n, "1") for n in (*LARGER, *SMALLER)} | {"die_area": "m2"}
 MM2 = 1e-6  # [m2]

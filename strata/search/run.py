@@ -132,7 +132,7 @@ class Search:
     def __init__(
         self,
         space: Space | str,
-        goal: Goal | str = "tokens_per_s",
+        goal: Goal | str | Iterable[str] = "tokens_per_s",
         *,
         limits: Mapping[str, str] | Iterable[str] = (),
         sampler: str = "exact",
@@ -148,8 +148,8 @@ class Search:
         from strata.search.engines import opened  # processes and all: a tenth of a second that only a search pays
 
         self.space = make_space(space) if isinstance(space, str) else space
-        self.goal = make_goal(goal, limits) if isinstance(goal, str) else goal
-        require(isinstance(goal, str) or not limits, "limits belong to the goal where it is one already")
+        self.goal = goal if isinstance(goal, Goal) else make_goal(goal, limits)
+        require(not (isinstance(goal, Goal) and limits), "limits belong to the goal where it is one already")
         require(gap is None or gap >= 0, "a gap is zero or more", gap=gap)
         require(out is not None or not resume, "to resume a study, say where it is: --out FOLDER")
         maker = sampler_class(sampler)
@@ -317,7 +317,9 @@ class Search:
         return Outcome(self.space, self.goal, frontier, self._rows, bound, gap, counts, self._rounds, seconds, self._ended, out, tuple(self._kept))
 
 
-def search(space: Space | str, goal: Goal | str = "tokens_per_s", on_progress: Callable[[Progress], Any] | None = None, **options: Any) -> Outcome:
+def search(
+    space: Space | str, goal: Goal | str | Iterable[str] = "tokens_per_s", on_progress: Callable[[Progress], Any] | None = None, **options: Any
+) -> Outcome:
     """Search a space of designs for a goal. Options are those of `Search`: limits, sampler, engine, budget, gap, seed, out, resume.
 
     >>> import strata as st

@@ -34,7 +34,7 @@ def run_space(entry: dict[str, Any], where: str, earlier: dict[str, dict[str, An
         kept = {axis: [before[axis]] for axis in taken if axis not in kept} | kept
     made, wanted = make_space(entry["space"], **kept), make_goal(entry.get("goal", "tokens_per_s"), entry.get("limits", []))
     if stored is not None:
-        found, bound = evaluate_points(made, digits_of(made, stored["design"])), float(stored["bound"])
+        found, bound = evaluate_points(made, digits_of(made, stored["design"])), float(stored["bound"] if stored["bound"] is not None else "nan")
     else:
         options = {k: entry[k] for k in ("budget", "seed") if k in entry}
         outcome = search(made, wanted, sampler=entry.get("sampler", "exact"), gap=float(entry.get("gap", 0.01)), engine="cores", **options)

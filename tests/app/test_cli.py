@@ -474,4 +474,4 @@ def test_start_loads_nothing_heavy():
 
 
 def test_every_kind_is_shown_and_described():
-    assert set(SHOWN) == {"chip", "fabric", "transport", "packets", "memory", "engine", "economics", "system", "model"}
+    assert set(SHOWN) == {"chip", "fabric", "transport", "packets", "memory", "engine", "economics", "system", "model", "space"}

@@ -13,7 +13,7 @@ from strata.search.samplers.exact import Exact
 from strata.search.space import space
 from strata.search.work import perform
 
-POINTS = 400
+POINTS = 250
 
 
 @pytest.fixture(scope="module")

@@ -113,7 +113,7 @@ def test_workers_leave_when_the_process_that_started_them_is_killed(tmp_path):
     script.write_text(
         "import os, signal, sys, time\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from test_engines import Facts, NODE, opened\n"
+        "from test_search_engines import Facts, NODE, opened\n"
         "if __name__ == '__main__':\n"
         "    with opened('cores', NODE, 1) as do:\n"
         "        print(do([Facts()])[0][0], flush=True)\n"
