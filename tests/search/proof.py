@@ -21,7 +21,7 @@ GOALS = ("tokens_per_s", "tokens_per_s", "tokens_per_s_per_user", "tpot", "energ
 def sub_space(whole: Space, rng: np.random.Generator, most: int) -> Space:
     """A random part of a space of at most so many points: some choices of each axis, in their order."""
     while True:
-        wanted = 10.0 ** rng.uniform(1.5, math.log10(most))
+        wanted = most * 10.0 ** rng.uniform(-2.5, 0.0)
         shares = rng.dirichlet(np.ones(len(whole.axes)))
         axes = []
         for axis, share in zip(whole.axes, shares, strict=True):
@@ -30,7 +30,7 @@ def sub_space(whole: Space, rng: np.random.Generator, most: int) -> Space:
             axes.append(replace(axis, values=tuple(axis.values[k] for k in kept), labels=tuple(axis.labels[k] for k in kept)))
         made = replace(whole, axes=tuple(axes), name=f"part of {whole.name}")
         try:
-            if made.size <= most:
+            if wanted / 8 <= made.size <= most:
                 return made
         except ValueError:  # constraints left nothing
             continue

@@ -111,6 +111,17 @@ def test_a_search_taken_up_again_goes_on_as_it_would_have():
     assert again.open == 0 and again.bound == straight.bound and again.bounded == straight.bounded
 
 
+def test_many_plans_on_one_design_come_to_an_end():
+    """Where nothing is left to cut, plans whose bounds are too high are evaluated, however many."""
+    first = small()
+    one = {a.name: a.labels[0] for a in first.axes if a.name not in ("plan", "overlap")}
+    made, wanted = space("deepstack-3d-prefill", **one, overlap=["tiles"], plan="(zero == 3) & (tp <= 8)"), goal("tokens_per_s")
+    assert made.size > 1000
+    found = branch_and_bound(made, wanted)
+    every = wanted.scores(evaluate_points(made, made.digits(np.arange(made.size))))
+    assert found.scores[0, 0] == every.max() and found.open == 0
+
+
 def test_a_metric_without_a_bound_is_refused():
     with pytest.raises(BadValue, match="an exact search needs a metric with bounds"):
         Exact(small(), goal("temperature"))

@@ -123,7 +123,7 @@ class Exact:
         self.nodes = [n for k, n in enumerate(self.nodes) if k not in gone]
         points, boxes = [], []
         for node in chosen:
-            if node.stage == WHOLE and node.designs * len(node.plans) <= SMALL:
+            if node.stage == WHOLE and (node.designs == 1 or node.designs * len(node.plans) <= SMALL):
                 points.append(inside(self.space, self.plans, node))
             else:
                 boxes += children(self.space, self.plans, node, self.gains)
