@@ -21,9 +21,8 @@ from strata.mapping.shard import active_groups
 from strata.pricing.clock import LEAST, voltage_energy
 from strata.pricing.metrics import Summary, cost_rate
 from strata.pricing.step import Step, Structure
-from strata.search.fields import PLAN_FIELDS
 from strata.search.goal import LARGER, Goal, column
-from strata.search.points import Evaluated, alike, plan_table
+from strata.search.points import Evaluated, alike, plans_at
 from strata.search.relax import Boxes, best_links, better_chip, corner, least_at_rest, relaxed_axes
 from strata.search.space import Space
 
@@ -145,7 +144,7 @@ def _priced(space: Space, inputs: tuple[Any, ...], at: np.ndarray, plans: np.nda
     """Relaxed prices of rows: box `at[l]` of the inputs with plan `plans[l]`."""
     system, model, work, _, engine = (_gathered(tree, at) for tree in inputs)
     where = next((i for i, a in enumerate(space.axes) if a.kind == "plan"), None)
-    plan = Plan() if where is None else Plan(**dict(zip(PLAN_FIELDS, plan_table(space, where)[plans].T, strict=True)))
+    plan = Plan() if where is None else plans_at(space, where, plans)
     trees, shape = at_the_door((system, model, work, plan, engine, _money()))
     return summary(Structure(active_groups(trees[3]), len(shape), relaxed=True), *trees)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,39 +73,54 @@ def structural(space: Space, i: int) -> bool:
     return axis.kind == "variant" and any(isinstance(v, str) for own in axis.values for v in own.values())
 
 
-def point_inputs(space: Space, rows: np.ndarray) -> tuple[Any, ...]:
-    """System, model, workload, plan and engine of points that share every word, as arrays over the points."""
-    words: dict[str, str] = {}
-    numbers: dict[str, Any] = {}
-    times: dict[str, Any] = {}
-    plan = Plan()
-    for i, axis in enumerate(space.axes):
-        at = rows[:, i]
+@dataclass(eq=False)
+class Fields:
+    """What axes make of fields: words that all points share, numbers over the points, and multiples of what fields are."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+    times: dict[str, Any] = field(default_factory=dict)
+
+    def put(self, space: Space, i: int, at: np.ndarray) -> None:
+        """Take over what an axis chooses at each point; plans are no fields."""
+        axis = space.axes[i]
         if axis.kind == "word":
-            words |= dict.fromkeys(axis.fields, str(axis.values[int(at[0])]))
+            self.words |= dict.fromkeys(axis.fields, str(axis.values[int(at[0])]))
         elif axis.kind == "variant":
             for name, choices in field_choices(space, i).items():
                 if any(isinstance(c, str) for c in choices):
-                    words[name] = str(choices[int(at[0])])
+                    self.words[name] = str(choices[int(at[0])])
                 else:
-                    numbers[name] = np.array(choices, float)[at]
-        elif axis.kind == "plan":
-            plan = Plan(**dict(zip(PLAN_FIELDS, plan_table(space, i)[at].T, strict=True)))
-        else:
-            (times if axis.kind == "times" else numbers).update(dict.fromkeys(axis.fields, np.array(axis.values, float)[at]))
-    numbers |= tied(space, space.values(rows))
-    return assembled(space.question, words, numbers, times, plan)
+                    self.numbers[name] = np.array(choices, float)[at]
+        elif axis.ordered:
+            (self.times if axis.kind == "times" else self.numbers).update(dict.fromkeys(axis.fields, np.array(axis.values, float)[at]))
+
+
+def point_inputs(space: Space, rows: np.ndarray) -> tuple[Any, ...]:
+    """System, model, workload, plan and engine of points that share every word, as arrays over the points."""
+    made, plan = Fields(), Plan()
+    for i, axis in enumerate(space.axes):
+        made.put(space, i, rows[:, i])
+        if axis.kind == "plan":
+            plan = plans_at(space, i, rows[:, i])
+    made.numbers |= tied(space, {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered})
+    return assembled(space.question, made.words, made.numbers, made.times, plan)
 
 
 def tied(space: Space, values: dict[str, Any]) -> dict[str, Any]:
-    """Fields that follow from axes, by their expressions."""
-    named = {k: v for k, v in values.items() if not (isinstance(v, np.ndarray) and v.dtype.kind == "U")}
-    return {t.field: np.asarray(calculate(t.value, named, f"tie of {t.field}"), float) for t in space.ties}
+    """Fields that follow from axes, by their expressions over the values of ordered ones."""
+    return {t.field: np.asarray(calculate(t.value, values, f"tie of {t.field}"), float) for t in space.ties}
 
 
+@lru_cache(maxsize=16)
 def plan_table(space: Space, i: int) -> np.ndarray:
     """The plans of an axis, a row of fields each."""
     return np.array(space.axes[i].values, float)
+
+
+def plans_at(space: Space, i: int, at: np.ndarray) -> Plan:
+    """Some plans of an axis, as one Plan of arrays."""
+    return Plan(**dict(zip(PLAN_FIELDS, plan_table(space, i)[at].T, strict=True)))
 
 
 def field_choices(space: Space, i: int) -> dict[str, list[Any]]:

@@ -23,7 +23,7 @@ from strata.mapping.plan import Plan
 from strata.pricing.access import banks_of
 from strata.search.expression import mentions
 from strata.search.fields import assembled
-from strata.search.points import field_choices, tied
+from strata.search.points import Fields, field_choices, tied
 from strata.search.space import Axis, Space
 
 # More of these is never slower with power and heat off (tests/test_laws.py); each may take area, power at rest and energy a byte.
@@ -93,28 +93,17 @@ def corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> tuple[An
     """
     axes, blurred = relaxed_axes(space), coarse_axes(space) if boxes.coarse else ()
     digits = boxes.low if side == "cheap" else boxes.high
-    words: dict[str, str] = {}
-    numbers: dict[str, Any] = {}
-    times: dict[str, Any] = {}
-    for i, axis in enumerate(space.axes):
-        at = digits[which, axes.index(i)] if i in axes else boxes.fixed[which, i]
-        if axis.kind == "word":
-            words |= dict.fromkeys(axis.fields, str(axis.values[int(at[0])]))
-        elif i in blurred:
-            numbers |= {f: np.full(len(which), max(choices)) for f, choices in field_choices(space, i).items() if f not in AREAS}
-        elif axis.kind == "variant":
-            for name, choices in field_choices(space, i).items():
-                if any(isinstance(c, str) for c in choices):
-                    words[name] = str(choices[int(at[0])])
-                else:
-                    numbers[name] = np.array(choices, float)[at]
-        elif axis.kind != "plan":
-            (times if axis.kind == "times" else numbers).update(dict.fromkeys(axis.fields, np.array(axis.values, float)[at]))
+    made = Fields()
+    for i in range(len(space.axes)):
+        if i in blurred:
+            made.numbers |= {f: np.full(len(which), max(choices)) for f, choices in field_choices(space, i).items() if f not in AREAS}
+        else:
+            made.put(space, i, digits[which, axes.index(i)] if i in axes else boxes.fixed[which, i])
     least, most = _tie_range(space, boxes, which)
-    numbers |= most if side == "dear" else least
+    made.numbers |= most if side == "dear" else least
     if side == "rich":
-        numbers["chip.compute.cores"] = boxes.cores[which]
-    return assembled(space.question, words, numbers, times, Plan())
+        made.numbers["chip.compute.cores"] = boxes.cores[which]
+    return assembled(space.question, made.words, made.numbers, made.times, Plan())
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
