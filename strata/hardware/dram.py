@@ -19,7 +19,6 @@ from strata.hardware.banks import ACTIVATES, bank_time, blurred, in_step, turns
 from strata.params import Sources, build, find, load_table, override, part, quantity, text
 from strata.units import show
 
-HOT = 85.0  # degrees C above which cells leak so fast that JEDEC halves the refresh interval
 LEGAL = {"run": "positive", "read_share": "from 0 to 1", "banks": "at least 1", "outstanding": "positive"}
 
 

@@ -11,11 +11,10 @@ from strata.pricing.device import Device
 from strata.pricing.fused import Link, fuse, pieces_of, tile_link
 from strata.pricing.overlap import either, exposed, slowed
 from strata.pricing.price import Price, total_price
-from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, MatMul, Op, Vector
+from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, MatMul, Op, Vector, of_shared_experts
 
 Priced = tuple[Op, Price]
 PRODUCTS = (MatMul, ExpertMatMul)
-SHARED = "shared_"  # ops of experts that all tokens pass: they need nothing that is exchanged
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def pairs(ops: tuple[Op, ...]) -> list[Pair]:
 
 
 def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
-    shared = tuple(j for j, kernel in enumerate(ops) if _of_shared(kernel))
+    shared = tuple(j for j, kernel in enumerate(ops) if of_shared_experts(kernel))
     if op.exchange is not None and op.name.startswith("dispatch") and shared:
         return Pair(i, shared, "apart")
     made = _maker(op.inputs[0], ops[:i]) if op.inputs else -1
@@ -56,11 +55,6 @@ def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
             if op.output in ops[j].inputs and isinstance(ops[j], (*PRODUCTS, Attention)):
                 return Pair(i, (j,), "fed")
     return Pair(i, (), "")
-
-
-def _of_shared(op: Op) -> bool:
-    """Whether it is a kernel of experts that all tokens pass."""
-    return op.name.startswith(SHARED) and not isinstance(op, Collective)
 
 
 def _adds_picks(op: Op) -> bool:

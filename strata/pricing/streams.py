@@ -7,9 +7,8 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.pricing.device import Device
 from strata.pricing.price import Price, total_price
-from strata.workload.graph import Collective, ExpertMatMul, Op
+from strata.workload.graph import ExpertMatMul, Op, of_shared_experts
 
-SHARED = "shared_"  # how names of ops of shared experts begin
 CREDITS = ("time", "compute", "cache", "memory", "network", "overhead")
 
 
@@ -33,7 +32,7 @@ def left_over(one: Price, other: Price, bandwidth: Number) -> Number:
 
 def beside_routed(priced: list[tuple[Op, Price]], device: Device) -> list[tuple[Op, Price]]:
     """The ops of a block with shared experts beside the routed ones, as far as the engine runs them so (`shared_beside`)."""
-    shared = [p for op, p in priced if _of_shared(op)]
+    shared = [p for op, p in priced if of_shared_experts(op)]
     routed = [p for op, p in priced if isinstance(op, ExpertMatMul)]
     if not shared or not routed:
         return priced
@@ -41,11 +40,7 @@ def beside_routed(priced: list[tuple[Op, Price]], device: Device) -> list[tuple[
     xp = namespace(both[0].time)
     kept = left_over(both[0], both[1], device.bandwidth) / xp.where(both[0].time > 0.0, both[0].time, 1.0)
     share = 1.0 - device.shared_beside * (1.0 - kept)
-    return [(op, _shown(p, share) if _of_shared(op) else p) for op, p in priced]
-
-
-def _of_shared(op: Op) -> bool:
-    return op.name.startswith(SHARED) and not isinstance(op, Collective)
+    return [(op, _shown(p, share) if of_shared_experts(op) else p) for op, p in priced]
 
 
 def _shown(price: Price, share: Number) -> Price:

@@ -31,9 +31,9 @@ MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
 
 @dataclass(frozen=True)
 class Fitted:
-    """One family's outcome: the new quantities, the rows behind them, and the error on rows that were not fitted."""
+    """What a fit of a family of kernels, or of an engine, gave: new quantities, the rows behind them, and the error on rows that were not fitted."""
 
-    family: str
+    owner: str
     values: dict[str, float]
     rows: int
     held_out: int

@@ -18,6 +18,7 @@ from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.params import data_folder, leaf_paths, override, value_at
 from strata.units import show
+from strata.validation.calibrate import Fitted
 from strata.validation.datasets import HELD_OUT, Array, Points, Table, read_table
 from strata.validation.families import MICRO, Quantity
 from strata.validation.run import reader_of
@@ -51,19 +52,6 @@ class EngineFit:
     engine: str
     quantities: tuple[Quantity, ...]
     rows: tuple[Rows, ...]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """New quantities, the rows behind them, and the error on the held-out third of those rows."""
-
-    owner: str
-    values: dict[str, float]
-    rows: int
-    held_out: int
-    before: float
-    after: float
-    files: tuple[str, ...]
 
 
 def _online(name: str, metric: str, *models: str) -> Rows:
@@ -175,7 +163,7 @@ def _mean_error(logs: Array) -> float:
     return float(np.mean(np.abs(np.expm1(logs)))) if len(logs) else float("nan")
 
 
-def fit_engine(fit: EngineFit, made: Engine, folder: Path) -> tuple[Engine, Outcome]:
+def fit_engine(fit: EngineFit, made: Engine, folder: Path) -> tuple[Engine, Fitted]:
     """One fit of an engine: it with its new quantities, rounded to the digits they deserve, and what they rest on."""
     tables = [chosen(rows, folder) for rows in fit.rows]
 
@@ -193,10 +181,10 @@ def fit_engine(fit: EngineFit, made: Engine, folder: Path) -> tuple[Engine, Outc
     count, held = (len(logs(made, fitted)) for fitted in (True, False))
     before, after = (_mean_error(logs(by, False)) for by in (made, new))
     found = {q.path: float(value_at(new, q.path)) for q in fit.quantities}
-    return new, Outcome(fit.engine, found, count, held, before, after, tuple(r.name for r in fit.rows))
+    return new, Fitted(fit.engine, found, count, held, before, after, tuple(r.name for r in fit.rows))
 
 
-def fit_engines(folder: Path | str, only: tuple[str, ...] = ()) -> tuple[dict[str, Engine], list[Outcome]]:
+def fit_engines(folder: Path | str, only: tuple[str, ...] = ()) -> tuple[dict[str, Engine], list[Fitted]]:
     """All fits in order: the engines with their new quantities, and what each fit rests on."""
     made: dict[str, Engine] = {}
     outcomes = []
@@ -208,7 +196,7 @@ def fit_engines(folder: Path | str, only: tuple[str, ...] = ()) -> tuple[dict[st
     return made, outcomes
 
 
-def fit_from_steps(folder: Path | str) -> tuple[Chip, Outcome]:
+def fit_from_steps(folder: Path | str) -> tuple[Chip, Fitted]:
     """The chip without measured kernels, fitted to whole steps."""
     made = named_chip(STEPS_ONLY)
     tables = [chosen(rows, Path(folder)) for rows in STEPS_ROWS]
@@ -226,10 +214,10 @@ def fit_from_steps(folder: Path | str) -> tuple[Chip, Outcome]:
     count, held = (len(logs(made, fitted)) for fitted in (True, False))
     before, after = (_mean_error(logs(chip, False)) for chip in (made, changed(values)))
     found = {q.path: float(v) for q, v in zip(STEPS_QUANTITIES, values, strict=True)}
-    return changed(values), Outcome(STEPS_ONLY, found, count, held, before, after, tuple(r.name for r in STEPS_ROWS))
+    return changed(values), Fitted(STEPS_ONLY, found, count, held, before, after, tuple(r.name for r in STEPS_ROWS))
 
 
-def source_of(outcome: Outcome, date: str) -> str:
+def source_of(outcome: Fitted, date: str) -> str:
     """What a fitted quantity rests on, in words."""
     return (
         f"fitted: {' and '.join(outcome.files)}, two thirds of them ({outcome.rows}), {date or 'undated'}; "
@@ -237,7 +225,7 @@ def source_of(outcome: Outcome, date: str) -> str:
     )
 
 
-def noted(text: str, outcome: Outcome, owner: Any, date: str) -> str:
+def noted(text: str, outcome: Fitted, owner: Any, date: str) -> str:
     """An engine's file with fitted quantities in place of what stood there."""
     for path, value in outcome.values.items():
         unit = leaf_paths(owner)[path]["unit"]
@@ -247,7 +235,7 @@ def noted(text: str, outcome: Outcome, owner: Any, date: str) -> str:
     return text
 
 
-def write_engines(folder: Path, date: str) -> list[Outcome]:
+def write_engines(folder: Path, date: str) -> list[Fitted]:
     """Fit every engine to the rows below the folder, and the chip that has only steps, and write what was found."""
     overlay = data_folder("calibration") / f"{STEPS_ONLY}.toml"
     overlay.unlink(missing_ok=True)  # a fit starts from the data sheet and what we assumed, not from the last fit
@@ -262,7 +250,7 @@ def write_engines(folder: Path, date: str) -> list[Outcome]:
     return [*outcomes, outcome]
 
 
-def _overlay(chip: Chip, outcome: Outcome, date: str) -> str:
+def _overlay(chip: Chip, outcome: Fitted, date: str) -> str:
     """A chip's fitted quantities as a file to lay over its own."""
     sections: dict[str, list[str]] = {}
     for path, value in outcome.values.items():

@@ -290,3 +290,8 @@ def check_graph(graph: Graph) -> None:
                 for extent in (v := getattr(op, name)) if isinstance(v := getattr(op, name), tuple) else (v,):
                     if isinstance(extent, Extent) and extent.axis not in AXES:
                         raise BadValue(f"graph: {block.name}.{op.name}.{name} lies on an unknown axis '{extent.axis}'")
+
+
+def of_shared_experts(op: Op) -> bool:
+    """Whether it is a kernel of experts that all tokens pass: it needs nothing that is exchanged."""
+    return op.name.startswith("shared_") and not isinstance(op, Collective)
