@@ -79,7 +79,7 @@ def fitted_dict(made: Chip, outcomes: list[Fitted]) -> dict[str, Any]:
     """What a calibration found, as plain JSON types."""
     families = [
         {
-            "family": o.owner,
+            "family": o.family,
             "files": list(o.files),
             "fitted": o.rows,
             "held_out": o.held_out,
@@ -98,7 +98,7 @@ def fitted_table(made: Chip, outcomes: list[Fitted]) -> Any:
     for column in ("family", "points", "held out", "error before", "after", "quantity", "value"):
         table.add_column(column, justify="left" if column in ("family", "quantity") else "right")
     for o in outcomes:
-        first = [o.owner, str(o.rows), str(o.held_out), f"{o.before:.1%}", f"{o.after:.1%}"]
+        first = [o.family, str(o.rows), str(o.held_out), f"{o.before:.1%}", f"{o.after:.1%}"]
         if not o.values:
             table.add_row(*first, "kept as it was", "")
         for i, (path, value) in enumerate(o.values.items()):

@@ -33,7 +33,7 @@ MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
 class Fitted:
     """What a fit of a family of kernels, or of an engine, gave: new quantities, the rows behind them, and the error on rows that were not fitted."""
 
-    owner: str
+    family: str
     values: dict[str, float]
     rows: int
     held_out: int

@@ -231,7 +231,7 @@ def noted(text: str, outcome: Fitted, owner: Any, date: str) -> str:
         unit = leaf_paths(owner)[path]["unit"]
         shown = f"{value:.3g}" if unit == "1" else f'"{show(value, unit, 3)}"'
         text, count = re.subn(rf"(?m)^{re.escape(path)} = .*$", f'{path} = {{ value = {shown}, source = "{source_of(outcome, date)}" }}', text)
-        assert count == 1, f"{outcome.owner}: one line must say {path}"
+        assert count == 1, f"{outcome.family}: one line must say {path}"
     return text
 
 
@@ -242,8 +242,8 @@ def write_engines(folder: Path, date: str) -> list[Fitted]:
     forget()
     made, outcomes = fit_engines(folder)
     for outcome in outcomes:
-        file = data_folder("engine") / f"{outcome.owner}.toml"
-        file.write_text(noted(file.read_text(encoding="utf-8"), outcome, made[outcome.owner], date), encoding="utf-8")
+        file = data_folder("engine") / f"{outcome.family}.toml"
+        file.write_text(noted(file.read_text(encoding="utf-8"), outcome, made[outcome.family], date), encoding="utf-8")
     with engines_in_place(*made.values()):
         chip, outcome = fit_from_steps(folder)
     overlay.write_text(_overlay(chip, outcome, date), encoding="utf-8")
