@@ -1,1 +1,3 @@
-"""Speed, as ratios against a named baseline measured in the same run: these numbers move with the machine, ratios less."""
+"""Speed, as ratios against a named baseline measured in the same run: these numbers move with the machine,
+ratios less.
+"""

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.gpu`: full evaluations a second of growing boxes on the accelerator that JAX finds (or on the CPU where there is none).
+"""`python -m benchmarks.gpu`: full evaluations a second of growing boxes on the accelerator that JAX finds
+(or on the CPU where there is none).
 
-Every point is a decode step of DeepSeek-V3 on 256 stacked chips with all its metrics, as in `decode_box_jax` of benchmarks/run.py. All of
-them are worked out on the device; of each only its largest finite value over the box comes back, so that the copy of 41 numbers a
-point to the host is not what is measured. Boxes above `AT_ONCE` link bandwidths are priced in several calls, each with its own.
+Every point is a decode step of DeepSeek-V3 on 256 stacked chips with all its metrics, as in `decode_box_jax`
+of benchmarks/run.py. All of them are worked out on the device; of each only its largest finite value over the
+box comes back, so that the copy of 41 numbers a point to the host is not what is measured. Boxes above
+`AT_ONCE` link bandwidths are priced in several calls, each with its own.
 """
 
 from __future__ import annotations
@@ -18,20 +20,21 @@ import strata as st
 from benchmarks.designs import box
 from benchmarks.run import ENGINE, MONEY
 from strata.arrays import enable_jax, map_leaves
-from strata.batch import at_the_door, unlabelled
+from strata.batch import as_float64_box, unlabelled
 from strata.evaluate import summary
 from strata.mapping.shard import active_groups
 from strata.pricing.step import Structure
 from strata.stages import staged
 
-LINKS = (32, 256, 1536, 6144)  # link bandwidths of a box; with 12 layers and every plan some 1 to 200 million points
+# link bandwidths of a box; with 12 layers and every plan some 1 to 200 million points
+LINKS = (32, 256, 1536, 6144)
 AT_ONCE = 1536  # of them in one call: some 50 million points
 RUNS = 4
 
 
 def inputs(seed: int, links: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """A box drawn anew, ready for the compiled core, and its shape."""
-    return at_the_door((*box(seed, links=links), ENGINE, MONEY))
+    return as_float64_box((*box(seed, links=links), ENGINE, MONEY))
 
 
 def largest(structure: Structure) -> Any:
@@ -39,13 +42,17 @@ def largest(structure: Structure) -> Any:
     jnp = enable_jax().numpy
 
     def run(*trees: Any) -> Any:
-        return map_leaves(lambda v: jnp.max(jnp.where(jnp.isfinite(v), v, 0.0)), summary(structure, *trees)[0])
+        return map_leaves(
+            lambda v: jnp.max(jnp.where(jnp.isfinite(v), v, 0.0)), summary(structure, *trees)[0]
+        )
 
     return staged(run)
 
 
 def measured(links: int) -> dict[str, Any]:
-    """One size of box: points, seconds to compile, points a second; results agree with NumPy's where a box is small enough to look."""
+    """One size of box: points, seconds to compile, points a second; results agree with NumPy's where a box is
+    small enough to look.
+    """
     each = min(links, AT_ONCE)
     trees, shape = inputs(0, each)
     run = largest(Structure(active_groups(trees[3]), len(shape)))
@@ -62,7 +69,13 @@ def measured(links: int) -> dict[str, Any]:
         block([run(*one) for one in drawn])
         times.append(time.perf_counter() - start)
     points = int(np.prod(shape)) * calls
-    return {"points": points, "calls": calls, "compile_s": compiled, "seconds": min(times), "points_per_s": points / min(times)}
+    return {
+        "points": points,
+        "calls": calls,
+        "compile_s": compiled,
+        "seconds": min(times),
+        "points_per_s": points / min(times),
+    }
 
 
 def check(found: Any, trees: tuple[Any, ...]) -> None:
@@ -71,7 +84,8 @@ def check(found: Any, trees: tuple[Any, ...]) -> None:
     flat = enable_jax().tree_util.tree_leaves
     for ours, theirs in zip(flat(found), flat(expected), strict=True):
         most = float(np.max(np.where(np.isfinite(theirs), theirs, 0.0)))
-        if abs(float(ours) - most) > 1e-3 * abs(most):  # a clock found by halving may differ by one of its last steps
+        # a clock found by halving may differ by one of its last steps
+        if abs(float(ours) - most) > 1e-3 * abs(most):
             raise SystemExit(f"the device's largest value is {float(ours)!r}, NumPy's {most!r}")
 
 

@@ -15,25 +15,34 @@ import numpy as np
 
 import strata as st
 from benchmarks.designs import box, collective_list, every_plan, flat, product_box, product_list, single
-from strata.hardware.cooling import assembly, cooling
-from strata.hardware.heat import heat_of, junction
-from strata.hardware.stack import Stack
-from strata.hardware.thermal import steady
-from strata.pricing import matmul as products
-from strata.pricing.collectives import price_collective
+from strata.hardware.dram.stack import Stack
+from strata.hardware.thermal.compact import heat_of, junction
+from strata.hardware.thermal.cooling import assembly, cooling
+from strata.hardware.thermal.solve import steady
+from strata.pricing.kernels import matmul as products
+from strata.pricing.network.collectives import price_collective
 
 OUT = Path(__file__).parent / "latest.json"
 ENGINE, MONEY = st.engine("ideal"), st.economics()
-# Full evaluations a second on one core that other tools' authors or runs report; none of them was run beside ours.
+# Full evaluations a second on one core that other tools' authors or runs report; none of them was run beside
+# ours.
 PUBLISHED = {
-    "DeepStack": (1 / 3.5, "3 to 4 core-seconds a design point (our study of it, sec. 0: 313,409 rows of its recorded searches on 32 workers)"),
+    "DeepStack": (
+        1 / 3.5,
+        "3 to 4 core-seconds a design point (our study of it, sec. 0: 313,409 rows of its recorded searches on 32 workers)",
+    ),
     "DeepFlow": (1 / 1.5, "1.5 s an evaluation (our study of it, sec. 1)"),
-    "Calculon": (400.0, "389 to 418 training configurations a CPU-second with its debug log silenced, 48 as shipped (our study of peers, sec. 3)"),
+    "Calculon": (
+        400.0,
+        "389 to 418 training configurations a CPU-second with its debug log silenced, 48 as shipped (our study of peers, sec. 3)",
+    ),
 }
 
 
 def yardstick() -> float:
-    """The baseline: points a second of 53 element-wise float64 NumPy operations on 16,384 points, on one core."""
+    """The baseline: points a second of 53 element-wise float64 NumPy operations on 16,384 points, on one
+    core.
+    """
     x, y = np.random.default_rng(0).random((2, 16384))
 
     def once() -> None:
@@ -54,8 +63,12 @@ def best(function: Callable[[], Any], repeats: int) -> float:
     return min(times)
 
 
-def fresh(make: Callable[[int], tuple[Any, ...]], repeats: int, backend: str = "numpy", calls: int = 1) -> tuple[float, int]:
-    """Shortest time of evaluating designs drawn anew for each run, and how many there were. Drawing is not timed."""
+def fresh(
+    make: Callable[[int], tuple[Any, ...]], repeats: int, backend: str = "numpy", calls: int = 1
+) -> tuple[float, int]:
+    """Shortest time of evaluating designs drawn anew for each run, and how many there were. Drawing is not
+    timed.
+    """
     times, points = [], 0
     for seed in range(repeats):
         inputs = [make(seed * calls + i) for i in range(calls)]
@@ -67,8 +80,12 @@ def fresh(make: Callable[[int], tuple[Any, ...]], repeats: int, backend: str = "
     return min(times), points
 
 
-def priced(make: Callable[..., tuple[Any, ...]], calls: int, repeats: int, **how: Any) -> tuple[float, int, tuple[int, ...]]:
-    """Shortest time of one call that prices products drawn anew, how many those are, and the axes they lie on."""
+def priced(
+    make: Callable[..., tuple[Any, ...]], calls: int, repeats: int, **how: Any
+) -> tuple[float, int, tuple[int, ...]]:
+    """Shortest time of one call that prices products drawn anew, how many those are, and the axes they lie
+    on.
+    """
     times = []
     for repeat in range(repeats):
         inputs = [make(repeat * calls + i, **how) for i in range(calls)]
@@ -86,14 +103,32 @@ def cold(command: list[str], repeats: int = 7) -> float:
 def rows() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
-    def add(name: str, value: float, unit: str, baseline: str, reference: float, *, smaller: bool = False, **how: Any) -> None:
+    def add(
+        name: str,
+        value: float,
+        unit: str,
+        baseline: str,
+        reference: float,
+        *,
+        smaller: bool = False,
+        **how: Any,
+    ) -> None:
         ratio = reference / value if smaller else value / reference
-        found.append({"name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio, **how})
+        found.append(
+            {"name": name, "value": value, "unit": unit, "baseline": baseline, "ratio": ratio, **how}
+        )
 
     stick = yardstick()
     named = "53 element-wise NumPy operations on 16k points, points/s"
     seconds, _ = fresh(single, 20, calls=10)
-    add("decode_single", seconds * 1e3, "ms", f"{named}: its time for 16k points over ours for one", 16384 / stick * 1e3, smaller=True)
+    add(
+        "decode_single",
+        seconds * 1e3,
+        "ms",
+        f"{named}: its time for 16k points over ours for one",
+        16384 / stick * 1e3,
+        smaller=True,
+    )
     for count in (1024, 4096, 16384, 65536):
         took, points = fresh(lambda seed, n=count: flat(n, seed), 4)  # type: ignore[misc]
         add(f"decode_batch_numpy_{count}", points / took, "evaluations/s", named, stick)
@@ -116,33 +151,66 @@ def rows() -> list[dict[str, Any]]:
     add_heat(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     strata = cold(
-        [sys.executable, "-m", "strata.app.cli", "predict", "--model", "llama-3-70b", "--system", "8xh200", "--batch", "64", "--plan", "tp=8"]
+        [
+            sys.executable,
+            "-m",
+            "strata.app.cli",
+            "predict",
+            "--model",
+            "llama-3-70b",
+            "--system",
+            "8xh200",
+            "--batch",
+            "64",
+            "--plan",
+            "tp=8",
+        ]
     )
     add("cli_cold", strata, "s", "python -c 'import numpy', a new process", numpy_import, smaller=True)
     return found
 
 
 def add_plans(add: Callable[..., None]) -> None:
-    """Every legal plan of 256 devices, weights sharded and not, at 12 batches in one call; and the search, orders included."""
+    """Every legal plan of 256 devices, weights sharded and not, at 12 batches in one call; and the search,
+    orders included.
+    """
     took, points = fresh(every_plan, 3)
     add("plans_256", took, "s", "the target: 1 s on one core", 1.0, smaller=True, points=points)
     system, model, work, _ = every_plan(0)
     listed = replace(work, batch=work.batch[:, 0])
-    add("best_plan_256", best(lambda: st.best_plans(system, model, listed), 2), "s", "plans_256", took, smaller=True)
+    add(
+        "best_plan_256",
+        best(lambda: st.best_plans(system, model, listed), 2),
+        "s",
+        "plans_256",
+        took,
+        smaller=True,
+    )
 
 
 def add_collectives(add: Callable[..., None]) -> None:
-    """Prices of collectives a second on one core, the cheapest algorithm chosen for each: of one node, and of 512."""
+    """Prices of collectives a second on one core, the cheapest algorithm chosen for each: of one node, and of
+    512.
+    """
     few = collective_list(0, 1)
     alone = best(lambda: price_collective(*few), 200)
     for name, nodes in (("collective_batch", 1), ("collective_batch_4096_devices", 512)):
         inputs = [collective_list(seed, nodes=nodes) for seed in range(7)]
         took = min(best(lambda one=one: price_collective(*one), 3) for one in inputs)  # type: ignore[misc]
-        add(name, 16384 / took, "prices/s", "one collective after another, each an array of one", 1 / alone, points=16384)
+        add(
+            name,
+            16384 / took,
+            "prices/s",
+            "one collective after another, each an array of one",
+            1 / alone,
+            points=16384,
+        )
 
 
 def add_heat(add: Callable[..., None]) -> None:
-    """Temperatures of 100,000 stacks a second on one core, geometries known: rows gathered, hottest cells of logic and DRAM found."""
+    """Temperatures of 100,000 stacks a second on one core, geometries known: rows gathered, hottest cells of
+    logic and DRAM found.
+    """
     made, count = cooling("liquid"), 100_000
     rng = np.random.default_rng(0)
     layers = rng.integers(1, 17, count) * 1.0
@@ -169,18 +237,35 @@ def add_heat(add: Callable[..., None]) -> None:
 
 
 def add_products(add: Callable[..., None]) -> None:
-    """Kernel prices a second on one core, the search for the best tile included: as a box, as a list, and one by one."""
+    """Kernel prices a second on one core, the search for the best tile included: as a box, as a list, and one
+    by one.
+    """
     alone, _, _ = priced(product_list, 200, 5, count=1)
     baseline = "one product after another, each an array of one"
     candidates = len(products.TILES)
     boxes = (
         ("matmul_batch", product_box, "m x n x k x cores x DRAM bandwidths", {}),
-        ("matmul_batch_chips", product_box, "m x n x k x cores x 1: tiles tried at every point", {"cores": 8, "bandwidths": 1}),
+        (
+            "matmul_batch_chips",
+            product_box,
+            "m x n x k x cores x 1: tiles tried at every point",
+            {"cores": 8, "bandwidths": 1},
+        ),
         ("matmul_batch_flat", product_list, "a list: tiles tried at every point", {}),
     )
     for name, make, axes, how in boxes:
         took, points, shape = priced(make, 20, 7, **how)
-        add(name, points / took, "prices/s", baseline, 1 / alone, points=points, candidates=candidates, axes=axes, shape=list(shape))
+        add(
+            name,
+            points / took,
+            "prices/s",
+            baseline,
+            1 / alone,
+            points=points,
+            candidates=candidates,
+            axes=axes,
+            shape=list(shape),
+        )
 
 
 def main() -> None:
@@ -188,9 +273,13 @@ def main() -> None:
     OUT.write_text(json.dumps(found, indent=2) + "\n")
     for row in found:
         beside = (
-            f" ({row['points']} points, {' x '.join(map(str, row['shape']))}: {row['axes']}; {row['candidates']} tiles each)" if "axes" in row else ""
+            f" ({row['points']} points, {' x '.join(map(str, row['shape']))}: {row['axes']}; {row['candidates']} tiles each)"
+            if "axes" in row
+            else ""
         )
-        print(f"{row['name']:26s} {row['value']:14,.3f} {row['unit']:14s} x{row['ratio']:<10.4g} of {row['baseline']}{beside}")
+        print(
+            f"{row['name']:26s} {row['value']:14,.3f} {row['unit']:14s} x{row['ratio']:<10.4g} of {row['baseline']}{beside}"
+        )
     print(f"written: {OUT.relative_to(Path.cwd()) if OUT.is_relative_to(Path.cwd()) else OUT}")
 
 

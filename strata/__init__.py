@@ -1,4 +1,5 @@
-"""Strata predicts and optimises AI systems that do not exist yet. Nouns are frozen records, verbs are pure functions.
+"""Strata predicts and optimises AI systems that do not exist yet. Nouns are frozen records, verbs are pure
+functions.
 
 >>> import strata as st
 >>> r = st.evaluate(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), st.plan(tp=8))
@@ -10,16 +11,16 @@ from strata.errors import Infeasible, StrataError
 from strata.evaluate import Result, evaluate, reasons
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.manufacture import area, cost
-from strata.hardware.silicon import Silicon
+from strata.hardware.silicon.report import area, cost
+from strata.hardware.silicon.silicon import Silicon
 from strata.hardware.system import System, economics, system
-from strata.hardware.temperatures import Temperatures, heat
+from strata.hardware.thermal.report import Temperatures, heat
 from strata.hardware.topology import Topology, topology
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import Plan, plan, plans
-from strata.pricing.communication import Communication, collective
-from strata.pricing.contention import Together, together
-from strata.pricing.kernel import Kernel, kernel
+from strata.pricing.kernels.kernel import Kernel, kernel
+from strata.pricing.network.collective_cost import CollectiveCost, collective
+from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
 from strata.search.goal import Goal, goal
 from strata.search.plans import best_plans
 from strata.search.run import Outcome, Search, search
@@ -28,8 +29,8 @@ from strata.search.space import Space, space
 from strata.serving.curve import Curve, Requests, curve
 from strata.serving.frontier import Frontier, frontier
 from strata.serving.load import Load, closed_load, goodput, largest_batch, open_load
-from strata.serving.pools import Split, disaggregate
-from strata.serving.speculation import Guess, Speculation, best_window, speculate
+from strata.serving.pools import Disaggregation, disaggregate
+from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.workload.model import Model, model
 from strata.workload.routing import Routing, read_routing, routing
 from strata.workload.tasks import Workload, decode, mixed, prefill, serve, train
@@ -37,10 +38,72 @@ from strata.workload.transformer import trace
 
 __version__ = "0.1.0"
 __all__ = [
-    "Chip", "Communication", "Curve", "Engine", "Fabric", "Frontier", "Goal", "Guess", "Infeasible", "Kernel", "Load", "Model", "Outcome", "Plan",
-    "Requests", "Result", "Routing", "Search", "Silicon", "Space", "Speculation", "Split", "StrataError", "System", "Temperatures", "Together",
-    "Topology", "Workload", "area", "best_plans", "best_window", "chip", "closed_load", "collective", "cost", "curve", "decode", "disaggregate",
-    "economics", "engine", "evaluate", "fabric", "frontier", "goal", "goodput", "heat", "kernel", "largest_batch", "mixed", "model", "open_load",
-    "plan", "plans", "prefill", "read_routing", "reasons", "routing", "search", "sensitivity", "serve", "sized", "space", "speculate", "system",
-    "together", "topology", "trace", "train",
+    "Chip",
+    "CollectiveCost",
+    "ConcurrentCollectives",
+    "Curve",
+    "Disaggregation",
+    "Drafting",
+    "Engine",
+    "Fabric",
+    "Frontier",
+    "Goal",
+    "Infeasible",
+    "Kernel",
+    "Load",
+    "Model",
+    "Outcome",
+    "Plan",
+    "Requests",
+    "Result",
+    "Routing",
+    "Search",
+    "Silicon",
+    "Space",
+    "Speculation",
+    "StrataError",
+    "System",
+    "Temperatures",
+    "Topology",
+    "Workload",
+    "area",
+    "best_plans",
+    "best_window",
+    "chip",
+    "closed_load",
+    "collective",
+    "concurrent_collectives",
+    "cost",
+    "curve",
+    "decode",
+    "disaggregate",
+    "economics",
+    "engine",
+    "evaluate",
+    "fabric",
+    "frontier",
+    "goal",
+    "goodput",
+    "heat",
+    "kernel",
+    "largest_batch",
+    "mixed",
+    "model",
+    "open_load",
+    "plan",
+    "plans",
+    "prefill",
+    "read_routing",
+    "reasons",
+    "routing",
+    "search",
+    "sensitivity",
+    "serve",
+    "sized",
+    "space",
+    "speculate",
+    "system",
+    "topology",
+    "trace",
+    "train",
 ]  # fmt: skip

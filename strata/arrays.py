@@ -1,7 +1,7 @@
 """Array namespaces, and the few array idioms every equation uses.
 
-An equation takes scalars or arrays and returns what broadcasting makes of them; `namespace` picks the library from the
-arguments, so the same code runs on NumPy and inside ``jax.jit``.
+An equation takes scalars or arrays and returns what broadcasting makes of them; `namespace` picks the library
+from the arguments, so the same code runs on NumPy and inside ``jax.jit``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _ONE: Any = frozenset((float, np.float64, int))
 class _Scalars:
     """The namespace of plain numbers: what equations use, without NumPy's cost for a single number.
 
-    Each function still does the right thing with an array that an equation did not name when it asked for a namespace.
+    Each function still does the right thing with an array that an equation did not name when it asked for a
+    namespace.
     """
 
     @staticmethod
@@ -79,7 +80,8 @@ def _arrays(*values: Any) -> Any:
 
 
 def namespace(*values: Number) -> Any:
-    """The array namespace of the arguments: of plain numbers where all are, else NumPy unless one of them says otherwise.
+    """The array namespace of the arguments: of plain numbers where all are, else NumPy unless one of them
+    says otherwise.
 
     >>> namespace(1.0, np.ones(3)) is np, namespace(1.0, 2.0) is SCALARS
     (True, True)
@@ -139,7 +141,8 @@ def lead(values: Any, rank: int, like: Any = np) -> Number:
 
 
 def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
-    """Companions of the least (positive) cost along the leading axis; costs equal but for rounding go to the first of them.
+    """Companions of the least (positive) cost along the leading axis; costs equal but for rounding go to the
+    first of them.
 
     >>> choose(np.array([[3.0, 2.0], [1.0, 5.0]]), np.array([[10.0, 10.0], [20.0, 20.0]]))
     (array([20., 10.]),)
@@ -156,21 +159,28 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
     for i in range(1, count):
         better = cost[i] * (1.0 + 1e-9) < least
         least = xp.where(better, cost[i], least)
-        picked = [xp.where(better, o[i if o.shape[0] > 1 else 0], p) for o, p in zip(others, picked, strict=True)]
+        picked = [
+            xp.where(better, o[i if o.shape[0] > 1 else 0], p) for o, p in zip(others, picked, strict=True)
+        ]
     return tuple(picked)
 
 
-def best_of(candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Number, ...]], rank: int, xp: Any) -> tuple[Number, ...]:
-    """Companions of the least cost that `function` gives for any candidate: a row of numbers it is called with.
+def best_of(
+    candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Number, ...]], rank: int, xp: Any
+) -> tuple[Number, ...]:
+    """Companions of the least cost that `function` gives for any candidate: a row of numbers it is called
+    with.
 
-    NumPy tries them one after the other, in memory that stays in a core's cache; a compiler, or a single point, gets all of them
-    on a leading axis.
+    NumPy tries them one after the other, in memory that stays in a core's cache; a compiler, or a single
+    point, gets all of them on a leading axis.
 
     >>> best_of(np.array([[1.0], [2.0], [3.0]]), lambda x: ((x - np.array([2.2, 0.9])) ** 2, 10 * x), 1, np)
     (array([20., 10.]),)
     """
     if xp is not np or rank == 0:
-        cost, *others = function(*(lead(column, rank, np if xp is SCALARS else xp) for column in candidates.T))
+        cost, *others = function(
+            *(lead(column, rank, np if xp is SCALARS else xp) for column in candidates.T)
+        )
         return choose(cost, *others)
     least, *picked = function(*candidates[0].tolist())
     for row in candidates[1:].tolist():
@@ -182,7 +192,8 @@ def best_of(candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Numb
 
 
 def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | None = None) -> Any:
-    """The state after so many steps, or, of one that converges, after the first that changes no point by more than `still`.
+    """The state after so many steps, or, of one that converges, after the first that changes no point by more
+    than `still`.
 
     A compiler keeps the loop: unrolled, it would work out what it starts from again for each of its steps.
 
@@ -213,7 +224,9 @@ def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | 
 
 
 def is_leaf(value: object) -> bool:
-    """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple, nothing)."""
+    """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple,
+    nothing).
+    """
     kind = value.__class__
     if kind is float:
         return True
@@ -279,7 +292,9 @@ def as_float(value: Number) -> Number:
 
 
 def register_pytree(cls: type) -> type:
-    """Make a dataclass a JAX pytree: quantities are children, everything else is static. Called when JAX is used."""
+    """Make a dataclass a JAX pytree: quantities are children, everything else is static. Called when JAX is
+    used.
+    """
     _registry().add(cls)
     return cls
 

@@ -18,7 +18,7 @@ from strata.params import Sources
 CHUNK = 65536  # points of a box priced at once; more do not fit the caches, fewer waste time between calls
 
 
-def at_the_door(trees: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+def as_float64_box(trees: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """Inputs as float64 (integer products of sizes would wrap), and the shape all quantities broadcast to."""
     found = leaves(trees)
     if not all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found):
@@ -35,7 +35,11 @@ def unlabelled(tree: Any) -> Any:
             new = {k: bare(v) for k, v in old.items()}
             for label in ("name", "title", "note", "aliases"):
                 # A dimension's name stays: others say by it whose links they use.
-                if label in new and isinstance(new[label], str) and not ("through" in new and label == "name"):
+                if (
+                    label in new
+                    and isinstance(new[label], str)
+                    and not ("shares_links_of" in new and label == "name")
+                ):
                     new[label] = ""
             for record in ("sources", "published"):
                 if record in new:
@@ -61,13 +65,17 @@ def box_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
         return tuple(np.broadcast_shapes(*shapes)) if shapes else ()
     except ValueError:
         distinct = sorted({str(s) for s in shapes})
-        raise BadValue(f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}") from None
+        raise BadValue(
+            f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}"
+        ) from None
 
 
 def pieces(shape: tuple[int, ...], limit: int = CHUNK, even: bool = False) -> Iterator[tuple[slice, ...]]:
-    """Cut a box into sub-boxes of at most `limit` points by splitting its longest axes, last axis first among equals.
+    """Cut a box into sub-boxes of at most `limit` points by splitting its longest axes, last axis first among
+    equals.
 
-    Where a compiler needs them `even`, all have the same shape; the last of an axis then overlaps the one before it.
+    Where a compiler needs them `even`, all have the same shape; the last of an axis then overlaps the one
+    before it.
 
     >>> [tuple(s.stop - s.start for s in p) for p in pieces((3, 5), 8)]
     [(3, 2), (3, 2), (3, 1)]
@@ -81,8 +89,13 @@ def pieces(shape: tuple[int, ...], limit: int = CHUNK, even: bool = False) -> It
         sizes[longest] = max(1, limit // rest) if rest <= limit else max(1, sizes[longest] // 2)
     if even:  # as many pieces, but no larger than they must be
         sizes = [-(-n // -(-n // step)) for n, step in zip(shape, sizes, strict=True)]
-    starts = [[min(i, n - step) if even else i for i in range(0, n, step)] for n, step in zip(shape, sizes, strict=True)]
-    cuts = [[slice(i, min(i + step, n)) for i in at] for at, n, step in zip(starts, shape, sizes, strict=True)]
+    starts = [
+        [min(i, n - step) if even else i for i in range(0, n, step)]
+        for n, step in zip(shape, sizes, strict=True)
+    ]
+    cuts = [
+        [slice(i, min(i + step, n)) for i in at] for at, n, step in zip(starts, shape, sizes, strict=True)
+    ]
     return itertools.product(*cuts)
 
 
@@ -94,7 +107,10 @@ def take(tree: Any, where: tuple[Any, ...], dimensions: int) -> Any:
         if not own:
             return value
         chosen = where[dimensions - own :]
-        index = tuple(w if n > 1 else (slice(None) if isinstance(w, slice) else 0) for n, w in zip(value.shape, chosen, strict=True))
+        index = tuple(
+            w if n > 1 else (slice(None) if isinstance(w, slice) else 0)
+            for n, w in zip(value.shape, chosen, strict=True)
+        )
         return value[index]
 
     return map_leaves(cut, tree)
@@ -111,9 +127,16 @@ def chunk_size(shape: tuple[int, ...]) -> int:
 
 
 def run_box(
-    function: Callable[..., Any], trees: tuple[Any, ...], shape: tuple[int, ...], limit: int | None = None, even: bool = False, workers: int = 1
+    function: Callable[..., Any],
+    trees: tuple[Any, ...],
+    shape: tuple[int, ...],
+    limit: int | None = None,
+    even: bool = False,
+    workers: int = 1,
 ) -> Any:
-    """Apply a pure function to a box chunk by chunk, so many `workers` side by side; its quantities come back with the whole shape."""
+    """Apply a pure function to a box chunk by chunk, so many `workers` side by side; its quantities come back
+    with the whole shape.
+    """
     limit = limit or chunk_size(shape)
     if math.prod(shape) <= limit:
         return map_leaves(lambda v: np.broadcast_to(v, shape), function(*trees))

@@ -1,9 +1,10 @@
 """Numbers with sources: how data files become frozen dataclasses of plain quantities.
 
-A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table of its own.
-In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources used often stand once under
-``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts from another file and overrides it.
-Equations see plain numbers; `Param` (value, unit, source) travels beside them in `Sources`.
+A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table
+of its own. In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources
+used often stand once under ``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts
+from another file and overrides it. Equations see plain numbers; `Param` (value, unit, source) travels beside
+them in `Sources`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Param:
 
 
 class Sources(Mapping[str, Param]):
-    """The side table: dotted path of a quantity to its `Param`. Compared by identity, so it never enters arithmetic."""
+    """The side table: dotted path of a quantity to its `Param`. Compared by identity, so it never enters
+    arithmetic.
+    """
 
     def __init__(self, entries: Mapping[str, Param] = {}):
         self._entries = dict(entries)
@@ -69,14 +72,20 @@ class Sources(Mapping[str, Param]):
         return Sources({**self._entries, **entries})
 
 
-def quantity(unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0, positive: bool = False) -> Any:
-    """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing ever ends."""
+def quantity(
+    unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0, positive: bool = False
+) -> Any:
+    """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing
+    ever ends.
+    """
     meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
 def by_name(unit: str, doc: str, *, optional: bool = False) -> Any:
-    """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions), as a dict."""
+    """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions),
+    as a dict.
+    """
     meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
@@ -126,7 +135,11 @@ def find(kind: str, name: str | Path) -> Path:
     known = names(kind)
     wanted = str(name).lower()
     if wanted not in known:
-        called = [n for n in known if wanted in str(read_toml(data_folder(kind) / f"{n}.toml").get("aliases", "")).split()]
+        called = [
+            n
+            for n in known
+            if wanted in str(read_toml(data_folder(kind) / f"{n}.toml").get("aliases", "")).split()
+        ]
         if not called:
             raise UnknownName(kind, str(name), known, f"strata list {KINDS.get(kind, kind)}")
         wanted = called[0]
@@ -138,18 +151,22 @@ def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dic
     path = find(kind, name)
     table = read_toml(path)
     if str(path) in _above:
-        raise BadFile(f"{path.name}: base files form a circle: {' -> '.join(Path(p).stem for p in (*_above, str(path)))}")
+        raise BadFile(
+            f"{path.name}: base files form a circle: {' -> '.join(Path(p).stem for p in (*_above, str(path)))}"
+        )
     table = _cite(table, table.pop("sources", {}), path.name)
     fitted = data_folder("calibration") / path.name
     if kind in ("chip", "transport") and path.parent == data_folder(kind) and fitted.exists():
-        table = merged(table, read_toml(fitted))  # what `strata calibrate` found, over what the datasheet and we assumed
+        # what `strata calibrate` found, over what the datasheet and we assumed
+        table = merged(table, read_toml(fitted))
     if "base" in table:
         base = str(table.pop("base"))
         beside = path.parent / base
         below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)))
         table = merged(below, table)
     elif kind == "chip" and (defaults := data_folder("kinds") / f"{table.get('kind', '')}.toml").exists():
-        table = merged(read_toml(defaults), table)  # what is assumed of a chip of its kind until it is measured
+        # what is assumed of a chip of its kind until it is measured
+        table = merged(read_toml(defaults), table)
     return table
 
 
@@ -160,7 +177,9 @@ def _cite(value: Any, sources: Mapping[str, str], where: str) -> Any:
         if isinstance(source, str) and source.startswith("@"):
             key, _, detail = source[1:].partition(":")
             if key not in sources:
-                raise BadFile(f"{where}: source '@{key}' is not under [sources]; there: {', '.join(sources) or 'nothing'}")
+                raise BadFile(
+                    f"{where}: source '@{key}' is not under [sources]; there: {', '.join(sources) or 'nothing'}"
+                )
             new["source"] = f"{sources[key]}{',' if detail else ''}{detail}"
         return new
     return [_cite(v, sources, where) for v in value] if isinstance(value, list) else value
@@ -175,7 +194,8 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-# ------------------------------------------------------------------------------- files to dataclasses and back
+# ------------------------------------------------------------------------------- files to dataclasses and
+# back
 
 
 @lru_cache(maxsize=32)
@@ -246,7 +266,9 @@ def _construct(cls: type, table: Mapping[str, Any], where: str, prefix: str, par
     return cls(**made)
 
 
-def _quantity(raw: Mapping[str, Any], meta: Mapping[str, Any], where: str, path: str, params: dict[str, Param]) -> float:
+def _quantity(
+    raw: Mapping[str, Any], meta: Mapping[str, Any], where: str, path: str, params: dict[str, Param]
+) -> float:
     value = parse(raw["value"], meta["unit"], f"{where}: {path}")
     _check_range(value, meta, f"{where}: {path}", f"'{raw['value']}'")
     params[path] = Param(value, meta["unit"], raw["source"])
@@ -261,7 +283,9 @@ def _check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) -
 
 
 def _one_line(error: Any, cls: type, where: str) -> str:
-    """The first thing wrong with a file, said in one line with the nearest right key, and how many more there are."""
+    """The first thing wrong with a file, said in one line with the nearest right key, and how many more there
+    are.
+    """
     # A mistyped key is both unknown and missing; the first says more.
     first, *rest = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     path = [str(p) for p in first["loc"]]
@@ -269,7 +293,9 @@ def _one_line(error: Any, cls: type, where: str) -> str:
     known = _keys_at(cls, path[:-1])
     if kind == "extra_forbidden":
         close = nearest(key, known)
-        said = f"unknown key '{'.'.join(path)}'" + (f"; nearest: {', '.join(close)}" if close else f"; keys here: {', '.join(known)}")
+        said = f"unknown key '{'.'.join(path)}'" + (
+            f"; nearest: {', '.join(close)}" if close else f"; keys here: {', '.join(known)}"
+        )
     elif kind == "missing":
         said = f"missing key '{'.'.join(path)}'"
     else:
@@ -288,7 +314,8 @@ def _keys_at(cls: type, path: list[str]) -> list[str]:
     return [f.name for f in fields(cls) if f.metadata]
 
 
-# --------------------------------------------------------------------------------------------------- overrides
+# ---------------------------------------------------------------------------------------------------
+# overrides
 
 
 def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
@@ -312,7 +339,13 @@ def value_at(record: Any, path: str) -> Any:
     """The quantity at a dotted path."""
     node = record
     for name in path.split("."):
-        node = node[name] if isinstance(node, dict) else node[int(name)] if isinstance(node, tuple) else getattr(node, name)
+        node = (
+            node[name]
+            if isinstance(node, dict)
+            else node[int(name)]
+            if isinstance(node, tuple)
+            else getattr(node, name)
+        )
     return node
 
 
@@ -323,15 +356,20 @@ def stated(record: Any) -> dict[str, Param]:
         value = value_at(record, path)
         if value is not None:
             known = record.sources.get(path)
-            found[path] = Param(value, meta["unit"], known.source if known else "derived from the other numbers of this record")
+            found[path] = Param(
+                value,
+                meta["unit"],
+                known.source if known else "derived from the other numbers of this record",
+            )
     return found
 
 
 def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
-    """A record with some quantities replaced, each named by its path or by its last part: that of the outermost part that has one.
+    """A record with some quantities replaced, each named by its path or by its last part: that of the
+    outermost part that has one.
 
-    A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s"); a field that holds a word takes another
-    word.
+    A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s"); a field that
+    holds a word takes another word.
     """
     paths, words = leaf_paths(record), word_paths(record)
     noted: dict[str, Param] = {}
@@ -343,9 +381,16 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
             record = _set(record, worded[0].split("."), value)
             continue
         if not hits:
-            raise UnknownName(f"{what} quantity", wanted, [*paths, *{p.rsplit(".", 1)[-1] for p in paths}], f"strata schema {what}")
+            raise UnknownName(
+                f"{what} quantity",
+                wanted,
+                [*paths, *{p.rsplit(".", 1)[-1] for p in paths}],
+                f"strata schema {what}",
+            )
         if len(hits) > 1:
-            raise BadValue(f"'{wanted}' names several {what} quantities: {', '.join(hits)}; write the whole path")
+            raise BadValue(
+                f"'{wanted}' names several {what} quantities: {', '.join(hits)}; write the whole path"
+            )
         meta = paths[hits[0]]
         if isinstance(value, str):
             value = parse(value, meta["unit"], hits[0])
@@ -368,13 +413,19 @@ def _called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
 
 
 def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
-    """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name and titles are not among them."""
+    """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name
+    and titles are not among them.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     for f in fields(record):
         value, meta = getattr(record, f.name), f.metadata
         if "part" in meta and is_dataclass(value):
             found.update(word_paths(value, f"{prefix}{f.name}."))
-        elif meta.get("text") and (prefix or meta.get("choices")) and f.name not in ("name", "title", "note", "kind"):
+        elif (
+            meta.get("text")
+            and (prefix or meta.get("choices"))
+            and f.name not in ("name", "title", "note", "kind")
+        ):
             found[prefix + f.name] = meta
     return found
 
@@ -382,7 +433,9 @@ def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
 def _check_word(value: Any, meta: Mapping[str, Any], path: str) -> None:
     legal = meta.get("choices") or ()
     if not isinstance(value, str) or (legal and value not in legal):
-        raise BadValue(f"{path} must be {'one of ' + ', '.join(legal) if legal else 'a word'}, but got {value!r}")
+        raise BadValue(
+            f"{path} must be {'one of ' + ', '.join(legal) if legal else 'a word'}, but got {value!r}"
+        )
 
 
 def _set(node: Any, path: list[str], value: Any) -> Any:

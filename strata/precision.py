@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, UnknownName
 
-# Bytes of one element with its share of block scales: nvfp4 has one fp8 scale for 16 elements, mxfp4 one 8-bit scale for
-# 32 (OCP Microscaling Formats v1.0, sec. 5.2), fp8_block one fp32 scale for 128 x 128, int4 one fp16 scale for 128.
+# Bytes of one element with its share of block scales: nvfp4 has one fp8 scale for 16 elements, mxfp4 one
+# 8-bit scale for
+# 32 (OCP Microscaling Formats v1.0, sec. 5.2), fp8_block one fp32 scale for 128 x 128, int4 one fp16 scale
+# for 128.
 BYTES = {
     "fp64": 8.0,
     "fp32": 4.0,

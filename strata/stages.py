@@ -1,9 +1,11 @@
-"""Stages: a traced function cut where small quantities meet large ones, so that a compiler works nothing out twice.
+"""Stages: a traced function cut where small quantities meet large ones, so that a compiler works nothing out
+twice.
 
-A compiler that fuses element-wise code works out what a fused loop needs inside the loop: a quantity of 12 chips that meets
-1,796 plans would be worked out 21,552 times, and one that ten results need ten times. Here a function is traced once for its
-shapes; what it repeats is merged; quantities that are broadcast, reduced, looped over, or needed several times are kept in
-memory; and what lies between them is compiled stage by stage. Results do not change but for the last bits of a rounding.
+A compiler that fuses element-wise code works out what a fused loop needs inside the loop: a quantity of 12
+chips that meets 1,796 plans would be worked out 21,552 times, and one that ten results need ten times. Here a
+function is traced once for its shapes; what it repeats is merged; quantities that are broadcast, reduced,
+looped over, or needed several times are kept in memory; and what lies between them is compiled stage by
+stage. Results do not change but for the last bits of a rounding.
 """
 
 from __future__ import annotations
@@ -20,10 +22,13 @@ import numpy as np
 
 from strata.arrays import cores, enable_jax
 
-CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")  # whose equations are taken as if written in place
+# whose equations are taken as if written in place
+CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
 FREE = ("broadcast_in_dim", "convert_element_type", "reshape", "squeeze", "copy")
 # What an operation costs a core, in multiplications; those not named cost one.
-COSTS = {"div": 4, "sqrt": 5, "exp": 15, "log": 15, "expm1": 20, "log1p": 20, "pow": 30} | dict.fromkeys(FREE, 0)
+COSTS = {"div": 4, "sqrt": 5, "exp": 15, "log": 15, "expm1": 20, "log1p": 20, "pow": 30} | dict.fromkeys(
+    FREE, 0
+)
 # What reads its operands more than once or out of order: they are kept, and so is what it gives.
 APART = (
     "scan",
@@ -71,7 +76,9 @@ class Flat:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stage:
-    """Equations that are compiled together, the quantities they take and give, and those that nothing needs afterwards."""
+    """Equations that are compiled together, the quantities they take and give, and those that nothing needs
+    afterwards.
+    """
 
     takes: tuple[int, ...]
     gives: tuple[int, ...]
@@ -112,7 +119,11 @@ def flattened(traced: Any) -> Flat:
                 gives: Sequence[int] = opened(inner.jaxpr, inner.consts, takes)
             else:
                 # Loops and branches carry functions, which are the same only where they are one.
-                bodies = any(hasattr(p, "jaxpr") for value in e.params.values() for p in (value if isinstance(value, tuple) else (value,)))
+                bodies = any(
+                    hasattr(p, "jaxpr")
+                    for value in e.params.values()
+                    for p in (value if isinstance(value, tuple) else (value,))
+                )
                 key = (e.primitive.name, takes, id(e) if bodies else repr(sorted(e.params.items())))
                 if key not in known:
                     known[key] = tuple(number(v.aval) for v in e.outvars)
@@ -133,14 +144,20 @@ def flattened(traced: Any) -> Flat:
 
 
 def kept_quantities(flat: Flat) -> set[int]:
-    """Quantities to keep in memory between stages: results, and whatever a compiler would otherwise work out again and again."""
+    """Quantities to keep in memory between stages: results, and whatever a compiler would otherwise work out
+    again and again.
+    """
     made = {number for e in flat.equations for number in e.gives}
     uses = Counter(number for e in flat.equations for number in set(e.takes))
     whole = max((flat.size(number) for number in flat.results), default=1)
     kept = made & set(flat.results)
     cost: dict[int, int] = {}  # of working a quantity out from those kept
     for e in flat.equations:
-        size, apart, takes = max(flat.size(number) for number in e.gives), e.operation.name in APART, made.intersection(e.takes)
+        size, apart, takes = (
+            max(flat.size(number) for number in e.gives),
+            e.operation.name in APART,
+            made.intersection(e.takes),
+        )
         kept |= {number for number in takes if cost[number] and (apart or flat.size(number) < size)}
         own = COSTS.get(e.operation.name, 1) + sum(cost[number] for number in takes - kept)
         again = AGAIN if size >= whole else AGAIN_SMALL
@@ -177,7 +194,10 @@ def cut(flat: Flat) -> list[Stage]:
                     takes.add(number)
         found.append((tuple(sorted(takes)), tuple(gives), tuple(flat.equations[i] for i in sorted(inside))))
     last = {number: i for i, (takes, gives, _) in enumerate(found) for number in (*gives, *takes)}
-    ends = [tuple(n for n in (*takes, *gives) if last[n] == i and n not in flat.results) for i, (takes, gives, _) in enumerate(found)]
+    ends = [
+        tuple(n for n in (*takes, *gives) if last[n] == i and n not in flat.results)
+        for i, (takes, gives, _) in enumerate(found)
+    ]
     return [Stage(*parts, end) for parts, end in zip(found, ends, strict=True)]
 
 
@@ -204,12 +224,18 @@ class Program:
         lowered = []
         for stage in self.stages:
             shapes = [self.flat.shapes[number] for number in stage.takes]
-            lowered.append(jax.jit(_runs(stage, self.flat.fixed)).lower(*(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes)))
+            lowered.append(
+                jax.jit(_runs(stage, self.flat.fixed)).lower(
+                    *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes)
+                )
+            )
         with ThreadPoolExecutor(cores()) as pool:
             self.compiled = list(pool.map(lambda one: one.compile(), lowered))
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        values = self.flat.fixed | dict(zip(self.flat.inputs, enable_jax().device_put(list(inputs)), strict=True))
+        values = self.flat.fixed | dict(
+            zip(self.flat.inputs, enable_jax().device_put(list(inputs)), strict=True)
+        )
         for stage, compiled in zip(self.stages, self.compiled, strict=True):
             values |= zip(stage.gives, compiled(*(values[number] for number in stage.takes)), strict=True)
             for number in stage.last:
@@ -233,7 +259,9 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
         shape: list[Any] = []
 
         def flat(*given: Any) -> list[Any]:
-            results, out = jax.tree_util.tree_flatten(function(*jax.tree_util.tree_unflatten(structure, given)))
+            results, out = jax.tree_util.tree_flatten(
+                function(*jax.tree_util.tree_unflatten(structure, given))
+            )
             shape.append(out)
             return list(results)
 

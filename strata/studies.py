@@ -22,7 +22,23 @@ from strata.pricing.readings import READINGS
 from strata.search.expression import Names, calculate
 from strata.search.sweep import Axis, parse_axis, run_sweep
 
-SWEEP_KEYS = ("model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv", "set", "metric", "where", "orders")
+SWEEP_KEYS = (
+    "model",
+    "system",
+    "vary",
+    "batch",
+    "input",
+    "output",
+    "phase",
+    "plan",
+    "engine",
+    "weights",
+    "kv",
+    "set",
+    "metric",
+    "where",
+    "orders",
+)
 CHIP_KEYS = ("chip", "vary", "set", "let")
 FILE_KEYS = ("file", "held_out")
 
@@ -49,8 +65,17 @@ class Outcome:
     runs: dict[str, dict[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
-        told = {"study": self.study.name, "title": self.study.title, "paper": self.study.table["paper"], "claims": self.claims}
-        searched = {name: {k: run[k] for k in ("design", "best", "bound", "size")} for name, run in self.runs.items() if "design" in run}
+        told = {
+            "study": self.study.name,
+            "title": self.study.title,
+            "paper": self.study.table["paper"],
+            "claims": self.claims,
+        }
+        searched = {
+            name: {k: run[k] for k in ("design", "best", "bound", "size")}
+            for name, run in self.runs.items()
+            if "design" in run
+        }
         for run in searched.values():  # a sampler without proof has no bound
             run["bound"] = None if np.isnan(run["bound"]) else run["bound"]
         return told | ({"searches": searched} if searched else {})
@@ -61,7 +86,9 @@ def studies_folder() -> Path:
     for base in (Path(__file__).resolve().parents[1], Path.cwd()):
         if (base / "studies").is_dir() and any((base / "studies").glob("*/study.toml")):
             return base / "studies"
-    raise BadFile("no folder of studies here: run in the project's checkout, or give the path of a study's folder")
+    raise BadFile(
+        "no folder of studies here: run in the project's checkout, or give the path of a study's folder"
+    )
 
 
 def study_names() -> list[str]:
@@ -79,15 +106,18 @@ def study(name: str | Path) -> Study:
         folder = studies_folder() / str(name)
     table = read_toml(folder / "study.toml")
     for key in ("title", "paper", "run", "claim"):
-        require(key in table, f"{folder.name}/study.toml needs title, paper, [[run]] and [[claim]]", missing=key)
+        require(
+            key in table, f"{folder.name}/study.toml needs title, paper, [[run]] and [[claim]]", missing=key
+        )
     return Study(folder.resolve().name, folder, table)
 
 
 def run_study(which: str | Path | Study, quick: bool = False) -> Outcome:
-    """Run a study and judge its claims; `quick` evaluates the designs that its searches found before instead of searching again.
+    """Run a study and judge its claims; `quick` evaluates the designs that its searches found before instead
+    of searching again.
 
-    A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and `holds`, a
-    condition that may use `ours` and `paper`; a `note` explains.
+    A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and
+    `holds`, a condition that may use `ours` and `paper`; a `note` explains.
     """
     made = which if isinstance(which, Study) else study(which)
     runs: dict[str, dict[str, Any]] = {}
@@ -108,11 +138,23 @@ def run_study(which: str | Path | Study, quick: bool = False) -> Outcome:
 def judge(claim: dict[str, Any], runs: dict[str, Any], where: str) -> dict[str, Any]:
     """One claim with its verdict."""
     for key in ("id", "says", "ours", "holds"):
-        require(key in claim, f"{where}: every claim has id, says, ours and holds", claim=claim.get("id", "?"), missing=key)
+        require(
+            key in claim,
+            f"{where}: every claim has id, says, ours and holds",
+            claim=claim.get("id", "?"),
+            missing=key,
+        )
     at = f"{where}: claim {claim['id']}"
     ours = calculate(claim["ours"], runs, at)
     holds = bool(np.all(calculate(claim["holds"], {**runs, "ours": ours, "paper": claim.get("paper")}, at)))
-    return {"id": claim["id"], "says": claim["says"], "paper": claim.get("paper"), "ours": plain(ours), "holds": holds, "note": claim.get("note", "")}
+    return {
+        "id": claim["id"],
+        "says": claim["says"],
+        "paper": claim.get("paper"),
+        "ours": plain(ours),
+        "holds": holds,
+        "note": claim.get("note", ""),
+    }
 
 
 def plain(value: Any) -> Any:
@@ -145,13 +187,28 @@ def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> Non
 def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     _known_keys(entry, SWEEP_KEYS, where)
     swept = run_sweep(
-        entry["model"], entry["system"], list(entry["vary"]), batch=float(entry.get("batch", 1)), input=float(entry.get("input", 1024)),
-        output=float(entry.get("output", 1024)), phase=entry.get("phase", "serve"), plan=entry.get("plan", ""), engine=entry.get("engine", "ideal"),
-        weights=entry.get("weights", ""), kv=entry.get("kv", ""), changes=list(entry.get("set", [])), metric=entry.get("metric", "tokens_per_s"),
-        where=entry.get("where", ""), orders=bool(entry.get("orders", False)),
-    )  # fmt: skip
+        entry["model"],
+        entry["system"],
+        list(entry["vary"]),
+        batch=float(entry.get("batch", 1)),
+        input=float(entry.get("input", 1024)),
+        output=float(entry.get("output", 1024)),
+        phase=entry.get("phase", "serve"),
+        plan=entry.get("plan", ""),
+        engine=entry.get("engine", "ideal"),
+        weights=entry.get("weights", ""),
+        kv=entry.get("kv", ""),
+        changes=list(entry.get("set", [])),
+        metric=entry.get("metric", "tokens_per_s"),
+        where=entry.get("where", ""),
+        orders=bool(entry.get("orders", False)),
+    )
     found = {k: swept.of(np.asarray(getattr(swept.result.metrics, k), float)) for k in METRIC_UNITS}
-    found |= {"fits": swept.fits, "reason": swept.of(swept.result.reason), "bound_by": swept.of(swept.result.bound_by)}
+    found |= {
+        "fits": swept.fits,
+        "reason": swept.of(swept.result.reason),
+        "bound_by": swept.of(swept.result.bound_by),
+    }
     found |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
     found |= {"overlap": swept.of(np.asarray(swept.result.summary.overlap, float))}
     found |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
@@ -159,7 +216,9 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Errors against a file of measurements, all of it or the third that no fit has seen: of all points, and of each group by its name."""
+    """Errors against a file of measurements, all of it or the third that no fit has seen: of all points, and
+    of each group by its name.
+    """
     from strata.validation.compare import statistics
     from strata.validation.datasets import held_out, read_table
     from strata.validation.run import reader_of
@@ -174,9 +233,17 @@ def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
     groups = sorted(set(points.group))
     for group in groups:
         of = points.group == group
-        found |= {f"{name_of(group)}_{k}": v for k, v in statistics(points.measured[of], points.predicted[of]).items()}
+        found |= {
+            f"{name_of(group)}_{k}": v
+            for k, v in statistics(points.measured[of], points.predicted[of]).items()
+        }
     kinds = np.array([found[f"{name_of(group)}_mape"] for group in groups])
-    rows = {"line": points.line, "measured": points.measured, "predicted": points.predicted, "error": points.predicted / points.measured - 1.0}
+    rows = {
+        "line": points.line,
+        "measured": points.measured,
+        "predicted": points.predicted,
+        "error": points.predicted / points.measured - 1.0,
+    }
     return found | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
 
 
@@ -195,12 +262,16 @@ def _short(axis: Axis) -> str:
 
 
 def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Quantities of a chip as some of them vary: every number it has by the end of its path, and what follows from them."""
+    """Quantities of a chip as some of them vary: every number it has by the end of its path, and what follows
+    from them.
+    """
     _known_keys(entry, CHIP_KEYS, where)
     base = chip(entry["chip"])
     units = {path: meta["unit"] for path, meta in leaf_paths(base).items()}
     axes = [parse_axis(text, units, {}) for text in entry["vary"]]
-    shaped = {a.name: a.values.reshape([-1 if i == j else 1 for j in range(len(axes))]) for i, a in enumerate(axes)}
+    shaped = {
+        a.name: a.values.reshape([-1 if i == j else 1 for j in range(len(axes))]) for i, a in enumerate(axes)
+    }
     given = dict(item.split("=", 1) for item in entry.get("set", []))
     # A quantity that follows another axis, like connected layers that are half of all layers.
     shorts = {_short(a): shaped[a.name] for a in axes}

@@ -1,6 +1,7 @@
 """SI inside; "4.8 TB/s" is parsed and printed only here.
 
-GB is 1e9 bytes and GiB 2**30; a FLOP is one operation (a multiply-add counts two); a bit is 1/8 byte; °C is stored in kelvin.
+GB is 1e9 bytes and GiB 2**30; a FLOP is one operation (a multiply-add counts two); a bit is 1/8 byte; °C is
+stored in kelvin.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _token(text: str, whole: str) -> tuple[float, tuple[int, ...]]:
             if base in _BASE and prefix in _PREFIX:
                 factor, dimension = _BASE[base]
                 return (_PREFIX[prefix] * factor) ** power, tuple(d * power for d in dimension)
-    raise BadUnit(f"unknown unit '{whole}'; use B, bit, FLOP, s, Hz, W, J, m, V, K, degC, USD with SI prefixes, like 'TB/s'")
+    raise BadUnit(
+        f"unknown unit '{whole}'; use B, bit, FLOP, s, Hz, W, J, m, V, K, degC, USD with SI prefixes, like 'TB/s'"
+    )
 
 
 def factor(unit: str) -> tuple[float, tuple[int, ...]]:
@@ -89,7 +92,9 @@ def parse(text: str | float | int, unit: str = "1", what: str = "value") -> floa
     expected = factor(unit)[1]
     if isinstance(text, (int, float)):
         if expected != _NONE:
-            raise BadUnit(f"{what} needs its unit written out, like '{text} {unit}', but got the bare number {text}")
+            raise BadUnit(
+                f"{what} needs its unit written out, like '{text} {unit}', but got the bare number {text}"
+            )
         return float(text)
     match = _NUMBER.match(text)
     if not match:

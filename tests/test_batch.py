@@ -1,4 +1,6 @@
-"""The law that keeps one model for one design and a billion: a batch equals single evaluations, and JAX equals NumPy."""
+"""The law that keeps one model for one design and a billion: a batch equals single evaluations, and JAX
+equals NumPy.
+"""
 
 import zlib
 from dataclasses import fields, replace
@@ -11,7 +13,7 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.arrays import leaves
-from strata.batch import at_the_door, box_shape, pieces, run_box, take
+from strata.batch import as_float64_box, box_shape, pieces, run_box, take
 from strata.evaluate import summary
 from strata.mapping.shard import active_groups
 from strata.params import value_at
@@ -46,7 +48,9 @@ def random_chip(rng, shape, name="h200", room=1.0):
 
 
 def random_links(rng, shape, sizes=(8.0, 2.0)):
-    made = st.fabric("hgx-h200", bandwidth=rng.uniform(1e11, 1e12, shape), latency=rng.uniform(5e-7, 5e-6, shape))
+    made = st.fabric(
+        "hgx-h200", bandwidth=rng.uniform(1e11, 1e12, shape), latency=rng.uniform(5e-7, 5e-6, shape)
+    )
     return st.sized(made, sizes)
 
 
@@ -54,7 +58,11 @@ def random_plans(rng, name, size, phase):
     """Legal plans at random, a few of them pushed out of legality, with their finer choices."""
     options = legal_plans(16, name)
     plans = pick(options, rng.integers(0, count(options), size))
-    finer = {"sp": rng.integers(0, 2, size) * 1.0, "zero": rng.integers(0, 4, size) * 1.0, "microbatches": rng.choice([0.0, 0.0, 1.0, 2.0], size)}
+    finer = {
+        "sp": rng.integers(0, 2, size) * 1.0,
+        "zero": rng.integers(0, 4, size) * 1.0,
+        "microbatches": rng.choice([0.0, 0.0, 1.0, 2.0], size),
+    }
     if phase == "train":
         finer["recompute"] = rng.integers(0, 3, size) * 1.0
     finer["dp"] = plans.dp * rng.choice([1.0, 1.0, 1.0, 2.0], size)
@@ -66,12 +74,18 @@ def assert_equal_points(r, where):
     one = r.at(*where)
     assert int(np.asarray(r.reason)[where]) == one.reason
     for name in METRICS:
-        assert same(np.asarray(getattr(r.metrics, name))[where], getattr(one.metrics, name), 1e-12), (name, where)
+        assert same(np.asarray(getattr(r.metrics, name))[where], getattr(one.metrics, name), 1e-12), (
+            name,
+            where,
+        )
     for table in ("resources", "kinds", "memory", "energy"):
         many, single = getattr(r.summary, table), getattr(one.summary, table)
         assert set(single) == set(many)
         whole = sum(single.values())  # waiting is a difference of sums: it is as exact as they are
-        assert all(abs(float(np.asarray(many[k])[where]) - single[k]) <= 1e-12 * whole for k in single), (table, where)
+        assert all(abs(float(np.asarray(many[k])[where]) - single[k]) <= 1e-12 * whole for k in single), (
+            table,
+            where,
+        )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -116,9 +130,11 @@ def test_a_box_cut_into_chunks_is_the_same_box(name, limit):
         st.engine("ideal"),
         st.economics(),
     )
-    trees, _ = at_the_door(tuple(given_))
+    trees, _ = as_float64_box(tuple(given_))
     structure = Structure(active_groups(trees[3]), 3)
-    whole, cut = (run_box(lambda *t: summary(structure, *t)[0], trees, (3, 2, 5), limit=n) for n in (10**9, limit))
+    whole, cut = (
+        run_box(lambda *t: summary(structure, *t)[0], trees, (3, 2, 5), limit=n) for n in (10**9, limit)
+    )
     for a, b in zip(leaves(whole), leaves(cut), strict=True):
         assert np.shape(a) == np.shape(b) == (3, 2, 5) and same(a, b, 1e-12)
 
@@ -143,11 +159,18 @@ def test_chunks_cover_a_box_once_and_stay_small(shape, limit):
 
 @given(hy.integers(1, 4), hy.integers(1, 4), hy.integers(1, 4))
 def test_taking_a_point_of_a_box_keeps_axes_of_one_whole(a, b, c):
-    tree = {"x": np.arange(a * b * c * 1.0).reshape(a, b, c), "y": np.arange(c * 1.0), "z": np.arange(b * 1.0)[:, None], "s": 3.0}
+    tree = {
+        "x": np.arange(a * b * c * 1.0).reshape(a, b, c),
+        "y": np.arange(c * 1.0),
+        "z": np.arange(b * 1.0)[:, None],
+        "s": 3.0,
+    }
     assert box_shape([v.shape for v in leaves(tree) if getattr(v, "ndim", 0)]) == (a, b, c)
     full = {k: np.broadcast_to(v, (a, b, c)) for k, v in tree.items()}
     index = (a - 1, b - 1, c - 1)
-    assert {k: float(v) for k, v in take(tree, index, 3).items()} == {k: float(v[index]) for k, v in full.items()}
+    assert {k: float(v) for k, v in take(tree, index, 3).items()} == {
+        k: float(v[index]) for k, v in full.items()
+    }
 
 
 def test_the_best_of_a_box_is_its_best_feasible_point():
@@ -160,8 +183,15 @@ def test_the_best_of_a_box_is_its_best_feasible_point():
 
 def test_inputs_may_be_integers():
     """Products of sizes in integers would wrap."""
-    big = st.evaluate("8xh200", "gpt3-1t", st.train(np.array([1024, 4096], np.int32), np.int32(2048)), st.plan(tp=np.array([8, 8], np.int64)))
-    same_in_floats = st.evaluate("8xh200", "gpt3-1t", st.train(np.array([1024.0, 4096.0]), 2048.0), st.plan(tp=8))
+    big = st.evaluate(
+        "8xh200",
+        "gpt3-1t",
+        st.train(np.array([1024, 4096], np.int32), np.int32(2048)),
+        st.plan(tp=np.array([8, 8], np.int64)),
+    )
+    same_in_floats = st.evaluate(
+        "8xh200", "gpt3-1t", st.train(np.array([1024.0, 4096.0]), 2048.0), st.plan(tp=8)
+    )
     for name in METRICS:
         assert same(getattr(big.metrics, name), getattr(same_in_floats.metrics, name), 1e-12)
 
@@ -179,7 +209,9 @@ JAX = [
 
 @pytest.mark.parametrize(("name", "phase", "plan"), JAX)
 def test_jax_equals_numpy(name, phase, plan):
-    """The batched core runs unchanged under jax.jit in float64, for random plans or (to compile less) for one."""
+    """The batched core runs unchanged under jax.jit in float64, for random plans or (to compile less) for
+    one.
+    """
     pytest.importorskip("jax")
     rng = np.random.default_rng(11)
     size = 24
@@ -199,7 +231,11 @@ def test_jax_equals_numpy(name, phase, plan):
 
 def test_jax_prices_a_box_of_a_dense_model():
     pytest.importorskip("jax")
-    question = (system("h200"), model("llama-3-8b"), st.decode(np.array([[8.0], [64.0]]), np.array([128.0, 1024.0, 4096.0])))
+    question = (
+        system("h200"),
+        model("llama-3-8b"),
+        st.decode(np.array([[8.0], [64.0]]), np.array([128.0, 1024.0, 4096.0])),
+    )
     a, b = (st.evaluate(*question, backend=k) for k in ("numpy", "jax"))
     assert a.shape == b.shape == (2, 3)
     assert all(same(getattr(a.metrics, f.name), getattr(b.metrics, f.name), 1e-9) for f in fields(a.metrics))

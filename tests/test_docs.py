@@ -1,9 +1,9 @@
 """The documentation runs: Python blocks, commands, links and the page of equations.
 
-Blocks of one page share a folder and a namespace and run in order. A comment before a block says more about it:
-`<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, `<!-- exits: 2 -->` expects that exit
-code, and `<!-- lines: 1-12 /memory/+2 -->` says which lines of its output the page shows. `python tests/test_docs.py` runs every
-page and writes its output into it anew.
+Blocks of one page share a folder and a namespace and run in order. A comment before a block says more about
+it: `<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, `<!-- exits: 2
+-->` expects that exit code, and `<!-- lines: 1-12 /memory/+2 -->` says which lines of its output the page
+shows. `python tests/test_docs.py` runs every page and writes its output into it anew.
 """
 
 import contextlib
@@ -22,15 +22,22 @@ from strata.app.cli import main
 from strata.app.equations import equations, render
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [p for p in (ROOT / n for n in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")) if p.exists()] + sorted((ROOT / "docs").rglob("*.md"))
-BLOCK = re.compile(r"(?:^<!-- (?P<word>not run|file|exits|lines): (?P<said>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
+PAGES = [
+    p for p in (ROOT / n for n in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")) if p.exists()
+] + sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<word>not run|file|exits|lines): (?P<said>.*?) -->\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$",
+    re.M | re.S,
+)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PROMPT = "$ strata "
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, text, the comment before it, where its text stands, and whether output of Python may stand in it."""
+    """A fenced block: its language, text, the comment before it, where its text stands, and whether output of
+    Python may stand in it.
+    """
 
     kind: str
     body: str
@@ -64,7 +71,9 @@ def commands(body):
     """The command lines of a console block, continued lines joined."""
     joined = body.replace("\\\n", " ")
     return [
-        " ".join(line[2:].split()) if "'" not in line and '"' not in line else line[2:] for line in joined.splitlines() if line.startswith(PROMPT)
+        " ".join(line[2:].split()) if "'" not in line and '"' not in line else line[2:]
+        for line in joined.splitlines()
+        if line.startswith(PROMPT)
     ]
 
 
@@ -76,7 +85,12 @@ def run_command(command, code=0):
         target = Path(words[words.index(">") + 1])
         words = words[: words.index(">")]
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as left,
+    ):
         patch.setattr(sys, "argv", words)
         main()
     assert (left.value.code or 0) == code, f"{command}: exit code {left.value.code}: {err.getvalue()}"
@@ -116,7 +130,9 @@ def run_page(path):
 
 
 def chosen(output, ranges):
-    """Lines of an output by ranges such as `1-12` and `20-`, or from a match on (`/memory/+2`), with `...` where some are left out."""
+    """Lines of an output by ranges such as `1-12` and `20-`, or from a match on (`/memory/+2`), with `...`
+    where some are left out.
+    """
     lines = output.splitlines()
     if not ranges:
         return output
@@ -124,7 +140,9 @@ def chosen(output, ranges):
     for item in ranges.split():
         if item.startswith("/"):
             pattern, _, more = item[1:].rpartition("/")
-            start = next((i for i, line in enumerate(lines, 1) if i > last and re.search(pattern, line)), None)
+            start = next(
+                (i for i, line in enumerate(lines, 1) if i > last and re.search(pattern, line)), None
+            )
             assert start, f"no line of the output matches {item}"
             stop = start + int(more or 0)
         else:
@@ -195,7 +213,10 @@ def test_the_page_of_equations_is_up_to_date():
 def test_the_reader_of_blocks_finds_them():
     text = "<!-- not run: slow -->\n```console\n$ strata validate\n```\n\n```python\nprint(1)\n```\n\n<!-- lines: 2 -->\n```text\n1\n```\n"
     assert [(b.kind, b.word, b.said, b.follows) for b in blocks(text)] == [
-        ("console", "not run", "slow", False), ("python", "", "", True), ("text", "lines", "2", True)]  # fmt: skip
+        ("console", "not run", "slow", False),
+        ("python", "", "", True),
+        ("text", "lines", "2", True),
+    ]
     assert chosen("a\nb\nc\nd", "1 3-") == "a\n...\nc\nd"
     assert chosen("a\nb\nc\nd", "/b/+1") == "...\nb\nc\n..."
 

@@ -40,7 +40,10 @@ def test_an_unknown_name_gets_the_nearest_right_ones(make, said):
         (lambda: st.decode(0, 100), "workload.batch must be positive"),
         (lambda: st.prefill(1, -5), "workload.length must be positive"),
         (lambda: st.decode(np.array([1.0, 0.0]), 100), "workload.batch must be positive"),
-        (lambda: st.Workload("sing", 1.0, 1.0, 1.0), "workload.phase must be one of prefill, decode, serve, train"),
+        (
+            lambda: st.Workload("sing", 1.0, 1.0, 1.0),
+            "workload.phase must be one of prefill, decode, serve, train",
+        ),
         (lambda: st.model("llama-3-8b", hidden=-1), "model.hidden must be positive"),
         (lambda: st.plans(0, st.model("llama-3-8b")), "devices must be at least 1"),
         (lambda: st.system("0xh200"), "at least one device"),
@@ -50,10 +53,22 @@ def test_an_unknown_name_gets_the_nearest_right_ones(make, said):
         (lambda: st.system(st.chip("h200"), st.fabric("hgx-h200")), "needs sizes"),
         (lambda: st.system(st.chip("h200"), cores=3), "change a chip's numbers where it is made"),
         (lambda: st.sized(st.fabric("hgx-h200"), (8.0, 2.0, 2.0)), "has 2 dimensions"),
-        (lambda: st.evaluate("h200", "llama-3-8b", st.decode(1, 1), backend="torch"), "backend must be numpy or jax"),
-        (lambda: st.evaluate("h200", "llama-3-8b", st.decode(np.ones(2), np.ones(3))), "must broadcast together, but got shapes (2,), (3,)"),
-        (lambda: st.evaluate("h200", "llama-3-8b", st.decode(np.ones(2), 8.0)).timeline, "belongs to a single point"),
-        (lambda: st.evaluate("h200", "llama-3-8b", st.decode(np.ones(2), 8.0)).at(0, 0), "one index for each axis"),
+        (
+            lambda: st.evaluate("h200", "llama-3-8b", st.decode(1, 1), backend="torch"),
+            "backend must be numpy or jax",
+        ),
+        (
+            lambda: st.evaluate("h200", "llama-3-8b", st.decode(np.ones(2), np.ones(3))),
+            "must broadcast together, but got shapes (2,), (3,)",
+        ),
+        (
+            lambda: st.evaluate("h200", "llama-3-8b", st.decode(np.ones(2), 8.0)).timeline,
+            "belongs to a single point",
+        ),
+        (
+            lambda: st.evaluate("h200", "llama-3-8b", st.decode(np.ones(2), 8.0)).at(0, 0),
+            "one index for each axis",
+        ),
     ],
 )
 def test_a_broken_relation_is_said_with_its_values(make, said):
@@ -69,8 +84,16 @@ def test_a_broken_relation_is_said_with_its_values(make, said):
         ("[1]", "must hold an object"),
         ("{}", "has no 'num_attention_heads'"),
         (json.dumps({"n_embd": 64}), "has no positive 'n_layer'"),
-        (json.dumps({"num_attention_heads": 8, "hidden_size": 64, "num_hidden_layers": 2}), "has no 'vocab_size'"),
-        (json.dumps({"num_attention_heads": 0, "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 9}), "num_attention_heads must be positive"),
+        (
+            json.dumps({"num_attention_heads": 8, "hidden_size": 64, "num_hidden_layers": 2}),
+            "has no 'vocab_size'",
+        ),
+        (
+            json.dumps(
+                {"num_attention_heads": 0, "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 9}
+            ),
+            "num_attention_heads must be positive",
+        ),
     ],
 )
 def test_a_wrong_model_file_is_refused_in_one_line(tmp_path, content, said):
@@ -101,8 +124,13 @@ def test_nearest_ignores_case_and_gives_nothing_for_nonsense():
 
 
 def test_infeasible_says_demand_limit_and_levers():
-    said = str(Infeasible("what a device holds must fit its memory", 200e9, 141e9, "B", ("raise tp", "lower batch")))
-    assert said == "what a device holds must fit its memory: needs 200 GB, has 141 GB; levers: raise tp, lower batch"
+    said = str(
+        Infeasible("what a device holds must fit its memory", 200e9, 141e9, "B", ("raise tp", "lower batch"))
+    )
+    assert (
+        said
+        == "what a device holds must fit its memory: needs 200 GB, has 141 GB; levers: raise tp, lower batch"
+    )
 
 
 def test_a_model_that_does_not_fit_is_an_answer_not_an_exception():
@@ -115,5 +143,9 @@ def test_a_model_that_does_not_fit_is_an_answer_not_an_exception():
 
 def test_every_broken_rule_of_a_plan_is_listed():
     r = st.evaluate("8xh200", "llama-3-8b", st.decode(2, 128), "tp=3,dp=4")
-    assert {w.what.split(" must")[0] for w in r.infeasible} == {"plan.tp x cp x dp x pp", "plan.tp", "plan.dp"}
+    assert {w.what.split(" must")[0] for w in r.infeasible} == {
+        "plan.tp x cp x dp x pp",
+        "plan.tp",
+        "plan.dp",
+    }
     assert len(st.reasons(r.reason)) == len(r.infeasible) == 4  # heads and kv_heads both

@@ -1,4 +1,6 @@
-"""Data files: a value with a source each, exact keys, base files, overrides, and provenance that follows them."""
+"""Data files: a value with a source each, exact keys, base files, overrides, and provenance that follows
+them.
+"""
 
 from dataclasses import dataclass
 
@@ -91,7 +93,10 @@ def test_wrong_units_and_negative_values_name_their_path(tmp_path):
 
 def test_base_is_merged_under_a_file_with_its_sources(tmp_path):
     written(tmp_path, GOOD, "base.toml")
-    plant, params = read(tmp_path, 'base = "base.toml"\nname = "bigger"\n[left]\nvolume = { value = "9 GB", source = "another book" }\n')
+    plant, params = read(
+        tmp_path,
+        'base = "base.toml"\nname = "bigger"\n[left]\nvolume = { value = "9 GB", source = "another book" }\n',
+    )
     assert (plant.name, plant.left.volume, plant.right.volume) == ("bigger", 9e9, 4e9)
     assert params["left.volume"].source == "another book"
     assert params["right.volume"].source == "The Book of Tanks (1999), p. 4"
@@ -135,7 +140,13 @@ def test_every_quantity_of_a_record_has_its_source(kind):
 
 def _value(node, path):
     for key in path.split("."):
-        node = node[key] if isinstance(node, dict) else node[int(key)] if isinstance(node, tuple) else getattr(node, key)
+        node = (
+            node[key]
+            if isinstance(node, dict)
+            else node[int(key)]
+            if isinstance(node, tuple)
+            else getattr(node, key)
+        )
     return node
 
 
@@ -159,7 +170,11 @@ def test_an_override_may_be_named_shortly_where_only_one_fits():
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"bandwidth": 1e12}, BadValue, "'bandwidth' names several chip quantities: cache.bandwidth, memory.bandwidth"),
+        (
+            {"bandwidth": 1e12},
+            BadValue,
+            "'bandwidth' names several chip quantities: cache.bandwidth, memory.bandwidth",
+        ),
         ({"coers": 3}, UnknownName, "nearest: cores"),
         ({"memory.bandwith": 3}, UnknownName, "nearest: memory.bandwidth"),
         ({"memory.bandwidth": -1.0}, BadValue, "memory.bandwidth must be positive, but got -1"),

@@ -9,19 +9,32 @@ from cases import roomy
 import strata as st
 from strata.errors import BadFile, BadValue
 from strata.hardware.chip import chip
-from strata.pricing.device import device
-from strata.pricing.experts import busiest_load, most_on_a_rank, price_experts
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.experts import busiest_load, most_on_a_rank, price_experts
 from strata.workload.graph import ExpertMatMul, Extent
 from strata.workload.routing import read_routing, routing
 
 EXPERTS, TOP_K = 256, 8
 
 
-def product(tokens, held, skew=0.0, seen=None, redundant=0.0):
+def product(tokens, held, skew=0.0, seen=None, redundant_experts=0.0):
     return ExpertMatMul(
-        "up", "moe", (), "", Extent(tokens * 1.0), TOP_K * 1.0, Extent(held * 1.0), EXPERTS * 1.0, (Extent(64.0),), Extent(64.0), skew,
-        "bf16", "bf16", seen=seen, redundant=redundant,
-    )  # fmt: skip
+        "up",
+        "moe",
+        (),
+        "",
+        Extent(tokens * 1.0),
+        TOP_K * 1.0,
+        Extent(held * 1.0),
+        EXPERTS * 1.0,
+        (Extent(64.0),),
+        Extent(64.0),
+        skew,
+        "bf16",
+        "bf16",
+        seen=seen,
+        redundant_experts=redundant_experts,
+    )
 
 
 def draws(tokens, weights, count, rng):
@@ -44,9 +57,13 @@ def test_busiest_rank_and_touched_experts_are_those_of_drawn_routings(tokens, sk
     for ranks in (8, 32, 256):
         on_ranks = counts.reshape(len(counts), ranks, -1).sum(-1)
         load = busiest_load(product(tokens, EXPERTS // ranks, skew), float(ranks), 0)
-        assert most_on_a_rank(load, float(ranks), float(EXPERTS // ranks)) == pytest.approx(on_ranks.max(1).mean() / on_ranks.mean(), rel=0.12), ranks
+        assert most_on_a_rank(load, float(ranks), float(EXPERTS // ranks)) == pytest.approx(
+            on_ranks.max(1).mean() / on_ranks.mean(), rel=0.12
+        ), ranks
         reached = (counts.reshape(len(counts), ranks, -1) > 0).sum(-1)
-        assert load.experts == pytest.approx(reached[np.arange(len(counts)), on_ranks.argmax(1)].mean(), rel=0.15), ranks
+        assert load.experts == pytest.approx(
+            reached[np.arange(len(counts)), on_ranks.argmax(1)].mean(), rel=0.15
+        ), ranks
 
 
 def test_a_trace_is_priced_as_it_was():
@@ -57,12 +74,17 @@ def test_a_trace_is_priced_as_it_was():
     for tokens, ranks in ((512, 8), (512, 32), (64, 16)):
         on_ranks = draws(tokens, lambda _: weights, 40, rng).reshape(40, ranks, -1).sum(-1)
         load = busiest_load(product(tokens, EXPERTS // ranks, seen=seen), float(ranks), 0)
-        assert most_on_a_rank(load, float(ranks), float(EXPERTS // ranks)) == pytest.approx(on_ranks.max(1).mean() / on_ranks.mean(), rel=0.12), ranks
+        assert most_on_a_rank(load, float(ranks), float(EXPERTS // ranks)) == pytest.approx(
+            on_ranks.max(1).mean() / on_ranks.mean(), rel=0.12
+        ), ranks
 
 
 def test_an_even_trace_is_no_trace():
     plain, even = (st.decode(256.0, 1024.0, routing=r) for r in (None, routing(np.ones((58, EXPERTS)))))
-    a, b = (st.evaluate(roomy("16xh200"), "deepseek-v3", work, "dp=16,ep=16").metrics.step_time for work in (plain, even))
+    a, b = (
+        st.evaluate(roomy("16xh200"), "deepseek-v3", work, "dp=16,ep=16").metrics.step_time
+        for work in (plain, even)
+    )
     assert a == pytest.approx(b, rel=1e-9)
 
 
@@ -76,9 +98,9 @@ def test_more_tokens_touch_more_experts_and_never_read_less():
 
 def test_copies_of_experts_lower_the_busiest_rank_the_more_there_are():
     shares = []
-    for redundant in (0.0, 8.0, 32.0, 64.0, 256.0):
-        held = (EXPERTS + redundant) / 32.0
-        load = busiest_load(product(512, held, 0.8, redundant=redundant), 32.0, 0)
+    for redundant_experts in (0.0, 8.0, 32.0, 64.0, 256.0):
+        held = (EXPERTS + redundant_experts) / 32.0
+        load = busiest_load(product(512, held, 0.8, redundant_experts=redundant_experts), 32.0, 0)
         shares.append(float(load.tokens))
     assert np.all(np.diff(shares) < 0) and shares[-1] > 512 * TOP_K / 32.0
 
@@ -103,7 +125,12 @@ def test_a_trace_is_read_from_a_file(tmp_path, suffix):
 def test_what_is_wrong_with_a_trace_is_said(tmp_path):
     with pytest.raises(BadFile, match="no routing file"):
         read_routing(tmp_path / "none.csv")
-    for text, said in (("1,2\nx,3\n", "one row of numbers"), ("1,2\n3\n", "same experts"), ("0,0\n", "needs picks"), ("1,-2\n", "not negative")):
+    for text, said in (
+        ("1,2\nx,3\n", "one row of numbers"),
+        ("1,2\n3\n", "same experts"),
+        ("0,0\n", "needs picks"),
+        ("1,-2\n", "not negative"),
+    ):
         path = tmp_path / "bad.csv"
         path.write_text(text)
         with pytest.raises((BadFile, BadValue), match=said):

@@ -1,4 +1,6 @@
-"""The shape of the code: import order, sizes, sourced numbers, no print, no chip by name. See docs/ and the design."""
+"""The shape of the code: import order, sizes, sourced numbers, no print, no chip by name. See docs/ and the
+design.
+"""
 
 import ast
 import json
@@ -11,13 +13,29 @@ import pytest
 import strata
 
 ROOT = Path(strata.__file__).parent
-# A module imports from its own place or from one that stands before it; "strata" itself re-exports up to search.
+# A module imports from its own place or from one that stands before it; "strata" itself re-exports up to
+# search.
 ORDER = [
-    {"arrays", "units", "errors", "params", "precision", "drawing"}, {"hardware"}, {"workload"}, {"mapping"}, {"pricing"}, {"batch", "stages"}, {"evaluate"},
-    {"choose", "sensitivity"}, {"optimise"}, {"serving"}, {"search"}, {"strata"}, {"validation"}, {"studies"}, {"app"},
-]  # fmt: skip
+    {"arrays", "units", "errors", "params", "precision", "drawing"},
+    {"hardware"},
+    {"workload"},
+    {"mapping"},
+    {"pricing"},
+    {"batch", "stages"},
+    {"evaluate"},
+    {"choose", "sensitivity"},
+    {"optimise"},
+    {"serving"},
+    {"search"},
+    {"strata"},
+    {"validation"},
+    {"studies"},
+    {"app"},
+]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
-PLACEHOLDER = re.compile(r"^\W*(todo|tbd|fixme|xxx+|unknown|none|n/?a|source|citation|placeholder|guess|assumed)\W*$", re.I)
+PLACEHOLDER = re.compile(
+    r"^\W*(todo|tbd|fixme|xxx+|unknown|none|n/?a|source|citation|placeholder|guess|assumed)\W*$", re.I
+)
 
 MODULES = sorted(ROOT.rglob("*.py"))
 TABLES = sorted((ROOT / "data").rglob("*.toml"))
@@ -45,7 +63,11 @@ def imported(tree):
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("strata."):
             yield node.module.split(".")[1], node.lineno
         elif isinstance(node, ast.Import):
-            yield from (((*a.name.split("."), "strata")[1], node.lineno) for a in node.names if a.name.split(".")[0] == "strata")
+            yield from (
+                ((*a.name.split("."), "strata")[1], node.lineno)
+                for a in node.names
+                if a.name.split(".")[0] == "strata"
+            )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
@@ -54,7 +76,9 @@ def test_modules_import_only_from_what_stands_above_them(path):
     assert own in LEVEL, f"{own} has no place in the order of imports; design.md, section 3"
     if own == "strata":
         return
-    wrong = [f"line {line}: {name}" for name, line in imported(TREES[path]) if LEVEL.get(name, 99) > LEVEL[own]]
+    wrong = [
+        f"line {line}: {name}" for name, line in imported(TREES[path]) if LEVEL.get(name, 99) > LEVEL[own]
+    ]
     # Foundation modules form one folder, and so does each folder.
     assert not wrong, f"{label(path)} imports from below itself: {wrong}"
 
@@ -77,9 +101,11 @@ def test_modules_say_what_they_are(path):
 
 
 def unsourced(value, cited, path=""):
-    """Numbers of a table that are not the value of a {value, source} pair, and pairs whose source says nothing.
+    """Numbers of a table that are not the value of a {value, source} pair, and pairs whose source says
+    nothing.
 
-    An axis or a tie of a space has one source for all of its choices; its question states what is asked, not what is known.
+    An axis or a tie of a space has one source for all of its choices; its question states what is asked, not
+    what is known.
     """
     if isinstance(value, dict) and "source" in value and ("axis." in path or "tie." in path):
         yield from weak_source(value["source"], cited, path)
@@ -97,7 +123,9 @@ def unsourced(value, cited, path=""):
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield from unsourced(inner, cited, f"{path}.{i}")
-    elif not isinstance(value, str) or re.fullmatch(r"[-+]?\d[\d.eE+-]*\s*[A-Za-z/%°0-9]{0,9}", value.strip()):
+    elif not isinstance(value, str) or re.fullmatch(
+        r"[-+]?\d[\d.eE+-]*\s*[A-Za-z/%°0-9]{0,9}", value.strip()
+    ):
         yield f"{path}: {value!r} stands alone"
 
 
@@ -119,7 +147,14 @@ def test_every_number_of_a_data_file_has_a_source(path):
 
 
 def test_the_check_of_sources_finds_what_is_missing():
-    for bad in (3, "3 TB/s", {"value": 1}, {"value": 1, "source": "todo"}, {"value": 1, "source": "assumed"}, {"value": 1, "source": "@paper: p. 2"}):
+    for bad in (
+        3,
+        "3 TB/s",
+        {"value": 1},
+        {"value": 1, "source": "todo"},
+        {"value": 1, "source": "assumed"},
+        {"value": 1, "source": "@paper: p. 2"},
+    ):
         assert list(unsourced({"a": bad}, {})), bad
     for good in (
         "a name",
@@ -139,7 +174,11 @@ def test_every_model_names_its_sources(path):
 
 @pytest.mark.parametrize("path", [p for p in MODULES if place(p) != "app"], ids=label)
 def test_nothing_prints_outside_the_app(path):
-    calls = [n.lineno for n in ast.walk(TREES[path]) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print"]
+    calls = [
+        n.lineno
+        for n in ast.walk(TREES[path])
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print"
+    ]
     assert calls == []
 
 
@@ -148,13 +187,23 @@ def compared_names(tree):
     harmless = {"op", "path", "file", "f", "field", "target", "p"}
 
     def by_name(node):
-        return isinstance(node, ast.Attribute) and node.attr == "name" and ast.unparse(node.value).split(".")[-1] not in harmless
+        return (
+            isinstance(node, ast.Attribute)
+            and node.attr == "name"
+            and ast.unparse(node.value).split(".")[-1] not in harmless
+        )
 
     def constant(node):
-        return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value for n in ast.walk(node))
+        return any(
+            isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value for n in ast.walk(node)
+        )
 
     for node in ast.walk(tree):
-        found = isinstance(node, ast.Attribute) and node.attr in ("startswith", "endswith") and by_name(node.value)
+        found = (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("startswith", "endswith")
+            and by_name(node.value)
+        )
         if isinstance(node, ast.Match):
             found = by_name(node.subject)
         elif isinstance(node, ast.Compare):
@@ -170,19 +219,34 @@ def test_hardware_and_models_are_data_never_recognised_by_name(path):
 
 
 def test_the_check_of_names_finds_them():
-    for bad in ("chip.name == 'h200'", "system.model.name in ('a', 'b')", "'h200' != chip.name", "chip.name.startswith('h')"):
+    for bad in (
+        "chip.name == 'h200'",
+        "system.model.name in ('a', 'b')",
+        "'h200' != chip.name",
+        "chip.name.startswith('h')",
+    ):
         assert list(compared_names(ast.parse(bad))) == [1], bad
     for good in ("op.name == 'head'", "chip.name == other.name", "chip.kind == 'gpu'"):
         assert not list(compared_names(ast.parse(good))), good
 
 
-TEXTS = [p for p in sorted(ROOT.rglob("*")) if p.suffix in (".py", ".toml", ".json", ".md", ".html", ".js", ".css", ".csv")]
+TEXTS = [
+    p
+    for p in sorted(ROOT.rglob("*"))
+    if p.suffix in (".py", ".toml", ".json", ".md", ".html", ".js", ".css", ".csv")
+]
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=label)
 def test_no_file_names_a_private_place(path):
-    private = re.compile(r"(?<!\w)/work(?![\w-])|(?<!\w)shared/|index-url|artifactory|pypi\.(?!org)|/root/|/home/\w")
-    found = [f"line {i}: {m.group()}" for i, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if (m := private.search(text))]
+    private = re.compile(
+        r"(?<!\w)/work(?![\w-])|(?<!\w)shared/|index-url|artifactory|pypi\.(?!org)|/root/|/home/\w"
+    )
+    found = [
+        f"line {i}: {m.group()}"
+        for i, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (m := private.search(text))
+    ]
     assert found == []
 
 

@@ -1,4 +1,6 @@
-"""What the finer choices of a plan leave on a rank: sharded weights, heads for tokens, keys passed round, experts cut or copied."""
+"""What the finer choices of a plan leave on a rank: sharded weights, heads for tokens, keys passed round,
+experts cut or copied.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ from cases import model, roomy
 
 import strata as st
 from strata.mapping.shard import active_groups, shard
-from strata.pricing.schedule import ring_exposed
+from strata.pricing.pipeline import ring_exposed
 from strata.workload.graph import Attention, Collective, ExpertMatMul
 
 
@@ -19,7 +21,7 @@ def rank_graph(name, work, plan):
 @pytest.mark.parametrize("work", [st.prefill(4.0, 1024.0), st.train(8.0, 1024.0)])
 def test_heads_for_tokens_does_all_of_attention(name, work):
     whole = [op for _, op in st.trace(model(name), work).ops() if isinstance(op, Attention)]
-    part = [op for op in rank_graph(name, work, "tp=2,cp=4,cp_by=ulysses") if isinstance(op, Attention)]
+    part = [op for op in rank_graph(name, work, "tp=2,cp=4,cp_mode=ulysses") if isinstance(op, Attention)]
     pieces = 8.0 if work.phase == "train" else 1.0  # training goes sequence by sequence
     for before, after in zip(whole, part, strict=True):
         assert after.flop() * 8.0 * pieces == pytest.approx(before.flop())
@@ -27,16 +29,23 @@ def test_heads_for_tokens_does_all_of_attention(name, work):
 
 
 def test_heads_for_tokens_moves_what_the_paper_says():
-    """DeepSpeed-Ulysses sec. 3.2: 4 N h / P elements a rank for N tokens where keys have as many heads as queries."""
+    """DeepSpeed-Ulysses sec. 3.2: 4 N h / P elements a rank for N tokens where keys have as many heads as
+    queries.
+    """
     work, made = st.prefill(2.0, 1024.0), model("gpt3-175b")
-    moved = sum(op.payload for op in rank_graph("gpt3-175b", work, "cp=8,cp_by=ulysses") if isinstance(op, Collective) and op.pattern == "all_to_all")
+    moved = sum(
+        op.payload
+        for op in rank_graph("gpt3-175b", work, "cp=8,cp_mode=ulysses")
+        if isinstance(op, Collective) and op.pattern == "all_to_all"
+    )
     assert moved == pytest.approx(4.0 * 2.0 * 1024.0 * float(made.hidden) / 8.0 * 2.0)  # 16-bit
 
 
 def test_decode_shares_out_the_cache_by_heads_or_by_tokens():
     work = st.decode(16.0, 2048.0)
     by_heads, by_tokens = (
-        next(op for op in rank_graph("llama-3-70b", work, f"cp=4,cp_by={by}") if isinstance(op, Attention)) for by in ("ulysses", "gather")
+        next(op for op in rank_graph("llama-3-70b", work, f"cp=4,cp_mode={by}") if isinstance(op, Attention))
+        for by in ("ulysses", "gather")
     )
     assert by_heads.cache_bytes() == by_tokens.cache_bytes() and by_heads.flop() == by_tokens.flop()
     assert by_heads.cached.size == 4.0 * by_tokens.cached.size
@@ -44,7 +53,12 @@ def test_decode_shares_out_the_cache_by_heads_or_by_tokens():
 
 def test_cache_of_few_key_value_heads_is_repeated_over_a_larger_tensor_group():
     one, eight, sixteen = (
-        next(op for op in rank_graph("llama-3-70b", st.decode(16.0, 2048.0), f"tp={tp}") if isinstance(op, Attention)) for tp in (1, 8, 16)
+        next(
+            op
+            for op in rank_graph("llama-3-70b", st.decode(16.0, 2048.0), f"tp={tp}")
+            if isinstance(op, Attention)
+        )
+        for tp in (1, 8, 16)
     )
     assert one.cache_bytes() == 8.0 * eight.cache_bytes() and sixteen.cache_bytes() == eight.cache_bytes()
     assert sixteen.heads.size == eight.heads.size / 2.0
@@ -54,16 +68,25 @@ def test_a_ring_hides_behind_attention_and_never_costs_more_than_passing_after_i
     rng = np.random.default_rng(0)
     passing, work, steps = rng.uniform(0, 1, 500), rng.uniform(0, 1, 500), rng.integers(1, 63, 500) * 1.0
     left = ring_exposed(passing, work, steps)
-    assert np.all(left >= 0) and np.all(left <= passing) and np.all(left + work >= np.maximum(passing, work) - 1e-12)
+    assert (
+        np.all(left >= 0)
+        and np.all(left <= passing)
+        and np.all(left + work >= np.maximum(passing, work) - 1e-12)
+    )
     long = st.prefill(1.0, 131072.0)
-    gather, ring = (st.evaluate(roomy("8xh200"), "llama-3-70b", long, f"cp=8,cp_by={by}").metrics.step_time for by in ("gather", "ring"))
+    gather, ring = (
+        st.evaluate(roomy("8xh200"), "llama-3-70b", long, f"cp=8,cp_mode={by}").metrics.step_time
+        for by in ("gather", "ring")
+    )
     assert ring < gather
 
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_sharded_weights_are_stored_once_and_never_quicker(phase):
     work = st.decode(64.0, 1024.0) if phase == "decode" else st.prefill(64.0, 1024.0)
-    whole, sharded = (st.evaluate(roomy("8xh200"), "mixtral-8x7b", work, f"dp=8,ep=2,zero={z}") for z in (0, 3))
+    whole, sharded = (
+        st.evaluate(roomy("8xh200"), "mixtral-8x7b", work, f"dp=8,ep=2,zero={z}") for z in (0, 3)
+    )
     assert sharded.metrics.step_time >= whole.metrics.step_time
     # Attention is held by 8 ranks, each half of the experts by 4 of them.
     blocks = whole.steps[-1].blocks
@@ -74,17 +97,30 @@ def test_sharded_weights_are_stored_once_and_never_quicker(phase):
 
 
 def test_experts_cut_over_data_parallel_ranks_gather_all_tokens():
-    """Attention data parallel, experts tensor parallel: every rank sees every token, and sums go back to whom they belong."""
+    """Attention data parallel, experts tensor parallel: every rank sees every token, and sums go back to whom
+    they belong.
+    """
     work, made = st.decode(64.0, 1024.0), model("mixtral-8x7b")
     ops = rank_graph("mixtral-8x7b", work, "dp=8,moe_tp=8")
     experts = next(op for op in ops if isinstance(op, ExpertMatMul))
     assert experts.tokens.size == 64.0 and experts.experts.size == 8.0
     sent = {op.pattern: op.payload for op in ops if isinstance(op, Collective)}
-    assert sent == {"all_gather": 64.0 * float(made.hidden) * 2.0, "reduce_scatter": 64.0 * float(made.hidden) * 2.0}
+    assert sent == {
+        "all_gather": 64.0 * float(made.hidden) * 2.0,
+        "reduce_scatter": 64.0 * float(made.hidden) * 2.0,
+    }
 
 
 @pytest.mark.parametrize(
-    "plan", ["dp=8,moe_tp=8", "tp=2,dp=4,ep=4,moe_tp=2", "dp=8,ep=8", "tp=8,ep=4", "tp=2,dp=4,ep=2,moe_tp=4", "dp=8,ep=8,redundant=8"]
+    "plan",
+    [
+        "dp=8,moe_tp=8",
+        "tp=2,dp=4,ep=4,moe_tp=2",
+        "dp=8,ep=8",
+        "tp=8,ep=4",
+        "tp=2,dp=4,ep=2,moe_tp=4",
+        "dp=8,ep=8,redundant_experts=8",
+    ],
 )
 def test_tokens_are_conserved_through_routing(plan):
     work, made = st.decode(256.0, 1024.0), st.plan(plan)
@@ -97,6 +133,9 @@ def test_tokens_are_conserved_through_routing(plan):
 
 def test_copies_of_experts_take_memory_and_relieve_the_busiest_rank():
     work = st.decode(1024.0, 1024.0, skew=0.8)
-    plain, copied = (st.evaluate(roomy("64xh200"), "deepseek-v3", work, f"dp=64,ep=64,redundant={r}") for r in (0, 64))
+    plain, copied = (
+        st.evaluate(roomy("64xh200"), "deepseek-v3", work, f"dp=64,ep=64,redundant_experts={r}")
+        for r in (0, 64)
+    )
     assert copied.metrics.step_time < plain.metrics.step_time
     assert copied.metrics.memory_used > plain.metrics.memory_used

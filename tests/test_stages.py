@@ -1,4 +1,6 @@
-"""Stages: what is compiled in parts gives what the whole gives, and works nothing out at a larger shape than its own."""
+"""Stages: what is compiled in parts gives what the whole gives, and works nothing out at a larger shape than
+its own.
+"""
 
 import numpy as np
 import pytest
@@ -38,12 +40,16 @@ def test_stages_give_what_numpy_gives():
 
 
 def test_a_small_axis_is_worked_out_at_its_own_size():
-    """The exponential of a row is a number a row in every stage, never one a point, and no stage works it out again."""
+    """The exponential of a row is a number a row in every stage, never one a point, and no stage works it out
+    again.
+    """
     flat = traced(mixed, ROWS, COLUMNS)
     dear = [e for stage in cut(flat) for e in stage.equations if e.operation.name in ("exp", "log")]
     assert len(dear) == 2
     assert all(flat.size(e.gives[0]) < ROWS.size * COLUMNS.size for e in dear)
-    assert {n for e in flat.equations for n in e.gives if e.operation.name == "reduce_max"} <= kept_quantities(flat)
+    assert {
+        n for e in flat.equations for n in e.gives if e.operation.name == "reduce_max"
+    } <= kept_quantities(flat)
 
 
 def test_equal_equations_are_merged_and_idle_ones_dropped():
@@ -77,6 +83,8 @@ def test_even_pieces_cover_a_box_and_have_one_shape(shape):
 
 def test_workers_change_nothing():
     x, y = np.arange(40.0)[:, None], np.arange(9.0)
-    alone, together = (run_box(lambda a, b: (a * b, a - b), (x, y), (40, 9), 50, True, workers) for workers in (1, 3))
-    assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
+    alone, concurrent_collectives = (
+        run_box(lambda a, b: (a * b, a - b), (x, y), (40, 9), 50, True, workers) for workers in (1, 3)
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(alone, concurrent_collectives, strict=True))
     assert np.array_equal(alone[0], x * y)

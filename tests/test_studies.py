@@ -82,7 +82,9 @@ def test_the_command_prints_json_and_writes_a_page_and_pictures(folder, tmp_path
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<svg" in page and "they do" in page
     assert run(["study", str(folder), "--write"]) == 0
-    assert (folder / "rate.svg").exists() and studies.stored(studies.study(folder))["claims"][2]["holds"] is False
+    assert (folder / "rate.svg").exists() and studies.stored(studies.study(folder))["claims"][2][
+        "holds"
+    ] is False
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,12 @@ def test_a_shipped_study_still_finds_what_was_written_down(name):
     assert [c["id"] for c in before["claims"]] == [c["id"] for c in now["claims"]]
     for old, new in zip(before["claims"], now["claims"], strict=True):
         assert old["holds"] == new["holds"], new
-        np.testing.assert_allclose(np.asarray(old["ours"], float), np.asarray(new["ours"], float), rtol=0.02, atol=1e-3, err_msg=new["id"])
+        np.testing.assert_allclose(
+            np.asarray(old["ours"], float),
+            np.asarray(new["ours"], float),
+            rtol=0.02,
+            atol=1e-3,
+            err_msg=new["id"],
+        )
     for entry in made.table.get("picture", []):
         assert (made.folder / entry["file"]).exists()

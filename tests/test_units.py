@@ -17,7 +17,9 @@ def test_what_is_shown_can_be_parsed_again(value, unit):
     value = max(value, 1e-3) if unit == "1" else value
     digits = 9
     text = show(value, unit, digits).replace(",", "")
-    assert parse(text if unit != "1" else float(text), unit) == pytest.approx(value, rel=1e-3 if unit == "1" else 1e-8)
+    assert parse(text if unit != "1" else float(text), unit) == pytest.approx(
+        value, rel=1e-3 if unit == "1" else 1e-8
+    )
 
 
 @given(NUMBERS)
@@ -31,11 +33,15 @@ def test_areas_dollars_and_temperatures_round_trip(value):
 
 @given(
     hy.floats(min_value=1e-3, max_value=1e3),
-    hy.sampled_from([("T", "G"), ("G", "M"), ("M", "k"), ("k", ""), ("", "m"), ("m", "u"), ("u", "n"), ("n", "p")]),
+    hy.sampled_from(
+        [("T", "G"), ("G", "M"), ("M", "k"), ("k", ""), ("", "m"), ("m", "u"), ("u", "n"), ("n", "p")]
+    ),
 )
 def test_a_thousand_of_the_smaller_prefix_is_one_of_the_larger(value, prefixes):
     large, small = prefixes
-    assert parse(f"{value!r} {large}B/s", "B/s") == pytest.approx(parse(f"{value * 1000!r} {small}B/s", "B/s"), rel=1e-12)
+    assert parse(f"{value!r} {large}B/s", "B/s") == pytest.approx(
+        parse(f"{value * 1000!r} {small}B/s", "B/s"), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,16 @@ def test_a_wrong_unit_is_said_in_one_line(text, unit, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("value", "unit", "text"), [(0.9996, "s", "1 s"), (999.6, "s", "1 ks"), (0.0, "B", "0 B"), (float("inf"), "s", "inf"), (12345.6, "1", "12,346"), (2e21, "B", "2e+03 EB")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.9996, "s", "1 s"),
+        (999.6, "s", "1 ks"),
+        (0.0, "B", "0 B"),
+        (float("inf"), "s", "inf"),
+        (12345.6, "1", "12,346"),
+        (2e21, "B", "2e+03 EB"),
+    ],
+)
 def test_printing_at_the_edges(value, unit, text):
     assert show(value, unit) == text

@@ -5,11 +5,11 @@ import pytest
 from cases import MODELS, model, system
 
 import strata as st
-from strata.pricing.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
-from strata.pricing.device import device
 from strata.pricing.footprint import training_state
-from strata.pricing.matmul import matmul
-from strata.pricing.schedule import decode_cycle, pipeline_time
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.network.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
+from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.workload.graph import Attention
 from strata.workload.transformer import attended
 
@@ -18,7 +18,12 @@ def cache_bytes_per_token(name, **changes):
     """Bytes a cache of a long context grows by for each token of one sequence, all layers."""
     made = st.model(name, **changes)
     held = [
-        sum(b.count * op.cache_bytes() for b, op in st.trace(made, st.decode(1, n)).ops() if isinstance(op, Attention)) for n in (20000.0, 20001.0)
+        sum(
+            b.count * op.cache_bytes()
+            for b, op in st.trace(made, st.decode(1, n)).ops()
+            if isinstance(op, Attention)
+        )
+        for n in (20000.0, 20001.0)
     ]
     return held[1] - held[0]
 
@@ -65,7 +70,9 @@ def test_cache_bytes_follow_their_own_precision():
 
 @pytest.mark.parametrize("name", ["llama-2-7b", "llama-3-70b", "llama-3.1-405b", "qwen2.5-72b", "gpt3-175b"])
 def test_a_decoded_token_takes_two_operations_for_each_weight_it_meets(name):
-    """2 N, without the embedding, which is looked up (a tied one is still multiplied as the head); attention left out."""
+    """2 N, without the embedding, which is looked up (a tied one is still multiplied as the head); attention
+    left out.
+    """
     made = model(name)
     graph = st.trace(made, st.decode(1, 1))
     n = graph.parameters() - (0.0 if made.tied else made.vocab * made.hidden)
@@ -103,7 +110,10 @@ def test_a_window_limits_what_is_attended_read_and_held():
 
 def test_weights_in_fewer_bits_take_fewer_bytes():
     def weight_bytes(**changes):
-        return sum(b.count * op.weight_bytes() for b, op in st.trace(st.model("llama-3-70b", **changes), st.decode(1, 1)).ops())
+        return sum(
+            b.count * op.weight_bytes()
+            for b, op in st.trace(st.model("llama-3-70b", **changes), st.decode(1, 1)).ops()
+        )
 
     ends = 2 * 2 * 128256 * 8192
     assert weight_bytes() == pytest.approx(2 * 70.553706e9, rel=1e-4)
@@ -128,24 +138,38 @@ def test_small_messages_go_in_one_step_and_large_ones_in_two():
 
 
 def test_a_product_of_one_row_takes_the_time_of_its_weights():
-    """8192 x 8192 bf16 weights, 134 MB, at 4.8 TB/s x 0.8, and the kernel's floor of 3 us; ends of tiles hide behind the weights."""
+    """8192 x 8192 bf16 weights, 134 MB, at 4.8 TB/s x 0.8, and the kernel's floor of 3 us; ends of tiles hide
+    behind the weights.
+    """
     d = device(
-        st.chip("h200", **{"memory.efficiency": 0.8, "overhead.kernel": 3e-6, "overhead.tile": 0.0, "overhead.cold": 0.0, "memory.exposed": 0.0})
+        st.chip(
+            "h200",
+            **{
+                "memory.efficiency": 0.8,
+                "overhead.kernel": 3e-6,
+                "overhead.tile": 0.0,
+                "overhead.cold": 0.0,
+                "memory.exposed": 0.0,
+            },
+        )
     )
     price = matmul(1.0, 8192.0, 8192.0, d, "bf16", "bf16")
     assert price.time == pytest.approx((2 * 8192 * 8192 + 2 * 2 * 8192) / (4.8e12 * 0.8) + 3e-6, rel=1e-3)
 
 
 def test_a_large_product_runs_at_the_sustained_matrix_rate():
-    """16384^3 fills tiles and waves to within 5 %; its tiles' ends cost a little more. At 1.98 GHz, 989.4 TFLOP/s are 1070.5."""
+    """16384^3 fills tiles and waves to within 5 %; its tiles' ends cost a little more. At 1.98 GHz, 989.4
+    TFLOP/s are 1070.5.
+    """
     d = device(st.chip("h200", **{"compute.matrix_efficiency.bf16": 0.75, "memory.exposed": 0.0}))
     price = matmul(16384.0, 16384.0, 16384.0, d, "bf16", "bf16")
     assert 1.0 <= price.time / (2 * 16384.0**3 / (1070.5e12 * 0.75)) < 1.08
 
 
 def test_a_tile_too_many_starts_another_wave_unless_products_are_cut():
-    """132 cores and tiles of at most 256 x 128: one more row of tiles than cores costs a wave where parts are dear to add up,
-    and about its share of the work, and the adding up, where they are cheap."""
+    """132 cores and tiles of at most 256 x 128: one more row of tiles than cores costs a wave where parts are
+    dear to add up, and about its share of the work, and the adding up, where they are cheap.
+    """
     times = {}
     for split in (1e-3, 1e-6):
         d = device(st.chip("h200", **{"overhead.split.bf16": split}))
@@ -166,7 +190,12 @@ def test_pipelines_wait_for_their_first_micro_batch():
 
 def test_mixed_precision_adam_keeps_eighteen_bytes_a_parameter():
     """2 weight + 4 gradient + 12 state; ZeRO shares out state, then gradients, then weights over 4 ranks."""
-    assert [float(training_state(1.0, 2.0, z, 4.0)) for z in (0.0, 1.0, 2.0, 3.0)] == [18.0, 2 + 4 + 3, 2 + 1 + 3, 0.5 + 1 + 3]
+    assert [float(training_state(1.0, 2.0, z, 4.0)) for z in (0.0, 1.0, 2.0, 3.0)] == [
+        18.0,
+        2 + 4 + 3,
+        2 + 1 + 3,
+        0.5 + 1 + 3,
+    ]
 
 
 def test_a_device_holds_its_share_of_weights_and_cache():
@@ -204,7 +233,9 @@ def test_names_of_systems(name, devices, sizes):
 
 def test_a_system_from_a_file(tmp_path):
     path = tmp_path / "pod.toml"
-    path.write_text('name = "pod"\ntitle = "a pod"\nchip = "h200"\n[sizes]\ninfiniband = { value = 4, source = "assumed: this test" }\n')
+    path.write_text(
+        'name = "pod"\ntitle = "a pod"\nchip = "h200"\n[sizes]\ninfiniband = { value = 4, source = "assumed: this test" }\n'
+    )
     made = st.system(str(path))
     assert (made.name, float(made.devices), made.chip.name) == ("pod", 32.0, "h200")
     assert st.system(str(path), **{"memory.bandwidth": "6 TB/s"}).chip.memory.bandwidth == 6e12
@@ -266,4 +297,6 @@ def test_a_timeline_has_the_time_of_the_step_and_is_written_for_perfetto(tmp_pat
     starts = [e.start for e in r.timeline.events]
     assert starts == sorted(starts) and len({e.layer for e in r.timeline.events}) == 34
     trace = json.loads(r.timeline.to_perfetto(tmp_path / "step.json").read_text())
-    assert sum(e.get("dur", 0.0) for e in trace["traceEvents"]) * 1e-6 == pytest.approx(r.timeline.time, rel=1e-9)
+    assert sum(e.get("dur", 0.0) for e in trace["traceEvents"]) * 1e-6 == pytest.approx(
+        r.timeline.time, rel=1e-9
+    )

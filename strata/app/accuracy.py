@@ -34,23 +34,38 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
         for name, group in entry["groups"].items():
             table.add_row(f"  {name}", *_cells(group), style="dim")
     for row in outcome.get("unseen_models", []):
-        for name, part in (("models no fit has seen", "never"), ("these and held-out lines of the others", "unseen")):
+        for name, part in (
+            ("models no fit has seen", "never"),
+            ("these and held-out lines of the others", "unseen"),
+        ):
             table.add_row(f"{row['file']}, {row['metric']}: {name}", *_cells(row[part]))
     for name in outcome["not_yet"]:
         table.add_row(f"{name}: not predicted yet", style="yellow")
     for name in outcome["unknown"]:
-        table.add_row(f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)", style="red")
-    below = f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}" if outcome.get("held_out") else ""
+        table.add_row(
+            f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)",
+            style="red",
+        )
+    below = (
+        f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}"
+        if outcome.get("held_out")
+        else ""
+    )
     return titled("predicted against measured: error = predicted / measured - 1", table, below)
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:
-    numbers = [f"{entry[k]:.1%}" if entry.get(k) is not None else "" for k in ("mape", "median", "p90", "worst", "bias", "weighted")]
+    numbers = [
+        f"{entry[k]:.1%}" if entry.get(k) is not None else ""
+        for k in ("mape", "median", "p90", "worst", "bias", "weighted")
+    ]
     return [str(entry["points"]), str(entry["failed"] or ""), *numbers]
 
 
 def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
-    """Where like cases would be measured, from the residuals of what was; and a warning outside of what was checked."""
+    """Where like cases would be measured, from the residuals of what was; and a warning outside of what was
+    checked.
+    """
     from strata.validation.intervals import intervals_of
 
     data: dict[str, Any] = {}
@@ -103,11 +118,15 @@ def fitted_table(made: Chip, outcomes: list[Fitted]) -> Any:
             table.add_row(*first, "kept as it was", "")
         for i, (path, value) in enumerate(o.values.items()):
             table.add_row(*(first if i == 0 else [""] * 5), path, show(value, made.sources[path].unit))
-    return titled(f"{made.name} fitted to its measured kernels; errors are of points that were not fitted", table)
+    return titled(
+        f"{made.name} fitted to its measured kernels; errors are of points that were not fitted", table
+    )
 
 
 def run_measure(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple[Path, list[Done]]:
-    """Measure the GPU at hand with a bar that says how far it is; the folder of its files, and what became of each kernel."""
+    """Measure the GPU at hand with a bar that says how far it is; the folder of its files, and what became of
+    each kernel.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -137,7 +156,12 @@ def measured_lines(folder: Path, done: list[Done]) -> list[Any]:
     for kind in dict.fromkeys(d.kind for d in done):
         why = [d.why for d in done if d.kind == kind and d.why]
         count = sum(d.kind == kind for d in done)
-        table.add_row(f"{folder.name}/{kind}.csv", str(count - len(why)), str(len(why) or ""), max(why, key=why.count, default=""))
+        table.add_row(
+            f"{folder.name}/{kind}.csv",
+            str(count - len(why)),
+            str(len(why) or ""),
+            max(why, key=why.count, default=""),
+        )
     hint = (
         ""
         if _shipped(folder.name)

@@ -31,7 +31,9 @@ class Asked:
 
 
 def why_out(result: Result) -> str:
-    """Why a single result is out, in one line: a plan that is not legal before a device that is too small or too hot."""
+    """Why a single result is out, in one line: a plan that is not legal before a device that is too small or
+    too hot.
+    """
     broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
     first, more = broken[0], f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     need, have = show(first.demand, first.unit), show(first.limit, first.unit)
@@ -73,7 +75,11 @@ def ask(
         result = found[0].result if found else closest(where, what, work, by)
         if not found:
             return Asked(result, None, None, [])
-        choice = {"considered": found[0].considered, "feasible": found[0].feasible, "plan": plan_text(result.plan)}
+        choice = {
+            "considered": found[0].considered,
+            "feasible": found[0].feasible,
+            "plan": plan_text(result.plan),
+        }
         lines.append(
             f"plan {plan_text(result.plan)}: best of {found[0].considered} legal plans, {found[0].feasible} of which fit{_ordered(result)}; choose another with --plan"
         )
@@ -84,7 +90,11 @@ def ask(
 
 
 def _ordered(result: Result) -> str:
-    return f", in its best order on the fabric ({order_text(result.plan)}, innermost first)" if order_text(result.plan) else ""
+    return (
+        f", in its best order on the fabric ({order_text(result.plan)}, innermost first)"
+        if order_text(result.plan)
+        else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,11 @@ class Ranking:
             "ttft": lambda c: _time(c.result.metrics.ttft),
             "tpot": lambda c: _time(c.result.metrics.tpot),
             "memory": lambda c: show(float(c.result.metrics.memory_used), "B"),
-            "USD/Mtok": lambda c: "" if np.isnan(c.result.metrics.cost_per_mtoken) else f"{float(c.result.metrics.cost_per_mtoken):.3g}",
+            "USD/Mtok": lambda c: (
+                ""
+                if np.isnan(c.result.metrics.cost_per_mtoken)
+                else f"{float(c.result.metrics.cost_per_mtoken):.3g}"
+            ),
         }
         shown = {k: f for k, f in columns.items() if k not in skipped}
         table.add_column("plan", no_wrap=True)
@@ -130,7 +144,9 @@ class Ranking:
         table.add_column("behind by")
         for choice in self.choices:
             cells = [make(choice) for make in shown.values()]
-            table.add_row(plan_text(choice.result.plan), *cells, str(choice.result.bound_by), why_lost(choice.result, r))
+            table.add_row(
+                plan_text(choice.result.plan), *cells, str(choice.result.bound_by), why_lost(choice.result, r)
+            )
         below = "behind by: throughput lost against the best, and the op that takes most more time for a sequence (what it waits for)"
         return titled(f"{heading}\n{said}", table, below if len(self.choices) > 1 else "")
 
@@ -148,7 +164,9 @@ def _time(value: Any) -> str:
 
 
 def why_lost(result: Result, best: Result) -> str:
-    """How much a plan loses against the best one, and the op on which it spends most more a sequence, with what that waits for."""
+    """How much a plan loses against the best one, and the op on which it spends most more a sequence, with
+    what that waits for.
+    """
     if result is best:
         return "the best"
     loss = 1 - float(result.metrics.tokens_per_s) / float(best.metrics.tokens_per_s)
@@ -159,7 +177,9 @@ def why_lost(result: Result, best: Result) -> str:
 
 
 def _op_times(result: Result) -> dict[str, float]:
-    """Time of each op for one sequence, over a whole answer where one is served; what stages wait for each other beside."""
+    """Time of each op for one sequence, over a whole answer where one is served; what stages wait for each
+    other beside.
+    """
     served = result.workload.phase == "serve"
     weights = [1.0, *(w * float(result.workload.output) for _, w in GENERATION)] if served else [1.0]
     found: dict[str, float] = {}
@@ -171,19 +191,43 @@ def _op_times(result: Result) -> dict[str, float]:
                 waits = max(RESOURCES, key=lambda r: float(getattr(price, r)))
                 name = f"{op.name.replace('_', ' ')} ({waits})"
                 found[name] = found.get(name, 0.0) + float(block.block.count * price.time) * share
-        found["waiting for other stages"] = found.get("waiting for other stages", 0.0) + each * float(step.time - step.price.time)
+        found["waiting for other stages"] = found.get("waiting for other stages", 0.0) + each * float(
+            step.time - step.price.time
+        )
     return found
 
 
 def rank_plans(
-    model: str, system: str, *, batches: list[float], input: float, output: float, phase: str, engine: str, weights: str, kv: str,
-    changes: list[str], ttft: str = "", tpot: str = "", top: int = 8, where: str = "", routing: str = "",
-) -> Ranking:  # fmt: skip
-    """Every legal plan at every batch, best first, under limits on latency; `where` keeps some plans by their degrees."""
-    first, each = (parse(v, "s", f"--{k}") if v else float("inf") for k, v in (("ttft", ttft), ("tpot", tpot)))
+    model: str,
+    system: str,
+    *,
+    batches: list[float],
+    input: float,
+    output: float,
+    phase: str,
+    engine: str,
+    weights: str,
+    kv: str,
+    changes: list[str],
+    ttft: str = "",
+    tpot: str = "",
+    top: int = 8,
+    where: str = "",
+    routing: str = "",
+) -> Ranking:
+    """Every legal plan at every batch, best first, under limits on latency; `where` keeps some plans by their
+    degrees.
+    """
+    first, each = (
+        parse(v, "s", f"--{k}") if v else float("inf") for k, v in (("ttft", ttft), ("tpot", tpot))
+    )
     for name, value, typed in (("ttft", first, ttft), ("tpot", each, tpot)):
         require(value > 0, f"--{name} must be a positive time", **{name: typed})
-    limits = "".join(f", {k.upper()} at most {show(v, 's')}" for k, v in (("ttft", first), ("tpot", each)) if np.isfinite(v))
+    limits = "".join(
+        f", {k.upper()} at most {show(v, 's')}"
+        for k, v in (("ttft", first), ("tpot", each))
+        if np.isfinite(v)
+    )
     options = {
         "model": model,
         "system": system,
@@ -196,7 +240,10 @@ def rank_plans(
         "routing": routing,
     }
     usual = {"phase": "serve", "engine": "ideal", "weights": "", "kv": "", "routing": ""}
-    typed = " ".join([f"--{k} {quote(v)}" for k, v in options.items() if usual.get(k) != v] + [f"--set {quote(c)}" for c in changes])
+    typed = " ".join(
+        [f"--{k} {quote(v)}" for k, v in options.items() if usual.get(k) != v]
+        + [f"--set {quote(c)}" for c in changes]
+    )
     on, what, by = question(model, system, engine, weights, kv, changes)
     work = make_workload(phase, np.array(batches), input, output, routing=routing_of(routing, what))
     found = best_plans(on, what, work, by, ttft=first, tpot=each, top=top, where=where)
@@ -204,7 +251,14 @@ def rank_plans(
         return Ranking(found, "", limits, typed)
     free = best_plans(on, what, work, by, top=1, where=where)
     if not free:
-        return Ranking([], why_out(closest(on, what, replace(work, batch=min(batches)), by, where)), limits, typed)
+        return Ranking(
+            [], why_out(closest(on, what, replace(work, batch=min(batches)), by, where)), limits, typed
+        )
     quick = best_plans(on, what, work, by, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     got = f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g})"
-    return Ranking([], f"no plan keeps the limits{limits}; {got}; levers: fewer sequences, more devices, narrower weights", limits, typed)
+    return Ranking(
+        [],
+        f"no plan keeps the limits{limits}; {got}; levers: fewer sequences, more devices, narrower weights",
+        limits,
+        typed,
+    )

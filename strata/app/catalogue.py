@@ -10,7 +10,7 @@ from typing import Any
 from strata.app.words import plain_table, titled
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
-from strata.hardware.dram import Dram, dram
+from strata.hardware.dram.channel import Dram, dram
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import Economics, SystemFile, economics, system
 from strata.hardware.transport import Packets, Transport, packets, transport
@@ -23,15 +23,40 @@ from strata.workload.model import Model, model
 from strata.workload.tasks import decode
 from strata.workload.transformer import trace
 
-LISTED = ("chips", "models", "systems", "fabrics", "transports", "packets", "memories", "engines", "spaces", "precisions")
+LISTED = (
+    "chips",
+    "models",
+    "systems",
+    "fabrics",
+    "transports",
+    "packets",
+    "memories",
+    "engines",
+    "spaces",
+    "precisions",
+)
 SHOWN: dict[str, Callable[[str], Any]] = {
-    "chip": chip, "model": model, "fabric": fabric, "system": system, "transport": transport, "packets": packets, "memory": dram,
-    "engine": engine, "economics": economics, "space": space,
-}  # fmt: skip
+    "chip": chip,
+    "model": model,
+    "fabric": fabric,
+    "system": system,
+    "transport": transport,
+    "packets": packets,
+    "memory": dram,
+    "engine": engine,
+    "economics": economics,
+    "space": space,
+}
 FILES: dict[str, type] = {
-    "chip": Chip, "fabric": Fabric, "system": SystemFile, "transport": Transport, "packets": Packets, "memory": Dram, "engine": Engine,
+    "chip": Chip,
+    "fabric": Fabric,
+    "system": SystemFile,
+    "transport": Transport,
+    "packets": Packets,
+    "memory": Dram,
+    "engine": Engine,
     "economics": Economics,
-}  # fmt: skip
+}
 
 
 def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
@@ -44,12 +69,22 @@ def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
 
 def _entries(kind: str) -> list[dict[str, str]]:
     if kind == "precisions":
-        return [{"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()]
+        return [
+            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()
+        ]
     if kind == "models":
         return [{"name": name, "title": str(_facts(name)["title"])} for name in names("models")]
-    listed = [{"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))} for n in names(kind)]
+    listed = [
+        {"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))}
+        for n in names(kind)
+    ]
     if kind == "systems":
-        listed.append({"name": "COUNTxCHIP", "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of 8)"})
+        listed.append(
+            {
+                "name": "COUNTxCHIP",
+                "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of 8)",
+            }
+        )
     return listed
 
 
@@ -74,15 +109,35 @@ def describe(kind: str, name: str) -> dict[str, Any]:
     if kind == "space":
         return _describe_space(made)
     if kind == "system":
-        parts = {f"chip.{k}": v for k, v in _numbers(made.chip).items()} | {f"fabric.{k}": v for k, v in _numbers(made.fabric).items()}
-        sizes = " x ".join(f"{d.size:g} {d.name}" for d in made.fabric.dimension if d.size > 1) or "one device"
-        return {"name": made.name, "title": f"{made.chip.title}: {sizes}", "note": made.chip.note, "numbers": parts}
-    return {"name": made.name, "title": getattr(made, "title", ""), "note": getattr(made, "note", ""), "numbers": _numbers(made)}
+        parts = {f"chip.{k}": v for k, v in _numbers(made.chip).items()} | {
+            f"fabric.{k}": v for k, v in _numbers(made.fabric).items()
+        }
+        sizes = (
+            " x ".join(f"{d.size:g} {d.name}" for d in made.fabric.dimension if d.size > 1) or "one device"
+        )
+        return {
+            "name": made.name,
+            "title": f"{made.chip.title}: {sizes}",
+            "note": made.chip.note,
+            "numbers": parts,
+        }
+    return {
+        "name": made.name,
+        "title": getattr(made, "title", ""),
+        "note": getattr(made, "note", ""),
+        "numbers": _numbers(made),
+    }
 
 
 def _numbers(record: Any) -> dict[str, dict[str, Any]]:
     return {
-        path: {"value": p.value, "unit": p.unit, "shown": show(p.value, p.unit), "source": p.source, "assumed": p.assumed}
+        path: {
+            "value": p.value,
+            "unit": p.unit,
+            "shown": show(p.value, p.unit),
+            "source": p.source,
+            "assumed": p.assumed,
+        }
         for path, p in stated(record).items()
     }
 
@@ -91,29 +146,62 @@ def _describe_model(made: Model, name: str) -> dict[str, Any]:
     count = float(trace(made, decode(1.0, 1.0)).parameters())
     facts = _facts(made.name)
     config = str(facts.get("source", f"{name} (given by the caller)"))
-    numbers: dict[str, dict[str, Any]] = {"parameters": _entry(count, f"{count:,.0f}", "counted from the graph")}
+    numbers: dict[str, dict[str, Any]] = {
+        "parameters": _entry(count, f"{count:,.0f}", "counted from the graph")
+    }
     if made.published:
         numbers["published"] = _entry(made.published[0], f"{made.published[0]:,.0f}", made.published[1])
     for f in fields(Model):
         value = getattr(made, f.name)
         if f.name in ("name", "pattern", "published") or value in (0.0, False, ""):
             continue
-        shown = f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
-        default = f.name in ("activations", "kv", "ends")
-        source = "how served unless told otherwise" if default else config if isinstance(value, (float, str)) else f"its family, by {config}"
+        shown = (
+            f"{value:g}"
+            if isinstance(value, float)
+            else str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+        )
+        default = f.name in ("activations", "kv", "embedding_dtype")
+        source = (
+            "how served unless told otherwise"
+            if default
+            else config
+            if isinstance(value, (float, str))
+            else f"its family, by {config}"
+        )
         numbers[f.name] = _entry(value, shown, source)
     kinds = " ".join("/".join(k) for k in made.pattern.period)
-    prefix = f"{made.pattern.prefix_layers:g} x {'/'.join(made.pattern.prefix)}, then " if made.pattern.prefix else ""
+    prefix = (
+        f"{made.pattern.prefix_layers:g} x {'/'.join(made.pattern.prefix)}, then "
+        if made.pattern.prefix
+        else ""
+    )
     layers = f"{made.pattern.layers:g} layers: {prefix}{kinds} repeated"
-    return {"name": made.name, "title": f"{facts['title']}, {layers}" if facts else layers, "note": str(facts.get("notes", "")), "numbers": numbers}
+    return {
+        "name": made.name,
+        "title": f"{facts['title']}, {layers}" if facts else layers,
+        "note": str(facts.get("notes", "")),
+        "numbers": numbers,
+    }
 
 
 def _describe_space(made: Space) -> dict[str, Any]:
-    """The axes of a space with their choices and what they stand on; what follows from them, and what a point must keep."""
-    numbers = {a.name: _entry(len(a), f"{len(a)}: {_choices(a.labels)}", f"{', '.join(a.fields)}. {a.source}") for a in made.axes}
+    """The axes of a space with their choices and what they stand on; what follows from them, and what a point
+    must keep.
+    """
+    numbers = {
+        a.name: _entry(len(a), f"{len(a)}: {_choices(a.labels)}", f"{', '.join(a.fields)}. {a.source}")
+        for a in made.axes
+    }
     numbers |= {t.field: _entry(t.value, f"= {t.value}", t.source) for t in made.ties}
     numbers |= {f"only where {c.keep}": _entry(True, "", c.why) for c in made.constraints}
-    return {"name": made.name, "title": f"{made.title}; {made.size:,} points", "note": made.note, "numbers": numbers}
+    return {
+        "name": made.name,
+        "title": f"{made.title}; {made.size:,} points",
+        "note": made.note,
+        "numbers": numbers,
+    }
 
 
 def _choices(labels: tuple[str, ...]) -> str:
@@ -121,7 +209,13 @@ def _choices(labels: tuple[str, ...]) -> str:
 
 
 def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
-    return {"value": value, "unit": "1", "shown": shown, "source": source, "assumed": source.startswith("assumed")}
+    return {
+        "value": value,
+        "unit": "1",
+        "shown": shown,
+        "source": source,
+        "assumed": source.startswith("assumed"),
+    }
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -131,7 +225,9 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def description_table(described: dict[str, Any]) -> Any:
-    heading = f"{described['name']}: {described['title']}" + (f"\n{described['note']}" if described["note"] else "")
+    heading = f"{described['name']}: {described['title']}" + (
+        f"\n{described['note']}" if described["note"] else ""
+    )
     table = plain_table()
     assumed = sum(entry["assumed"] for entry in described["numbers"].values())
     below = f"* {assumed} of {len(described['numbers'])} numbers are assumed" if assumed else ""
@@ -140,7 +236,13 @@ def description_table(described: dict[str, Any]) -> Any:
     table.add_column("")
     table.add_column("source", overflow="fold")
     for path, entry in described["numbers"].items():
-        table.add_row(path, entry["shown"], "*" if entry["assumed"] else "", entry["source"], style="yellow" if entry["assumed"] else "")
+        table.add_row(
+            path,
+            entry["shown"],
+            "*" if entry["assumed"] else "",
+            entry["source"],
+            style="yellow" if entry["assumed"] else "",
+        )
     return titled(heading, table, below)
 
 
@@ -158,10 +260,28 @@ def _model_schema() -> dict[str, Any]:
     """A model is a Hugging Face config.json; these are the keys that are read."""
     sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
     more = (
-        "num_key_value_heads", "head_dim", "intermediate_size", "num_local_experts", "n_routed_experts", "num_experts", "num_experts_per_tok",
-        "moe_intermediate_size", "n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "interleave_moe_layer_step",
-        "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "sliding_window", "index_topk", "index_n_heads", "index_head_dim",
-    )  # fmt: skip
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "num_local_experts",
+        "n_routed_experts",
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "n_shared_experts",
+        "shared_expert_intermediate_size",
+        "first_k_dense_replace",
+        "interleave_moe_layer_step",
+        "kv_lora_rank",
+        "q_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "v_head_dim",
+        "sliding_window",
+        "index_topk",
+        "index_n_heads",
+        "index_head_dim",
+    )
     number = {"type": "number", "exclusiveMinimum": 0}
     return {
         "title": "Model (config.json)",

@@ -1,4 +1,6 @@
-"""The `strata` command. Every command is also a line of Python; this file only parses words and prints answers."""
+"""The `strata` command. Every command is also a line of Python; this file only parses words and prints
+answers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,19 @@ from strata.app import search as search_command
 from strata.app import serving as serving_command
 from strata.app import study as study_command
 from strata.app.kernel import kernels
-from strata.app.words import choices, complain, items, metrics, names_of, precisions, print_json, put, systems, usage, whole
+from strata.app.words import (
+    choices,
+    complain,
+    items,
+    metrics,
+    names_of,
+    precisions,
+    print_json,
+    put,
+    systems,
+    usage,
+    whole,
+)
 from strata.errors import BadValue, StrataError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
@@ -38,12 +52,39 @@ KINDS = ("chip", "model", "fabric", "system", "transport", "packets", "memory", 
 
 Name = Annotated[
     str,
-    typer.Option("--model", "-m", metavar="NAME", help="model name, or path of a Hugging Face config.json", autocompletion=names_of("models")),
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="model name, or path of a Hugging Face config.json",
+        autocompletion=names_of("models"),
+    ),
 ]
-Where = Annotated[str, typer.Option("--system", "-s", metavar="NAME", help="system, like 8xh200, 4x8xh100, or a TOML path", autocompletion=systems)]
-Batch = Annotated[str, typer.Option("--batch", "-b", metavar="N", help="sequences at once over the whole system")]
-Input = Annotated[str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a sequence (train: its length)")]
-Output = Annotated[str, typer.Option("--output", "-o", metavar="N", help="tokens generated for a sequence (decode: its context is input + output/2)")]
+Where = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system, like 8xh200, 4x8xh100, or a TOML path",
+        autocompletion=systems,
+    ),
+]
+Batch = Annotated[
+    str, typer.Option("--batch", "-b", metavar="N", help="sequences at once over the whole system")
+]
+Input = Annotated[
+    str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a sequence (train: its length)")
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="N",
+        help="tokens generated for a sequence (decode: its context is input + output/2)",
+    ),
+]
 Phase = Annotated[
     str,
     typer.Option(
@@ -55,27 +96,50 @@ Phase = Annotated[
 PlanText = Annotated[
     str,
     typer.Option(
-        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best legal plan]"
+        "--plan",
+        "-p",
+        metavar="PLAN",
+        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best legal plan]",
     ),
 ]
 EngineName = Annotated[
     str,
     typer.Option(
-        "--engine", metavar="NAME", help="software: ideal, vllm, sglang, trtllm, megatron, or a TOML path", autocompletion=names_of("engine")
+        "--engine",
+        metavar="NAME",
+        help="software: ideal, vllm, sglang, trtllm, megatron, or a TOML path",
+        autocompletion=names_of("engine"),
     ),
 ]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="PATH=VALUE", help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', model.kv=fp8"
+        "--set",
+        metavar="PATH=VALUE",
+        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', model.kv=fp8",
     ),
 ]
 Weights = Annotated[
-    str, typer.Option(metavar="FORMAT", help="precision of the weights, like fp8  [default: as published]", autocompletion=precisions)
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="precision of the weights, like fp8  [default: as published]",
+        autocompletion=precisions,
+    ),
 ]
-Cache = Annotated[str, typer.Option("--kv", metavar="FORMAT", help="precision of the KV cache  [default: bf16]", autocompletion=precisions)]
+Cache = Annotated[
+    str,
+    typer.Option(
+        "--kv", metavar="FORMAT", help="precision of the KV cache  [default: bf16]", autocompletion=precisions
+    ),
+]
 RoutingFile = Annotated[
-    str, typer.Option("--routing", metavar="FILE", help="picks of each expert, a line for each layer (CSV or JSON)  [default: even]")
+    str,
+    typer.Option(
+        "--routing",
+        metavar="FILE",
+        help="picks of each expert, a line for each layer (CSV or JSON)  [default: even]",
+    ),
 ]
 Overlap = Annotated[
     str,
@@ -119,7 +183,9 @@ def version(wanted: bool) -> None:
 
 @app.callback()
 def start(
-    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Predict and optimise AI systems that do not exist yet."""
 
@@ -130,7 +196,11 @@ def overlapping(changes: list[str] | None, overlap: str) -> list[str]:
 
 
 def sizes(batch: str, input: str, output: str) -> dict[str, float]:
-    return {"batch": whole(batch, "--batch"), "input": whole(input, "--input"), "output": whole(output, "--output")}
+    return {
+        "batch": whole(batch, "--batch"),
+        "input": whole(input, "--input"),
+        "output": whole(output, "--output"),
+    }
 
 
 @app.command(
@@ -151,9 +221,13 @@ def predict(
     set: Changes = None,
     routing: RoutingFile = "",
     overlap: Overlap = "",
-    explain: Annotated[bool, typer.Option("--explain", help="say where time and memory go and what would help")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="say where time and memory go and what would help")
+    ] = False,
     json: Json = False,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report")] = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
@@ -162,7 +236,18 @@ def predict(
 
     size = sizes(batch, input, output)
     changes = overlapping(set, overlap)
-    asked = ask(model, system, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=changes, routing=routing)
+    asked = ask(
+        model,
+        system,
+        **size,
+        phase=phase,
+        plan=plan,
+        engine=engine,
+        weights=weights,
+        kv=kv,
+        changes=changes,
+        routing=routing,
+    )
     result = asked.result
     if json:
         data = {**as_dict(result), "plan_choice": asked.choice, "interval": asked.interval}
@@ -190,7 +275,10 @@ def plan(
     model: Name,
     system: Where,
     batch: Annotated[
-        str, typer.Option("--batch", "-b", metavar="N,N,...", help="sequences at once; every one of a list is tried")
+        str,
+        typer.Option(
+            "--batch", "-b", metavar="N,N,...", help="sequences at once; every one of a list is tried"
+        ),
     ] = "1,2,4,8,16,32,64,128,256,512,1024",
     input: Input = "1024",
     output: Output = "1024",
@@ -202,7 +290,9 @@ def plan(
     ttft: Annotated[str, typer.Option(metavar="TIME", help="limit on time to first token, like 2s")] = "",
     tpot: Annotated[str, typer.Option(metavar="TIME", help="limit on time per output token, like 40ms")] = "",
     top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
-    where: Annotated[str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")] = "",
+    where: Annotated[
+        str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
+    ] = "",
     routing: RoutingFile = "",
     overlap: Overlap = "",
     json: Json = False,
@@ -245,7 +335,11 @@ def sweep(
     model: Name,
     system: Where,
     vary: Annotated[
-        list[str], typer.Option(metavar="AXIS", help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or plan.tp=1,2,4,8")
+        list[str],
+        typer.Option(
+            metavar="AXIS",
+            help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or plan.tp=1,2,4,8",
+        ),
     ],
     batch: Batch = "1",
     input: Input = "1024",
@@ -254,18 +348,32 @@ def sweep(
     plan: Annotated[
         str,
         typer.Option(
-            "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]"
+            "--plan",
+            "-p",
+            metavar="PLAN",
+            help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
         ),
     ] = "",
     engine: EngineName = "ideal",
     weights: Weights = "",
     kv: Cache = "",
     set: Changes = None,
-    metric: Annotated[str, typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metrics)] = "tokens_per_s",
+    metric: Annotated[
+        str, typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metrics)
+    ] = "tokens_per_s",
     json: Json = False,
-    where: Annotated[str, typer.Option(metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'")] = "",
-    orders: Annotated[bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")] = None,
+    where: Annotated[
+        str,
+        typer.Option(
+            metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"
+        ),
+    ] = "",
+    orders: Annotated[
+        bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")
+    ] = None,
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
     from strata.app.sweep import remarks, sweep_table
@@ -273,9 +381,20 @@ def sweep(
 
     size = sizes(batch, input, output)
     swept = run_sweep(
-        model, system, vary, **size, phase=phase, plan=plan, engine=engine, weights=weights, kv=kv, changes=set or [], metric=metric, where=where,
+        model,
+        system,
+        vary,
+        **size,
+        phase=phase,
+        plan=plan,
+        engine=engine,
+        weights=weights,
+        kv=kv,
+        changes=set or [],
+        metric=metric,
+        where=where,
         orders=orders,
-    )  # fmt: skip
+    )
     if json:
         print_json(swept.as_dict())
     else:
@@ -286,19 +405,33 @@ def sweep(
         wrote("report", sweep_report(swept, report))
 
 
-@app.command("list", short_help="Names of chips, models, fabrics, engines ...", epilog="Example: strata list chips")
+@app.command(
+    "list", short_help="Names of chips, models, fabrics, engines ...", epilog="Example: strata list chips"
+)
 def list_names(
     kind: Annotated[
         str,
         typer.Argument(
             metavar="[KIND]",
             help="chips, models, systems, fabrics, transports, packets, memories, engines or precisions; left out: all",
-            autocompletion=choices("chips", "models", "systems", "fabrics", "transports", "packets", "memories", "engines", "precisions"),
+            autocompletion=choices(
+                "chips",
+                "models",
+                "systems",
+                "fabrics",
+                "transports",
+                "packets",
+                "memories",
+                "engines",
+                "precisions",
+            ),
         ),
     ] = "",
     json: Json = False,
 ) -> None:
-    """What there is: chips, models, systems, fabrics, transports, packet networks, memories, engines, precisions."""
+    """What there is: chips, models, systems, fabrics, transports, packet networks, memories, engines,
+    precisions.
+    """
     from strata.app.catalogue import catalogue, catalogue_table
 
     found = catalogue(kind)
@@ -308,9 +441,13 @@ def list_names(
         say(catalogue_table(found))
 
 
-@app.command("show", short_help="Every number of a thing, with its source.", epilog="Example: strata show chip h200")
+@app.command(
+    "show", short_help="Every number of a thing, with its source.", epilog="Example: strata show chip h200"
+)
 def show_item(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=choices(*KINDS))],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=choices(*KINDS))
+    ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=items)],
     json: Json = False,
 ) -> None:
@@ -324,15 +461,24 @@ def show_item(
         say(description_table(described))
 
 
-@app.command(short_help="The JSON schema of a data file.", epilog="Example: strata schema chip > chip.schema.json")
-def schema(kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=choices(*KINDS))]) -> None:
+@app.command(
+    short_help="The JSON schema of a data file.", epilog="Example: strata schema chip > chip.schema.json"
+)
+def schema(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=choices(*KINDS))
+    ],
+) -> None:
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.catalogue import file_schema
 
     print_json(file_schema(kind))
 
 
-@app.command(short_help="Two saved results, line by line.", epilog="Example: strata diff a.json b.json (each saved with strata predict ... --json)")
+@app.command(
+    short_help="Two saved results, line by line.",
+    epilog="Example: strata diff a.json b.json (each saved with strata predict ... --json)",
+)
 def diff(
     first: Annotated[Path, typer.Argument(metavar="FILE", help="a result saved with --json")],
     second: Annotated[Path, typer.Argument(metavar="FILE", help="another one")],
@@ -374,7 +520,9 @@ def run(words: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except OSError as error:
-        complain(f"cannot use {error.filename}: {str(error.strerror).lower()}" if error.filename else str(error))
+        complain(
+            f"cannot use {error.filename}: {str(error.strerror).lower()}" if error.filename else str(error)
+        )
         return 2
     except Exception as error:
         if not hasattr(error, "format_message"):

@@ -18,7 +18,15 @@ def compare_files(first: Path, second: Path) -> list[dict[str, Any]]:
     for path in dict.fromkeys([*left, *right]):
         a, b = left.get(path), right.get(path)
         if a != b:
-            rows.append({"path": path, "first": a, "second": b, "unit": _unit(path, left, right), "ratio": _ratio(a, b)})
+            rows.append(
+                {
+                    "path": path,
+                    "first": a,
+                    "second": b,
+                    "unit": _unit(path, left, right),
+                    "ratio": _ratio(a, b),
+                }
+            )
     return rows
 
 

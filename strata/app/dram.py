@@ -1,4 +1,6 @@
-"""`strata dram`: what a memory's banks leave of its interface for a stream of accesses, which bound tells, and a picture."""
+"""`strata dram`: what a memory's banks leave of its interface for a stream of accesses, which bound tells,
+and a picture.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +20,48 @@ SHORTEST = 16.0  # bytes of a visit the picture starts from
 def add_to(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
-        short_help="What banks and timings leave of a memory's bandwidth.", epilog="Example: strata dram hbm3 --run 32,256,1KiB --read-share 0.67"
+        short_help="What banks and timings leave of a memory's bandwidth.",
+        epilog="Example: strata dram hbm3 --run 32,256,1KiB --read-share 0.67",
     )(dram)
 
 
 def dram(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="memory name, or a TOML path", autocompletion=names_of("memory"))],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="memory name, or a TOML path", autocompletion=names_of("memory")),
+    ],
     run: Annotated[
-        str, typer.Option(metavar="SIZE,...", help="bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]")
+        str,
+        typer.Option(
+            metavar="SIZE,...",
+            help="bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]",
+        ),
     ] = "",
     read_share: Annotated[str, typer.Option(metavar="0..1", help="share of the visits that read")] = "1",
-    banks: Annotated[str, typer.Option(metavar="N", help="banks it spreads over  [default: all of the channel]")] = "",
-    outstanding: Annotated[str, typer.Option(metavar="SIZE", help="bytes asked for and not yet there  [default: no limit]")] = "",
-    latency: Annotated[str, typer.Option(metavar="TIME", help="of a request, for --outstanding  [default: the row's own]")] = "",
+    banks: Annotated[
+        str, typer.Option(metavar="N", help="banks it spreads over  [default: all of the channel]")
+    ] = "",
+    outstanding: Annotated[
+        str, typer.Option(metavar="SIZE", help="bytes asked for and not yet there  [default: no limit]")
+    ] = "",
+    latency: Annotated[
+        str, typer.Option(metavar="TIME", help="of a request, for --outstanding  [default: the row's own]")
+    ] = "",
     hot: Annotated[bool, typer.Option("--hot", help="above 85 degC: refreshed twice as often")] = False,
-    set: Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="change a number of it: timing.faw='20 ns'")] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture: every memory's share of its peak over the run")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="change a number of it: timing.faw='20 ns'"),
+    ] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write a picture: every memory's share of its peak over the run"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON for machines")] = False,
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
     from strata.app.cli import say, wrote
-    from strata.hardware.dram import Stream, interface_peak, sustained_channel
-    from strata.hardware.dram import dram as memory
+    from strata.hardware.dram.channel import Stream, interface_peak, sustained_channel
+    from strata.hardware.dram.channel import dram as memory
 
     made = memory(name, **set_items(set, "memory", "timing.faw='20 ns'"))
     share = fraction(read_share)
@@ -50,9 +72,15 @@ def dram(
     found = [sustained_channel(made, Stream(run=r, read_share=share, **limits), float(hot)) for r in runs]
     peak = float(interface_peak(made))
     rows = [
-        {"run_B": r, "bandwidth_B_per_s": float(f.bandwidth), "share": float(f.bandwidth) / peak, "binds": f.binding, "bounds_B_per_s": {k: float(v) for k, v in f.bounds.items()}}
+        {
+            "run_B": r,
+            "bandwidth_B_per_s": float(f.bandwidth),
+            "share": float(f.bandwidth) / peak,
+            "binds": f.binding,
+            "bounds_B_per_s": {k: float(v) for k, v in f.bounds.items()},
+        }
         for r, f in zip(runs, found, strict=True)
-    ]  # fmt: skip
+    ]
     told = {
         "memory": made.name,
         "title": made.title,
@@ -118,7 +146,13 @@ def table(told: dict[str, Any]) -> Any:
         shown.add_column(head, justify="left" if head == "binds" else "right")
     for row in told["runs"]:
         each = [show(row["bounds_B_per_s"][b], "B/s") for b in bounds]
-        shown.add_row(f"{row['run_B']:g} B", show(row["bandwidth_B_per_s"], "B/s"), f"{row['share']:.1%}", row["binds"], *each)
+        shown.add_row(
+            f"{row['run_B']:g} B",
+            show(row["bandwidth_B_per_s"], "B/s"),
+            f"{row['share']:.1%}",
+            row["binds"],
+            *each,
+        )
     below = f"peak {show(told['peak_B_per_s'], 'B/s')} a channel; refresh leaves {told['refresh_leaves']:.1%}; {told['read_share']:.0%} of the visits read"
     return titled(f"{told['memory']}: {told['title']}", shown, below)
 
@@ -126,7 +160,7 @@ def table(told: dict[str, Any]) -> Any:
 def picture(path: Path, share: float, limits: dict[str, Any], hot: float) -> None:
     """Every shipped memory's share of its peak over the run."""
     from strata.drawing import COLOURS, STYLE, pyplot_of, save
-    from strata.hardware.dram import Stream, interface_peak, shipped, sustained_channel
+    from strata.hardware.dram.channel import Stream, interface_peak, shipped, sustained_channel
     from strata.params import names
 
     pyplot = pyplot_of()
@@ -135,9 +169,16 @@ def picture(path: Path, share: float, limits: dict[str, Any], hot: float) -> Non
         figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
         for i, name in enumerate(names("memory")):
             made = shipped(name)
-            found = sustained_channel(made, Stream(run=runs, read_share=share, **limits), hot).bandwidth / interface_peak(made)
+            found = sustained_channel(
+                made, Stream(run=runs, read_share=share, **limits), hot
+            ).bandwidth / interface_peak(made)
             axes.plot(
-                runs, 100 * np.asarray(found), linewidth=1.5, color=COLOURS[i % len(COLOURS)], linestyle="-" if i < len(COLOURS) else "--", label=name
+                runs,
+                100 * np.asarray(found),
+                linewidth=1.5,
+                color=COLOURS[i % len(COLOURS)],
+                linestyle="-" if i < len(COLOURS) else "--",
+                label=name,
             )
         axes.set_xscale("log", base=2)
         axes.set_ylim(0, 100)

@@ -1,4 +1,6 @@
-"""The page of equations, from the docstrings of the functions that hold them: `python -m strata.app.equations > docs/equations.md`."""
+"""The page of equations, from the docstrings of the functions that hold them: `python -m strata.app.equations
+> docs/equations.md`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ import strata
 
 FOLDERS = ("hardware", "workload", "mapping", "pricing", "serving")
 _DIRECTIVE, _ROLE = ".. math::", ":math:`"
-# A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in is only a mention.
+# A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in
+# is only a mention.
 _CITES = re.compile(r"arXiv|\((?:[^()]* )?(?:19|20)\d\d\)|\.csv\b")
 _OPENING = 120
 HEADING = """# Equations
@@ -80,7 +83,9 @@ def parse(name: str, file: str, doc: str) -> Equation:
 
 
 def _is_source(paragraphs: list[str]) -> bool:
-    return bool(_CITES.search(paragraphs[-1][:_OPENING])) or (len(paragraphs) > 1 and not _CITES.search(" ".join(paragraphs)))
+    return bool(_CITES.search(paragraphs[-1][:_OPENING])) or (
+        len(paragraphs) > 1 and not _CITES.search(" ".join(paragraphs))
+    )
 
 
 def render(found: list[Equation]) -> str:
@@ -101,7 +106,9 @@ def _entry(equation: Equation) -> str:
     for paragraph in equation.text:
         lines += [paragraph, ""]
     cited = (
-        "named in the text." if _CITES.search(" ".join((equation.title, *equation.text))) else "none named; it follows from the definitions above."
+        "named in the text."
+        if _CITES.search(" ".join((equation.title, *equation.text)))
+        else "none named; it follows from the definitions above."
     )
     lines += [f"Source: {equation.source or cited}", "", f"Code: [{equation.file}](../{equation.file})", ""]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
-"""The picture of a fabric: one panel a level, innermost first, each level's members being the whole level before it.
+"""The picture of a fabric: one panel a level, innermost first, each level's members being the whole level
+before it.
 
-Consecutive rings and chains share a panel, up to three of them: a torus or a mesh. Written as SVG by hand: no library is needed, and the
-same fabric gives the same bytes.
+Consecutive rings and chains share a panel, up to three of them: a torus or a mesh. Written as SVG by hand: no
+library is needed, and the same fabric gives the same bytes.
 """
 
 from __future__ import annotations
@@ -73,11 +74,14 @@ def grouped(found: Topology) -> Iterator[list[int]]:
     yield from ([run] if run else [])
 
 
-# ------------------------------------------------------------------------------------------------------ panels
+# ------------------------------------------------------------------------------------------------------
+# panels
 
 
 def panel(found: Topology, level: list[int], left: float, below: float, last: bool) -> Iterator[str]:
-    """One level: its frame, its drawing, what it is called and offers, and the wedge to the level it is a member of."""
+    """One level: its frame, its drawing, what it is called and offers, and the wedge to the level it is a
+    member of.
+    """
     dimensions = [found.fabric.dimension[i] for i in level]
     colour = COLOURS[level[0] % len(COLOURS)]
     yield f'<rect x="{left:g}" y="{TOP:g}" width="{SIDE:g}" height="{SIDE:g}" rx="10" fill="{PALE}" stroke="#dfe3e8"/>'
@@ -85,11 +89,15 @@ def panel(found: Topology, level: list[int], left: float, below: float, last: bo
         middle = TOP + SIDE / 2
         yield f'<path d="M{left + SIDE + 8:g} {middle - 26:g}l{GAP - 18:g} 26l-{GAP - 18:g} 26z" fill="#dfe3e8"/>'
     most = max(float(d.size) for d in dimensions)
-    size = (44.0 if most <= 6 else 34.0 if most <= 10 else 27.0) if below > 1 else (24.0 if most <= 8 else 17.0)
+    size = (
+        (44.0 if most <= 6 else 34.0 if most <= 10 else 27.0) if below > 1 else (24.0 if most <= 8 else 17.0)
+    )
     if len(dimensions) > 1:
         yield from grid((left, TOP), dimensions, colour, size, below)
     else:
-        draw = {"switch": star, "chain": grid, "ring": circle, "full": circle, "dragonfly": circle}[dimensions[0].kind]
+        draw = {"switch": star, "chain": grid, "ring": circle, "full": circle, "dragonfly": circle}[
+            dimensions[0].kind
+        ]
         yield from draw((left, TOP), dimensions, colour, size, below)
     yield from caption(found, level, (left, TOP + SIDE), below)
 
@@ -101,8 +109,18 @@ def caption(found: Topology, level: list[int], corner: Point, below: float) -> I
     kind = dimensions[0].kind if len(level) == 1 else several[dimensions[0].kind if alike else "mixed"]
     sizes = " × ".join(f"{d.size:g}" for d in dimensions)
     first, x, y = dimensions[0], corner[0] + 4, corner[1] + 20
-    yield text((x, y), f"{', '.join(d.name for d in dimensions)}: {kind} of {sizes}", 13, COLOURS[level[0] % len(COLOURS)], weight="bold")
-    share = f", {show(of[0].bandwidth, 'B/s')} when all send" if first.oversubscription is not None and first.oversubscription > 1 else ""
+    yield text(
+        (x, y),
+        f"{', '.join(d.name for d in dimensions)}: {kind} of {sizes}",
+        13,
+        COLOURS[level[0] % len(COLOURS)],
+        weight="bold",
+    )
+    share = (
+        f", {show(of[0].bandwidth, 'B/s')} when all send"
+        if first.oversubscription is not None and first.oversubscription > 1
+        else ""
+    )
     each = " in each" if len(level) > 1 else ""
     yield text((x, y + 18), f"{show(first.bandwidth, 'B/s')} a device and direction{each}{share}", 11, DARK)
     yield text(
@@ -113,7 +131,11 @@ def caption(found: Topology, level: list[int], corner: Point, below: float) -> I
     )
     member = "a dot is a device" if below == 1 else f"a box is {below:,.0f} devices, the panel before"
     networks = f"{of[0].networks:,.0f} such networks; " if of[0].networks > 1 and len(level) == 1 else ""
-    closing = "; open ends meet" if len(level) > 1 and any(d.kind == "ring" and d.size > 2 for d in dimensions) else ""
+    closing = (
+        "; open ends meet"
+        if len(level) > 1 and any(d.kind == "ring" and d.size > 2 for d in dimensions)
+        else ""
+    )
     yield text((x, y + 50), f"{networks}{member}{closing}", 11, GREY)
 
 
@@ -124,16 +146,27 @@ def member(at: Point, size: float, below: float, colour: str, faded: float = 1.0
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size / 2:.1f}" fill="{colour}" fill-opacity="{faded:g}" stroke="#fff" stroke-width="1.5"/>'
     half, count = size / 2, f"{below:,.0f}" if below < 10_000 else f"{below / 1000:,.0f}k"
     box = f'<rect x="{x - half:.1f}" y="{y - half:.1f}" width="{size:.1f}" height="{size:.1f}" rx="5" fill="#fff" stroke="{colour}" stroke-width="1.8"/>'
-    inside = text((x, y + size * 0.13), count, min(size * 0.38, size * 1.5 / len(count)), colour, weight="bold", anchor="middle")
+    inside = text(
+        (x, y + size * 0.13),
+        count,
+        min(size * 0.38, size * 1.5 / len(count)),
+        colour,
+        weight="bold",
+        anchor="middle",
+    )
     return f'<g opacity="{faded:g}">{box}{inside}</g>'
 
 
-def line(a: Point, b: Point, colour: str, width: float = 1.6, opacity: float = 0.75, dashed: bool = False) -> str:
+def line(
+    a: Point, b: Point, colour: str, width: float = 1.6, opacity: float = 0.75, dashed: bool = False
+) -> str:
     dash = ' stroke-dasharray="3 4"' if dashed else ""
     return f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="{colour}" stroke-width="{width:g}" stroke-opacity="{opacity:g}"{dash}/>'
 
 
-def text(at: Point, said: str, size: float, colour: str, weight: str = "normal", anchor: str = "start") -> str:
+def text(
+    at: Point, said: str, size: float, colour: str, weight: str = "normal", anchor: str = "start"
+) -> str:
     return f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" font-size="{size:g}" fill="{colour}" font-weight="{weight}" text-anchor="{anchor}">{escape(said)}</text>'
 
 
@@ -162,8 +195,12 @@ def star(corner: Point, dimensions: list[Dimension], colour: str, size: float, b
     yield text((centre[0], centre[1] + 4.5), label, 12, "#fff", weight="bold", anchor="middle")
 
 
-def circle(corner: Point, dimensions: list[Dimension], colour: str, size: float, below: float) -> Iterator[str]:
-    """Members on a circle: neighbours joined in a ring, all pairs where each has a link to each; groups of a dragonfly by their routers."""
+def circle(
+    corner: Point, dimensions: list[Dimension], colour: str, size: float, below: float
+) -> Iterator[str]:
+    """Members on a circle: neighbours joined in a ring, all pairs where each has a link to each; groups of a
+    dragonfly by their routers.
+    """
     dimension = dimensions[0]
     centre = corner[0] + SIDE / 2, corner[1] + SIDE / 2
     places = around(centre, dimension, size)
@@ -172,7 +209,10 @@ def circle(corner: Point, dimensions: list[Dimension], colour: str, size: float,
             yield line(start, end, colour, 2.2, dashed=a is None or b is None)
         yield from members(places, size, below, colour)
         return
-    inner = [(i, ((at[0] - centre[0]) * 0.72 + centre[0], (at[1] - centre[1]) * 0.72 + centre[1])) for i, at in places]
+    inner = [
+        (i, ((at[0] - centre[0]) * 0.72 + centre[0], (at[1] - centre[1]) * 0.72 + centre[1]))
+        for i, at in places
+    ]
     ends = inner if dimension.kind == "dragonfly" else places
     for (_, start), (_, end) in itertools.combinations([e for e in ends if e[0] is not None], 2):
         yield line(start, end, colour, 1.3, 0.55)
@@ -188,25 +228,35 @@ def around(centre: Point, dimension: Dimension, size: float) -> list[tuple[int |
     listed = shown_of(dimension.size, AROUND)
     radius = SIDE / 2 - 18 - size / 2
     turn = [2 * math.pi * k / len(listed) - math.pi / 2 for k in range(len(listed))]
-    return [(i, (centre[0] + radius * math.cos(t), centre[1] + radius * math.sin(t))) for i, t in zip(listed, turn, strict=True)]
+    return [
+        (i, (centre[0] + radius * math.cos(t), centre[1] + radius * math.sin(t)))
+        for i, t in zip(listed, turn, strict=True)
+    ]
 
 
 def members(places: list[tuple[int | None, Point]], size: float, below: float, colour: str) -> Iterator[str]:
     for i, at in places:
         if i is None:
-            yield f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="13" fill="{PALE}"/>' + text((at[0], at[1] + 5), "…", 20, GREY, anchor="middle")
+            yield f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="13" fill="{PALE}"/>' + text(
+                (at[0], at[1] + 5), "…", 20, GREY, anchor="middle"
+            )
         else:
             yield member(at, size, below, colour)
 
 
 def grid(corner: Point, dimensions: list[Dimension], colour: str, size: float, below: float) -> Iterator[str]:
-    """One to three axes of rings and chains, the third one drawn backwards; a ring's closing link leaves at both of its ends."""
+    """One to three axes of rings and chains, the third one drawn backwards; a ring's closing link leaves at
+    both of its ends.
+    """
     counts = [min(int(d.size), DEEP if len(dimensions) > 2 else ALONG) for d in dimensions]
     counts += [1] * (3 - len(counts))
     back = 26.0 if counts[2] > 1 else 0.0
     room = SIDE - 84.0 - back * (counts[2] - 1)
     step = min(room / max(counts[0] - 1, counts[1] - 1, 1), 150.0)
-    wide, high = step * (counts[0] - 1) + back * (counts[2] - 1), step * (counts[1] - 1) + back * (counts[2] - 1)
+    wide, high = (
+        step * (counts[0] - 1) + back * (counts[2] - 1),
+        step * (counts[1] - 1) + back * (counts[2] - 1),
+    )
     size = min(size, step * 0.55, 17.0 if counts[2] > 1 and below == 1 else size)
     origin = corner[0] + (SIDE - wide) / 2, corner[1] + (SIDE + high) / 2
 
@@ -221,8 +271,13 @@ def grid(corner: Point, dimensions: list[Dimension], colour: str, size: float, b
             for axis in range(axes):
                 # Of a cube, the closing links of its front and of its outline are enough to be seen.
                 outline = z == 0 if axis < 2 else x in (0, counts[0] - 1) or y in (0, counts[1] - 1)
-                yield from axis_links(here, axis, counts[axis], dimensions[axis], at, colour, faded, closing=axes < 3 or outline)
-        yield from (member(at(x, y, z), size, below, colour, faded) for x, y in itertools.product(range(counts[0]), range(counts[1])))
+                yield from axis_links(
+                    here, axis, counts[axis], dimensions[axis], at, colour, faded, closing=axes < 3 or outline
+                )
+        yield from (
+            member(at(x, y, z), size, below, colour, faded)
+            for x, y in itertools.product(range(counts[0]), range(counts[1]))
+        )
 
 
 def axis_links(
@@ -235,7 +290,9 @@ def axis_links(
     faded: float,
     closing: bool,
 ) -> Iterator[str]:
-    """The link to the next member on an axis, the two ends of a ring's closing link, and dots where members are left out."""
+    """The link to the next member on an axis, the two ends of a ring's closing link, and dots where members
+    are left out.
+    """
 
     def moved(by: float) -> Point:
         place = [float(c) for c in here]
@@ -244,7 +301,14 @@ def axis_links(
 
     first, last = here[axis] == 0, here[axis] == count - 1
     if not last:
-        yield line(at(*here), moved(1), colour, 2.0, 0.7 * faded, dashed=dimension.size > count and here[axis] == count - 2)
+        yield line(
+            at(*here),
+            moved(1),
+            colour,
+            2.0,
+            0.7 * faded,
+            dashed=dimension.size > count and here[axis] == count - 2,
+        )
     if closing and dimension.kind == "ring" and dimension.size > 2:
         reach = min(0.42, 0.42 * 72 / max(math.dist(at(0, 0, 0), at(1, 0, 0)), 1)) if axis < 2 else 0.6
         for end, by in ((first, -reach), (last, reach)):

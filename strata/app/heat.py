@@ -1,4 +1,6 @@
-"""`strata heat`: how warm a chip and the DRAM on it become, what heat passes on its way, what binds; and its picture."""
+"""`strata heat`: how warm a chip and the DRAM on it become, what heat passes on its way, what binds; and its
+picture.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,24 @@ SHOWN_TIMES = 8  # rows of temperatures in time
 def add_to(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
-        short_help="Temperatures of a chip and the DRAM on it.", epilog="Example: strata heat stack-ref --layers 8 --power 60 --svg heat.svg"
+        short_help="Temperatures of a chip and the DRAM on it.",
+        epilog="Example: strata heat stack-ref --layers 8 --power 60 --svg heat.svg",
     )(heat)
 
 
 def heat(
-    name: Annotated[str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("chip"))],
-    power: Annotated[str, typer.Option(metavar="W", help="power of the logic die  [default: what the chip's limit leaves]")] = "",
-    dram_power: Annotated[str, typer.Option(metavar="W", help="power of each DRAM layer  [default: sustained bandwidth, shared out]")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("chip"))
+    ],
+    power: Annotated[
+        str, typer.Option(metavar="W", help="power of the logic die  [default: what the chip's limit leaves]")
+    ] = "",
+    dram_power: Annotated[
+        str,
+        typer.Option(
+            metavar="W", help="power of each DRAM layer  [default: sustained bandwidth, shared out]"
+        ),
+    ] = "",
     layers: Annotated[str, typer.Option(metavar="N", help="DRAM layers  [default: the chip's]")] = "",
     map: Annotated[
         str,
@@ -35,20 +47,37 @@ def heat(
     ] = "hotspot",
     cooling: Annotated[
         str,
-        typer.Option(metavar="NAME", help="air, liquid or a TOML path  [default: the chip's own, else liquid]", autocompletion=names_of("cooling")),
+        typer.Option(
+            metavar="NAME",
+            help="air, liquid or a TOML path  [default: the chip's own, else liquid]",
+            autocompletion=names_of("cooling"),
+        ),
     ] = "",
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="change a number of the cooling, as often as needed: bond_thickness='5 um'"),
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="change a number of the cooling, as often as needed: bond_thickness='5 um'",
+        ),
     ] = None,
-    transient: Annotated[str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")] = "",
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture: a section through the stack, and a map of each die")] = None,
+    transient: Annotated[
+        str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")
+    ] = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write a picture: a section through the stack, and a map of each die"
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON for machines")] = False,
 ) -> None:
-    """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant; what binds."""
+    """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;
+    what binds.
+    """
     from strata.app.cli import say, wrote
     from strata.app.heat_picture import picture
-    from strata.hardware.temperatures import heat as solve
+    from strata.hardware.thermal.report import heat as solve
     from strata.units import parse
 
     changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'")
@@ -101,9 +130,20 @@ def as_dict(found: Any) -> dict[str, Any]:
         "binding": die.name,
         "highest_power_W": found.highest_power,
         "dies": [
-            {"name": d.name, "power_W": d.power, "max_K": d.hottest, "mean_K": d.mean, "min_K": d.coolest, "limit_K": d.limit} for d in found.dies
+            {
+                "name": d.name,
+                "power_W": d.power,
+                "max_K": d.hottest,
+                "mean_K": d.mean,
+                "min_K": d.coolest,
+                "limit_K": d.limit,
+            }
+            for d in found.dies
         ],
-        "path": [{"name": p.name, "resistance_K_per_W": p.resistance, "power_W": p.power, "rise_K": p.rise} for p in found.path],
+        "path": [
+            {"name": p.name, "resistance_K_per_W": p.resistance, "power_W": p.power, "rise_K": p.rise}
+            for p in found.path
+        ],
     }
     if found.history is not None:
         shown = {d.name: found.history.hottest[d.name] for d in found.dies}
@@ -121,9 +161,12 @@ def tables(found: Any) -> list[Any]:
         dies.add_column(name, justify="right", no_wrap=True)
     for d in found.dies:
         dies.add_row(
-            d.name, show(d.power, "W"), *(degrees(t) for t in (d.hottest, d.mean, d.coolest, d.limit)), f"{d.limit - d.hottest:.1f} K",
+            d.name,
+            show(d.power, "W"),
+            *(degrees(t) for t in (d.hottest, d.mean, d.coolest, d.limit)),
+            f"{d.limit - d.hottest:.1f} K",
             style="bold" if d is found.binding else "",
-        )  # fmt: skip
+        )
     way = plain_table()
     way.add_column("way to the coolant", no_wrap=True)
     for name in ("resistance", "power", "rise"):

@@ -1,7 +1,8 @@
-"""The picture of a stack's temperatures: a section through the layers, and a map of every die on one scale of colours.
+"""The picture of a stack's temperatures: a section through the layers, and a map of every die on one scale of
+colours.
 
-Written as SVG by hand; the coloured fields are small PNG pictures inside it, one pixel a cell, so that the same temperatures give
-the same bytes.
+Written as SVG by hand; the coloured fields are small PNG pictures inside it, one pixel a cell, so that the
+same temperatures give the same bytes.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from strata.app.fabric_picture import DARK, GREY, line, text
-from strata.hardware.conduction import Layer
-from strata.hardware.temperatures import Temperatures
+from strata.hardware.thermal.grid import Layer
+from strata.hardware.thermal.report import Temperatures
 from strata.units import show
 
 # From cool to hot: pale yellow, orange, red, dark wine.
-RAMP = np.array([[255, 250, 222], [252, 212, 128], [245, 150, 82], [218, 82, 62], [160, 30, 60], [84, 14, 52]], float)
+RAMP = np.array(
+    [[255, 250, 222], [252, 212, 128], [245, 150, 82], [218, 82, 62], [160, 30, 60], [84, 14, 52]], float
+)
 LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
 SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row
 TALL = 430.0  # of the section at most
@@ -54,12 +57,15 @@ def picture(found: Temperatures) -> str:
     ]
     drawn += section(found, scale)
     for i, name in enumerate(shown):
-        drawn += die_map(found, name, (right + (i % ACROSS) * (SIDE + GAP), TOP + (i // ACROSS) * (SIDE + 40)), scale)
+        drawn += die_map(
+            found, name, (right + (i % ACROSS) * (SIDE + GAP), TOP + (i // ACROSS) * (SIDE + 40)), scale
+        )
     drawn += colour_bar(found, (LEFT, height - 34), scale)
     return "\n".join([*drawn, "</svg>", ""])
 
 
-# --------------------------------------------------------------------------------------------------------- parts
+# ---------------------------------------------------------------------------------------------------------
+# parts
 
 
 def kind(layer: Layer) -> str:
@@ -68,7 +74,9 @@ def kind(layer: Layer) -> str:
 
 def drawn_layers(found: Temperatures) -> list[Layer]:
     """Layers from the coolant down; a die is drawn once, with the temperatures of its hot face."""
-    return [layer for layer in reversed(found.field.problem.assembly.layers) if not layer.name.endswith(" bulk")]
+    return [
+        layer for layer in reversed(found.field.problem.assembly.layers) if not layer.name.endswith(" bulk")
+    ]
 
 
 def drawn_heights(found: Temperatures) -> list[float]:
@@ -94,7 +102,9 @@ def section(found: Temperatures, scale: tuple[float, float]) -> Iterator[str]:
         across = of[::-1, row - own.first, :]  # the top slice first
         wide = WIDE * layer.side / widest
         left = LEFT + (WIDE - wide) / 2
-        yield image(even(across, lines[own.first : own.first + len(own.widths) + 1]), scale, (left, y), (wide, height))
+        yield image(
+            even(across, lines[own.first : own.first + len(own.widths) + 1]), scale, (left, y), (wide, height)
+        )
         yield f'<rect x="{left:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{height:.1f}" fill="none" stroke="#fff" stroke-width="0.8"/>'
         # Bonds are all alike: the first is named, and nothing that is too thin for its letters.
         first = kind(layer) not in named and (height >= 9.5 or kind(layer) == "bond")
@@ -107,7 +117,9 @@ def section(found: Temperatures, scale: tuple[float, float]) -> Iterator[str]:
     yield text((LEFT + WIDE / 2, y + 14), "board", 10.5, GREY, anchor="middle")
 
 
-def die_map(found: Temperatures, name: str, corner: tuple[float, float], scale: tuple[float, float]) -> Iterator[str]:
+def die_map(
+    found: Temperatures, name: str, corner: tuple[float, float], scale: tuple[float, float]
+) -> Iterator[str]:
     """One die from above, with its hottest point."""
     of = found.field.of(name)[0]
     x, y = corner
@@ -118,9 +130,16 @@ def die_map(found: Temperatures, name: str, corner: tuple[float, float], scale: 
     spot = x + (at[1] + 0.5) / of.shape[1] * SIDE, y + (at[0] + 0.5) / of.shape[0] * SIDE
     yield f'<circle cx="{spot[0]:.1f}" cy="{spot[1]:.1f}" r="4" fill="none" stroke="#fff" stroke-width="1.6"/>'
     die = next(d for d in found.dies if d.name == name)
-    yield text((x, y + SIDE + 14), f"{name}, {show(die.power, 'W')}", 11, DARK, weight="bold" if binds else "normal")
+    yield text(
+        (x, y + SIDE + 14), f"{name}, {show(die.power, 'W')}", 11, DARK, weight="bold" if binds else "normal"
+    )
     over = die.hottest > die.limit
-    yield text((x, y + SIDE + 27), f"{die.coolest - 273.15:.1f} to {celsius(die.hottest)}", 10.5, "#b03030" if over else GREY)
+    yield text(
+        (x, y + SIDE + 27),
+        f"{die.coolest - 273.15:.1f} to {celsius(die.hottest)}",
+        10.5,
+        "#b03030" if over else GREY,
+    )
 
 
 def colour_bar(found: Temperatures, corner: tuple[float, float], scale: tuple[float, float]) -> Iterator[str]:
@@ -128,15 +147,25 @@ def colour_bar(found: Temperatures, corner: tuple[float, float], scale: tuple[fl
     x, y = corner
     yield image(np.linspace(*scale, 128)[None], scale, corner, (WIDE, 12))
     for t in np.linspace(*scale, 5):
-        yield text((x + (t - scale[0]) / (scale[1] - scale[0]) * WIDE, y + 26), celsius(float(t)), 10, GREY, anchor="middle")
-    for said, limit in (("DRAM limit", float(found.cooling.dram_limit)), ("logic limit", float(found.cooling.logic_limit))):
+        yield text(
+            (x + (t - scale[0]) / (scale[1] - scale[0]) * WIDE, y + 26),
+            celsius(float(t)),
+            10,
+            GREY,
+            anchor="middle",
+        )
+    for said, limit in (
+        ("DRAM limit", float(found.cooling.dram_limit)),
+        ("logic limit", float(found.cooling.logic_limit)),
+    ):
         if scale[0] < limit < scale[1]:
             place = x + (limit - scale[0]) / (scale[1] - scale[0]) * WIDE
             yield line((place, y - 5), (place, y + 14), DARK, 1.4, 1.0)
             yield text((place, y - 8), said, 10, DARK, anchor="middle")
 
 
-# --------------------------------------------------------------------------------------------------------- colours
+# ---------------------------------------------------------------------------------------------------------
+# colours
 
 
 def even(values: Array, lines: Array, count: int = 96) -> Array:
@@ -154,7 +183,9 @@ def colours(values: Array, scale: tuple[float, float]) -> Array:
     return np.rint(RAMP[below] * (1 - share) + RAMP[below + 1] * share).astype(np.uint8)
 
 
-def image(values: Array, scale: tuple[float, float], corner: tuple[float, float], size: tuple[float, float]) -> str:
+def image(
+    values: Array, scale: tuple[float, float], corner: tuple[float, float], size: tuple[float, float]
+) -> str:
     """A field of temperatures as a picture inside the picture."""
     data = base64.b64encode(png(colours(values, scale))).decode()
     return (
@@ -172,7 +203,12 @@ def png(pixels: Array) -> bytes:
 
     raw = b"".join(b"\0" + row.tobytes() for row in pixels)
     header = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw, 9)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(raw, 9))
+        + chunk(b"IEND", b"")
+    )
 
 
 def celsius(kelvin: float) -> str:

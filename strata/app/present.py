@@ -56,7 +56,9 @@ def number(value: Any) -> float | None:
 
 def resolved(record: Any) -> dict[str, Any]:
     """The quantities behind a record, with unit and source, by path."""
-    return {path: {"value": p.value, "unit": p.unit, "source": p.source} for path, p in stated(record).items()}
+    return {
+        path: {"value": p.value, "unit": p.unit, "source": p.source} for path, p in stated(record).items()
+    }
 
 
 def digest(record: Any) -> str:
@@ -85,12 +87,20 @@ def as_dict(result: Result) -> dict[str, Any]:
             "output": work.output if work.phase == "serve" else None,
             "context": work.context if decoding else None,
             "plan": plan_text(result.plan),
-            "degrees": {f.name: number(getattr(result.plan, f.name)) for f in fields(Plan) if f.name != "order"},
+            "degrees": {
+                f.name: number(getattr(result.plan, f.name)) for f in fields(Plan) if f.name != "order"
+            },
             "engine": result.engine.name,
-            "precision": {k: getattr(model, k) for k in ("weights", "expert_weights", "activations", "kv", "ends")},
+            "precision": {
+                k: getattr(model, k)
+                for k in ("weights", "expert_weights", "activations", "kv", "embedding_dtype")
+            },
         },
         "fits": bool(result.fits),
-        "infeasible": [{"what": i.what, "demand": i.demand, "limit": i.limit, "unit": i.unit, "levers": list(i.levers)} for i in result.infeasible],
+        "infeasible": [
+            {"what": i.what, "demand": i.demand, "limit": i.limit, "unit": i.unit, "levers": list(i.levers)}
+            for i in result.infeasible
+        ],
         "metrics": metrics,
         "units": METRIC_UNITS,
         "bound_by": result.bound_by,
@@ -101,15 +111,27 @@ def as_dict(result: Result) -> dict[str, Any]:
         "notes": result.notes,
         "inputs": {
             "chip": {"name": system.chip.name, "hash": digest(system.chip), "numbers": resolved(system.chip)},
-            "fabric": {"name": system.fabric.name, "hash": digest(system.fabric), "numbers": resolved(system.fabric)},
-            "engine": {"name": result.engine.name, "hash": digest(result.engine), "numbers": resolved(result.engine)},
+            "fabric": {
+                "name": system.fabric.name,
+                "hash": digest(system.fabric),
+                "numbers": resolved(system.fabric),
+            },
+            "engine": {
+                "name": result.engine.name,
+                "hash": digest(result.engine),
+                "numbers": resolved(result.engine),
+            },
             "model": {"name": model.name, "sizes": _sizes(model)},
         },
     }
 
 
 def _sizes(model: Model) -> dict[str, Any]:
-    return {f.name: getattr(model, f.name) for f in fields(Model) if f.name not in ("name", "pattern", "published")} | {"layers": model.layers}
+    return {
+        f.name: getattr(model, f.name)
+        for f in fields(Model)
+        if f.name not in ("name", "pattern", "published")
+    } | {"layers": model.layers}
 
 
 def listed(result: Result) -> list[tuple[str, str, str]]:
@@ -118,7 +140,13 @@ def listed(result: Result) -> list[tuple[str, str, str]]:
     for key, label in SHOWN.items():
         value = number(getattr(result.metrics, key))
         if key not in PHASE_SKIPS[result.workload.phase] and value is not None:
-            rows.append((label, f"{value:.1%}" if key in ("mfu", "mbu") else show(value, METRIC_UNITS[key]), _beside(result, key)))
+            rows.append(
+                (
+                    label,
+                    f"{value:.1%}" if key in ("mfu", "mbu") else show(value, METRIC_UNITS[key]),
+                    _beside(result, key),
+                )
+            )
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
     parts = ", ".join(f"{k} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0)
     return [*rows, ("memory/device", show(used, "B"), f"of {show(limit, 'B')}: {parts}")]
@@ -213,14 +241,20 @@ def busy(result: Result) -> str:
     """Two sentences: which kinds of op take the time, and which resources bind them."""
     span = sum(float(v) for v in result.summary.kinds.values()) or 1.0
     resources, kinds = (
-        ", ".join(f"{k} {float(v) / span:.0%}" for k, v in sorted(group.items(), key=lambda i: -float(i[1])) if float(v) / span >= 0.005)
+        ", ".join(
+            f"{k} {float(v) / span:.0%}"
+            for k, v in sorted(group.items(), key=lambda i: -float(i[1]))
+            if float(v) / span >= 0.005
+        )
         for group in (result.summary.resources, result.summary.kinds)
     )
     return f"Time by kind of op: {kinds}.\nTime by what binds it: {resources}.{_hidden(result, span)}"
 
 
 def _hidden(result: Result, span: float) -> str:
-    """A sentence on what runs beside computation, where the engine has it: what it saves, and with which collectives."""
+    """A sentence on what runs beside computation, where the engine has it: what it saves, and with which
+    collectives.
+    """
     how = result.engine.overlap
     if how == "none":
         return ""
@@ -232,7 +266,9 @@ def _hidden(result: Result, span: float) -> str:
         if e.kind == "collective" and e.saved > 0.0:
             gains[f"{e.block}.{e.name}"] = gains.get(f"{e.block}.{e.name}", 0.0) + e.saved
     most = ", ".join(name for name, _ in sorted(gains.items(), key=lambda i: -i[1]))
-    return f"\nOverlap ({how}) saves {show(saved, 's')} of {show(span + saved, 's')}" + (f": {most} run beside other ops." if most else ".")
+    return f"\nOverlap ({how}) saves {show(saved, 's')} of {show(span + saved, 's')}" + (
+        f": {most} run beside other ops." if most else "."
+    )
 
 
 def ops_of(result: Result) -> list[dict[str, Any]]:
@@ -240,7 +276,16 @@ def ops_of(result: Result) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for e in result.timeline.events:
         row = rows.setdefault(
-            (e.block, e.name), {"block": e.block, "op": e.name, "kind": e.kind, "count": 0, "time": 0.0, "lower": 0.0, "bound_by": e.bound_by}
+            (e.block, e.name),
+            {
+                "block": e.block,
+                "op": e.name,
+                "kind": e.kind,
+                "count": 0,
+                "time": 0.0,
+                "lower": 0.0,
+                "bound_by": e.bound_by,
+            },
         )
         row["count"] += 1
         row["time"] += e.duration
@@ -251,7 +296,10 @@ def ops_of(result: Result) -> list[dict[str, Any]]:
 def step_text(result: Result) -> str:
     """Which step the op table is about."""
     work = result.workload
-    name = {"serve": f"last decode step (context {work.sequence + work.output:g})", "train": "training step"}.get(work.phase, f"{work.phase} step")
+    name = {
+        "serve": f"last decode step (context {work.sequence + work.output:g})",
+        "train": "training step",
+    }.get(work.phase, f"{work.phase} step")
     return f"Where the {name} goes: {show(result.timeline.time, 's')} for one micro-batch through all layers"
 
 
@@ -283,7 +331,16 @@ def _ops_table(result: Result) -> Any:
             f"{peak:.0%}",
         )
     if len(rows) > 14:
-        table.add_row(f"{len(rows) - 14} more", "", "", show(whole - shown, "s"), f"{1 - shown / whole:.1%}", "", "", style="dim")
+        table.add_row(
+            f"{len(rows) - 14} more",
+            "",
+            "",
+            show(whole - shown, "s"),
+            f"{1 - shown / whole:.1%}",
+            "",
+            "",
+            style="dim",
+        )
     return titled(step_text(result), table, "of peak: the time at datasheet peaks over the predicted time")
 
 

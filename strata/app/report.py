@@ -18,8 +18,16 @@ from strata.search.sensitivity import sensitivity
 from strata.search.sweep import Sweep
 from strata.units import show
 
-COLOURS = {"compute": "#4c72b0", "cache": "#64b5cd", "memory": "#dd8452", "network": "#55a868", "overhead": "#8c8c8c", "waiting": "#c44e52"}
-LINES = ("#3b0f70", "#641a80", "#8c2981", "#b73779", "#de4968", "#f7705c", "#fe9f6d", "#fcbf6b")  # dark to light, in the order of the values
+COLOURS = {
+    "compute": "#4c72b0",
+    "cache": "#64b5cd",
+    "memory": "#dd8452",
+    "network": "#55a868",
+    "overhead": "#8c8c8c",
+    "waiting": "#c44e52",
+}
+# dark to light, in the order of the values
+LINES = ("#3b0f70", "#641a80", "#8c2981", "#b73779", "#de4968", "#f7705c", "#fe9f6d", "#fcbf6b")
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; } p { margin: .3rem 0; }
@@ -46,27 +54,46 @@ def page(heading: str, parts: list[str]) -> str:
 
 
 def picture(figure: Any, first: bool, height: int = 380) -> str:
-    figure.update_layout(height=height, margin={"l": 60, "r": 20, "t": 20, "b": 50}, template="plotly_white", font={"size": 13})
+    figure.update_layout(
+        height=height, margin={"l": 60, "r": 20, "t": 20, "b": 50}, template="plotly_white", font={"size": 13}
+    )
     figure.update_yaxes(automargin=True)
-    return str(figure.to_html(full_html=False, include_plotlyjs=first, config={"displaylogo": False, "displayModeBar": False}))
+    return str(
+        figure.to_html(
+            full_html=False, include_plotlyjs=first, config={"displaylogo": False, "displayModeBar": False}
+        )
+    )
 
 
 def rows_table(header: list[str], rows: list[list[str]], words: tuple[int, ...] = (0,)) -> str:
     """A table; columns that hold words stand left, numbers right."""
 
     def cells(tag: str, row: list[str]) -> str:
-        return "".join(f"<{tag}{'' if i in words else ' class=n'}>{html.escape(c)}</{tag}>" for i, c in enumerate(row))
+        return "".join(
+            f"<{tag}{'' if i in words else ' class=n'}>{html.escape(c)}</{tag}>" for i, c in enumerate(row)
+        )
 
     head = f"<tr>{cells('th', header)}</tr>" if any(header) else ""
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return f"<table>{head}{body}</table>"
 
 
-def bars(labels: list[str], values: list[float], texts: list[str], colours: list[str] | str, axis: str) -> Any:
+def bars(
+    labels: list[str], values: list[float], texts: list[str], colours: list[str] | str, axis: str
+) -> Any:
     """Bars that lie, longest on top, each with its value at its end."""
     go = _plotly()
     figure = go.Figure(
-        go.Bar(x=values, y=labels, text=texts, textposition="outside", cliponaxis=False, orientation="h", marker_color=colours, hoverinfo="skip")
+        go.Bar(
+            x=values,
+            y=labels,
+            text=texts,
+            textposition="outside",
+            cliponaxis=False,
+            orientation="h",
+            marker_color=colours,
+            hoverinfo="skip",
+        )
     )
     figure.update_yaxes(autorange="reversed", ticksuffix=" ")
     figure.update_xaxes(title=axis, range=[min(0.0, *values) * 1.15, max(*values, 1e-12) * 1.15])
@@ -86,17 +113,30 @@ def prediction_parts(result: Result, first: bool, lines: list[str] | None = None
     )
     gains = sensitivity(result)
     buys = bars(
-        [g.resource for g in gains], [g.speedup * 100 for g in gains], [f"{g.speedup:+.1%}" for g in gains], "#4c72b0", "% faster with 10 % more"
+        [g.resource for g in gains],
+        [g.speedup * 100 for g in gains],
+        [f"{g.speedup:+.1%}" for g in gains],
+        "#4c72b0",
+        "% faster with 10 % more",
     )
     bound = dict.fromkeys(o["bound_by"] for o in ops)
-    legend = " &nbsp; ".join(f"<span style='color:{COLOURS.get(n, '#8c8c8c')}'>■</span> bound by {n}" for n in bound)
-    said = "".join(f"<p class=dim>{html.escape(line)}</p>" for line in (result.notes if lines is None else lines))
+    legend = " &nbsp; ".join(
+        f"<span style='color:{COLOURS.get(n, '#8c8c8c')}'>■</span> bound by {n}" for n in bound
+    )
+    said = "".join(
+        f"<p class=dim>{html.escape(line)}</p>" for line in (result.notes if lines is None else lines)
+    )
     return [
-        f"<h2>{html.escape(title(result))}</h2>", rows_table(["", "", ""], [list(row) for row in listed(result)], (0, 2)), said,
-        f"<h2>{html.escape(step_text(result))}</h2><p>{legend}</p>", picture(shares, first, 90 + 26 * len(ops)),
+        f"<h2>{html.escape(title(result))}</h2>",
+        rows_table(["", "", ""], [list(row) for row in listed(result)], (0, 2)),
+        said,
+        f"<h2>{html.escape(step_text(result))}</h2><p>{legend}</p>",
+        picture(shares, first, 90 + 26 * len(ops)),
         "".join(f"<p>{html.escape(line)}</p>" for line in busy(result).splitlines()),
-        "<h2>What 10 % more would buy, one at a time</h2>", picture(buys, False, 90 + 28 * len(gains)), _inputs(as_dict(result)),
-    ]  # fmt: skip
+        "<h2>What 10 % more would buy, one at a time</h2>",
+        picture(buys, False, 90 + 28 * len(gains)),
+        _inputs(as_dict(result)),
+    ]
 
 
 def _inputs(data: dict[str, Any]) -> str:
@@ -107,7 +147,9 @@ def _inputs(data: dict[str, Any]) -> str:
         for path, number in entry["numbers"].items():
             shown = show(float(number["value"]), number["unit"])
             mark = " class=assumed" if number["source"].startswith("assumed") else ""
-            rows.append(f"<tr{mark}><td>{owner}.{html.escape(path)}</td><td class=n>{shown}</td><td>{html.escape(number['source'])}</td></tr>")
+            rows.append(
+                f"<tr{mark}><td>{owner}.{html.escape(path)}</td><td class=n>{shown}</td><td>{html.escape(number['source'])}</td></tr>"
+            )
     hashes = ", ".join(f"{k} {v['name']} {v['hash']}" for k, v in data["inputs"].items() if "hash" in v)
     return f"<h2>Inputs</h2><p class=dim>hashes: {hashes}</p><details><summary>{len(rows)} numbers with their sources</summary><table>{''.join(rows)}</table></details>"
 
@@ -128,47 +170,99 @@ def sweep_figure(swept: Sweep) -> Any:
         name = ", ".join(a.labels[i] for a, i in zip(rest, index, strict=True)) or METRIC_NAMES[swept.metric]
         colour = LINES[round(place * (len(LINES) - 1) / max(len(lines) - 1, 1))]
         y = [None if np.isnan(v) else float(v) for v in values[(slice(None), *index)]]
-        figure.add_scatter(x=first.values.tolist(), y=y, mode="lines+markers", name=name, line={"color": colour})
+        figure.add_scatter(
+            x=first.values.tolist(), y=y, mode="lines+markers", name=name, line={"color": colour}
+        )
     wide = first.values.min() > 0 and first.values.max() / first.values.min() > 20
-    figure.update_xaxes(title=first.name, type="log" if wide else "linear", tickvals=first.values.tolist(), ticktext=first.labels)
+    figure.update_xaxes(
+        title=first.name,
+        type="log" if wide else "linear",
+        tickvals=first.values.tolist(),
+        ticktext=first.labels,
+    )
     unit = METRIC_UNITS[swept.metric]
-    ticks = {"tickformat": "~s", "ticksuffix": unit} if unit not in ("1", "USD") else {"tickformat": ".0%"} if swept.metric in ("mfu", "mbu") else {}
-    figure.update_yaxes(title=METRIC_NAMES[swept.metric] + (" [USD]" if unit == "USD" else ""), rangemode="tozero", **ticks)
+    ticks = (
+        {"tickformat": "~s", "ticksuffix": unit}
+        if unit not in ("1", "USD")
+        else {"tickformat": ".0%"}
+        if swept.metric in ("mfu", "mbu")
+        else {}
+    )
+    figure.update_yaxes(
+        title=METRIC_NAMES[swept.metric] + (" [USD]" if unit == "USD" else ""), rangemode="tozero", **ticks
+    )
     figure.update_layout(legend={"title": {"text": ", ".join(a.name for a in rest)}}, showlegend=bool(rest))
     return figure
 
 
 def sweep_report(swept: Sweep, path: Path) -> Path:
     """A sweep as a page: the picture, then its best point in full."""
-    said = [f"<p>{html.escape(line)}</p>" for line in (swept.question, *(r.removeprefix("- : ") for r in remarks(swept)))]
+    said = [
+        f"<p>{html.escape(line)}</p>"
+        for line in (swept.question, *(r.removeprefix("- : ") for r in remarks(swept)))
+    ]
     parts = [*said, picture(sweep_figure(swept), True, 460)]
     if np.any(swept.fits):
         best = swept.best()
         place = np.argwhere(swept.fits & (swept.values == float(getattr(best.metrics, swept.metric))))
-        where = ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(swept.axes, place[0], strict=True)) if len(place) else ""
-        parts += [f"<h2>The best point{': ' if where else ''}{html.escape(where)}</h2>", *prediction_parts(best, False)]
-    return keep(path, page(f"Strata sweep: {METRIC_NAMES[swept.metric]} over {' and '.join(a.name for a in swept.axes)}", parts))
+        where = (
+            ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(swept.axes, place[0], strict=True))
+            if len(place)
+            else ""
+        )
+        parts += [
+            f"<h2>The best point{': ' if where else ''}{html.escape(where)}</h2>",
+            *prediction_parts(best, False),
+        ]
+    return keep(
+        path,
+        page(
+            f"Strata sweep: {METRIC_NAMES[swept.metric]} over {' and '.join(a.name for a in swept.axes)}",
+            parts,
+        ),
+    )
 
 
 def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path: Path) -> Path:
     """The table, then predicted against measured, a picture a file."""
     parts: list[str] = []
     for entry in outcome["files"]:
-        mine = [p for p in points if p["file"] == entry["file"] and p["measured"] > 0 and 0 < p["predicted"] < np.inf]
+        mine = [
+            p
+            for p in points
+            if p["file"] == entry["file"] and p["measured"] > 0 and 0 < p["predicted"] < np.inf
+        ]
         if mine:
             said = f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, bias {entry['bias']:+.1%}"
-            parts += [f"<h2>{html.escape(entry['file'])}</h2><p>{said}</p>", picture(_scatter(mine), not parts, 420)]
+            parts += [
+                f"<h2>{html.escape(entry['file'])}</h2><p>{said}</p>",
+                picture(_scatter(mine), not parts, 420),
+            ]
     keys = ("mape", "median", "p90", "worst", "bias", "weighted")
     rows = [
-        [e["file"], str(e["points"]), str(e["failed"] or ""), *("" if e.get(k) is None else f"{e[k]:.1%}" for k in keys)] for e in outcome["files"]
+        [
+            e["file"],
+            str(e["points"]),
+            str(e["failed"] or ""),
+            *("" if e.get(k) is None else f"{e[k]:.1%}" for k in keys),
+        ]
+        for e in outcome["files"]
     ]
     said = "".join(
         f"<p class=dim>{what}: {html.escape(', '.join(outcome[key]))}</p>"
         for key, what in (("not_yet", "not predicted yet"), ("unknown", "unknown files"))
         if outcome[key]
     )
-    table = rows_table(["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"], rows)
-    return keep(path, page("Strata: predicted against measured", ["<p>error = predicted / measured - 1</p>", table, said, *parts]))
+    table = rows_table(
+        ["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"], rows
+    )
+    return keep(
+        path,
+        page(
+            "Strata: predicted against measured",
+            ["<p>error = predicted / measured - 1</p>", table, said, *parts],
+        ),
+    )
 
 
 def _scatter(points: list[dict[str, Any]]) -> Any:

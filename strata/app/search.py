@@ -44,33 +44,76 @@ def add_to(app: typer.Typer) -> None:
 
 
 def search(
-    space: Annotated[str, typer.Argument(metavar="SPACE", help="a space of designs, or a TOML path", autocompletion=names_of("spaces"))],
+    space: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPACE", help="a space of designs, or a TOML path", autocompletion=names_of("spaces")
+        ),
+    ],
     goal: Annotated[
-        str, typer.Option("--goal", "-g", metavar="METRIC,...", help="what to make best; several give a frontier", autocompletion=_goals)
+        str,
+        typer.Option(
+            "--goal",
+            "-g",
+            metavar="METRIC,...",
+            help="what to make best; several give a frontier",
+            autocompletion=_goals,
+        ),
     ] = "tokens_per_s",
-    limit: Annotated[list[str] | None, typer.Option(metavar="LIMIT", help="what every answer keeps, like 'tpot<=40ms'; as often as needed")] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LIMIT", help="what every answer keeps, like 'tpot<=40ms'; as often as needed"),
+    ] = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="AXIS=CHOICES", help="keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed"),
+        typer.Option(
+            "--set",
+            metavar="AXIS=CHOICES",
+            help="keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+        ),
     ] = None,
     sampler: Annotated[
-        str, typer.Option(metavar="NAME", help="who says what comes next: exact proves its answer, the others do not", autocompletion=_samplers)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="who says what comes next: exact proves its answer, the others do not",
+            autocompletion=_samplers,
+        ),
     ] = "exact",
     engine: Annotated[
         str,
-        typer.Option(metavar="NAME", help="who does the work: one, cores, jax or ray", autocompletion=choices("one", "cores", "jax", "ray")),
+        typer.Option(
+            metavar="NAME",
+            help="who does the work: one, cores, jax or ray",
+            autocompletion=choices("one", "cores", "jax", "ray"),
+        ),
     ] = "one",
-    workers: Annotated[str, typer.Option(metavar="N", help="processes of cores and ray  [default: one a core]")] = "",
-    address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]")
+    workers: Annotated[
+        str, typer.Option(metavar="N", help="processes of cores and ray  [default: one a core]")
     ] = "",
-    budget: Annotated[str, typer.Option(metavar="N", help="points to evaluate at most  [default: the sampler's]")] = "",
-    gap: Annotated[float | None, typer.Option(metavar="SHARE", help="near enough to the proven bound, like 0.001  [default: the sampler's]")] = None,
+    address: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
+        ),
+    ] = "",
+    budget: Annotated[
+        str, typer.Option(metavar="N", help="points to evaluate at most  [default: the sampler's]")
+    ] = "",
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE", help="near enough to the proven bound, like 0.001  [default: the sampler's]"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="the same seed asks for the same points")] = 0,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="keep every point, as Parquet")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the study in --out")] = False,
     json: Annotated[bool, typer.Option("--json", help="print JSON for machines")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write an HTML report with pictures")
+    ] = None,
 ) -> None:
     """Search a space of designs: the best point of one metric, or the frontier of several, under limits."""
     from strata.app.cli import say, wrote
@@ -78,9 +121,19 @@ def search(
     from strata.search.space import space as make_space
 
     looking = Search(
-        make_space(space, **narrowed(set or [])), goal, limits=limit or [], sampler=sampler, engine=engine, seed=seed, gap=gap, out=out, resume=resume,
-        workers=int(whole(workers, "--workers")) if workers else 0, budget=int(whole(budget, "--budget")) if budget else None, address=address,
-    )  # fmt: skip
+        make_space(space, **narrowed(set or [])),
+        goal,
+        limits=limit or [],
+        sampler=sampler,
+        engine=engine,
+        seed=seed,
+        gap=gap,
+        out=out,
+        resume=resume,
+        workers=int(whole(workers, "--workers")) if workers else 0,
+        budget=int(whole(budget, "--budget")) if budget else None,
+        address=address,
+    )
     history, stopped = watched(looking)
     outcome = looking.outcome()
     if json:
@@ -93,7 +146,9 @@ def search(
         wrote("report", search_report(outcome, report, history))
     if stopped:
         again = shlex.join(["strata", *sys.argv[1:], *([] if resume else ["--resume"])])
-        complain(f"go on with: {again}" if out else "nothing was kept; with --out FOLDER a search can be resumed")
+        complain(
+            f"go on with: {again}" if out else "nothing was kept; with --out FOLDER a search can be resumed"
+        )
         raise typer.Exit(130)
     if not outcome.found:
         raise BadValue(nothing(outcome))
@@ -110,7 +165,9 @@ def narrowed(items: list[str]) -> dict[str, list[str]]:
         name, _, text = item.partition("=")
         listed = [c.strip() for c in text.split(";" if "=" in text or ";" in text else ",") if c.strip()]
         if not (name.strip() and listed):
-            raise BadValue(f"--set keeps choices of an axis, like batch=4,8 or plan='tp=8;tp=4,dp=2', but got '{item}'")
+            raise BadValue(
+                f"--set keeps choices of an axis, like batch=4,8 or plan='tp=8;tp=4,dp=2', but got '{item}'"
+            )
         if name.strip() in found:
             raise BadValue(f"--set names axis {name.strip()} twice; list its choices once")
         found[name.strip()] = listed
@@ -121,7 +178,9 @@ def narrowed(items: list[str]) -> dict[str, list[str]]:
 
 
 def watched(looking: Search) -> tuple[list[Progress], bool]:
-    """Run a search with a line that moves (on a terminal); every round's progress, and whether Ctrl-C ended it."""
+    """Run a search with a line that moves (on a terminal); every round's progress, and whether Ctrl-C ended
+    it.
+    """
     from rich.console import Console
     from rich.live import Live
 
@@ -129,7 +188,10 @@ def watched(looking: Search) -> tuple[list[Progress], bool]:
     screen = Console(stderr=True, highlight=False, markup=False)
     try:
         # Ray says on stdout that a worker died; stdout is for the answer.
-        with redirect_stdout(sys.stderr), Live(console=screen, refresh_per_second=8, transient=True, redirect_stdout=False) as live:
+        with (
+            redirect_stdout(sys.stderr),
+            Live(console=screen, refresh_per_second=8, transient=True, redirect_stdout=False) as live,
+        ):
             for progress in looking.rounds():
                 history.append(progress)
                 if screen.is_terminal:
@@ -147,9 +209,20 @@ def line(looking: Search, at: Progress) -> Text:
     from strata.units import show
 
     metric = looking.goal.metrics[0]
-    parts = [f"round {at.rounds:,}", f"{at.rows:,} points", *([f"{at.bounded:,} bounds"] if at.bounded else []), f"{at.rate:,.0f}/s"]
-    parts += [f"best {metric} {show(at.best, GOAL_UNITS[metric])}"] if at.best == at.best else ["nothing fits yet"]
-    parts += [f"bound {show(at.bound, GOAL_UNITS[metric])}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"] if at.bound == at.bound else []
+    parts = [
+        f"round {at.rounds:,}",
+        f"{at.rows:,} points",
+        *([f"{at.bounded:,} bounds"] if at.bounded else []),
+        f"{at.rate:,.0f}/s",
+    ]
+    parts += (
+        [f"best {metric} {show(at.best, GOAL_UNITS[metric])}"] if at.best == at.best else ["nothing fits yet"]
+    )
+    parts += (
+        [f"bound {show(at.bound, GOAL_UNITS[metric])}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"]
+        if at.bound == at.bound
+        else []
+    )
     parts += [f"{clock(at.seconds)} gone"] + ([f"{clock(at.left)} left"] if at.left == at.left else [])
     return Text("  ".join(parts))
 
@@ -171,15 +244,23 @@ def clock(seconds: float) -> str:
 def answer(outcome: Outcome) -> Iterable[Any]:
     """What was found, how sure that is, what is out and why, and what more would buy."""
     table = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
-    yield titled(f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}", table)
+    yield titled(
+        f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}", table
+    )
     if outcome.counts:
         yield ""
         yield _out(outcome)
     axes, resources = outcome.gains()
     yield ""
-    yield _gains(f"What 10 % more of each axis buys in {outcome.goal.metrics[0]} at the best point, all that follows from it included", axes)
+    yield _gains(
+        f"What 10 % more of each axis buys in {outcome.goal.metrics[0]} at the best point, all that follows from it included",
+        axes,
+    )
     yield ""
-    yield _gains(f"What 10 % more of each resource buys in speed there; most of its time is credited to {outcome.result().bound_by}", resources)
+    yield _gains(
+        f"What 10 % more of each resource buys in speed there; most of its time is credited to {outcome.result().bound_by}",
+        resources,
+    )
 
 
 def why(outcome: Outcome) -> dict[str, Any]:
@@ -189,7 +270,11 @@ def why(outcome: Outcome) -> dict[str, Any]:
     def listed(gains: list[Gain]) -> list[dict[str, Any]]:
         return [{"what": g.resource, "more": g.more, "gain": g.speedup, "note": g.note} for g in gains]
 
-    return {"bound_by": outcome.result().bound_by, "gains_of_axes": listed(axes), "gains_of_resources": listed(resources)}
+    return {
+        "bound_by": outcome.result().bound_by,
+        "gains_of_axes": listed(axes),
+        "gains_of_resources": listed(resources),
+    }
 
 
 def _said(outcome: Outcome) -> str:
@@ -210,7 +295,17 @@ def _listed(outcome: Outcome) -> list[str]:
     from strata.app.present import PHASE_SKIPS, SHOWN
 
     skipped = PHASE_SKIPS[outcome.space.question.phase]
-    return list(dict.fromkeys([*outcome.goal.metrics, *outcome.goal.limits, *(m for m in SHOWN if m not in skipped), "device_power", "memory_used"]))
+    return list(
+        dict.fromkeys(
+            [
+                *outcome.goal.metrics,
+                *outcome.goal.limits,
+                *(m for m in SHOWN if m not in skipped),
+                "device_power",
+                "memory_used",
+            ]
+        )
+    )
 
 
 def _value(point: dict[str, Any], metric: str) -> str:
@@ -218,7 +313,13 @@ def _value(point: dict[str, Any], metric: str) -> str:
     from strata.units import show
 
     value = point["metrics"][metric]
-    return "" if value != value else f"{value:.1%}" if metric in ("mfu", "mbu") else show(value, GOAL_UNITS[metric])
+    return (
+        ""
+        if value != value
+        else f"{value:.1%}"
+        if metric in ("mfu", "mbu")
+        else show(value, GOAL_UNITS[metric])
+    )
 
 
 def _name(metric: str) -> str:
@@ -245,7 +346,9 @@ def _one(outcome: Outcome) -> Any:
 def _several(outcome: Outcome) -> Any:
     """The frontier, a line a point: metrics, and the axes in which its points differ."""
     points = [outcome.point(i) for i in range(min(len(outcome.frontier), SHOWN_POINTS))]
-    same = {n: points[0]["design"][n] for n in points[0]["design"] if len({p["design"][n] for p in points}) == 1}
+    same = {
+        n: points[0]["design"][n] for n in points[0]["design"] if len({p["design"][n] for p in points}) == 1
+    }
     table = plain_table()
     for metric in outcome.goal.metrics:
         table.add_column(_name(metric), justify="right", style="bold", no_wrap=True)
@@ -253,9 +356,13 @@ def _several(outcome: Outcome) -> Any:
     for name in varied:
         table.add_column(name, style="dim")
     for point in points:
-        table.add_row(*(_value(point, m) for m in outcome.goal.metrics), *(point["design"][n] for n in varied))
+        table.add_row(
+            *(_value(point, m) for m in outcome.goal.metrics), *(point["design"][n] for n in varied)
+        )
     more = len(outcome.frontier) - len(points)
-    below = (f"{more} more points on the frontier\n" if more else "") + ("all have " + ", ".join(f"{k} {v}" for k, v in same.items()) if same else "")
+    below = (f"{more} more points on the frontier\n" if more else "") + (
+        "all have " + ", ".join(f"{k} {v}" for k, v in same.items()) if same else ""
+    )
     return titled(f"{len(outcome.frontier)} points that no other beats", table, below.strip())
 
 
@@ -276,7 +383,11 @@ def _gains(title: str, gains: list[Gain]) -> Any:
     for gain in gains:
         bought = f"out: {gain.note}" if gain.note else f"{gain.speedup:+.1%}"
         odd = abs(gain.more - 0.1) > 1e-3
-        table.add_row(gain.resource + (f" ({gain.more:+.0%})" if odd else ""), bought, style="dim" if gain.note or gain.speedup < 0.005 else "")
+        table.add_row(
+            gain.resource + (f" ({gain.more:+.0%})" if odd else ""),
+            bought,
+            style="dim" if gain.note or gain.speedup < 0.005 else "",
+        )
     return titled(title, table)
 
 
@@ -287,6 +398,4 @@ def nothing(outcome: Outcome) -> str:
     if not outcome.rows:
         return f"no point of {outcome.space.name} was evaluated"
     most = "; ".join(f"{points:,} x {rule}" for rule, (points, _) in list(outcome.reasons.items())[:3])
-    return (
-        f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; levers: looser limits, more choices, --budget"
-    )
+    return f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; levers: looser limits, more choices, --budget"

@@ -1,4 +1,6 @@
-"""A search as a page: the best design, how sure that is, the frontier, what matters, and why regions are empty."""
+"""A search as a page: the best design, how sure that is, the frontier, what matters, and why regions are
+empty.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def search_report(outcome: Outcome, path: Path, history: list[Progress] | None =
     if np.any(worth > 0):
         figures += _pictures(outcome, seen, worth, kinds)
     for place, (heading, said, figure, height) in enumerate(figures):
-        parts.append(f"<h2>{html.escape(heading)}</h2><p class=dim>{html.escape(said)}</p>{picture(figure, place == 0, height)}")
+        parts.append(
+            f"<h2>{html.escape(heading)}</h2><p class=dim>{html.escape(said)}</p>{picture(figure, place == 0, height)}"
+        )
     if len(outcome.goal.metrics) > 1 and outcome.found:
         parts.append(_frontier_table(outcome))
     if len(seen):
@@ -69,17 +73,28 @@ def search_report(outcome: Outcome, path: Path, history: list[Progress] | None =
     return keep(path, page(f"Strata search: {outcome.space.title or outcome.space.name}", parts))
 
 
-def _pictures(outcome: Outcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]) -> list[tuple[str, str, Any, int]]:
+def _pictures(
+    outcome: Outcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
+) -> list[tuple[str, str, Any, int]]:
     """Heading, words, picture and height of what shows the points."""
     first, second = trade(outcome.goal)
     several = len(outcome.goal.metrics) > 1
     said = "Dots are points that fit and keep the limits; the line joins those that no other beats in both."
-    made = [(f"{'Frontier' if several else 'Trade'}: {_name(first)} against {_name(second)}", said, cloud_figure(outcome, seen, first, second), 460)]
+    made = [
+        (
+            f"{'Frontier' if several else 'Trade'}: {_name(first)} against {_name(second)}",
+            said,
+            cloud_figure(outcome, seen, first, second),
+            460,
+        )
+    ]
     if not kinds:
         return made
     matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
     shares = [max(share, 0.0) * 100 for share, _ in matters]
-    bar = bars([t.name for _, t in matters], shares, [f"{s:.0f} %" for s in shares], "#4c72b0", "% of the variance")
+    bar = bars(
+        [t.name for _, t in matters], shares, [f"{s:.0f} %" for s in shares], "#4c72b0", "% of the variance"
+    )
     goal = _name(outcome.goal.metrics[0])
     ordered = [t for _, t in matters]
     sampled = "A sampler that looks where it is good has seen little of the rest."
@@ -106,11 +121,14 @@ def _pictures(outcome: Outcome, seen: Evaluated, worth: np.ndarray, kinds: list[
     ]
 
 
-# ------------------------------------------------------------------------------------------------ what points are
+# ------------------------------------------------------------------------------------------------ what points
+# are
 
 
 def worths(goal: Goal, seen: Evaluated) -> np.ndarray:
-    """The first metric of each point relative to the best, 1 at the best and less below it; 0 where a point is out."""
+    """The first metric of each point relative to the best, 1 at the best and less below it; 0 where a point
+    is out.
+    """
     scores = goal.scores(seen)
     inside = np.isfinite(scores).all(axis=1)
     if not inside.any():
@@ -128,12 +146,18 @@ def traits(space: Space, digits: np.ndarray) -> list[Trait]:
     for i, axis in enumerate(space.axes):
         at = digits[:, i]
         if axis.kind != "plan":
-            found.append(_trait(axis.name, at, [f"x {text}" if axis.kind == "times" else text for text in axis.labels]))
+            found.append(
+                _trait(axis.name, at, [f"x {text}" if axis.kind == "times" else text for text in axis.labels])
+            )
             continue
         for name, column_of in zip(PLAN_FIELDS, np.array(axis.values, float).T, strict=True):
             values, codes = np.unique(column_of, return_inverse=True)
             words = ["-".join(o) for o in ORDERS] if name == "order" else WORDS.get(name)
-            found.append(_trait(f"{axis.name}.{name}", codes[at], [words[int(v)] if words else f"{v:g}" for v in values]))
+            found.append(
+                _trait(
+                    f"{axis.name}.{name}", codes[at], [words[int(v)] if words else f"{v:g}" for v in values]
+                )
+            )
     apart: dict[bytes, Trait] = {}
     for trait in found:
         if len(trait.labels) > 1:
@@ -148,7 +172,8 @@ def _trait(name: str, codes: np.ndarray, labels: list[str]) -> Trait:
 
 
 def importance(trait: Trait, worth: np.ndarray) -> float:
-    """Share of the variance of log worth that the choice alone explains (omega squared: what chance would explain is taken off).
+    """Share of the variance of log worth that the choice alone explains (omega squared: what chance would
+    explain is taken off).
 
     >>> importance(Trait("a", ("1", "2"), np.array([0, 0, 1, 1])), np.array([1.0, 1.0, 0.5, 0.5]))
     1.0
@@ -191,19 +216,33 @@ def cloud_figure(outcome: Outcome, seen: Evaluated, first: str, second: str) -> 
     dots = np.random.default_rng(0).permutation(inside)[:DOTS]
     figure = _plotly().Figure()
     figure.add_scatter(
-        x=_told(x[dots], second), y=_told(y[dots], first), mode="markers", name="points", marker={"size": 4, "color": GREY}, hoverinfo="skip"
+        x=_told(x[dots], second),
+        y=_told(y[dots], first),
+        mode="markers",
+        name="points",
+        marker={"size": 4, "color": GREY},
+        hoverinfo="skip",
     )
     hover = [_design(outcome.space, seen.digits[i]) for i in ends]
     figure.add_scatter(
-        x=_told(x[ends], second), y=_told(y[ends], first), mode="lines+markers", name="no other beats", text=hover, line={"color": GOOD},
+        x=_told(x[ends], second),
+        y=_told(y[ends], first),
+        mode="lines+markers",
+        name="no other beats",
+        text=hover,
+        line={"color": GOOD},
         hovertemplate="%{text}<br>%{x}, %{y}<extra></extra>",
-    )  # fmt: skip
+    )
     if outcome.found:
         best = outcome.frontier.columns
         figure.add_scatter(
-            x=_told(column(best, second)[:1], second), y=_told(column(best, first)[:1], first), mode="markers", name=f"best {_name(first)}",
-            marker={"size": 13, "color": "#c44e52", "symbol": "star"}, hoverinfo="skip",
-        )  # fmt: skip
+            x=_told(column(best, second)[:1], second),
+            y=_told(column(best, first)[:1], first),
+            mode="markers",
+            name=f"best {_name(first)}",
+            marker={"size": 13, "color": "#c44e52", "symbol": "star"},
+            hoverinfo="skip",
+        )
     figure.update_xaxes(title=_titled(second), **_spread(x[inside]))
     figure.update_yaxes(title=_titled(first), **_spread(y[inside]))
     return figure
@@ -216,7 +255,11 @@ def choices_figure(ordered: list[Trait], worth: np.ndarray) -> Any:
     across = min(4, len(ordered))
     down = -(-len(ordered) // across)
     figure = make_subplots(
-        rows=down, cols=across, subplot_titles=[t.name for t in ordered], vertical_spacing=0.42 / max(down, 1), horizontal_spacing=0.05
+        rows=down,
+        cols=across,
+        subplot_titles=[t.name for t in ordered],
+        vertical_spacing=0.42 / max(down, 1),
+        horizontal_spacing=0.05,
     )
     for place, trait in enumerate(ordered):
         best = np.zeros(len(trait.labels))
@@ -224,18 +267,34 @@ def choices_figure(ordered: list[Trait], worth: np.ndarray) -> Any:
         row, col = place // across + 1, place % across + 1
         shown = [None if b == 0 else float(f"{b:.4g}") for b in best]
         figure.add_scatter(
-            x=list(range(len(best))), y=shown, mode="lines+markers", line={"color": GOOD}, marker={"size": 5}, showlegend=False, row=row, col=col,
-            text=list(trait.labels), hovertemplate="%{text}: %{y:.3f}<extra></extra>",
-        )  # fmt: skip
+            x=list(range(len(best))),
+            y=shown,
+            mode="lines+markers",
+            line={"color": GOOD},
+            marker={"size": 5},
+            showlegend=False,
+            row=row,
+            col=col,
+            text=list(trait.labels),
+            hovertemplate="%{text}: %{y:.3f}<extra></extra>",
+        )
         step = -(-len(best) // 6)
-        figure.update_xaxes(tickvals=list(range(0, len(best), step)), ticktext=list(trait.labels[::step]), tickfont={"size": 10}, row=row, col=col)
+        figure.update_xaxes(
+            tickvals=list(range(0, len(best), step)),
+            ticktext=list(trait.labels[::step]),
+            tickfont={"size": 10},
+            row=row,
+            col=col,
+        )
         figure.update_yaxes(range=[0, 1.08], tickvals=[0, 0.5, 1], tickfont={"size": 10}, row=row, col=col)
     figure.update_annotations(font={"size": 12})
     return figure
 
 
 def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.ndarray) -> Any:
-    """Parallel coordinates of the best designs: a line a point over what tells them apart and the metrics of the goal."""
+    """Parallel coordinates of the best designs: a line a point over what tells them apart and the metrics of
+    the goal.
+    """
     go = _plotly()
     which = np.argsort(-worth, kind="stable")[: min(THREADS, int(np.sum(worth > 0)))]
     which = which[::-1]  # the best are drawn last, above the others
@@ -245,14 +304,34 @@ def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.
             continue
         step = -(-len(trait.labels) // LABELS)
         ticks = list(range(0, len(trait.labels), step))
-        lines.append({
-            "label": trait.name, "values": trait.of[which].tolist(), "range": [0, len(trait.labels) - 1], "tickvals": ticks,
-            "ticktext": [trait.labels[k] for k in ticks],
-        })  # fmt: skip
+        lines.append(
+            {
+                "label": trait.name,
+                "values": trait.of[which].tolist(),
+                "range": [0, len(trait.labels) - 1],
+                "tickvals": ticks,
+                "ticktext": [trait.labels[k] for k in ticks],
+            }
+        )
     lines += [{"label": _name(m), "values": _told(column(seen.columns, m)[which], m)} for m in goal.metrics]
     low, inner = float(worth[which].min()), {"x": [0.0, 0.96], "y": [0.06, 0.97]}  # room for slanting labels
-    colour = {"color": worth[which].tolist(), "cmin": low, "cmax": 1.0, "colorscale": [[0, POOR], [0.7, LINES[4]], [1, GOOD]], "showscale": False}
-    figure = go.Figure(go.Parcoords(dimensions=lines, line=colour, domain=inner, labelangle=-20, labelside="bottom", tickfont={"size": 10}))
+    colour = {
+        "color": worth[which].tolist(),
+        "cmin": low,
+        "cmax": 1.0,
+        "colorscale": [[0, POOR], [0.7, LINES[4]], [1, GOOD]],
+        "showscale": False,
+    }
+    figure = go.Figure(
+        go.Parcoords(
+            dimensions=lines,
+            line=colour,
+            domain=inner,
+            labelangle=-20,
+            labelside="bottom",
+            tickfont={"size": 10},
+        )
+    )
     return figure
 
 
@@ -263,10 +342,23 @@ def came_figure(goal: Goal, history: list[Progress]) -> Any:
     kept = [*history[:-1:step], history[-1]]
     seconds = [h.seconds for h in kept]
     metric = goal.metrics[0]
-    for name, values, colour in (("best found", [h.best for h in kept], GOOD), ("proven bound", [h.bound for h in kept], "#c44e52")):
+    for name, values, colour in (
+        ("best found", [h.best for h in kept], GOOD),
+        ("proven bound", [h.bound for h in kept], "#c44e52"),
+    ):
         if np.isfinite(values).any():
-            told = [None if not np.isfinite(v) else t for v, t in zip(values, _told(np.array(values), metric), strict=True)]
-            figure.add_scatter(x=seconds, y=told, mode="lines+markers", name=name, line={"color": colour, "shape": "hv"}, marker={"size": 4})
+            told = [
+                None if not np.isfinite(v) else t
+                for v, t in zip(values, _told(np.array(values), metric), strict=True)
+            ]
+            figure.add_scatter(
+                x=seconds,
+                y=told,
+                mode="lines+markers",
+                name=name,
+                line={"color": colour, "shape": "hv"},
+                marker={"size": 4},
+            )
     figure.update_xaxes(title="seconds", rangemode="tozero")
     figure.update_yaxes(title=_titled(metric))
     return figure
@@ -289,7 +381,10 @@ def _headline(outcome: Outcome) -> str:
         f"{outcome.goal.words()}, of {told} points in the space {outcome.space.name}.",
         f"{outcome.rows:,} points evaluated in {outcome.rounds:,} rounds and {outcome.seconds:.1f} s; {outcome.ended}. {_came_words(outcome)}",
     ]
-    return "".join(f"<p>{html.escape(line)}</p>" for line in (*lines, *([outcome.space.note] if outcome.space.note else [])))
+    return "".join(
+        f"<p>{html.escape(line)}</p>"
+        for line in (*lines, *([outcome.space.note] if outcome.space.note else []))
+    )
 
 
 def _best(outcome: Outcome) -> str:
@@ -299,18 +394,40 @@ def _best(outcome: Outcome) -> str:
     point = outcome.best
     rows = []
     for axis in outcome.space.axes:
-        ends = f"{axis.labels[0]} ... {axis.labels[-1]}" if axis.ordered and len(axis) > 1 else f"{len(axis):,} choices" if len(axis) > 1 else "fixed"
+        ends = (
+            f"{axis.labels[0]} ... {axis.labels[-1]}"
+            if axis.ordered and len(axis) > 1
+            else f"{len(axis):,} choices"
+            if len(axis) > 1
+            else "fixed"
+        )
         fields = axis.fields[0] + (f" and {len(axis.fields) - 1} more" if len(axis.fields) > 1 else "")
-        rows.append([axis.name, ("x " if axis.kind == "times" else "") + point["design"][axis.name], ends, fields])
+        rows.append(
+            [axis.name, ("x " if axis.kind == "times" else "") + point["design"][axis.name], ends, fields]
+        )
     skipped = PHASE_SKIPS[outcome.space.question.phase]
-    wanted = [*outcome.goal.metrics, *outcome.goal.limits, *(m for m in SHOWN if m not in skipped), "device_power", "memory_used", "die_area"]
+    wanted = [
+        *outcome.goal.metrics,
+        *outcome.goal.limits,
+        *(m for m in SHOWN if m not in skipped),
+        "device_power",
+        "memory_used",
+        "die_area",
+    ]
     metrics = []
     for name in dict.fromkeys(wanted):
         value = float(column(outcome.frontier.columns, name)[0])
         if value == value:
             metrics.append([_name(name), _shown(value, name)])
-    heading = "Best design" if len(outcome.goal.metrics) == 1 else f"The design with the best {_name(outcome.goal.metrics[0])}"
-    tables = rows_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3)), rows_table(["it delivers", ""], metrics)
+    heading = (
+        "Best design"
+        if len(outcome.goal.metrics) == 1
+        else f"The design with the best {_name(outcome.goal.metrics[0])}"
+    )
+    tables = (
+        rows_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3)),
+        rows_table(["it delivers", ""], metrics),
+    )
     return f"<h2>{html.escape(heading)}</h2><div style='display:flex;flex-wrap:wrap;gap:2rem'>{''.join(f'<div>{t}</div>' for t in tables)}</div>"
 
 
@@ -320,9 +437,14 @@ def _frontier_table(outcome: Outcome) -> str:
     places = np.unique(np.rint(np.linspace(0, len(outcome.frontier) - 1, count)).astype(int))
     points = [outcome.point(int(i)) for i in places]
     varied = [n for n in points[0]["design"] if len({p["design"][n] for p in points}) > 1]
-    rows = [[*(_shown(p["metrics"][m], m) for m in outcome.goal.metrics), *(p["design"][n] for n in varied)] for p in points]
+    rows = [
+        [*(_shown(p["metrics"][m], m) for m in outcome.goal.metrics), *(p["design"][n] for n in varied)]
+        for p in points
+    ]
     words = tuple(range(len(outcome.goal.metrics), len(outcome.goal.metrics) + len(varied)))
-    said = f"{len(outcome.frontier):,} points that no other beats" + (f", {len(points)} of them" if len(points) < len(outcome.frontier) else "")
+    said = f"{len(outcome.frontier):,} points that no other beats" + (
+        f", {len(points)} of them" if len(points) < len(outcome.frontier) else ""
+    )
     return f"<h2>{said}</h2>" + rows_table([*(_name(m) for m in outcome.goal.metrics), *varied], rows, words)
 
 
@@ -330,9 +452,17 @@ def _empty(outcome: Outcome, seen: Evaluated, kinds: list[Trait], first: bool) -
     """Why points are out, and the choices with which all or most are."""
     total = sum(outcome.counts.values())
     if not total:
-        return "<h2>Why regions are empty</h2><p>None is: every point evaluated fits and keeps the limits.</p>"
+        return (
+            "<h2>Why regions are empty</h2><p>None is: every point evaluated fits and keeps the limits.</p>"
+        )
     most = list(outcome.counts.items())[:REASON_BARS]
-    figure = bars([_cut(words) for words, _ in most], [c for _, c in most], [f"{c / outcome.rows:.1%}" for _, c in most], "#c44e52", "points")
+    figure = bars(
+        [_cut(words) for words, _ in most],
+        [c for _, c in most],
+        [f"{c / outcome.rows:.1%}" for _, c in most],
+        "#c44e52",
+        "points",
+    )
     said = np.asarray(outcome.goal.reasons(seen), dtype=object)
     out = np.array([bool(words) for words in said])
     usual = float(out.mean()) * 1.1  # a choice that is told is worse than most
@@ -344,10 +474,27 @@ def _empty(outcome: Outcome, seen: Evaluated, kinds: list[Trait], first: bool) -
             if share >= max(0.5, usual):
                 why, count = Counter(said[here & out]).most_common(1)[0]
                 rows.append(
-                    (share, int(here.sum()), [f"{trait.name} {label}", f"{int(here.sum()):,}", f"{share:.0%}", f"{why} ({count / here.sum():.0%})"])
+                    (
+                        share,
+                        int(here.sum()),
+                        [
+                            f"{trait.name} {label}",
+                            f"{int(here.sum()):,}",
+                            f"{share:.0%}",
+                            f"{why} ({count / here.sum():.0%})",
+                        ],
+                    )
                 )
     rows.sort(key=lambda row: (-row[0], -row[1]))
-    table = rows_table(["choice", "points", "out", "most often because"], [row for _, _, row in rows[:EMPTY_ROWS]], (0, 3)) if rows else ""
+    table = (
+        rows_table(
+            ["choice", "points", "out", "most often because"],
+            [row for _, _, row in rows[:EMPTY_ROWS]],
+            (0, 3),
+        )
+        if rows
+        else ""
+    )
     told = f"{total:,} of {outcome.rows:,} points are out." + (
         " Choices with which most of them are:" if rows else " No choice by itself makes the difference."
     )
@@ -356,11 +503,14 @@ def _empty(outcome: Outcome, seen: Evaluated, kinds: list[Trait], first: bool) -
 
 def _gains(gains: list[Gain]) -> str:
     """A line for each numeric axis; where more is not legal, why."""
-    rows = [[g.resource, f"{g.more:+.0%}", f"{g.speedup:+.1%}" if not g.note else "out", g.note] for g in gains]
+    rows = [
+        [g.resource, f"{g.more:+.0%}", f"{g.speedup:+.1%}" if not g.note else "out", g.note] for g in gains
+    ]
     return rows_table(["axis", "more", "buys", ""], rows, (0, 3))
 
 
-# ------------------------------------------------------------------------------------------------ words and numbers
+# ------------------------------------------------------------------------------------------------ words and
+# numbers
 
 
 def _name(metric: str) -> str:
@@ -391,7 +541,11 @@ def _spread(values: np.ndarray) -> dict[str, Any]:
 
 
 def _design(space: Space, digits: np.ndarray) -> str:
-    return "<br>".join(f"{a.name} {html.escape(a.labels[int(d)])}" for a, d in zip(space.axes, digits, strict=True) if len(a) > 1)
+    return "<br>".join(
+        f"{a.name} {html.escape(a.labels[int(d)])}"
+        for a, d in zip(space.axes, digits, strict=True)
+        if len(a) > 1
+    )
 
 
 def _cut(text: str, most: int = 70) -> str:

@@ -1,4 +1,6 @@
-"""`strata serving`: a model under load. What rate of requests keeps limits on latency, what they see at a rate, pools, guesses, the frontier."""
+"""`strata serving`: a model under load. What rate of requests keeps limits on latency, what they see at a
+rate, pools, guesses, the frontier.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,24 @@ from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan import plan_text
 from strata.serving.curve import Curve, Requests, curve
 from strata.serving.frontier import Frontier, frontier
-from strata.serving.load import LEVERS, Load, closed_load, goodput, largest_batch, most_rate, open_load, shortlist
-from strata.serving.pools import Split, disaggregate, pools_limit
-from strata.serving.speculation import Guess, Speculation, best_window, speculate
+from strata.serving.load import (
+    LEVERS,
+    Load,
+    closed_load,
+    goodput,
+    largest_batch,
+    most_rate,
+    open_load,
+    shortlist,
+)
+from strata.serving.pools import Disaggregation, disaggregate, pools_limit
+from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.units import parse, show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
-EASY = 0.8  # of its highest rate: what is shown of an engine where no limits are told; queues grow without end towards 1
+# of its highest rate: what is shown of an engine where no limits are told; queues grow without end towards 1
+EASY = 0.8
 GUESS = ("draft", "acceptance", "window", "branches", "plan")
 
 
@@ -49,13 +61,16 @@ class Served:
     chosen: int
     load: Load | None  # at the rate or with the clients asked for
     clients: float | None
-    splits: list[Split] | None
+    splits: list[Disaggregation] | None
     speculation: Speculation | None
     frontier: Frontier | None
 
     @property
     def limits(self) -> str:
-        limits = (("TTFT", self.ttft, "" if self.share is None else f" for {self.share * 100:.4g} % of requests"), ("TPOT", self.tpot, ""))
+        limits = (
+            ("TTFT", self.ttft, "" if self.share is None else f" for {self.share * 100:.4g} % of requests"),
+            ("TPOT", self.tpot, ""),
+        )
         return "".join(f", {k} at most {show(v, 's')}{of}" for k, v, of in limits if np.isfinite(v))
 
     @property
@@ -82,7 +97,7 @@ def serving(
     skew: Annotated[str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")] = "0",
     routing: Annotated[str, typer.Option(metavar="FILE", help="picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]")] = "",
     disaggregated: Annotated[bool, typer.Option("--disaggregated", help="also devices apart for reading prompts and for generating")] = False,
-    readers: Annotated[str, typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]")] = "",
+    prefill_devices: Annotated[str, typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]")] = "",
     speculative: Annotated[str, typer.Option(metavar="GUESS", help="draft=NAME,acceptance=0.7 and, if told, window=4 (or best), branches=1, plan=tp=8", autocompletion=choices("draft="))] = "",
     picture: Annotated[Path | None, typer.Option("--frontier", metavar="FILE", help="write throughput against interactivity, .html or .svg")] = None,
     weights: Annotated[str, typer.Option(metavar="FORMAT", help="precision of the weights  [default: as published]", autocompletion=precisions)] = "",
@@ -90,7 +105,9 @@ def serving(
     set: Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="change a number, as often as needed")] = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON for machines")] = False,
 ) -> None:  # fmt: skip
-    """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and the frontier."""
+    """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and
+    the frontier.
+    """
     from strata.app.cli import say, wrote
     from strata.search.question import question, routing_of
 
@@ -100,12 +117,27 @@ def serving(
     seen, uneven = routing_of(routing, what), amount(skew, "--skew")
     require(seen is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
     require(what.has_experts or uneven == 0, f"{what.name} has no experts to pick", skew=skew)
-    asked = Requests(whole(input, "--input"), whole(output, "--output"), amount(variation, "--variation"), uneven, seen)
+    asked = Requests(
+        whole(input, "--input"), whole(output, "--output"), amount(variation, "--variation"), uneven, seen
+    )
     found = answer(
-        where, what, by, asked, plan=plan, rate=per_second(rate), clients=whole(clients, "--clients") if clients else None,
-        ttft=limit(ttft, "--ttft"), tpot=limit(tpot, "--tpot"), share=share_of(share), chunk=whole(chunk, "--chunk") if chunk else None, sequences=whole(sequences, "--sequences") if sequences else None,
-        disaggregated=disaggregated or bool(readers), readers=int(whole(readers, "--readers")) if readers else None, speculative=speculative, drawn=picture is not None,
-    )  # fmt: skip
+        where,
+        what,
+        by,
+        asked,
+        plan=plan,
+        rate=per_second(rate),
+        clients=whole(clients, "--clients") if clients else None,
+        ttft=limit(ttft, "--ttft"),
+        tpot=limit(tpot, "--tpot"),
+        share=share_of(share),
+        chunk=whole(chunk, "--chunk") if chunk else None,
+        sequences=whole(sequences, "--sequences") if sequences else None,
+        disaggregated=disaggregated or bool(prefill_devices),
+        prefill_devices=int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else None,
+        speculative=speculative,
+        drawn=picture is not None,
+    )
     if json:
         print_json(as_dict(found))
     why = why_not(found)
@@ -151,7 +183,7 @@ def amount(text: str, option: str) -> float:
     return value
 
 
-def guess_of(text: str) -> tuple[Guess, bool] | None:
+def guess_of(text: str) -> tuple[Drafting, bool] | None:
     """The guess that is typed, and whether its window is to be found."""
     if not text:
         return None
@@ -163,25 +195,50 @@ def guess_of(text: str) -> tuple[Guess, bool] | None:
             given["plan"] += f",{item}"
             continue
         if not equals or not value:
-            raise BadValue(f"--speculative is written like draft=llama-3.2-1b,acceptance=0.7,window=4, but got '{text}'")
+            raise BadValue(
+                f"--speculative is written like draft=llama-3.2-1b,acceptance=0.7,window=4, but got '{text}'"
+            )
         if name not in GUESS:
             raise UnknownName("part of a guess", name, GUESS, ", ".join(GUESS))
         key, given[name] = name, value
     for name in ("draft", "acceptance"):
-        require(name in given, f"--speculative needs {name}, like draft=llama-3.2-1b,acceptance=0.7", given=text)
+        require(
+            name in given, f"--speculative needs {name}, like draft=llama-3.2-1b,acceptance=0.7", given=text
+        )
     free = given.get("window") == "best"
     numbers: dict[str, float] = {
-        k: parse(given[k], "1", k) for k in ("acceptance", "window", "branches") if k in given and not (k == "window" and free)
+        k: parse(given[k], "1", k)
+        for k in ("acceptance", "window", "branches")
+        if k in given and not (k == "window" and free)
     }
     for name in ("window", "branches"):
-        require(numbers.get(name, 1.0) % 1 == 0, f"{name} must be a whole number", **{name: numbers.get(name)})
-    return Guess(make_model(given["draft"]), **numbers, plan=make_plan(given["plan"]) if "plan" in given else None), free
+        require(
+            numbers.get(name, 1.0) % 1 == 0, f"{name} must be a whole number", **{name: numbers.get(name)}
+        )
+    return Drafting(
+        make_model(given["draft"]), **numbers, plan=make_plan(given["plan"]) if "plan" in given else None
+    ), free
 
 
 def answer(
-    where: System, what: Model, by: Engine, asked: Requests, *, plan: str, rate: float | None, clients: float | None, ttft: float, tpot: float, share: float | None,
-    chunk: float | None, sequences: float | None, disaggregated: bool, readers: int | None, speculative: str, drawn: bool,
-) -> Served:  # fmt: skip
+    where: System,
+    what: Model,
+    by: Engine,
+    asked: Requests,
+    *,
+    plan: str,
+    rate: float | None,
+    clients: float | None,
+    ttft: float,
+    tpot: float,
+    share: float | None,
+    chunk: float | None,
+    sequences: float | None,
+    disaggregated: bool,
+    prefill_devices: int | None,
+    speculative: str,
+    drawn: bool,
+) -> Served:
     """Everything that was asked for."""
     require(rate is None or clients is None, "--rate and --clients are two kinds of load; give one")
     how = make_plan(plan) if plan else None
@@ -202,7 +259,9 @@ def answer(
             "draft_plan": guess.plan,
         }
         if free:
-            guess = replace(guess, window=float(best_window(where, what, guess.draft, plain.plan_at(best), **size).window))
+            guess = replace(
+                guess, window=float(best_window(where, what, guess.draft, plain.plan_at(best), **size).window)
+            )
         speculation = speculate(where, what, guess.draft, plain.plan_at(best), **size, window=guess.window)
         every = curve(where, what, asked, how, by, chunk=chunk, sequences=sequences, guess=guess)
         plain = shortlist(every, ttft, tpot)
@@ -215,7 +274,21 @@ def answer(
         seen = closed_load(plain, clients)
         chosen = int(np.argmax(np.where(seen.within(ttft, tpot, share), seen.rate, seen.rate * 1e-12)[:, 0]))
         load = seen.at(chosen, 0)
-    splits = disaggregate(where, what, asked, by, readers=readers, ttft=ttft, tpot=tpot, share=share, sequences=sequences) if disaggregated else None
+    splits = (
+        disaggregate(
+            where,
+            what,
+            asked,
+            by,
+            prefill_devices=prefill_devices,
+            ttft=ttft,
+            tpot=tpot,
+            share=share,
+            sequences=sequences,
+        )
+        if disaggregated
+        else None
+    )
     line = frontier(every, splits) if drawn else None
     return Served(plain, ttft, tpot, share, rates, order, chosen, load, clients, splits, speculation, line)
 
@@ -269,7 +342,11 @@ def _plans(found: Served) -> Any:
             f"{float(seen.active):.3g}",
         )
         table.add_row(plan_text(c.plan_at(i)), *cells, f"{c.slots[i]:g}", f"{most:g}")
-    which = "the most that keep the limits" if limited else f"{EASY:.0%} of the most it completes, as no limits are told"
+    which = (
+        "the most that keep the limits"
+        if limited
+        else f"{EASY:.0%} of the most it completes, as no limits are told"
+    )
     below = f"requests/s: {which}, arriving at random; TTFT, TPOT, in flight: means at that rate;\nmost clients: that keep the limits and have a slot, each waiting for its answer"
     return titled(found.question, table, below)
 
@@ -284,7 +361,9 @@ def _loaded(found: Served) -> Any:
     table.add_row("time to first token", show(float(load.ttft), "s"), parts + _kept(load.ttft, found.ttft))
     if np.isfinite(load.ttft_at(0.95)):
         table.add_row("95 % of requests within", show(float(load.ttft_at(0.95)), "s"), "")
-    table.add_row("time per output token", show(float(load.tpot), "s"), _kept(load.tpot, found.tpot).removeprefix("; "))
+    table.add_row(
+        "time per output token", show(float(load.tpot), "s"), _kept(load.tpot, found.tpot).removeprefix("; ")
+    )
     table.add_row(
         "requests/s",
         f"{float(load.rate):.4g}",
@@ -298,7 +377,13 @@ def _loaded(found: Served) -> Any:
 
 
 def _kept(value: Any, most: float) -> str:
-    return "" if not np.isfinite(most) else "; keeps its limit" if value <= most else f"; over its limit of {show(most, 's')}"
+    return (
+        ""
+        if not np.isfinite(most)
+        else "; keeps its limit"
+        if value <= most
+        else f"; over its limit of {show(most, 's')}"
+    )
 
 
 def _guessed(s: Speculation) -> Any:
@@ -311,11 +396,25 @@ def _guessed(s: Speculation) -> Any:
         f"{float(s.speedup):.3g}x",
         f"{show(float(s.tpot), 's')} a token against {show(float(s.step), 's')}, batch {float(s.target.workload.batch):g}",
     )
-    table.add_row("tokens a round", f"{float(s.tokens):.3g}", f"of at most {float(s.window) + 1:g}; the target looks at {float(s.verified):g}")
-    table.add_row("round", show(float(s.cycle), "s"), f"{show(float(s.guess), 's')} guessing, {show(float(s.verify), 's')} verifying")
+    table.add_row(
+        "tokens a round",
+        f"{float(s.tokens):.3g}",
+        f"of at most {float(s.window) + 1:g}; the target looks at {float(s.verified):g}",
+    )
+    table.add_row(
+        "round",
+        show(float(s.cycle), "s"),
+        f"{show(float(s.guess), 's')} guessing, {show(float(s.verify), 's')} verifying",
+    )
     even = float(s.break_even)
-    table.add_row("breaks even at", "never" if np.isnan(even) else f"{even:.3g}", f"acceptance asked for: {float(s.acceptance):g}")
-    shape = f"{float(s.window):g} deep" + (f", {float(s.branches):g} branches" if float(s.branches) > 1 else "")
+    table.add_row(
+        "breaks even at",
+        "never" if np.isnan(even) else f"{even:.3g}",
+        f"acceptance asked for: {float(s.acceptance):g}",
+    )
+    shape = f"{float(s.window):g} deep" + (
+        f", {float(s.branches):g} branches" if float(s.branches) > 1 else ""
+    )
     return titled(f"guesses of {s.draft.model.name} ({plan_text(s.draft.plan)}), {shape}", table)
 
 
@@ -329,10 +428,10 @@ def _pools(found: Served) -> Any:
         per = s.rate * found.curve.requests.output / found.curve.devices
         times = (show(s.read_time, "s"), show(s.send_time, "s"))
         table.add_row(
-            str(s.readers),
-            plan_text(s.reader_plan),
-            str(s.writers),
-            plan_text(s.writer_plan),
+            str(s.prefill_devices),
+            plan_text(s.prefill_plan),
+            str(s.decode_devices),
+            plan_text(s.decode_plan),
             f"{s.rate:.3g}",
             f"{per:.4g}",
             f"{s.reader_rate:.3g}",
@@ -369,19 +468,56 @@ def as_dict(found: Served) -> dict[str, Any]:
         }
 
     s = found.speculation
-    names = ("window", "branches", "acceptance", "step", "guess", "verify", "verified", "tokens", "cycle", "tpot", "speedup", "break_even")
+    names = (
+        "window",
+        "branches",
+        "acceptance",
+        "step",
+        "guess",
+        "verify",
+        "verified",
+        "tokens",
+        "cycle",
+        "tpot",
+        "speedup",
+        "break_even",
+    )
     return {
-        "question": {"model": c.model.name, "system": c.system.name, "engine": c.engine.name, **vars(c.requests), "ttft": found.ttft, "tpot": found.tpot, "share": found.share},
+        "question": {
+            "model": c.model.name,
+            "system": c.system.name,
+            "engine": c.engine.name,
+            **vars(c.requests),
+            "ttft": found.ttft,
+            "tpot": found.tpot,
+            "share": found.share,
+        },
         "plans": [row(i) for i in found.order if c.slots[i] >= 1][:16],
-        "load": None if found.load is None else {"plan": plan_text(c.plan_at(found.chosen)), "clients": found.clients, **load(found.load)},
-        "speculation": None if s is None else {"draft": s.draft.model.name, "fits": bool(s.fits), **{k: float(getattr(s, k)) for k in names}},
-        "pools": None if found.splits is None else [
+        "load": None
+        if found.load is None
+        else {"plan": plan_text(c.plan_at(found.chosen)), "clients": found.clients, **load(found.load)},
+        "speculation": None
+        if s is None
+        else {"draft": s.draft.model.name, "fits": bool(s.fits), **{k: float(getattr(s, k)) for k in names}},
+        "pools": None
+        if found.splits is None
+        else [
             {
-                "readers": p.readers, "reader_plan": plan_text(p.reader_plan), "writers": p.writers, "writer_plan": plan_text(p.writer_plan), "goodput": p.rate, "most_rate": pools_limit(p),
-                "reader_rate": p.reader_rate, "writer_rate": p.writer_rate, "read_time": p.read_time, "send_time": p.send_time, "sent_bytes": p.sent, "at_goodput": load(p.load(p.rate)),
+                "readers": p.prefill_devices,
+                "reader_plan": plan_text(p.prefill_plan),
+                "writers": p.decode_devices,
+                "writer_plan": plan_text(p.decode_plan),
+                "goodput": p.rate,
+                "most_rate": pools_limit(p),
+                "reader_rate": p.reader_rate,
+                "writer_rate": p.writer_rate,
+                "read_time": p.read_time,
+                "send_time": p.send_time,
+                "sent_bytes": p.sent,
+                "at_goodput": load(p.load(p.rate)),
             }
             for p in found.splits
         ],
         "frontier": None if found.frontier is None else found.frontier.as_dict(),
         "units": {"rates": "1/s", "times": "s", "bytes": "B"},
-    }  # fmt: skip
+    }

@@ -1,4 +1,6 @@
-"""The frontier as a picture: tokens/s of a device over tokens/s of a user, as SVG or as a page that opens offline."""
+"""The frontier as a picture: tokens/s of a device over tokens/s of a user, as SVG or as a page that opens
+offline.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ def write(found: Frontier, question: str, path: Path) -> Path:
         return draw(found, question, path)
     from strata.app.report import page, picture, rows_table
 
-    rows = [[p.plan, f"{p.clients:.4g}", f"{p.per_user:.4g}", f"{p.per_device:.4g}", show(p.ttft, "s"), show(p.tpot, "s")] for p in found.best]
+    rows = [
+        [
+            p.plan,
+            f"{p.clients:.4g}",
+            f"{p.per_user:.4g}",
+            f"{p.per_device:.4g}",
+            show(p.ttft, "s"),
+            show(p.tpot, "s"),
+        ]
+        for p in found.best
+    ]
     table = rows_table(["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"], rows)
     said = f"<p>{html.escape(question)}</p><p class=dim>Each point is a plan with so many requests at once; on the line no other is better for users and for devices.</p>"
     parts = [said, picture(_figure(found), True, 520), "<h2>The frontier</h2>", table]
@@ -30,7 +42,9 @@ def write(found: Frontier, question: str, path: Path) -> Path:
 def _groups(found: Frontier) -> dict[str, list[Point]]:
     """Points by plan, the plans of the frontier first and in its order."""
     names = dict.fromkeys([p.plan for p in found.best] + [p.plan for p in found.points])
-    return {name: sorted((p for p in found.points if p.plan == name), key=lambda p: p.per_user) for name in names}
+    return {
+        name: sorted((p for p in found.points if p.plan == name), key=lambda p: p.per_user) for name in names
+    }
 
 
 def _figure(found: Frontier) -> Any:
@@ -40,11 +54,19 @@ def _figure(found: Frontier) -> Any:
     leading = {p.plan for p in found.best}
     for i, (name, points) in enumerate(_groups(found).items()):
         colour = COLOURS[i % len(COLOURS)] if name in leading else "#cccccc"
-        told = [f"{p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}" for p in points]
+        told = [
+            f"{p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}" for p in points
+        ]
         figure.add_scatter(
-            x=[p.per_user for p in points], y=[p.per_device for p in points], mode="markers", name=name, text=told, marker={"color": colour, "size": 6},
-            hovertemplate="%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<br>%{text}", visible=True if name in leading else "legendonly",
-        )  # fmt: skip
+            x=[p.per_user for p in points],
+            y=[p.per_device for p in points],
+            mode="markers",
+            name=name,
+            text=told,
+            marker={"color": colour, "size": 6},
+            hovertemplate="%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<br>%{text}",
+            visible=True if name in leading else "legendonly",
+        )
     best = found.best
     figure.add_scatter(
         x=[p.per_user for p in best],
@@ -67,16 +89,42 @@ def draw(found: Frontier, question: str, path: Path) -> Path:
         leading = list(dict.fromkeys(p.plan for p in found.best))
         others = [p for p in found.points if p.plan not in leading]
         axes.plot(
-            [p.per_user for p in others], [p.per_device for p in others], ".", color="#d5d5d5", markersize=4, label="other plans" if others else None
+            [p.per_user for p in others],
+            [p.per_device for p in others],
+            ".",
+            color="#d5d5d5",
+            markersize=4,
+            label="other plans" if others else None,
         )
         for i, name in enumerate(leading):
             points = sorted((p for p in found.points if p.plan == name), key=lambda p: p.per_user)
-            axes.plot([p.per_user for p in points], [p.per_device for p in points], "o", color=COLOURS[i % len(COLOURS)], markersize=3.5, label=name)
+            axes.plot(
+                [p.per_user for p in points],
+                [p.per_device for p in points],
+                "o",
+                color=COLOURS[i % len(COLOURS)],
+                markersize=3.5,
+                label=name,
+            )
         best = found.best
         if any(p.apart for p in found.points):
             one = found.together
-            axes.plot([p.per_user for p in one], [p.per_device for p in one], "--", color="#888", linewidth=1.0, label="frontier without pools")
-        axes.plot([p.per_user for p in best], [p.per_device for p in best], "-", color="#222", linewidth=1.2, label="frontier, with requests at once")
+            axes.plot(
+                [p.per_user for p in one],
+                [p.per_device for p in one],
+                "--",
+                color="#888",
+                linewidth=1.0,
+                label="frontier without pools",
+            )
+        axes.plot(
+            [p.per_user for p in best],
+            [p.per_device for p in best],
+            "-",
+            color="#222",
+            linewidth=1.2,
+            label="frontier, with requests at once",
+        )
         axes.set_xlim(left=0.0)
         axes.set_ylim(bottom=0.0)
         _numbers(axes, best)
@@ -94,5 +142,12 @@ def _numbers(axes: Any, best: list[Point]) -> None:
     for p in best:
         at = (p.per_user / wide, p.per_device / high)
         if max(abs(at[0] - last[0]), abs(at[1] - last[1])) > SPREAD:
-            axes.annotate(f"{p.clients:.0f}", (p.per_user, p.per_device), xytext=(4, 4), textcoords="offset points", fontsize=7, color="#444")
+            axes.annotate(
+                f"{p.clients:.0f}",
+                (p.per_user, p.per_device),
+                xytext=(4, 4),
+                textcoords="offset points",
+                fontsize=7,
+                color="#444",
+            )
             last = at

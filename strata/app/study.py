@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Give an app this command."""
-    app.command(short_help="Repeat a published study, claim by claim.", epilog="Example: strata study deepstack-layers --report out/layers.html")(
-        study
-    )
+    app.command(
+        short_help="Repeat a published study, claim by claim.",
+        epilog="Example: strata study deepstack-layers --report out/layers.html",
+    )(study)
 
 
 def _names(incomplete: str) -> list[str]:
@@ -30,11 +31,20 @@ def _names(incomplete: str) -> list[str]:
 
 def study(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="a study, or the path of its folder; left out: all there are", autocompletion=_names)
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="a study, or the path of its folder; left out: all there are",
+            autocompletion=_names,
+        ),
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="print JSON for machines")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write an HTML page with pictures")] = None,
-    write: Annotated[bool, typer.Option("--write", help="keep what was found, and the pictures, in the study's folder")] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write an HTML page with pictures")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="keep what was found, and the pictures, in the study's folder")
+    ] = False,
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
     from rich.console import Console
@@ -115,9 +125,20 @@ def study_page(outcome: Outcome, folder: Path) -> str:
     from strata.app.study_picture import draw
 
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        pictures = [path.read_text(encoding="utf-8").partition("<svg")[1:] for path in draw(outcome, Path(place))]
+        pictures = [
+            path.read_text(encoding="utf-8").partition("<svg")[1:] for path in draw(outcome, Path(place))
+        ]
     about = str(outcome.study.table.get("about", ""))
-    parts = [f"<p class=dim>{html.escape(str(outcome.study.table['paper']))}</p>", f"<p>{html.escape(about)}</p>"]
+    parts = [
+        f"<p class=dim>{html.escape(str(outcome.study.table['paper']))}</p>",
+        f"<p>{html.escape(about)}</p>",
+    ]
     parts += [f"<p>{''.join(p)}</p>" for p in pictures]
-    rows = [[c["says"], shown(c["paper"]), shown(c["ours"]), "yes" if c["holds"] else "no", c["note"]] for c in outcome.claims]
-    return page(outcome.study.title, [*parts, rows_table(["claim", "paper", "ours", "holds", "note"], rows, (0, 3, 4))])
+    rows = [
+        [c["says"], shown(c["paper"]), shown(c["ours"]), "yes" if c["holds"] else "no", c["note"]]
+        for c in outcome.claims
+    ]
+    return page(
+        outcome.study.title,
+        [*parts, rows_table(["claim", "paper", "ours", "holds", "note"], rows, (0, 3, 4))],
+    )

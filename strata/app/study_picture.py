@@ -1,4 +1,6 @@
-"""Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of another axis."""
+"""Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
+another axis.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,21 @@ from strata.errors import BadValue, UnknownName, require
 from strata.search.expression import Names, calculate
 from strata.studies import Outcome
 
-KEYS = ("file", "points", "title", "x", "y", "lines", "xlabel", "ylabel", "limit", "limited", "label", "log", "each")
+KEYS = (
+    "file",
+    "points",
+    "title",
+    "x",
+    "y",
+    "lines",
+    "xlabel",
+    "ylabel",
+    "limit",
+    "limited",
+    "label",
+    "log",
+    "each",
+)
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
@@ -33,18 +49,28 @@ def draw(outcome: Outcome, folder: Path) -> list[Path]:
 
 
 def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], where: str) -> Any:
-    """y over x; where y has a second axis, a line for each of `lines`; several y are several lines with the labels of `each`."""
+    """y over x; where y has a second axis, a line for each of `lines`; several y are several lines with the
+    labels of `each`.
+    """
     figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
     x = np.asarray(calculate(entry["x"], named, where), float)
     many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
     labels = entry.get("each", [""] * len(many))
-    require(len(labels) == len(many), f"{where}: `each` has a label for each of y", y=len(many), each=len(labels))
+    require(
+        len(labels) == len(many), f"{where}: `each` has a label for each of y", y=len(many), each=len(labels)
+    )
     colour = 0
     for text, label in zip(many, labels, strict=True):
         y = np.asarray(calculate(text, named, where), float)
         if y.shape[:1] != x.shape or y.ndim > 2:
-            raise BadValue(f"{where}: y must have the axis of x and at most one more, but got shapes {x.shape} and {y.shape}")
-        keys = np.asarray(calculate(entry["lines"], named, where)) if "lines" in entry and y.ndim == 2 else [label]
+            raise BadValue(
+                f"{where}: y must have the axis of x and at most one more, but got shapes {x.shape} and {y.shape}"
+            )
+        keys = (
+            np.asarray(calculate(entry["lines"], named, where))
+            if "lines" in entry and y.ndim == 2
+            else [label]
+        )
         columns = y.T if y.ndim == 2 else y[None]
         for key, column in zip(keys, columns, strict=True):
             seen = np.isfinite(column)
@@ -60,7 +86,9 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], where: st
             )
             colour += 1
     if "limit" in entry:
-        axes.axhline(float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited"))
+        axes.axhline(
+            float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited")
+        )
     axes.set_title(entry.get("title", ""))
     axes.set_xlabel(entry.get("xlabel", ""))
     axes.set_ylabel(entry.get("ylabel", ""))

@@ -39,10 +39,16 @@ def _one_axis(swept: Sweep, table: Any) -> Any:
     table.add_column("bound by")
     if swept.picked is not None:
         table.add_column("plan")
-    used, binds, fits = swept.of(np.asarray(swept.result.metrics.memory_used, float)), swept.of(swept.result.bound_by), swept.fits
+    used, binds, fits = (
+        swept.of(np.asarray(swept.result.metrics.memory_used, float)),
+        swept.of(swept.result.bound_by),
+        swept.fits,
+    )
     for i, label in enumerate(swept.axes[0].labels):
         plan = [] if swept.picked is None else [swept.plan_of((i,)) if fits[i] else ""]
-        table.add_row(label, _cell(swept, (i,)), show(float(used[i]), "B"), str(binds[i]) if fits[i] else "", *plan)
+        table.add_row(
+            label, _cell(swept, (i,)), show(float(used[i]), "B"), str(binds[i]) if fits[i] else "", *plan
+        )
     return table
 
 
@@ -59,4 +65,6 @@ def remarks(swept: Sweep) -> list[str]:
     if not broken.size:
         return []
     rules = list(dict.fromkeys(rule for mask in np.unique(broken) for rule in reasons(int(mask))))
-    return [f"- : {len(broken)} of {swept.values.size} points are out: {'; '.join(rules) or 'this phase has no such metric'}"]
+    return [
+        f"- : {len(broken)} of {swept.values.size} points are out: {'; '.join(rules) or 'this phase has no such metric'}"
+    ]

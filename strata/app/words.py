@@ -31,7 +31,8 @@ def whole(text: str | float, what: str) -> float:
 
 
 def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, str]:
-    """`--set` items of a command about one thing: quantities and their new values, with or without the thing's name before them.
+    """`--set` items of a command about one thing: quantities and their new values, with or without the
+    thing's name before them.
 
     >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
     {'bond_thickness': '5 um'}
@@ -46,22 +47,32 @@ def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, st
 
 
 def usage(error: Any) -> str:
-    """One line for a mistake the option parser found: what is wrong, the nearest right word, where to read on."""
+    """One line for a mistake the option parser found: what is wrong, the nearest right word, where to read
+    on.
+    """
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "strata"
     param = getattr(error, "param", None)
     option = getattr(error, "option_name", None)
     if param is not None and type(error).__name__ == "MissingParameter":
         name = next((o for o in getattr(param, "opts", []) if o.startswith("--")), f"its {param.name}")
-        said = f"{path.removeprefix('strata ')} needs {name}" + (f" ({param.help})" if getattr(param, "help", None) else "")
+        said = f"{path.removeprefix('strata ')} needs {name}" + (
+            f" ({param.help})" if getattr(param, "help", None) else ""
+        )
     elif option and context and type(error).__name__ == "NoSuchOption":
         close = nearest(option, [o for p in context.command.params for o in p.opts])
         said = f"no option called '{option}'" + (f"; nearest: {', '.join(close)}" if close else "")
-    elif context and hasattr(context.command, "commands") and str(error.message).startswith("No such command"):
+    elif (
+        context and hasattr(context.command, "commands") and str(error.message).startswith("No such command")
+    ):
         name = str(error.message).split("'")[1]
         known = list(context.command.commands)
         close = nearest(name, known)
-        said = f"no command called '{name}'" + (f"; nearest: {', '.join(close)}" if close else "") + f"; all: {', '.join(known)}"
+        said = (
+            f"no command called '{name}'"
+            + (f"; nearest: {', '.join(close)}" if close else "")
+            + f"; all: {', '.join(known)}"
+        )
     else:
         said = " ".join(error.format_message().split()).rstrip(".")
         said = said[:1].lower() + said[1:]
@@ -113,14 +124,17 @@ def plain_table(**options: Any) -> Any:
 
 
 def titled(title: str, table: Any, below: str = "") -> Any:
-    """A table under its title, each line as wide as the screen (rich would fold a title to the table's width)."""
+    """A table under its title, each line as wide as the screen (rich would fold a title to the table's
+    width).
+    """
     from rich.console import Group
     from rich.text import Text
 
     return Group(Text(title, style="bold"), table, *([Text(below, style="dim")] if below else []))
 
 
-# -------------------------------------------------------------------------------------------- shell completion
+# -------------------------------------------------------------------------------------------- shell
+# completion
 
 
 def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
@@ -129,7 +143,12 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         from strata.params import names
 
-        return [f"{before}{n}" for kind in kinds for n in names(kind) if n != "README" and f"{before}{n}".startswith(incomplete)]
+        return [
+            f"{before}{n}"
+            for kind in kinds
+            for n in names(kind)
+            if n != "README" and f"{before}{n}".startswith(incomplete)
+        ]
 
     return complete
 
@@ -137,7 +156,9 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
 def systems(incomplete: str) -> list[str]:
     """System names: a count and a chip, eight unless a count is typed already."""
     count, times, _ = incomplete.rpartition("x")
-    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdigit() else "8x")(incomplete)
+    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdigit() else "8x")(
+        incomplete
+    )
 
 
 def choices(*words: str) -> Callable[[str], list[str]]:
@@ -160,4 +181,8 @@ def precisions(incomplete: str) -> list[str]:
 def items(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that was typed before."""
     kind = str(ctx.params.get("kind") or "chip")
-    return systems(incomplete) if kind == "system" else names_of("models" if kind == "model" else kind)(incomplete)
+    return (
+        systems(incomplete)
+        if kind == "system"
+        else names_of("models" if kind == "model" else kind)(incomplete)
+    )

@@ -27,24 +27,42 @@ class Dimension:
         "switch, ring (a torus is several), chain (a mesh is several), full (each to each) or dragonfly (groups each to each, shared links)",
         choices=KINDS,
     )
-    size: Number = quantity("1", "members; left out where the system's name gives it", optional=True, minimum=1)
-    bandwidth: Number = quantity("B/s", "peak of one device into this dimension, one direction, all its links together", positive=True)
+    size: Number = quantity(
+        "1", "members; left out where the system's name gives it", optional=True, minimum=1
+    )
+    bandwidth: Number = quantity(
+        "B/s", "peak of one device into this dimension, one direction, all its links together", positive=True
+    )
     efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
     latency: Number = quantity("s", "one step: software, wire and switch, to the first byte")
     energy: Number = quantity("J/B", "energy of one byte over one hop")
-    reduction: Number = quantity("1", "1 where the switch adds up an all-reduce itself, else 0", optional=True)
-    price: Number = quantity("USD", "links, switches and adapters of this dimension for one device", optional=True)
-    links: Number = quantity("1", "links of one device into this dimension that make up its bandwidth; may be a share", optional=True, positive=True)
-    transport: str = text("a transport's name or TOML path: what the software that sends costs; ideal when left out", default="")
-    moves: Transport | None = part(Transport, "the transport's quantities, from its file", optional=True)
+    reduction: Number = quantity(
+        "1", "1 where the switch adds up an all-reduce itself, else 0", optional=True
+    )
+    price: Number = quantity(
+        "USD", "links, switches and adapters of this dimension for one device", optional=True
+    )
+    links: Number = quantity(
+        "1",
+        "links of one device into this dimension that make up its bandwidth; may be a share",
+        optional=True,
+        positive=True,
+    )
+    transport: str = text(
+        "a transport's name or TOML path: what the software that sends costs; ideal when left out", default=""
+    )
+    transport_model: Transport | None = part(
+        Transport, "the transport's quantities, from its file", optional=True
+    )
     oversubscription: Number = quantity(
         "1",
         "bandwidth of the devices over that of the links above them: 2 where a leaf has half as many uplinks; 1 when left out",
         optional=True,
         minimum=1,
     )
-    through: str = text(
-        "inner dimension whose links its traffic leaves a device by, as a spine's does by the leaf's; its own when left out", default=""
+    shares_links_of: str = text(
+        "inner dimension whose links its traffic leaves a device by, as a spine's does by the leaf's; its own when left out",
+        default="",
     )
 
 
@@ -71,7 +89,8 @@ class Fabric:
 
 
 def fabric(name: str, **changes: Any) -> Fabric:
-    """A fabric by name or TOML path; `bandwidth=` and the like change the one dimension there is, or `"0.bandwidth"`.
+    """A fabric by name or TOML path; `bandwidth=` and the like change the one dimension there is, or
+    `"0.bandwidth"`.
 
     >>> [d.kind for d in fabric("hgx-h200").dimension]
     ['switch', 'switch']
@@ -84,11 +103,18 @@ def fabric(name: str, **changes: Any) -> Fabric:
 
 
 def with_transports(table: dict[str, Any]) -> dict[str, Any]:
-    """A fabric's table with the transports its dimensions name written out; what a dimension says itself goes before."""
+    """A fabric's table with the transports its dimensions name written out; what a dimension says itself goes
+    before.
+    """
     dimensions = table.get("dimension")
     if not isinstance(dimensions, list):
         return table
-    return table | {"dimension": [d | {"moves": _moves(d)} if isinstance(d, dict) and d.get("transport") else d for d in dimensions]}
+    return table | {
+        "dimension": [
+            d | {"transport_model": _moves(d)} if isinstance(d, dict) and d.get("transport") else d
+            for d in dimensions
+        ]
+    }
 
 
 def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +122,7 @@ def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
     name, known = str(dimension["transport"]), names("transport")
     if not name.endswith(".toml") and name not in known:
         raise UnknownName("transport", name, known, ", ".join(known))
-    return merged(load_table("transport", name), dimension.get("moves", {}))
+    return merged(load_table("transport", name), dimension.get("transport_model", {}))
 
 
 def _check_dimensions(made: Fabric, where: str) -> None:
@@ -104,11 +130,15 @@ def _check_dimensions(made: Fabric, where: str) -> None:
     for i, dimension in enumerate(made.dimension):
         if dimension.oversubscription is not None and dimension.kind not in TAPERED:
             legal = " or ".join(TAPERED)
-            raise BadValue(f"{where}: dimension.{i}.oversubscription needs kind {legal}, but {dimension.name} is a {dimension.kind}")
+            raise BadValue(
+                f"{where}: dimension.{i}.oversubscription needs kind {legal}, but {dimension.name} is a {dimension.kind}"
+            )
         inner = [d.name for d in made.dimension[:i]]
-        if dimension.through and dimension.through not in inner:
+        if dimension.shares_links_of and dimension.shares_links_of not in inner:
             legal = ", ".join(inner) or "none, as it is the innermost"
-            raise BadValue(f"{where}: dimension.{i}.through must name an inner dimension ({legal}), but got '{dimension.through}'")
+            raise BadValue(
+                f"{where}: dimension.{i}.shares_links_of must name an inner dimension ({legal}), but got '{dimension.shares_links_of}'"
+            )
 
 
 def _full_path(made: Fabric, name: str) -> str:
@@ -130,14 +160,24 @@ def sized(made: Fabric, sizes: tuple[Number, ...]) -> Fabric:
     ...
     strata.errors.BadValue: sizes of fabric hgx-h200 (nvlink, infiniband) must be whole numbers of at least 1, but got (infiniband=0)
     """
-    require(len(sizes) <= len(made.dimension), f"fabric {made.name} has {len(made.dimension)} dimensions", sizes=sizes)
+    require(
+        len(sizes) <= len(made.dimension),
+        f"fabric {made.name} has {len(made.dimension)} dimensions",
+        sizes=sizes,
+    )
     for dimension, size in zip(made.dimension, sizes, strict=False):
         if isinstance(size, (int, float, np.ndarray, np.number)):
             known = ", ".join(d.name for d in made.dimension)
             relation = f"sizes of fabric {made.name} ({known}) must be whole numbers of at least 1"
-            require(bool(np.all((np.asarray(size) >= 1) & (np.asarray(size) % 1 == 0))), relation, **{dimension.name: size})
+            require(
+                bool(np.all((np.asarray(size) >= 1) & (np.asarray(size) % 1 == 0))),
+                relation,
+                **{dimension.name: size},
+            )
     full = (*sizes, *([1.0] * (len(made.dimension) - len(sizes))))
-    return replace(made, dimension=tuple(replace(d, size=s) for d, s in zip(made.dimension, full, strict=True)))
+    return replace(
+        made, dimension=tuple(replace(d, size=s) for d, s in zip(made.dimension, full, strict=True))
+    )
 
 
 def devices_of(made: Fabric) -> Number:
@@ -158,7 +198,11 @@ def check_group(made: Fabric, ranks: Number) -> None:
     """
     shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in made.dimension)
     fits = np.all((np.asarray(ranks) >= 1) & (np.asarray(ranks) <= devices_of(made)))
-    require(bool(fits), f"a group on fabric {made.name} ({shape}) has 1 to {np.max(devices_of(made)):g} ranks", ranks=ranks)
+    require(
+        bool(fits),
+        f"a group on fabric {made.name} ({shape}) has 1 to {np.max(devices_of(made)):g} ranks",
+        ranks=ranks,
+    )
 
 
 def peak_link(dimension: Dimension) -> Number:
@@ -166,27 +210,41 @@ def peak_link(dimension: Dimension) -> Number:
 
     .. math:: \beta_{peak} = b / o
 
-    bandwidth b of the device's own links [B/s]; oversubscription o, devices' bandwidth over that of the links above them.
+    bandwidth b of the device's own links [B/s]; oversubscription o, devices' bandwidth over that of the links
+    above them.
 
     Leiserson, Fat-trees, IEEE Trans. Computers 34 (1985): a level's capacity bounds all that crosses it.
 
     >>> round(peak_link(fabric("fat-tree-ndr").dimension[2]) / 1e9, 2)  # 50 GB/s, 48 ports down and 16 up
     16.67
     """
-    return dimension.bandwidth if dimension.oversubscription is None else dimension.bandwidth / dimension.oversubscription
+    return (
+        dimension.bandwidth
+        if dimension.oversubscription is None
+        else dimension.bandwidth / dimension.oversubscription
+    )
 
 
-def speaking(made: Fabric, speaks: str) -> Fabric:
-    """The fabric as one engine uses it: its transports limited to `library`, to `any` way there is, or to a framework's kernels.
+def with_library(made: Fabric, speaks: str) -> Fabric:
+    """The fabric as one engine uses it: its transports limited to `library`, to `any` way there is, or to a
+    framework's kernels.
 
     `ideal` leaves the links alone: closed forms of their latency and sustained bandwidth.
 
-    >>> speaking(fabric("hgx-h200"), "ideal").dimension[0].moves is None
+    >>> with_library(fabric("hgx-h200"), "ideal").dimension[0].transport_model is None
     True
     """
-    if all(d.moves is None for d in made.dimension):
+    if all(d.transport_model is None for d in made.dimension):
         return made
-    kept = tuple(replace(d, moves=None if d.moves is None or speaks == IDEAL else limited(d.moves, speaks)) for d in made.dimension)
+    kept = tuple(
+        replace(
+            d,
+            transport_model=None
+            if d.transport_model is None or speaks == IDEAL
+            else limited(d.transport_model, speaks),
+        )
+        for d in made.dimension
+    )
     return replace(made, dimension=kept)
 
 
@@ -201,10 +259,12 @@ def group_share(dimension: Dimension, members: Number) -> Number:
     .. math:: s = 1 \;\text{(switch)}, \quad s = \frac{g-1}{N-1} \;\text{(full)}, \quad
               s = \max\left(\frac{g-1}{N-1}, \frac{1}{2}\right) \;\text{(dragonfly)}
 
-    g members of N. Where each pair has its own link, a group reaches only the links between its members. A dragonfly may
-    go round through a third group instead, which crosses two global links for one: never below a half.
+    g members of N. Where each pair has its own link, a group reaches only the links between its members. A
+    dragonfly may go round through a third group instead, which crosses two global links for one: never below
+    a half.
 
-    Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA (2008), sec. 4: Valiant routing.
+    Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA (2008), sec. 4:
+    Valiant routing.
 
     >>> mesh = fabric("mi325x-node").dimension[0]
     >>> float(group_share(mesh, 4.0)), round(float(group_share(fabric("slingshot-dragonfly").dimension[2], 2.0)), 3)

@@ -1,8 +1,8 @@
 """The network inside a chip, from cores to vaults: how far, how fast, how much energy, and where it is built.
 
-A vault is a column of DRAM channels above a core's part of the die. A core reads its own vault without the network; other vaults, and
-data shared between cores, cross it. Built into the logic die the network takes area from cores; built into the stack it takes bonds,
-and every crossing goes up and down.
+A vault is a column of DRAM channels above a core's part of the die. A core reads its own vault without the
+network; other vaults, and data shared between cores, cross it. Built into the logic die the network takes
+area from cores; built into the stack it takes bonds, and every crossing goes up and down.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Noc:
     link_clock: Number = quantity("Hz", "clock of the network", positive=True)
     hop_latency: Number = quantity("s", "one router and one link")
     hop_energy: Number = quantity("J/B", "byte over one router and one link")
-    wire_pitch: Number = quantity("m", "distance between wires of a switch, both directions on their own layers", positive=True)
+    wire_pitch: Number = quantity(
+        "m", "distance between wires of a switch, both directions on their own layers", positive=True
+    )
     bond_pitch: Number = quantity("m", "distance between bonds to a network in the stack", positive=True)
     bond_latency: Number = quantity("s", "up to a network in the stack, or down again")
     bond_energy: Number = quantity("J/B", "byte up to a network in the stack, or down again")
@@ -39,7 +41,10 @@ class Noc:
         optional=True,
     )
     vaults: Number = quantity(
-        "1", "vaults, or slices of a shared cache, that cores reach; left out: the channels of a layer", optional=True, minimum=1
+        "1",
+        "vaults, or slices of a shared cache, that cores reach; left out: the channels of a layer",
+        optional=True,
+        minimum=1,
     )
 
 
@@ -59,7 +64,8 @@ def mean_hops(noc: Noc, nodes: Number) -> Number:
 
     .. math:: h_{crossbar} = 1, \quad h_{ring} = \frac{\lfloor p^2 / 4 \rfloor}{p - 1}, \quad h_{mesh} = \max\left(1, \frac{2}{3} \sqrt{p}\right)
 
-    p nodes, the mesh square: 2 (k^2 - 1) / (3 k) over all pairs of k x k nodes, without those of a node with itself.
+    p nodes, the mesh square: 2 (k^2 - 1) / (3 k) over all pairs of k x k nodes, without those of a node with
+    itself.
 
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5.
 
@@ -72,7 +78,11 @@ def mean_hops(noc: Noc, nodes: Number) -> Number:
     several = xp.where(nodes > 1.0, 1.0, 0.0)
     if noc.topology == "crossbar":
         return several
-    return several * (xp.floor(nodes * nodes / 4.0) / others if noc.topology == "ring" else xp.maximum(2.0 / 3.0 * nodes**0.5, 1.0))
+    return several * (
+        xp.floor(nodes * nodes / 4.0) / others
+        if noc.topology == "ring"
+        else xp.maximum(2.0 / 3.0 * nodes**0.5, 1.0)
+    )
 
 
 def bisection(noc: Noc, nodes: Number) -> Number:
@@ -98,10 +108,11 @@ def remote_bandwidth(noc: Noc, nodes: Number) -> Number:
 
     .. math:: R = \min\left(p \, b, \; \frac{4 (p - 1)}{p} B\right)
 
-    each node's link b; of traffic between different nodes a share of p / (4 (p - 1)) crosses the middle in one direction, where the
-    bisection B is. Unlimited where there is one node: nothing is remote.
+    each node's link b; of traffic between different nodes a share of p / (4 (p - 1)) crosses the middle in
+    one direction, where the bisection B is. Unlimited where there is one node: nothing is remote.
 
-    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: throughput bounded by the bisection.
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: throughput bounded
+    by the bisection.
 
     >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
     >>> round(float(remote_bandwidth(noc, 16.0)) / 1e9), round(float(remote_bandwidth(noc, 64.0)) / 1e9)
@@ -117,7 +128,8 @@ def local_share(noc: Noc, nodes: Number) -> Number:
 
     .. math:: \lambda = 1 / p
 
-    with addresses interleaved over the vaults of p nodes; as stated where data is placed beside the core that reads it.
+    with addresses interleaved over the vaults of p nodes; as stated where data is placed beside the core that
+    reads it.
 
     >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
     >>> local_share(noc, 8.0)
@@ -131,7 +143,8 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
 
     .. math:: T = \min\left(V, \frac{R}{1 - \lambda}\right)
 
-    vaults together V; remote traffic at most R (`remote_bandwidth`), which is all but the local share λ. All local: V.
+    vaults together V; remote traffic at most R (`remote_bandwidth`), which is all but the local share λ. All
+    local: V.
 
     >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
     >>> [round(float(access_bandwidth(noc, 16.0, 6e12, share)) / 1e9) for share in (0.0, 0.4, 1.0)]
@@ -142,7 +155,9 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
 
 
 def access_limit(noc: Noc, nodes: Number, local: Number) -> Number:
-    """What the network lets cores draw from vaults however fast those are [B/s]: `access_bandwidth`; infinite where all is local."""
+    """What the network lets cores draw from vaults however fast those are [B/s]: `access_bandwidth`; infinite
+    where all is local.
+    """
     away = 1.0 - local
     xp = namespace(nodes, local, noc.width)
     return xp.where(away > 0.0, remote_bandwidth(noc, nodes) / xp.where(away > 0.0, away, 1.0), xp.inf)
@@ -153,7 +168,8 @@ def access_latency(noc: Noc, nodes: Number, local: Number) -> Number:
 
     .. math:: t = (1 - \lambda) \, 2 (h \, t_h + t_b)
 
-    request and answer go h mean hops of t_h each; a network in the stack adds the way up and down t_b. λ is the local share.
+    request and answer go h mean hops of t_h each; a network in the stack adds the way up and down t_b. λ is
+    the local share.
 
     >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
     >>> round(float(access_latency(noc, 16.0, 0.0)) * 1e9, 3), float(access_latency(noc, 16.0, 1.0))  # ns
@@ -174,7 +190,9 @@ def access_energy(noc: Noc, nodes: Number, local: Number) -> Number:
     >>> round(float(access_energy(noc, 16.0, 0.5)) * 1e12, 4)  # pJ/B
     1.3333
     """
-    return (1.0 - local) * (mean_hops(noc, nodes) * noc.hop_energy + _up_and_down(noc, nodes) * noc.bond_energy)
+    return (1.0 - local) * (
+        mean_hops(noc, nodes) * noc.hop_energy + _up_and_down(noc, nodes) * noc.bond_energy
+    )
 
 
 def _up_and_down(noc: Noc, nodes: Number) -> Number:
@@ -186,8 +204,9 @@ def multicast_hops(noc: Noc, nodes: Number, receivers: Number) -> Number:
 
     .. math:: H = \min(h \, r, \; h + r - 1)
 
-    h mean hops to the first of r receivers, then one more link for each; r unicasts take h r. Receivers lie side by side, which is
-    how tiles of a product share an operand; scattered ones need more links, at most h r.
+    h mean hops to the first of r receivers, then one more link for each; r unicasts take h r. Receivers lie
+    side by side, which is how tiles of a product share an operand; scattered ones need more links, at most h
+    r.
 
     >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
     >>> [round(float(multicast_hops(noc, 16.0, r)), 3) for r in (1.0, 4.0, 8.0)]
@@ -203,11 +222,12 @@ def router_area(noc: Noc, vaults: Number) -> Number:
 
     .. math:: a = n_x (8 w \, g)^2 \quad \text{or, in the stack,} \quad a = 2 \cdot 8 w \, p^2
 
-    n_x crosspoints of 8 w wires at pitch g: 25 and 9 of a mesh's and a ring's router of 5 and 3 ports, one for each vault of a full
-    crossbar. Wires set the size of wide switches; their buffers, some KiB, are part of the core. A network in the stack leaves
-    8 w bonds in each direction, at their pitch p.
+    n_x crosspoints of 8 w wires at pitch g: 25 and 9 of a mesh's and a ring's router of 5 and 3 ports, one
+    for each vault of a full crossbar. Wires set the size of wide switches; their buffers, some KiB, are part
+    of the core. A network in the stack leaves 8 w bonds in each direction, at their pitch p.
 
-    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 22: wire-limited switch area.
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 22: wire-limited switch
+    area.
 
     >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
     >>> round(float(router_area(noc, 16.0)) * 1e6, 4)  # mm2

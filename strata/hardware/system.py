@@ -38,7 +38,9 @@ class SystemFile:
     title: str = text("what it is")
     chip: str = text("a chip's name or TOML path")
     fabric: str = text("a fabric's name or TOML path; left out for the chip's usual one", default="")
-    sizes: dict[str, Number] | None = by_name("1", "size of each dimension by its name; left out where the fabric has them", optional=True)
+    sizes: dict[str, Number] | None = by_name(
+        "1", "size of each dimension by its name; left out where the fabric has them", optional=True
+    )
 
 
 @register_pytree
@@ -50,7 +52,9 @@ class Economics:
     lifetime: Number = quantity("s", "years over which the price is written off")
     electricity: Number = quantity("USD/J", "price of electricity")
     overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
-    markup: Number = quantity("1", "price of a chip over what it costs to make, where it has no price of its own", positive=True)
+    markup: Number = quantity(
+        "1", "price of a chip over what it costs to make, where it has no price of its own", positive=True
+    )
     utilisation: Number = quantity("1", "fraction of its lifetime a device is used")
     sources: Sources = field(default_factory=Sources)
 
@@ -72,9 +76,18 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         require(not changes, "change a chip's numbers where it is made: chip(name, field=value)")
         joined = fabric(on) if isinstance(on, str) else on
         joined = sized(fabric(what.fabric), (1.0,)) if joined is None else joined
-        require(all(d.size is not None for d in joined.dimension), f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))")
+        require(
+            all(d.size is not None for d in joined.dimension),
+            f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))",
+        )
         count = devices_of(joined)
-        return System(f"{count:g}x{what.name} on {joined.name}" if isinstance(count, float) else f"{what.name} on {joined.name}", what, joined)
+        return System(
+            f"{count:g}x{what.name} on {joined.name}"
+            if isinstance(count, float)
+            else f"{what.name} on {joined.name}",
+            what,
+            joined,
+        )
     counted = _NAME.match(what) is not None and not Path(what).exists()
     if what in names("system") or (what.endswith(".toml") and not counted):
         made, _ = build(SystemFile, load_table("system", what), find("system", what).name)
@@ -92,7 +105,9 @@ def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:
     known = [d.name for d in joined.dimension]
     for name in sizes:
         if name not in known:
-            raise UnknownName(f"dimension of fabric {joined.name}", name, known, f"{', '.join(known)} (system {owner})")
+            raise UnknownName(
+                f"dimension of fabric {joined.name}", name, known, f"{', '.join(known)} (system {owner})"
+            )
     return sized(joined, tuple(sizes.get(d.name, d.size or 1.0) for d in joined.dimension))
 
 
@@ -107,7 +122,12 @@ def _from_name(name: str, changes: dict[str, Any]) -> System:
     if not match:
         if name.lower() in names("chip"):
             return _from_name(f"1x{name}", changes)
-        raise UnknownName("system", name, [*names("system"), *(f"8x{c}" for c in names("chip"))], "strata list systems, or COUNTxCHIP like 8xh200")
+        raise UnknownName(
+            "system",
+            name,
+            [*names("system"), *(f"8x{c}" for c in names("chip"))],
+            "strata list systems, or COUNTxCHIP like 8xh200",
+        )
     outer, inner, chip_name = int(match.group(1)), match.group(2), match.group(3)
     base = chip(chip_name, **changes)
     joined = fabric(base.fabric)
@@ -116,23 +136,35 @@ def _from_name(name: str, changes: dict[str, Any]) -> System:
 
 
 def _sizes(count: int, per_node: int | None, joined: Fabric, name: str) -> tuple[float, ...]:
-    require(count >= 1 and (per_node is None or per_node >= 1), "a system has at least one device", system=name)
+    require(
+        count >= 1 and (per_node is None or per_node >= 1), "a system has at least one device", system=name
+    )
     fixed = [d.size for d in joined.dimension if d.size is not None]
     usual = 1
     for size in fixed:
         usual *= int(size)
     if per_node is not None:
-        require(per_node <= usual, f"a node of fabric {joined.name} has at most {usual} devices", per_node=per_node)
+        require(
+            per_node <= usual,
+            f"a node of fabric {joined.name} has at most {usual} devices",
+            per_node=per_node,
+        )
         nodes, inside = count, per_node
     elif count <= usual:
         nodes, inside = 1, count
     else:
-        require(count % usual == 0, f"more than one node means whole nodes of {usual}; write NODESxCHIPSx... for others", devices=count)
+        require(
+            count % usual == 0,
+            f"more than one node means whole nodes of {usual}; write NODESxCHIPSx... for others",
+            devices=count,
+        )
         nodes, inside = count // usual, usual
     sizes = _fill(inside, [int(s) for s in fixed], name)
     if nodes > 1:
         if len(fixed) == len(joined.dimension):
-            raise BadValue(f"fabric {joined.name} has {usual} devices and no scale-out dimension, but got (system='{name}')")
+            raise BadValue(
+                f"fabric {joined.name} has {usual} devices and no scale-out dimension, but got (system='{name}')"
+            )
         sizes = (*sizes, float(nodes))
     return sizes
 
@@ -142,7 +174,13 @@ def _fill(devices: int, fixed: list[int], name: str) -> tuple[float, ...]:
     sizes = []
     for size in fixed:
         take = min(size, devices)
-        require(devices % take == 0, "devices must fill the inner dimensions of the fabric evenly", devices=devices, dimension=size, system=name)
+        require(
+            devices % take == 0,
+            "devices must fill the inner dimensions of the fabric evenly",
+            devices=devices,
+            dimension=size,
+            system=name,
+        )
         sizes.append(float(take))
         devices //= take
     return tuple(sizes)

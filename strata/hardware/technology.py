@@ -23,8 +23,12 @@ class Technology:
     sram_cell: Number = quantity("m2", "area of a high-density SRAM bit cell", positive=True)
     wafer_price: Number = quantity("USD", "price of a processed 300 mm wafer", positive=True)
     defect_density: Number = quantity("1/m2", "defects that kill, an area of die")
-    clustering: Number = quantity("1", "how much defects cluster (negative binomial); large: not at all", positive=True)
-    leakage: Number = quantity("W/m2", "leakage of busy logic and SRAM, an area of die at the reference temperature")
+    clustering: Number = quantity(
+        "1", "how much defects cluster (negative binomial); large: not at all", positive=True
+    )
+    leakage: Number = quantity(
+        "W/m2", "leakage of busy logic and SRAM, an area of die at the reference temperature"
+    )
     reference_temperature: Number = quantity("K", "temperature at which leakage is quoted", positive=True)
     wire_energy: Number = quantity("J/B/m", "byte over a distance of on-chip wire with its repeaters")
     sram_access: Number = quantity("J", "fixed energy of one SRAM access: decoder, word line, control")
@@ -54,12 +58,18 @@ class Packaging:
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
-    interposer_ratio: Number = quantity("1", "interposer area over the area of what stands on it; 0: no interposer")
+    interposer_ratio: Number = quantity(
+        "1", "interposer area over the area of what stands on it; 0: no interposer"
+    )
     interposer_price: Number = quantity("USD/m2", "price of interposer, made and tested")
-    substrate_ratio: Number = quantity("1", "substrate area over the area of what stands on it", positive=True)
+    substrate_ratio: Number = quantity(
+        "1", "substrate area over the area of what stands on it", positive=True
+    )
     substrate_price: Number = quantity("USD/m2", "price of organic substrate")
     placement_price: Number = quantity("USD", "price of placing one die or stack")
-    placement_yield: Number = quantity("1", "share of packages that survive placing one die or stack", positive=True)
+    placement_yield: Number = quantity(
+        "1", "share of packages that survive placing one die or stack", positive=True
+    )
     test_price: Number = quantity("USD", "testing one finished package: handler and tester time, burn-in")
     sources: Sources = field(default_factory=Sources)
 

@@ -1,9 +1,11 @@
-"""Topology of a fabric: hops, bisection, links and bandwidth bounds in closed form, and the graph of its links.
+"""Topology of a fabric: hops, bisection, links and bandwidth bounds in closed form, and the graph of its
+links.
 
-A fabric is the Cartesian product of its dimensions: devices that differ in one coordinate only form a network of that
-dimension's kind, and there are as many such networks as the other coordinates have values (the rails of a cluster are one
-example). So hops add up, and a cut straight through one dimension crosses all of its networks. The graph says the same thing link
-by link, for drawing and for checking the closed forms; a device's bandwidth into a dimension is split over its links there.
+A fabric is the Cartesian product of its dimensions: devices that differ in one coordinate only form a network
+of that dimension's kind, and there are as many such networks as the other coordinates have values (the rails
+of a cluster are one example). So hops add up, and a cut straight through one dimension crosses all of its
+networks. The graph says the same thing link by link, for drawing and for checking the closed forms; a
+device's bandwidth into a dimension is split over its links there.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ OPEN_SIZE = 4.0  # shown of a dimension whose size a system's name would give
 MOST_LINKS = 1_000_000  # of a graph
 
 
-# -------------------------------------------------------------------------------- one network of one dimension
+# -------------------------------------------------------------------------------- one network of one
+# dimension
 
 
 def diameter(dimension: Dimension) -> Number:
@@ -79,8 +82,8 @@ def bisection(dimension: Dimension) -> Number:
     .. math:: B = \lfloor p/2 \rfloor\, b/o \;\text{(switch)}, \quad B = b \;\text{(ring)}, \quad B = b/2 \;\text{(chain)}, \quad
               B = \frac{\lfloor p^2/4 \rfloor}{p-1}\, b/o \;\text{(full, dragonfly)}
 
-    size p; bandwidth b of a device into the dimension [B/s], of which a link of a ring or chain has half, and a link to each of the
-    others has 1/(p-1); oversubscription o.
+    size p; bandwidth b of a device into the dimension [B/s], of which a link of a ring or chain has half, and
+    a link to each of the others has 1/(p-1); oversubscription o.
 
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.2.
 
@@ -105,7 +108,8 @@ def all_to_all_bound(dimension: Dimension) -> Number:
 
     size p; what crosses the middle is :math:`\lfloor p^2/4 \rfloor / p` of what a device sends.
 
-    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: bisection load of uniform traffic.
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: bisection load of
+    uniform traffic.
 
     >>> from strata.hardware.fabric import fabric
     >>> all_to_all_bound(fabric("torus-256").dimension[0]) / 1e9
@@ -125,8 +129,9 @@ def all_reduce_bound(dimension: Dimension) -> Number:
 
     .. math:: \beta = \frac{p}{2(p-1)}\, b/o, \qquad \beta = b/2 \;\text{(chain)}, \qquad \beta = b/o \;\text{(a switch that reduces)}
 
-    size p. Every buffer but one must move, and its sum must come back: 2 (p-1) buffers over all links. Each link of a chain
-    carries the whole buffer in either direction. A switch that adds up takes and gives it once.
+    size p. Every buffer but one must move, and its sum must come back: 2 (p-1) buffers over all links. Each
+    link of a chain carries the whole buffer in either direction. A switch that adds up takes and gives it
+    once.
 
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009), sec. 3.
 
@@ -143,17 +148,22 @@ def all_reduce_bound(dimension: Dimension) -> Number:
 
 
 def usable(dimension: Dimension) -> Number:
-    """Bandwidth of a device when all use a dimension, the mean of its members [B/s]: the ends of a chain lack one of two links.
+    """Bandwidth of a device when all use a dimension, the mean of its members [B/s]: the ends of a chain lack
+    one of two links.
 
     >>> from strata.hardware.fabric import fabric
     >>> usable(fabric("torus-256").dimension[0]) / 1e9, usable(fabric("torus-256").dimension[2]) / 1e9
     (200.0, 50.0)
     """
-    return peak_link(dimension) * ((dimension.size - 1.0) / dimension.size if dimension.kind == "chain" else 1.0)
+    return peak_link(dimension) * (
+        (dimension.size - 1.0) / dimension.size if dimension.kind == "chain" else 1.0
+    )
 
 
 def links_of(dimension: Dimension) -> Number:
-    """Links of one device into a dimension: as stated, else those its kind needs at least; of a dragonfly its share of global ones."""
+    """Links of one device into a dimension: as stated, else those its kind needs at least; of a dragonfly its
+    share of global ones.
+    """
     if dimension.links is not None:
         return dimension.links
     if dimension.kind == "full":
@@ -164,14 +174,17 @@ def links_of(dimension: Dimension) -> Number:
 
 
 def cables(dimension: Dimension) -> Number:
-    """Links of one network of a dimension: those of a switch end at one device, the others at two; a chain lacks the closing one."""
+    """Links of one network of a dimension: those of a switch end at one device, the others at two; a chain
+    lacks the closing one.
+    """
     size = dimension.size
     ends = size - 1.0 if dimension.kind == "chain" else size
     made = ends * links_of(dimension) / (1.0 if dimension.kind == "switch" else 2.0)
     return namespace(size, made).where(size > 1, made, 0.0)
 
 
-# -------------------------------------------------------------------------------------------- the whole fabric
+# -------------------------------------------------------------------------------------------- the whole
+# fabric
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -214,9 +227,13 @@ def topology(made: Fabric | str, sizes: tuple[Number, ...] | None = None) -> Top
     joined = fabric(made) if isinstance(made, str) else made
     joined = joined if sizes is None else sized(joined, sizes)
     opened = tuple(d.name for d in joined.dimension if d.size is None)
-    joined = replace(joined, dimension=tuple(replace(d, size=OPEN_SIZE) if d.size is None else d for d in joined.dimension))
+    joined = replace(
+        joined, dimension=tuple(replace(d, size=OPEN_SIZE) if d.size is None else d for d in joined.dimension)
+    )
     devices = devices_of(joined)
-    return Topology(joined, tuple(_of_dimension(d, devices) for d in joined.dimension), _of_whole(joined, devices), opened)
+    return Topology(
+        joined, tuple(_of_dimension(d, devices) for d in joined.dimension), _of_whole(joined, devices), opened
+    )
 
 
 def _of_dimension(dimension: Dimension, devices: Number) -> Measures:
@@ -247,7 +264,9 @@ def _used(dimension: Dimension) -> Number:
 
 
 def _of_whole(joined: Fabric, devices: Number) -> Measures:
-    """Hops and joules add up; of the cuts straight through each dimension the least counts, and so does what devices can send."""
+    """Hops and joules add up; of the cuts straight through each dimension the least counts, and so does what
+    devices can send.
+    """
     parts = [_of_dimension(d, devices) for d in joined.dimension]
     used: dict[str, Number] = {}
     injection: Number = 0.0
@@ -257,12 +276,13 @@ def _of_whole(joined: Fabric, devices: Number) -> Measures:
     all_to_all: Number = np.inf
     for dimension, of in zip(joined.dimension, parts, strict=True):
         xp = namespace(devices, of.size, of.bandwidth)
-        shared = used.get(dimension.through, 0.0)  # by an inner dimension's port that counts already
+        shared = used.get(dimension.shares_links_of, 0.0)  # by an inner dimension's port that counts already
         used[dimension.name] = _used(dimension)
         own = dimension.bandwidth if dimension.kind != "chain" else of.bandwidth
         injection = injection + _used(dimension) * (1.0 - shared) * own
         bisected = xp.minimum(bisected, xp.where(of.size > 1, of.bisection, np.inf))
-        all_reduce = xp.minimum(all_reduce, of.networks * of.all_reduce)  # each network reduces its part of the buffer
+        # each network reduces its part of the buffer
+        all_reduce = xp.minimum(all_reduce, of.networks * of.all_reduce)
         all_to_all = xp.minimum(all_to_all, of.all_to_all)
         if dimension.reduction is not None:
             returned = xp.where((dimension.reduction > 0) & (of.size > 1), 1.0, returned)
@@ -296,7 +316,9 @@ def _of_whole(joined: Fabric, devices: Number) -> Measures:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A link between two nodes, both directions alike: bandwidth of one [B/s], and the part of a step it makes."""
+    """A link between two nodes, both directions alike: bandwidth of one [B/s], and the part of a step it
+    makes.
+    """
 
     first: int
     second: int
@@ -307,7 +329,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """Devices 0 .. devices - 1, innermost coordinate fastest, then switches and routers up to nodes - 1; and their links."""
+    """Devices 0 .. devices - 1, innermost coordinate fastest, then switches and routers up to nodes - 1; and
+    their links.
+    """
 
     devices: int
     nodes: int
@@ -323,7 +347,10 @@ def graph(made: Fabric) -> Graph:
     """
     sizes = [int(d.size) for d in made.dimension]
     devices = int(np.prod(sizes))
-    count = sum(devices // s * (s * (s + 1) // 2 if d.kind in ("full", "dragonfly") else s) for s, d in zip(sizes, made.dimension, strict=True))
+    count = sum(
+        devices // s * (s * (s + 1) // 2 if d.kind in ("full", "dragonfly") else s)
+        for s, d in zip(sizes, made.dimension, strict=True)
+    )
     if count > MOST_LINKS:
         raise BadValue(
             f"a graph has at most {MOST_LINKS:,} links, but fabric {made.name} of {devices:,} devices has about {count:,}; give smaller sizes"
@@ -351,7 +378,9 @@ def _network(dimension: Dimension, members: list[int], spare: int, place: int) -
         for a, b in itertools.combinations(range(len(members)), 2):
             yield Edge(spare + a, spare + b, place, peak / (len(members) - 1), 1 / 3)
     elif dimension.kind == "full":
-        yield from (Edge(a, b, place, peak / (len(members) - 1), 1.0) for a, b in itertools.combinations(members, 2))
+        yield from (
+            Edge(a, b, place, peak / (len(members) - 1), 1.0) for a, b in itertools.combinations(members, 2)
+        )
     else:
         closing = [members[0]] if dimension.kind == "ring" else []
         yield from (Edge(a, b, place, peak / 2.0, 1.0) for a, b in itertools.pairwise(members + closing))

@@ -1,8 +1,9 @@
 """Transports: what the software that moves messages over a link costs, as data beside the link's own numbers.
 
-A dimension of a fabric without a transport is ideal: steps of its latency, messages at its sustained bandwidth. With one, a
-collective is what a library's kernels make of it: starts and steps take time, and each way of sending has its share of the
-link. Shares and steps are relative to the dimension's `bandwidth` and `latency`, so that a better link is still a better link.
+A dimension of a fabric without a transport is ideal: steps of its latency, messages at its sustained
+bandwidth. With one, a collective is what a library's kernels make of it: starts and steps take time, and each
+way of sending has its share of the link. Shares and steps are relative to the dimension's `bandwidth` and
+`latency`, so that a better link is still a better link.
 """
 
 from __future__ import annotations
@@ -13,34 +14,52 @@ from typing import Any
 from strata.arrays import Number, register_pytree
 from strata.params import Sources, build, by_name, find, load_table, part, quantity, text
 
-ANY, LIBRARY, IDEAL = "any", "library", "ideal"  # what an engine may use of a transport: all of it, the library alone, none
+# what an engine may use of a transport: all of it, the library alone, none
+ANY, LIBRARY, IDEAL = "any", "library", "ideal"
 
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rings:
-    """All-gather, reduce-scatter and all-reduce of a library: rings in three protocols, or addition inside the switch.
+    """All-gather, reduce-scatter and all-reduce of a library: rings in three protocols, or addition inside
+    the switch.
 
-    Names: `ll` (each 8 bytes carry 4 of flag), `ll128` (128 bytes carry 8 of flag), `simple` (whole buffers, then a flag).
+    Names: `ll` (each 8 bytes carry 4 of flag), `ll128` (128 bytes carry 8 of flag), `simple` (whole buffers,
+    then a flag).
     """
 
-    start: dict[str, Number] = by_name("s", "kernel and meeting of all ranks: flagged (ll, ll128), simple, and in_switch where there is one")
+    start: dict[str, Number] = by_name(
+        "s", "kernel and meeting of all ranks: flagged (ll, ll128), simple, and in_switch where there is one"
+    )
     step: dict[str, Number] = by_name("1", "one step of a ring by protocol, in latencies of the dimension")
-    share: dict[str, Number] = by_name("1", "share of the link's peak: ll, ll128, the collective's own name (simple), in_switch")
-    own: Number = quantity("B/s", "speed at which a rank passes on its own part of the buffer, which crosses no link", positive=True)
+    share: dict[str, Number] = by_name(
+        "1", "share of the link's peak: ll, ll128, the collective's own name (simple), in_switch"
+    )
+    own: Number = quantity(
+        "B/s",
+        "speed at which a rank passes on its own part of the buffer, which crosses no link",
+        positive=True,
+    )
     tree: Number = quantity(
-        "1", "share of the link's peak that two trees at once reach in an all-reduce; absent where there are none", optional=True, positive=True
+        "1",
+        "share of the link's peak that two trees at once reach in an all-reduce; absent where there are none",
+        optional=True,
+        positive=True,
     )
 
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pairs:
-    """All-to-all and sends of a library: every pair at once, flagged bytes through one channel a pair, or whole buffers."""
+    """All-to-all and sends of a library: every pair at once, flagged bytes through one channel a pair, or
+    whole buffers.
+    """
 
     start: dict[str, Number] = by_name("s", "kernel and meeting of a pair: flagged, simple")
     peer: Number = quantity("s", "each further peer of a rank")
-    channel: Number = quantity("1", "share of the link's peak that one pair has for flagged bytes", positive=True)
+    channel: Number = quantity(
+        "1", "share of the link's peak that one pair has for flagged bytes", positive=True
+    )
     share: Number = quantity("1", "share of the link's peak for whole buffers", positive=True)
     own: Number = quantity("B/s", "speed at which a rank copies what it sends to itself", positive=True)
 
@@ -53,8 +72,12 @@ class Direct:
     start: dict[str, Number] = by_name("s", "kernel and meeting of two ranks")
     peer: dict[str, Number] = by_name("s", "each further peer: its flag and its address")
     share: dict[str, Number] = by_name("1", "share of the link's peak while reading peers")
-    second: dict[str, Number] | None = by_name("s", "meeting between the two halves of a two-shot kernel; absent where there is none", optional=True)
-    limit: dict[str, Number] | None = by_name("B", "longest buffer the kernels take; absent where they take any", optional=True)
+    second: dict[str, Number] | None = by_name(
+        "s", "meeting between the two halves of a two-shot kernel; absent where there is none", optional=True
+    )
+    limit: dict[str, Number] | None = by_name(
+        "B", "longest buffer the kernels take; absent where they take any", optional=True
+    )
 
 
 @register_pytree
@@ -63,12 +86,18 @@ class Experts:
     """Exchange of tokens between ranks of experts by kernels of its own: `dispatch` out, `combine` back."""
 
     start: dict[str, Number] = by_name("s", "kernel and meeting of the ranks: dispatch, combine")
-    expert: dict[str, Number] = by_name("s", "each expert of the layer: its counter and its slot: dispatch, combine")
+    expert: dict[str, Number] = by_name(
+        "s", "each expert of the layer: its counter and its slot: dispatch, combine"
+    )
     share: dict[str, Number] = by_name("1", "share of the link's peak: dispatch, combine")
-    lane: Number = quantity("B/s", "speed at which the threads of one expert receive what is dispatched to it", positive=True)
+    lane: Number = quantity(
+        "B/s", "speed at which the threads of one expert receive what is dispatched to it", positive=True
+    )
     header: Number = quantity("B", "beside each token that is dispatched")
     scale: Number = quantity("B", "scales beside each element of 8 bits or fewer that is dispatched")
-    limit: Number = quantity("1", "most tokens of a rank in one call; absent where there is none", optional=True, positive=True)
+    limit: Number = quantity(
+        "1", "most tokens of a rank in one call; absent where there is none", optional=True, positive=True
+    )
 
 
 @register_pytree
@@ -77,8 +106,12 @@ class Tiles:
     """Kernels that send or take in tiles while they compute."""
 
     start: Number = quantity("s", "each time all ranks must meet: a kernel's launch, flags set and seen")
-    share: Number = quantity("1", "share of the link's peak that transfers reach beside a product", positive=True)
-    cores: Number = quantity("1", "share of the chip's cores that transfers and waiting for flags take from the product")
+    share: Number = quantity(
+        "1", "share of the link's peak that transfers reach beside a product", positive=True
+    )
+    cores: Number = quantity(
+        "1", "share of the chip's cores that transfers and waiting for flags take from the product"
+    )
 
 
 @register_pytree
@@ -93,7 +126,11 @@ class Transport:
     pairs: Pairs = part(Pairs, "all-to-all and sends of the library")
     direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks", optional=True)
     experts: Experts | None = part(Experts, "expert exchange kernels", optional=True)
-    tiles: Tiles | None = part(Tiles, "communication inside kernels that compute; absent where there are no such kernels", optional=True)
+    tiles: Tiles | None = part(
+        Tiles,
+        "communication inside kernels that compute; absent where there are no such kernels",
+        optional=True,
+    )
     sources: Sources = field(default_factory=Sources)
 
 
@@ -108,7 +145,8 @@ def transport(name: str) -> Transport:
 
 
 def limited(made: Transport, speaks: str) -> Transport:
-    """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework by name.
+    """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework
+    by name.
 
     A framework that was not measured on this link may use any of the kernels that were.
     """
@@ -135,9 +173,16 @@ class Packets:
     payload: Number = quantity("B", "payload of a full packet", positive=True)
     header: Number = quantity("B", "header of every packet")
     reply: Number = quantity("B", "an acknowledgement, header included")
-    tick: Number = quantity("s", "resolution of the clock: a packet takes whole ticks on a wire", positive=True)
-    least: Number = field(default=0.0, metadata=quantity("1", "least time of a packet on a wire, in ticks").metadata)
-    up: Number = field(default=0.5, metadata=quantity("1", "part of a tick from which a packet's time is rounded up").metadata)
+    tick: Number = quantity(
+        "s", "resolution of the clock: a packet takes whole ticks on a wire", positive=True
+    )
+    least: Number = field(
+        default=0.0, metadata=quantity("1", "least time of a packet on a wire, in ticks").metadata
+    )
+    up: Number = field(
+        default=0.5,
+        metadata=quantity("1", "part of a tick from which a packet's time is rounded up").metadata,
+    )
     name: str = text("short name, as in the file's name", default="")
     title: str = text("what it is", default="")
     sources: Sources = field(default_factory=Sources)

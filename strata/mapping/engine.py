@@ -14,48 +14,95 @@ from strata.params import Sources, build, by_name, find, load_table, override, q
 class Engine:
     """Host time, launches, and what an engine takes at once and may fill.
 
-    Kernels are `bare`, or those of serving frameworks (`served`): attention over pages, activations rounded in passes of their own.
+    Kernels are `bare`, or those of serving frameworks (`served`): attention over pages, activations rounded
+    in passes of their own.
     """
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
     kernels: str = text("whose kernels it runs", choices=("bare", "served"), default="bare")
-    collectives: str = text("ideal (links alone), library (NCCL), any way the fabric has, or a framework's own kernels by name", default="library")
+    collectives: str = text(
+        "ideal (links alone), library (NCCL), any way the fabric has, or a framework's own kernels by name",
+        default="library",
+    )
     overlap: str = text(
         "communication beside computation: none, inside kernels (tiles), or of one half of the batch beside the other (dual_batch)",
         choices=("none", "tiles", "dual_batch"),
         default="none",
     )
-    step: Number = quantity("s", "host time of one step that no kernel hides: scheduling, input preparation, sampling")
-    sequence: Number = quantity("s", "host time that each sequence of a rank adds to a step: its blocks, its token, its state")
-    stream: Number = quantity("s", "host time that each token sent to a client as it comes adds to a step: detokenised, packed, sent; none offline")
-    request: Number = quantity("s", "time of a request outside all steps: taken in, tokenised, queued, its first token sent")
-    balance: Number = quantity("1", "steps a prompt waits where attention ranks run beside one another: all are to read at once")
-    uncaptured: Number = quantity("s", "host time of one sparse attention layer, which no captured graph holds: the graph is broken around it")
-    rounding: Number = quantity("1", "share of narrow products before which a kernel of its own rounds the activations; the others' come rounded")
+    step: Number = quantity(
+        "s", "host time of one step that no kernel hides: scheduling, input preparation, sampling"
+    )
+    sequence: Number = quantity(
+        "s", "host time that each sequence of a rank adds to a step: its blocks, its token, its state"
+    )
+    stream: Number = quantity(
+        "s",
+        "host time that each token sent to a client as it comes adds to a step: detokenised, packed, sent; none offline",
+    )
+    request: Number = quantity(
+        "s", "time of a request outside all steps: taken in, tokenised, queued, its first token sent"
+    )
+    balance: Number = quantity(
+        "1", "steps a prompt waits where attention ranks run beside one another: all are to read at once"
+    )
+    graph_break_time: Number = quantity(
+        "s",
+        "host time of one sparse attention layer, which no captured graph holds: the graph is broken around it",
+    )
+    separate_quantize_share: Number = quantity(
+        "1",
+        "share of narrow products before which a kernel of its own rounds the activations; the others' come rounded",
+    )
     fused: Number = quantity(
-        "1", "1 where residuals, norms, rotations, cache writes and gated activations are fused kernels, 0 where each is several"
+        "1",
+        "1 where residuals, norms, rotations, cache writes and gated activations are fused kernels, 0 where each is several",
     )
-    all_picks: Number = quantity(
-        "1", "1 where a rank of experts fills, activates and sums a row for every pick of its tokens, of experts held elsewhere too"
+    pads_remote_experts: Number = quantity(
+        "1",
+        "1 where a rank of experts fills, activates and sums a row for every pick of its tokens, of experts held elsewhere too",
     )
-    shared_beside: Number = quantity("1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones")
+    shared_expert_stream: Number = quantity(
+        "1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones"
+    )
     expert_rate: dict[str, Number] | None = by_name(
-        "1", "rate of its products of experts by format, over that of the kernels they were measured with; 1 where none is given", optional=True
+        "1",
+        "rate of its products of experts by format, over that of the kernels they were measured with; 1 where none is given",
+        optional=True,
     )
-    mixed: Number = quantity("1", "1 where prompts are read in the steps that generate, 0 where these wait for steps that only read")
-    graphs: Number = quantity("1", "1 where kernels are replayed from captured graphs, 0 where the host launches each")
-    prompt_graphs: Number = quantity("1", "1 where captured graphs also hold steps that read prompts, 0 where the host launches those")
-    prefetched: Number = quantity(
-        "1", "share of a product's least loop time that captured graphs hide: weights are fetched while the kernel before ends"
+    mixed: Number = quantity(
+        "1",
+        "1 where prompts are read in the steps that generate, 0 where these wait for steps that only read",
     )
-    launches: Number = quantity("1", "kernels the framework launches for one op of the graph, where there are no captured graphs")
-    expert_launches: Number = quantity("1", "the same for one product of experts, with sorting, scales and sums around it")
-    tokens: Number = quantity("1", "tokens of one step at most, over all its sequences; a longer prompt is read in chunks", positive=True)
+    graphs: Number = quantity(
+        "1", "1 where kernels are replayed from captured graphs, 0 where the host launches each"
+    )
+    prompt_graphs: Number = quantity(
+        "1", "1 where captured graphs also hold steps that read prompts, 0 where the host launches those"
+    )
+    pdl_overlap: Number = quantity(
+        "1",
+        "share of a product's least loop time that captured graphs hide: weights are fetched while the kernel before ends",
+    )
+    launches: Number = quantity(
+        "1", "kernels the framework launches for one op of the graph, where there are no captured graphs"
+    )
+    expert_launches: Number = quantity(
+        "1", "the same for one product of experts, with sorting, scales and sums around it"
+    )
+    tokens: Number = quantity(
+        "1",
+        "tokens of one step at most, over all its sequences; a longer prompt is read in chunks",
+        positive=True,
+    )
     sequences: Number = quantity("1", "sequences one attention rank runs at once at most", positive=True)
-    page: Number = quantity("1", "tokens of one block of the cache: a sequence's last block is held whole", positive=True)
+    page: Number = quantity(
+        "1", "tokens of one block of the cache: a sequence's last block is held whole", positive=True
+    )
     memory_share: Number = quantity("1", "share of device memory the engine may fill")
-    reserve: Number = quantity("B", "memory of each device that is never the engine's: context, libraries, buffers")
+    reserve: Number = quantity(
+        "B", "memory of each device that is never the engine's: context, libraries, buffers"
+    )
     sources: Sources = field(default_factory=Sources)
 
 

@@ -14,10 +14,11 @@ ORDERED = "orders"  # among the active groups: plans lie in other orders than th
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Spread:
+class GroupLayout:
     """A group of ranks on one fabric dimension: how many members, and how far apart they sit.
 
-    `least`: members in the emptiest of the next dimension's parts, where a group does not fill them evenly; all when left out.
+    `least`: members in the emptiest of the next dimension's parts, where a group does not fill them evenly;
+    all when left out.
     """
 
     size: Number
@@ -34,14 +35,15 @@ class Spread:
 class Placement:
     """For each group of a plan, its spread over each fabric dimension, innermost first."""
 
-    groups: dict[str, tuple[Spread, ...]]
+    groups: dict[str, tuple[GroupLayout, ...]]
 
 
 def place(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
     """Lay the plan's dimensions on the fabric in its order, innermost first.
 
-    A group with stride s and p members covers the ranks s, 2s .. ps; a fabric dimension with stride S and size F covers
-    the interval S .. SF. What they share is the group's size there. The expert groups lie over tp x cp x dp.
+    A group with stride s and p members covers the ranks s, 2s .. ps; a fabric dimension with stride S and
+    size F covers the interval S .. SF. What they share is the group's size there. The expert groups lie over
+    tp x cp x dp.
     """
     if ORDERED in active:
         return _in_order(plan, fabric, active)
@@ -52,12 +54,18 @@ def place(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
         if name in active:
             groups[name] = spread(stride, degree, fabric)
         stride = stride * degree
-    groups |= {name: spread(apart, ranks, fabric) for name, (apart, ranks) in _over_experts(plan).items() if name in active}
+    groups |= {
+        name: spread(apart, ranks, fabric)
+        for name, (apart, ranks) in _over_experts(plan).items()
+        if name in active
+    }
     return Placement(groups)
 
 
 def _over_experts(plan: Plan) -> dict[str, tuple[Number, Number]]:
-    """Groups of a mixture over the tp x cp x dp ranks, tp innermost: how far apart their members are, and how many."""
+    """Groups of a mixture over the tp x cp x dp ranks, tp innermost: how far apart their members are, and how
+    many.
+    """
     return {
         "cut": (1.0, plan.moe_tp),  # the parts of one expert
         "joined": (plan.tp, joined_ranks(plan)),
@@ -78,7 +86,9 @@ def strides(plan: Plan) -> dict[str, Number]:
         stride: Number = 1.0
         for other in DIMENSIONS:
             if other != name:
-                inside = _looked_up([float(order.index(other) < order.index(name)) for order in ORDERS], plan.order)
+                inside = _looked_up(
+                    [float(order.index(other) < order.index(name)) for order in ORDERS], plan.order
+                )
                 degree = getattr(plan, other)
                 stride = stride * namespace(inside, degree).where(inside > 0.0, degree, 1.0)
         found[name] = stride
@@ -93,17 +103,27 @@ def _looked_up(table: list[float], index: Number) -> Number:
 
 
 def _in_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
-    """Where each plan has its own order: groups of a mixture count tensor ranks first, then context ranks, then data parallel ones, as `shard` does."""
+    """Where each plan has its own order: groups of a mixture count tensor ranks first, then context ranks,
+    then data parallel ones, as `shard` does.
+    """
     apart = strides(plan)
     groups = {name: spread(apart[name], getattr(plan, name), fabric) for name in DIMENSIONS if name in active}
     levels = tuple((apart[name], getattr(plan, name)) for name in ("tp", "cp", "dp"))
-    groups |= {name: _over(levels, start, ranks, fabric) for name, (start, ranks) in _over_experts(plan).items() if name in active}
+    groups |= {
+        name: _over(levels, start, ranks, fabric)
+        for name, (start, ranks) in _over_experts(plan).items()
+        if name in active
+    }
     return Placement(groups)
 
 
-def _over(levels: tuple[tuple[Number, Number], ...], start: Number, ranks: Number, fabric: Fabric) -> tuple[Spread, ...]:
-    """A group that takes every `start`-th rank, so many of them, counted through levels of (stride, degree) that lie anywhere."""
-    found: tuple[Spread, ...] = ()
+def _over(
+    levels: tuple[tuple[Number, Number], ...], start: Number, ranks: Number, fabric: Fabric
+) -> tuple[GroupLayout, ...]:
+    """A group that takes every `start`-th rank, so many of them, counted through levels of (stride, degree)
+    that lie anywhere.
+    """
+    found: tuple[GroupLayout, ...] = ()
     below: Number = 1.0
     for stride, degree in levels:
         xp = namespace(start, ranks, below, degree, stride)
@@ -116,16 +136,17 @@ def _over(levels: tuple[tuple[Number, Number], ...], start: Number, ranks: Numbe
     return found
 
 
-def _both(a: Spread, b: Spread) -> Spread:
+def _both(a: GroupLayout, b: GroupLayout) -> GroupLayout:
     """Two groups of one fabric dimension as one: every member of the first has its own members of the second."""
     xp = namespace(a.size, a.stride, b.stride)
-    return Spread(a.size * b.size, xp.where(a.size > 1, a.stride, b.stride), a.members * b.members)
+    return GroupLayout(a.size * b.size, xp.where(a.size > 1, a.stride, b.stride), a.members * b.members)
 
 
 def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[Plan, np.ndarray]:
     """Plans of an array in every order that lies differently on a fabric, and which plan each came from.
 
-    Orders that give every group the same spread are one; strides do not count where any two devices are one step apart.
+    Orders that give every group the same spread are one; strides do not count where any two devices are one
+    step apart.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.plan import Plan
@@ -134,15 +155,23 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
     [[0.0, 8.0], [0.0]]
     """
     count = len(plan.tp)
-    seen = np.array([lying(replace(plan, order=np.full(count, float(code))), fabric, active) for code in range(len(ORDERS))])
+    seen = np.array(
+        [
+            layout_key(replace(plan, order=np.full(count, float(code))), fabric, active)
+            for code in range(len(ORDERS))
+        ]
+    )
     new = np.array([np.all(seen[:code] != seen[code], axis=0) for code in range(len(ORDERS))])
     which, codes = np.nonzero(new.T)
     return replace(taken(plan, which), order=codes * 1.0), which
 
 
-def lying(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray:
-    """A mark of how each plan of an array lies on a fabric: of plans with the same degrees, equal where every group has the same spread."""
-    marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))  # a spread's mark is a sum that no other spread has
+def layout_key(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray:
+    """A mark of how each plan of an array lies on a fabric: of plans with the same degrees, equal where every
+    group has the same spread.
+    """
+    # a spread's mark is a sum that no other spread has
+    marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))
     placed = place(plan, fabric, active | {ORDERED})
     mark = np.zeros(len(plan.tp))
     for group, lies in zip(marks, placed.groups.values(), strict=False):
@@ -167,13 +196,14 @@ def exchange_ranks(plan: Plan) -> Number:
     return namespace(plan.ep, plan.moe_tp, plan.tp).maximum(plan.ep * plan.moe_tp / expert_stride(plan), 1.0)
 
 
-def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[Spread, ...]:
+def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[GroupLayout, ...]:
     r"""How a group of ranks lies on each dimension of a fabric.
 
-    A group that does not fill the inner dimensions evenly is priced by its fullest and its emptiest part: sizes are rounded up,
-    and what crosses the next dimension is shared by the emptiest part's members only. Six ranks on nodes of four are 4 on one
-    node and 2 on the other: four inside, two nodes, and two links that carry half of the buffer each. Neither is ever less than
-    what an even group needs. A group smaller than a dimension does not straddle its end; devices left over stay idle.
+    A group that does not fill the inner dimensions evenly is priced by its fullest and its emptiest part:
+    sizes are rounded up, and what crosses the next dimension is shared by the emptiest part's members only.
+    Six ranks on nodes of four are 4 on one node and 2 on the other: four inside, two nodes, and two links
+    that carry half of the buffer each. Neither is ever less than what an even group needs. A group smaller
+    than a dimension does not straddle its end; devices left over stay idle.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> two = sized(fabric("hgx-h200"), (8.0, 4.0))
@@ -183,7 +213,7 @@ def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[Spread, ...]
     >>> float(node.size), float(node.members), float(between.size)
     (4.0, 2.0, 2.0)
     """
-    found: list[Spread] = []
+    found: list[GroupLayout] = []
     below: Number = 1.0
     for dimension in fabric.dimension:
         xp = namespace(stride, degree, dimension.size, below)
@@ -193,8 +223,10 @@ def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[Spread, ...]
         size, full = ceil_div(held, 1.0), floor_div(held, 1.0)
         if found:
             inside = found[-1]
-            fewest = xp.where(full < size, xp.maximum(floor_div(inside.least * (held - full), 1.0), 1.0), inside.least)
-            found[-1] = Spread(inside.size, inside.stride, fewest)
-        found.append(Spread(size, xp.maximum(xp.minimum(stride, above) / below, 1.0), full))
+            fewest = xp.where(
+                full < size, xp.maximum(floor_div(inside.least * (held - full), 1.0), 1.0), inside.least
+            )
+            found[-1] = GroupLayout(inside.size, inside.stride, fewest)
+        found.append(GroupLayout(size, xp.maximum(xp.minimum(stride, above) / below, 1.0), full))
         below = above
     return tuple(found)

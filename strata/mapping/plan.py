@@ -1,4 +1,6 @@
-"""Plans: how many ways each dimension of the work is divided. Degrees may be arrays; which is legal is an answer."""
+"""Plans: how many ways each dimension of the work is divided. Degrees may be arrays; which is legal is an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ from strata.workload.tasks import Workload
 RECOMPUTE = ("none", "selective", "full")
 CONTEXT = ("gather", "ring", "ulysses")
 DIMENSIONS = ("tp", "cp", "dp", "pp")
-ORDERS = tuple(itertools.permutations(DIMENSIONS))  # innermost first on the fabric; the first is the usual one
+# innermost first on the fabric; the first is the usual one
+ORDERS = tuple(itertools.permutations(DIMENSIONS))
 
 
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Parallel degrees. Devices = tp x cp x dp x pp; the experts of a mixture share out the same tp x cp x dp devices anew."""
+    """Parallel degrees. Devices = tp x cp x dp x pp; the experts of a mixture share out the same tp x cp x dp
+    devices anew.
+    """
 
     tp: Number = 1.0  # tensor parallel: heads, ffn columns, vocabulary
     cp: Number = 1.0  # context parallel: tokens of a sequence
@@ -34,12 +39,14 @@ class Plan:
     sp: Number = 0.0  # 1: norms and residuals are split over the tp group (Megatron sequence parallel)
     zero: Number = 0.0  # 1 optimiser state, 2 and gradients, 3 and weights are sharded over dp (3 is FSDP)
     microbatches: Number = 0.0  # pieces a rank's batch is cut into; 0 lets the phase decide
-    virtual: Number = 1.0  # interleaved pipeline: model chunks on each stage
+    virtual_stages: Number = 1.0  # interleaved pipeline: model chunks on each stage
     recompute: Number = 0.0  # training: 0 keep activations, 1 recompute attention, 2 recompute layers
-    cp_by: Number = (
-        0.0  # context ranks meet in attention: 0 keys are gathered first, 1 keys go round a ring beside it, 2 tokens swapped for heads (Ulysses)
+    cp_mode: Number = (
+        # context ranks meet in attention: 0 keys are gathered first, 1 keys go round a ring beside it, 2
+        # tokens swapped for heads (Ulysses)
+        0.0
     )
-    redundant: Number = 0.0  # copies of popular experts in each layer, beside the experts themselves
+    redundant_experts: Number = 0.0  # copies of popular experts in each layer, beside the experts themselves
     order: Number = 0.0  # which of ORDERS: the dimensions as they lie on the fabric, innermost first
 
     @property
@@ -52,17 +59,18 @@ class Plan:
         return self.tp * self.cp * self.dp / (self.ep * self.moe_tp)
 
 
-_DEGREES = (*DIMENSIONS, "ep", "moe_tp", "virtual")
-WORDS = {"recompute": RECOMPUTE, "cp_by": CONTEXT}
+_DEGREES = (*DIMENSIONS, "ep", "moe_tp", "virtual_stages")
+WORDS = {"recompute": RECOMPUTE, "cp_mode": CONTEXT}
 
 
 def plan(text: str = "", **degrees: Any) -> Plan:
-    """A plan from keywords or from text such as ``tp=8,ep=8``; `fsdp` means zero=3, and `recompute`, `cp_by` and `order` are words.
+    """A plan from keywords or from text such as ``tp=8,ep=8``; `fsdp` means zero=3, and `recompute`,
+    `cp_mode` and `order` are words.
 
     >>> float(plan("tp=8,ep=2").moe_tp), float(plan(tp=4, dp=2, ep=8).moe_groups)
     (4.0, 1.0)
-    >>> plan_text(plan("tp=4,dp=8,cp=2,cp_by=ring,order=dp-tp-cp-pp"))
-    'tp=4,cp=2,dp=8,cp_by=ring,order=dp-tp-cp'
+    >>> plan_text(plan("tp=4,dp=8,cp=2,cp_mode=ring,order=dp-tp-cp-pp"))
+    'tp=4,cp=2,dp=8,cp_mode=ring,order=dp-tp-cp'
     """
     for item in filter(None, re.split(r"[,\s]+", text)):
         key, equals, value = item.partition("=")
@@ -78,7 +86,9 @@ def plan(text: str = "", **degrees: Any) -> Plan:
             raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
         made[key] = value if key == "order" else _degree(key, value)
     if "order" in made:
-        made["order"] = _order(made["order"], [d for d in DIMENSIONS if np.any(np.asarray(made.get(d, 1.0)) > 1)])
+        made["order"] = _order(
+            made["order"], [d for d in DIMENSIONS if np.any(np.asarray(made.get(d, 1.0)) > 1)]
+        )
     if "moe_tp" not in made:
         made["moe_tp"] = usual_moe_tp(*(made.get(k, 1.0) for k in ("tp", "cp", "dp", "ep")))
     return Plan(**made)
@@ -93,14 +103,23 @@ def _order(value: Any, used: list[str]) -> Number:
         named = tuple(value.split("-") if isinstance(value, str) else value)
         whole = (*named, *(d for d in DIMENSIONS if d not in named))
         legal = whole in ORDERS and set(used) <= set(named)
-        require(legal, "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp; those of one rank may be left out", order="-".join(named))
+        require(
+            legal,
+            "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp; those of one rank may be left out",
+            order="-".join(named),
+        )
         return float(ORDERS.index(whole))
-    require(bool(np.all(np.isin(value, range(len(ORDERS))))), f"plan.order must be names or an index below {len(ORDERS)}", order=value)
+    require(
+        bool(np.all(np.isin(value, range(len(ORDERS))))),
+        f"plan.order must be names or an index below {len(ORDERS)}",
+        order=value,
+    )
     return value * 1.0
 
 
 def order_text(plan: Plan) -> str:
-    """The order of one plan on the fabric, innermost first: dimensions of more than one rank; "" where that is the usual one.
+    """The order of one plan on the fabric, innermost first: dimensions of more than one rank; "" where that
+    is the usual one.
 
     >>> order_text(plan(tp=4, dp=8, order="dp-tp")), order_text(plan(tp=4, order="dp-tp"))
     ('dp-tp', '')
@@ -110,8 +129,9 @@ def order_text(plan: Plan) -> str:
 
 
 def usual_moe_tp(tp: Number, cp: Number, dp: Number, ep: Number) -> Number:
-    """How often an expert is cut unless told: inside a tensor group what expert parallelism leaves of it; where expert
-    parallelism reaches over data parallel ranks, as often as the group has ranks left, but not more than tp.
+    """How often an expert is cut unless told: inside a tensor group what expert parallelism leaves of it;
+    where expert parallelism reaches over data parallel ranks, as often as the group has ranks left, but not
+    more than tp.
 
     >>> [float(usual_moe_tp(*p)) for p in ((8.0, 1.0, 1.0, 2.0), (4.0, 1.0, 32.0, 32.0), (4.0, 1.0, 2.0, 8.0))]
     [4.0, 4.0, 1.0]
@@ -134,9 +154,15 @@ def _degree(key: str, value: Any) -> Number:
     low = value.min() if hasattr(value, "min") else value
     least = 1 if key in _DEGREES else 0
     require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
-    require(bool(np.all((value == np.floor(value)) & np.isfinite(value))), f"plan.{key} must be a whole number", **{key: value})
+    require(
+        bool(np.all((value == np.floor(value)) & np.isfinite(value))),
+        f"plan.{key} must be a whole number",
+        **{key: value},
+    )
     if words:
-        require(bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value})
+        require(
+            bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value}
+        )
     return value * 1.0
 
 
@@ -152,33 +178,87 @@ class Rule:
 MEMORY = Rule(
     1,
     "what a device holds must fit its memory",
-    ("raise tp, pp or ep", "lower batch or context", "store weights or kv in fewer bits", "use more devices", "zero=3"),
+    (
+        "raise tp, pp or ep",
+        "lower batch or context",
+        "store weights or kv in fewer bits",
+        "use more devices",
+        "zero=3",
+    ),
 )
-DEVICES = Rule(2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size"))
-HEADS = Rule(4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",))
-KV_HEADS = Rule(8, "plan.tp must divide kv_heads or be a multiple of it", ("choose tp among the divisors or multiples of kv_heads",))
-EXPERTS = Rule(16, "plan.ep must divide experts and their redundant copies", ("choose ep among the divisors of experts; a dense model has ep=1",))
-MOE_GRID = Rule(32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",))
-LAYERS = Rule(64, "plan.pp x virtual must not exceed layers", ("lower pp or virtual",))
-BATCH = Rule(128, "plan.dp must not exceed the batch, but for ranks that share one set of experts", ("lower dp", "raise batch"))
-MICRO = Rule(256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch"))
+DEVICES = Rule(
+    2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size")
+)
+HEADS = Rule(
+    4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",)
+)
+KV_HEADS = Rule(
+    8,
+    "plan.tp must divide kv_heads or be a multiple of it",
+    ("choose tp among the divisors or multiples of kv_heads",),
+)
+EXPERTS = Rule(
+    16,
+    "plan.ep must divide experts and their redundant copies",
+    ("choose ep among the divisors of experts; a dense model has ep=1",),
+)
+MOE_GRID = Rule(
+    32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",)
+)
+LAYERS = Rule(64, "plan.pp x virtual_stages must not exceed layers", ("lower pp or virtual_stages",))
+BATCH = Rule(
+    128,
+    "plan.dp must not exceed the batch, but for ranks that share one set of experts",
+    ("lower dp", "raise batch"),
+)
+MICRO = Rule(
+    256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch")
+)
 LIMITS = Rule(
     512,
     "power and temperatures of a device must keep their limits at its lowest clock",
     ("a better cooling", "fewer layers", "a higher power limit", "fewer accesses: larger batch or tiles"),
 )
-CORES = Rule(1024, "the cores of a chip must fit its die", ("a larger die", "fewer connected layers", "less local memory", "fewer cores"))
-SWAP = Rule(2048, "plan.tp x cp must divide heads where context ranks swap tokens for heads (cp_by=ulysses)", ("lower cp", "cp_by=ring"))
-COPIES = Rule(4096, "plan.redundant must not exceed the experts", ("lower redundant; a dense model has none",))
-RULES = (MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES)
+CORES = Rule(
+    1024,
+    "the cores of a chip must fit its die",
+    ("a larger die", "fewer connected layers", "less local memory", "fewer cores"),
+)
+SWAP = Rule(
+    2048,
+    "plan.tp x cp must divide heads where context ranks swap tokens for heads (cp_mode=ulysses)",
+    ("lower cp", "cp_mode=ring"),
+)
+COPIES = Rule(
+    4096,
+    "plan.redundant_experts must not exceed the experts",
+    ("lower redundant_experts; a dense model has none",),
+)
+RULES = (
+    MEMORY,
+    DEVICES,
+    HEADS,
+    KV_HEADS,
+    EXPERTS,
+    MOE_GRID,
+    LAYERS,
+    BATCH,
+    MICRO,
+    LIMITS,
+    CORES,
+    SWAP,
+    COPIES,
+)
 
 
-def violations(made: Plan, model: Model, work: Workload, devices: Number) -> list[tuple[Rule, Number, Number, Number]]:
+def violations(
+    made: Plan, model: Model, work: Workload, devices: Number
+) -> list[tuple[Rule, Number, Number, Number]]:
     """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
     group = made.tp * made.cp * made.dp
     experts = model.experts if model.has_experts else 1.0 + 0.0 * model.heads
     kv_heads = model.heads if model.attention == "mla" else model.kv_heads
-    swapped = namespace(made.cp_by, made.cp).where(made.cp_by > 1, made.cp, 1.0) * made.tp
+    swapped = namespace(made.cp_mode, made.cp).where(made.cp_mode > 1, made.cp, 1.0) * made.tp
     copies = experts if model.has_experts else 0.0 * model.heads
     # Ranks without a sequence still serve their experts; in training they would have no gradients to add.
     alone = made.dp if work.phase == "train" else made.dp / sharing(made)
@@ -186,23 +266,31 @@ def violations(made: Plan, model: Model, work: Workload, devices: Number) -> lis
         (DEVICES, made.devices != devices, made.devices, devices),
         (HEADS, _unequal(made.tp, model.heads), made.tp, model.heads),
         (KV_HEADS, _unequal(made.tp, kv_heads), made.tp, kv_heads),
-        (EXPERTS, _rest(experts + made.redundant, made.ep) > 0, made.ep, experts + made.redundant),
+        (
+            EXPERTS,
+            _rest(experts + made.redundant_experts, made.ep) > 0,
+            made.ep,
+            experts + made.redundant_experts,
+        ),
         (MOE_GRID, _rest(group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
-        (LAYERS, made.pp * made.virtual > model.layers, made.pp * made.virtual, model.layers),
+        (LAYERS, made.pp * made.virtual_stages > model.layers, made.pp * made.virtual_stages, model.layers),
         (BATCH, alone > work.batch, alone, work.batch),
         (MICRO, made.microbatches * made.dp > work.batch, made.microbatches * made.dp, work.batch),
-        (SWAP, (made.cp_by > 1) & (_rest(model.heads, swapped) > 0), swapped, model.heads),
-        (COPIES, made.redundant > copies, made.redundant, copies),
+        (SWAP, (made.cp_mode > 1) & (_rest(model.heads, swapped) > 0), swapped, model.heads),
+        (COPIES, made.redundant_experts > copies, made.redundant_experts, copies),
     ]
 
 
 def sharing(made: Plan) -> Number:
-    """Data parallel ranks that share one set of experts, as these are dealt to tensor ranks first, then context ranks, then data parallel ones.
+    """Data parallel ranks that share one set of experts, as these are dealt to tensor ranks first, then
+    context ranks, then data parallel ones.
 
     >>> float(sharing(plan(tp=16, dp=16, ep=16, moe_tp=16))), float(sharing(plan(tp=4, cp=4, dp=2, ep=8))), float(sharing(plan(dp=8)))
     (16.0, 2.0, 1.0)
     """
-    return namespace(made.ep, made.moe_tp, made.tp, made.cp).maximum(made.ep * made.moe_tp / (made.tp * made.cp), 1.0)
+    return namespace(made.ep, made.moe_tp, made.tp, made.cp).maximum(
+        made.ep * made.moe_tp / (made.tp * made.cp), 1.0
+    )
 
 
 def _rest(a: Number, b: Number) -> Number:
@@ -225,15 +313,17 @@ def plans(
     phase: str = "decode",
     batch: float = float("inf"),
     zero: tuple[int, ...] = (0,),
-    cp_by: tuple[int, ...] = (0,),
+    cp_mode: tuple[int, ...] = (0,),
     freely: bool = True,
     sp: bool = False,
 ) -> Plan:
-    """Every legal plan of a device count, as one Plan whose degrees are arrays: all factorisations into tp, cp, dp and pp, all
-    ways to share the experts out, and each of the ZeRO levels and of the ways of context parallelism asked for.
+    """Every legal plan of a device count, as one Plan whose degrees are arrays: all factorisations into tp,
+    cp, dp and pp, all ways to share the experts out, and each of the ZeRO levels and of the ways of context
+    parallelism asked for.
 
-    An expert is cut into as many parts as attention at most, or, without expert parallelism, over every data parallel rank; not
-    `freely`: as its tensor group leaves it, or not at all. With `sp` tensor groups share out norms and residuals.
+    An expert is cut into as many parts as attention at most, or, without expert parallelism, over every data
+    parallel rank; not `freely`: as its tensor group leaves it, or not at all. With `sp` tensor groups share
+    out norms and residuals.
     """
     require(devices >= 1, "devices must be at least 1", devices=devices)
     rows = []
@@ -243,11 +333,11 @@ def plans(
             continue
         group = tp * cp * dp
         grids = _grids(tp, cp, dp, experts, freely) if model.has_experts else [(1, tp)]
-        for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_by):
-            if (level == 0 or dp > 1) and (by == cp_by[0] or cp > 1):
+        for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_mode):
+            if (level == 0 or dp > 1) and (by == cp_mode[0] or cp > 1):
                 rows.append((tp, cp, dp, devices // group, ep, moe_tp, level, by))
     table = np.array(rows, float).T
-    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_by"), table, strict=True)))
+    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_mode"), table, strict=True)))
     made = replace(made, sp=(made.tp > 1) * 1.0) if sp else made
     work = Workload(phase, batch, 1.0, 1.0)
     broken = np.zeros(table.shape[1], bool)
@@ -263,14 +353,22 @@ def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool) -> list[tuple[
     for ep in divisors(group):
         if experts % ep == 0:
             cuts = {int(usual_moe_tp(tp, cp, dp, ep)), 1, *(divisors(tp) if freely else ())}
-            cuts |= {tp * dp} if ep == cp == 1 else set()  # attention data parallel, experts cut over all of its ranks
+            # attention data parallel, experts cut over all of its ranks
+            cuts |= {tp * dp} if ep == cp == 1 else set()
             found |= {(ep, cut) for cut in cuts if cut and group % (ep * cut) == 0}
     return sorted(found)
 
 
 def taken(many: Plan, which: Any) -> Plan:
     """Some of the plans of an array of plans, by a mask or by indices."""
-    return replace(many, **{f.name: getattr(many, f.name)[which] for f in fields(Plan) if isinstance(getattr(many, f.name), np.ndarray)})
+    return replace(
+        many,
+        **{
+            f.name: getattr(many, f.name)[which]
+            for f in fields(Plan)
+            if isinstance(getattr(many, f.name), np.ndarray)
+        },
+    )
 
 
 def plan_text(plan: Plan) -> str:
@@ -283,7 +381,9 @@ def plan_text(plan: Plan) -> str:
     parts = []
     for f in fields(Plan):
         value = getattr(plan, f.name)
-        usual = usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep) if f.name == "moe_tp" else getattr(base, f.name)
+        usual = (
+            usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep) if f.name == "moe_tp" else getattr(base, f.name)
+        )
         if f.name != "order" and value != usual:
             words = WORDS.get(f.name)
             parts.append(f"{f.name}={words[int(value)] if words else f'{value:g}'}")

@@ -1,4 +1,6 @@
-"""shard(): the graph of one rank. Extents are divided by their axis; collectives appear where a contraction was divided."""
+"""shard(): the graph of one rank. Extents are divided by their axis; collectives appear where a contraction
+was divided.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,23 @@ from strata.arrays import Number, ceil_div, field_names, namespace
 from strata.mapping.place import ORDERED, exchange_ranks, joined_ranks
 from strata.mapping.plan import DIMENSIONS, Plan, sharing
 from strata.precision import bytes_of
-from strata.workload.graph import Attention, Block, Collective, Exchange, ExpertMatMul, Extent, Graph, MatMul, Op, Vector, total
+from strata.workload.graph import (
+    Attention,
+    Block,
+    Collective,
+    Exchange,
+    ExpertMatMul,
+    Extent,
+    Graph,
+    MatMul,
+    Op,
+    Vector,
+    total,
+)
 from strata.workload.tasks import Workload
 
-SUMMED = ("heads", "ffn", "shared_ffn", "vocab")  # axes whose contraction leaves partial sums on the tensor group
+# axes whose contraction leaves partial sums on the tensor group
+SUMMED = ("heads", "ffn", "shared_ffn", "vocab")
 
 
 def active_groups(plan: Plan) -> frozenset[str]:
@@ -30,20 +45,22 @@ def active_groups(plan: Plan) -> frozenset[str]:
         found.add("joined")
     if any_above(plan.zero, 2) and "dp" in found:
         found |= {"fsdp", "copies"} if any_above(plan.moe_groups, 1) else {"fsdp"}
-    for name, value in (("ring", plan.cp_by == 1), ("ulysses", plan.cp_by > 1)):
+    for name, value in (("ring", plan.cp_mode == 1), ("ulysses", plan.cp_mode > 1)):
         if "cp" in found and any_above(value * 1.0, 0):
             found.add(name)
-    if any_above(plan.redundant, 0):
-        found.add("redundant")
+    if any_above(plan.redundant_experts, 0):
+        found.add("redundant_experts")
     if any_above(plan.order, 0):
         found.add(ORDERED)
     return frozenset(found)
 
 
 def microbatches(plan: Plan, work: Workload) -> Number:
-    """Pieces a rank's batch is cut into: as told, else enough to keep each pipeline stage busy, never more than sequences.
+    """Pieces a rank's batch is cut into: as told, else enough to keep each pipeline stage busy, never more
+    than sequences.
 
-    Decode keeps pp pieces in flight; training goes sequence by sequence, and so does prefill where there is a pipeline.
+    Decode keeps pp pieces in flight; training goes sequence by sequence, and so does prefill where there is a
+    pipeline.
     """
     xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
     sequences = xp.maximum(work.batch / plan.dp, 1.0)
@@ -52,7 +69,9 @@ def microbatches(plan: Plan, work: Workload) -> Number:
 
 
 def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> Graph:
-    """The graph of the busiest rank under a plan, for one micro-batch. The identity plan leaves the graph as it is."""
+    """The graph of the busiest rank under a plan, for one micro-batch. The identity plan leaves the graph as
+    it is.
+    """
     whole = work.phase != "train" and isinstance(plan.microbatches, float) and plan.microbatches in (0.0, 1.0)
     if not active and whole:
         return graph
@@ -63,7 +82,7 @@ def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> G
         ops = [_divide(op, divider) for op in block.ops]
         if "ulysses" in active:
             ops = [swap_heads(op, plan, work) if isinstance(op, Attention) else op for op in ops]
-        if "redundant" in active:
+        if "redundant_experts" in active:
             ops = [_with_copies(op, plan) if isinstance(op, ExpertMatMul) else op for op in ops]
         made = _with_collectives(block, ops, plan, work, active)
         if "fsdp" in active:
@@ -77,8 +96,8 @@ def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> G
 
 def _with_copies(op: ExpertMatMul, plan: Plan) -> ExpertMatMul:
     """Experts of a rank where popular ones are held more than once."""
-    held = ceil_div(op.all_experts + plan.redundant, plan.ep)
-    return replace(op, experts=replace(op.experts, count=held), redundant=plan.redundant)
+    held = ceil_div(op.all_experts + plan.redundant_experts, plan.ep)
+    return replace(op, experts=replace(op.experts, count=held), redundant_experts=plan.redundant_experts)
 
 
 def _gather_weights(ops: list[Op], plan: Plan, active: frozenset[str]) -> list[Op]:
@@ -89,9 +108,15 @@ def _gather_weights(ops: list[Op], plan: Plan, active: frozenset[str]) -> list[O
 
     def gather(name: str, group: str, held: Number) -> Collective:
         share = namespace(plan.zero, plan.dp, held).where((plan.zero > 2) & (plan.dp > 1), held, 0.0)
-        return Collective(name, "", (), name, "all_gather", group, share, hidden=True)
+        return Collective(name, "", (), name, "all_gather", group, share, prefetch=True)
 
-    made: list[Op] = [gather("gather_weights", "dp", sum((op.weight_bytes() for op in ops if not isinstance(op, ExpertMatMul)), 0.0))]
+    made: list[Op] = [
+        gather(
+            "gather_weights",
+            "dp",
+            sum((op.weight_bytes() for op in ops if not isinstance(op, ExpertMatMul)), 0.0),
+        )
+    ]
     experts = [op.weight_bytes() for op in ops if isinstance(op, ExpertMatMul)]
     if experts and "copies" in active:
         made.append(gather("gather_experts", "copies", sum(experts, 0.0)))
@@ -102,7 +127,8 @@ def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
     """Axis to (parts of its units, parts inside a unit)."""
     rows = plan.dp * microbatches(plan, work)
     inside = 1.0 if work.phase == "decode" else plan.cp
-    # Tensor groups that share one set of experts: context ranks first. In decode those hold the same tokens, which count once.
+    # Tensor groups that share one set of experts: context ranks first. In decode those hold the same tokens,
+    # which count once.
     groups = plan.ep * plan.moe_tp / plan.tp
     xp = namespace(groups, plan.cp, plan.sp)
     batches, within = sharing(plan), xp.minimum(groups, inside)
@@ -139,7 +165,9 @@ class _Divider:
         made = self.made.get(id(extent))
         if made is None:
             parts, inner = self.splits[extent.axis]
-            made = self.made[id(extent)] = Extent(ceil_div(extent.count, parts), extent.unit / inner, extent.axis)
+            made = self.made[id(extent)] = Extent(
+                ceil_div(extent.count, parts), extent.unit / inner, extent.axis
+            )
         return made
 
 
@@ -167,8 +195,12 @@ def _before(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> C
     return Collective(f"{op.name}_{suffix}", op.module, op.inputs[:1], op.inputs[0], pattern, group, payload)
 
 
-def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]) -> list[Op]:
-    """The ops with the communication a plan needs: sums where a contraction was cut, tokens to experts, keys to queries."""
+def _with_collectives(
+    block: Block, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]
+) -> list[Op]:
+    """The ops with the communication a plan needs: sums where a contraction was cut, tokens to experts, keys
+    to queries.
+    """
     made: list[Op] = []
     moe = any(isinstance(op, ExpertMatMul) for op in ops)
     for op in ops:
@@ -177,19 +209,31 @@ def _with_collectives(block: Block, ops: list[Op], plan: Plan, work: Workload, a
             before, after = around_attention(op, plan, work, active)
         made += [*before, op, *after]
         if "tp" in active and not moe and isinstance(op, MatMul) and op.k.axis in SUMMED:
-            made.append(_after(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation)))
+            made.append(
+                _after(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation))
+            )
         if "tp" in active and op.name == "embed" and isinstance(op, Vector):
             made.append(_after(op, "sum", "all_reduce", "tp", op.elements() * bytes_of(op.precision)))
         if "tp" in active and op.name == "head" and isinstance(op, MatMul) and work.phase != "train":
-            made.append(_after(op, "gather", "all_gather", "tp", op.m.size * total(op.n) * plan.tp * bytes_of(op.activation)))
+            made.append(
+                _after(
+                    op,
+                    "gather",
+                    "all_gather",
+                    "tp",
+                    op.m.size * total(op.n) * plan.tp * bytes_of(op.activation),
+                )
+            )
     if moe and "tp" in active:
         made.append(_moe_sum(made, block))
     return made
 
 
-def _around_experts(op: Op, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]) -> tuple[list[Op], list[Op]]:
-    """What brings tokens to experts and their results back: an exchange between ranks of experts, and among the ranks that
-    hold parts of the same expert one gather of its tokens and one sum of its results.
+def _around_experts(
+    op: Op, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]
+) -> tuple[list[Op], list[Op]]:
+    """What brings tokens to experts and their results back: an exchange between ranks of experts, and among
+    the ranks that hold parts of the same expert one gather of its tokens and one sum of its results.
 
     Where experts are cut over several data parallel ranks, these gather the tokens of all of them.
     """
@@ -197,7 +241,9 @@ def _around_experts(op: Op, ops: list[Op], plan: Plan, work: Workload, active: f
     if not (sends or returns):
         return [], []
     assert isinstance(op, Vector)
-    make, suffix, pattern = (_after, "gather", "all_gather") if sends else (_before, "scatter", "reduce_scatter")
+    make, suffix, pattern = (
+        (_after, "gather", "all_gather") if sends else (_before, "scatter", "reduce_scatter")
+    )
     found: list[Op] = []
     xp = namespace(plan.ep, plan.moe_tp, plan.tp)
     apart = exchange_ranks(plan) > 1
@@ -227,22 +273,29 @@ def _exchange(made: Collective, op: Op, ops: list[Op], plan: Plan, work: Workloa
     routed = next(o for o in ops if isinstance(o, ExpertMatMul))
     way = op.name if work.phase != "train" else ""
     width = op.reads if op.name.startswith("dispatch") else total(op.n)
-    return replace(made, exchange=Exchange(way, _rank_tokens(plan, work), routed.top_k, routed.all_experts, width, bytes_of(op.precision)))
+    return replace(
+        made,
+        exchange=Exchange(
+            way, _rank_tokens(plan, work), routed.top_k, routed.all_experts, width, bytes_of(op.precision)
+        ),
+    )
 
 
 def _rank_tokens(plan: Plan, work: Workload) -> Number:
     """Tokens one rank sends: the ranks of a tensor group share out what they all hold."""
-    sequences = ceil_div(work.batch, plan.dp * microbatches(plan, work))  # of a rank that has any, where dp exceeds the batch
+    # of a rank that has any, where dp exceeds the batch
+    sequences = ceil_div(work.batch, plan.dp * microbatches(plan, work))
     return sequences * work.sequence / plan.tp / (1.0 if work.phase == "decode" else plan.cp)
 
 
 def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
-    r"""Bytes one rank sends to bring tokens to their experts, or their results back: one copy to each distinct rank.
+    r"""Bytes one rank sends to bring tokens to their experts, or their results back: one copy to each
+    distinct rank.
 
     .. math:: n = \frac{T}{d\,t} R \left(1 - (1 - 1/R)^k\right) h b
 
-    tokens T over d data and context parallel ranks, the t ranks of a tensor group sharing what they all hold; R ranks of
-    which k uniform picks hit :math:`R (1 - (1 - 1/R)^k)` distinct ones; width h of b bytes.
+    tokens T over d data and context parallel ranks, the t ranks of a tensor group sharing what they all hold;
+    R ranks of which k uniform picks hit :math:`R (1 - (1 - 1/R)^k)` distinct ones; width h of b bytes.
     """
     assert isinstance(op, Vector)
     sends = op.name.startswith("dispatch")
@@ -252,32 +305,46 @@ def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
     return _rank_tokens(plan, work) * copies * width * bytes_of(op.precision)
 
 
-def around_attention(op: Attention, plan: Plan, work: Workload, active: frozenset[str]) -> tuple[list[Op], list[Op]]:
-    """Communication of context ranks before and after attention, by what the plan says of them (`cp_by`).
+def around_attention(
+    op: Attention, plan: Plan, work: Workload, active: frozenset[str]
+) -> tuple[list[Op], list[Op]]:
+    """Communication of context ranks before and after attention, by what the plan says of them (`cp_mode`).
 
-    Decode splits the cache and adds up partial outputs. Longer phases gather keys and values first, pass them round a ring
-    beside attention, or swap tokens for heads and back (Ulysses).
+    Decode splits the cache and adds up partial outputs. Longer phases gather keys and values first, pass them
+    round a ring beside attention, or swap tokens for heads and back (Ulysses).
 
     Ring: Liu et al., arXiv 2310.01889. Swap: Jacobs et al., DeepSpeed-Ulysses, arXiv 2309.14509.
     """
-    xp = namespace(plan.cp_by, plan.cp)
-    ring, swap = plan.cp_by == 1, plan.cp_by > 1
-    split = op.kv_heads.axis != ""  # else all heads share one latent: it is gathered, or its cache stays split
+    xp = namespace(plan.cp_mode, plan.cp)
+    ring, swap = plan.cp_mode == 1, plan.cp_mode > 1
+    # else all heads share one latent: it is gathered, or its cache stays split
+    split = op.kv_heads.axis != ""
     wide = bytes_of(op.activation)
     rows = op.sequences.size * op.queries.size * op.heads.size * wide
     if work.phase == "decode":
         merged = context_bytes(op, work)
-        merge = _after(op, "merge", "all_reduce", "cp", xp.where(swap, 0.0, merged) if "ulysses" in active and split else merged)
+        merge = _after(
+            op,
+            "merge",
+            "all_reduce",
+            "cp",
+            xp.where(swap, 0.0, merged) if "ulysses" in active and split else merged,
+        )
         if not ("ulysses" in active and split):
             return [], [merge]
-        return [], [merge, _after(op, "heads", "all_gather", "cp", xp.where(swap, rows * plan.cp * op.value_dim, 0.0))]
+        return [], [
+            merge,
+            _after(op, "heads", "all_gather", "cp", xp.where(swap, rows * plan.cp * op.value_dim, 0.0)),
+        ]
     stored = context_bytes(op, work)
-    gathered = xp.where(ring | (swap if split else False), 0.0, stored) if active & {"ring", "ulysses"} else stored
+    gathered = (
+        xp.where(ring | (swap if split else False), 0.0, stored) if active & {"ring", "ulysses"} else stored
+    )
     before: list[Op] = [_before(op, "ring", "all_gather", "cp", gathered)]
     after: list[Op] = []
     if "ring" in active:
         passed = _before(op, "pass", "send", "cp", xp.where(ring, stored / plan.cp, 0.0))
-        before.append(replace(passed, steps=xp.maximum(plan.cp - 1.0, 1.0), behind=op.name))
+        before.append(replace(passed, steps=xp.maximum(plan.cp - 1.0, 1.0), overlaps=op.name))
     if "ulysses" in active:
         moved = op.sequences.size * op.queries.size * op.kv_heads.size * op.kv_width * wide if split else 0.0
         before.append(_before(op, "swap", "all_to_all", "cp", xp.where(swap, rows * op.key_dim + moved, 0.0)))
@@ -286,30 +353,43 @@ def around_attention(op: Attention, plan: Plan, work: Workload, active: frozense
 
 
 def swap_heads(op: Attention, plan: Plan, work: Workload) -> Attention:
-    """Attention of a rank whose context group shares out heads: all tokens of its sequences, fewer heads, the cache of those.
+    """Attention of a rank whose context group shares out heads: all tokens of its sequences, fewer heads, the
+    cache of those.
 
-    Where all heads share one latent a step keeps its cache split by tokens. The scorer of sparse attention stays as it is.
+    Where all heads share one latent a step keeps its cache split by tokens. The scorer of sparse attention
+    stays as it is.
     """
     split = op.kv_heads.axis != ""
     if op.heads.axis == "" or (work.phase == "decode" and not split):
         return op
-    parts = namespace(plan.cp_by, plan.cp).where(plan.cp_by > 1, plan.cp, 1.0)
+    parts = namespace(plan.cp_mode, plan.cp).where(plan.cp_mode > 1, plan.cp, 1.0)
 
     def longer(extent: Extent) -> Extent:
         return replace(extent, unit=extent.unit * parts)
 
     fewer: dict[str, Any] = {"heads": replace(op.heads, count=ceil_div(op.heads.count, parts))}
     if split:
-        fewer |= {"kv_heads": replace(op.kv_heads, count=ceil_div(op.kv_heads.count, parts)), "held": longer(op.held)}
+        fewer |= {
+            "kv_heads": replace(op.kv_heads, count=ceil_div(op.kv_heads.count, parts)),
+            "held": longer(op.held),
+        }
     if work.phase == "decode":
         return replace(op, **fewer, span=longer(op.span), cached=longer(op.cached))
     return replace(op, **fewer, queries=longer(op.queries))
 
 
 def context_bytes(op: Op, work: Workload) -> Number:
-    """Context parallel traffic: decode adds up partial outputs; longer phases pass keys and values round, twice in backward."""
+    """Context parallel traffic: decode adds up partial outputs; longer phases pass keys and values round,
+    twice in backward.
+    """
     assert isinstance(op, Attention)
     if work.phase == "decode":
-        return op.sequences.size * op.queries.size * op.heads.size * (op.value_dim + 1.0) * bytes_of(op.activation)
+        return (
+            op.sequences.size
+            * op.queries.size
+            * op.heads.size
+            * (op.value_dim + 1.0)
+            * bytes_of(op.activation)
+        )
     stored = op.sequences.size * op.cached.size * op.kv_heads.size * op.kv_width * bytes_of(op.activation)
     return stored * (2.0 if op.backward else 1.0)

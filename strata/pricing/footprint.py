@@ -16,7 +16,7 @@ OPTIMISER_BYTES, GRADIENT_BYTES = 12.0, 4.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Held:
+class Footprint:
     """Bytes one repetition of a block keeps on a device."""
 
     weights: Number = 0.0
@@ -47,7 +47,8 @@ def paged(tokens: Number, page: Number) -> Number:
 
     .. math:: r = \frac{b \lceil n / b \rceil}{n}
 
-    n tokens of a sequence, b of a block. Kwon et al., PagedAttention (SOSP 2023), sec. 4.1: only the last block is not full.
+    n tokens of a sequence, b of a block. Kwon et al., PagedAttention (SOSP 2023), sec. 4.1: only the last
+    block is not full.
 
     >>> float(paged(1000.0, 16.0)), float(paged(1000.0, 1.0))
     (1.008, 1.0)
@@ -55,8 +56,10 @@ def paged(tokens: Number, page: Number) -> Number:
     return page * ceil_div(tokens, page) / tokens
 
 
-def held_by(block: Block, training: bool, plan: Plan, page: Number = 1.0) -> Held:
-    """What one repetition of a block keeps: its weights, the cache of its attention in blocks of `page` tokens, its activations."""
+def footprint_of(block: Block, training: bool, plan: Plan, page: Number = 1.0) -> Footprint:
+    """What one repetition of a block keeps: its weights, the cache of its attention in blocks of `page`
+    tokens, its activations.
+    """
     weights: Number = 0.0
     parameters: Number = 0.0
     routed: Number = 0.0
@@ -75,12 +78,17 @@ def held_by(block: Block, training: bool, plan: Plan, page: Number = 1.0) -> Hel
         if isinstance(op, Attention) and not op.backward and not training:
             cache = cache + op.cache_bytes() * paged(op.held.size, page)
         written = output_bytes(op)
-        if isinstance(op, MatMul) and op.k.axis in SUMMED:  # summed over the tensor group and, with sp, kept in pieces
+        # summed over the tensor group and, with sp, kept in pieces
+        if isinstance(op, MatMul) and op.k.axis in SUMMED:
             written = written / namespace(plan.sp, plan.tp).where(plan.sp > 0, plan.tp, 1.0)
         kept = kept + written
         widest = namespace(widest, written).maximum(widest, written)
-    experts = routed / parameters if any(isinstance(op, ExpertMatMul) for op in block.ops) and block.passes == "forward" else 0.0
-    return Held(weights, parameters, experts, tied, cache, kept if training else 0.0, 2.0 * widest)
+    experts = (
+        routed / parameters
+        if any(isinstance(op, ExpertMatMul) for op in block.ops) and block.passes == "forward"
+        else 0.0
+    )
+    return Footprint(weights, parameters, experts, tied, cache, kept if training else 0.0, 2.0 * widest)
 
 
 def training_state(parameters: Number, weights: Number, zero: Number, dp: Number) -> Number:

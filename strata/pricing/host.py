@@ -35,41 +35,51 @@ def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, plan: 
     for block in graph.blocks:
         if block.name == UNCAPTURED:
             breaks = breaks + block.count
-    xp = namespace(engine.graphs, engine.uncaptured)
-    broken = xp.where(engine.graphs > 0, engine.uncaptured, 0.0)
-    return time + host_time(engine.step, engine.sequence + engine.stream, work.batch / plan.dp, breaks, broken)
+    xp = namespace(engine.graphs, engine.graph_break_time)
+    broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
+    return time + host_time(
+        engine.step, engine.sequence + engine.stream, work.batch / plan.dp, breaks, broken
+    )
 
 
 def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Number]:
     """Host time to launch one op, and one product of experts [s]: none where a captured graph holds the step.
 
-    Steps that read prompts have graphs of their own. Where an engine has graphs at all its code is compiled, and products of experts are
-    launched like other ops.
+    Steps that read prompts have graphs of their own. Where an engine has graphs at all its code is compiled,
+    and products of experts are launched like other ops.
     """
-    xp = namespace(engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch)
+    xp = namespace(
+        engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch
+    )
     reads = work.phase == "prefill" or work.prompts is not None
     held = engine.graphs * engine.prompt_graphs if reads else engine.graphs
     experts = xp.where(engine.graphs > 0, engine.launches, engine.expert_launches)
-    return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(held > 0, 0.0, experts * chip.overhead.launch)
+    return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(
+        held > 0, 0.0, experts * chip.overhead.launch
+    )
 
 
-def as_run(chip: Chip, engine: Engine) -> Chip:
-    r"""A chip whose products run as an engine lets them: least loop times :math:`t (1 - p)`, experts at :math:`e r` of the peak.
+def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
+    r"""A chip whose products run as an engine lets them: least loop times :math:`t (1 - p)`, experts at
+    :math:`e r` of the peak.
 
-    Kernels were timed one by one. In a captured graph the weights of the next are fetched while one ends (programmatic
-    dependent launch), which hides the share p of the time a loop takes however few its tokens. Products of experts were timed
-    in one framework; another's run at r of their rate e.
+    Kernels were timed one by one. In a captured graph the weights of the next are fetched while one ends
+    (programmatic dependent launch), which hides the share p of the time a loop takes however few its tokens.
+    Products of experts were timed in one framework; another's run at r of their rate e.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.mapping.engine import engine
-    >>> made = as_run(chip("b200"), replace(engine("ideal", prefetched=0.5), expert_rate={"fp8": 0.8}))
+    >>> made = chip_under_engine(chip("b200"), replace(engine("ideal", pdl_overlap=0.5), expert_rate={"fp8": 0.8}))
     >>> round(float(made.overhead.step["bf16"] / chip("b200").overhead.step["bf16"]), 3)
     0.5
     >>> [round(float(made.experts.efficiency[f] / chip("b200").experts.efficiency[f]), 3) for f in ("fp8", "bf16")]
     [0.8, 1.0]
     """
-    xp = namespace(engine.graphs, engine.prefetched)
-    left = 1.0 - xp.where(engine.graphs > 0, engine.prefetched, 0.0)
+    xp = namespace(engine.graphs, engine.pdl_overlap)
+    left = 1.0 - xp.where(engine.graphs > 0, engine.pdl_overlap, 0.0)
     overhead = replace(chip.overhead, step={name: time * left for name, time in chip.overhead.step.items()})
-    rates = {name: share * (engine.expert_rate or {}).get(name, 1.0) for name, share in chip.experts.efficiency.items()}
+    rates = {
+        name: share * (engine.expert_rate or {}).get(name, 1.0)
+        for name, share in chip.experts.efficiency.items()
+    }
     return replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=rates))

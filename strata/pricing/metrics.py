@@ -1,207 +1,89 @@
-"""summarise(): from priced steps to the numbers people ask for."""
+"""Metrics: what a point delivers, each declared once with its unit, which way is better, its label and its phases.
+
+Whoever ranks, bounds, sweeps, prints or plots metrics reads `METRICS`; nobody keeps a list of names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.silicon import price_of
-from strata.hardware.system import Economics, System
-from strata.mapping.plan import CORES, LIMITS, MEMORY, Plan, violations
-from strata.precision import rate_of
-from strata.pricing.clock import voltage_energy
-from strata.pricing.device import arithmetic, on_chip
-from strata.pricing.price import RESOURCES
-from strata.pricing.step import OP_KINDS, Step
-from strata.workload.model import Model
-from strata.workload.tasks import Workload
+from strata.arrays import Number, register_pytree
 
-MILLION = 1e6
+ANY_PHASE = ("prefill", "decode", "serve", "train")
+GENERATING = ("decode", "serve")
+HIGHER, LOWER = "higher", "lower"
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False)
-class Metrics:
-    """What a point delivers. Where it does not fit or is not legal, times are +inf and rates 0."""
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One metric: its SI unit, which way is better, how people call it, and the phases that have it."""
 
-    step_time: Number  # one forward of the phase, or one optimiser step [s]
-    ttft: Number  # until the first token of every sequence; inf where the phase has no prefill [s]
-    tpot: Number  # between tokens of a sequence; inf where the phase has no decode [s]
-    tokens_per_s: Number  # of the whole system
-    tokens_per_s_per_user: Number
-    tokens_per_s_per_device: Number
-    mfu: Number  # useful operations over the matrix peak
-    mbu: Number  # DRAM bytes over the DRAM peak
-    energy_per_token: Number  # [J]
-    power: Number  # of the whole system, hosts included [W]
-    device_power: Number  # of one device, hosts not included [W]
-    clock: Number  # of the cores, as limits of power and heat allow it [Hz]
-    temperature: Number  # hottest place of a device's dies [K]; nan where the chip's cooling is not described
-    memory_used: Number  # of the fullest device [B]
-    memory_limit: Number  # [B]
-    cost_per_mtoken: Number  # [USD]; nan where the chip has no price
-    lower: Number  # bounds of step_time [s]
-    upper: Number
+    name: str
+    unit: str
+    better: str
+    label: str
+    phases: tuple[str, ...] = ANY_PHASE
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.better == HIGHER
+
+
+def metric(unit: str, better: str, label: str, phases: tuple[str, ...] = ANY_PHASE) -> Any:
+    """A field of a record of metrics."""
+    return field(metadata={"metric": {"unit": unit, "better": better, "label": label, "phases": phases}})
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """Metrics, why a point is out (a bitmask, 0 is in), and where time and memory go."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepMetrics:
+    """What one step of any program delivers. Where it does not fit or is not legal, times are +inf and rates 0."""
 
-    metrics: Metrics
-    reason: Number
-    resources: dict[str, Number]  # mean device time credited to each resource, and waiting [s]
-    kinds: dict[str, Number]  # mean device time by kind of op [s]
-    memory: dict[str, Number]  # bytes by purpose
-    energy: dict[str, Number]  # joules a token by level, of the whole system; they add up to energy_per_token
-    overlap: Number  # mean device time that communication beside computation saves [s], of what `kinds` counts
+    # one forward of the phase, or one optimiser step; `lower` and `upper` bound it
+    step_time: Number = metric("s", LOWER, "step time")
+    items_per_s: Number = metric(
+        "1", HIGHER, "items/s"
+    )  # what the program counts: tokens, samples, transforms
+    energy_per_item: Number = metric("J", LOWER, "energy an item")
+    cost_per_mitem: Number = metric(
+        "USD", LOWER, "cost of a million items"
+    )  # nan where the chip has no price
+    mfu: Number = metric("1", HIGHER, "model FLOP utilisation")  # useful operations over the matrix peak
+    mbu: Number = metric("1", HIGHER, "memory bandwidth utilisation")  # DRAM bytes over the DRAM peak
+    power: Number = metric("W", LOWER, "power of the system")  # hosts included
+    device_power: Number = metric("W", LOWER, "power of a device")  # hosts not included
+    clock: Number = metric("Hz", HIGHER, "clock of the cores")  # as limits of power and heat allow it
+    # hottest place of a device's dies; nan where the chip's cooling is not described
+    temperature: Number = metric("K", LOWER, "hottest place of a device")
+    memory_used: Number = metric("B", LOWER, "memory of the fullest device")
+    memory_limit: Number = metric("B", HIGHER, "memory a device may fill")
+    lower: Number = metric("s", LOWER, "lower bound of the step time")
+    upper: Number = metric("s", LOWER, "upper bound of the step time")
 
 
-def summarise(
-    system: System, model: Model, work: Workload, plan: Plan, money: Economics, steps: list[tuple[Number, Step]], share: Number, prefill: Step | None
-) -> Summary:
-    """Metrics of weighted steps (the decode steps of a generation, or the one step of another phase).
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokenMetrics(StepMetrics):
+    """What a step of a language model delivers, in tokens; a phase without a first token or a next one has them at +inf."""
 
-    steps: weight and step, weights adding up to 1; share: the part of device memory that may be filled; prefill: the step
-    that reads the prompts of a served batch.
+    ttft: Number = metric("s", LOWER, "time to first token", ("prefill", "serve"))  # of every sequence
+    tpot: Number = metric("s", LOWER, "time per output token", GENERATING)  # between tokens of a sequence
+    tokens_per_s: Number = metric("1", HIGHER, "tokens/s")  # of the whole system
+    tokens_per_s_per_user: Number = metric("1", HIGHER, "tokens/s/user")
+    tokens_per_s_per_device: Number = metric("1", HIGHER, "tokens/s/device")
+    energy_per_token: Number = metric("J", LOWER, "energy a token")
+    cost_per_mtoken: Number = metric("USD", LOWER, "cost of a million tokens")
+
+
+def declared(record: type) -> dict[str, Metric]:
+    """The metrics of a record, in its order.
+
+    >>> declared(TokenMetrics)["tpot"].better, declared(StepMetrics)["device_power"].unit
+    ('lower', 'W')
     """
-    time = sum((w * s.time for w, s in steps), 0.0)
-    xp = namespace(time, work.batch)
-    devices = system.devices
-    main = steps[-1][1]
-    memory = main.memory
-    used = sum(memory.values(), 0.0)
-    limit = system.chip.memory.capacity * share
-    reason = legality(system, model, work, plan, used, limit) + _unbuilt(system, [s for _, s in steps] + ([] if prefill is None else [prefill]))
-    out = reason > 0
-    tokens, span = _tokens(work, time, prefill)
-    every = [(w * (work.output if prefill is not None else 1.0), s) for w, s in steps] + ([(1.0, prefill)] if prefill is not None else [])
-    flop = sum((w * s.flop for w, s in every), 0.0)
-    moved = sum((w * s.price.memory_bytes for w, s in every), 0.0)
-    dynamic = sum((w * s.price.energy for w, s in every), 0.0)
-    static = sum((w * s.static * s.time for w, s in every), 0.0) / sum((w * s.time for w, s in every), 0.0)
-    device_power = dynamic / span + static
-    host = 0.0 if system.fabric.host is None else system.fabric.host.power
-    power = devices * (device_power + host)
-    rate = tokens / span
-    infinite = xp.where(out, xp.inf, 0.0)
-
-    def gated(value: Number) -> Number:
-        return xp.where(out, 0.0, value)
-
-    user = work.generated / time if work.phase == "decode" else rate / work.batch
-    metrics = Metrics(
-        step_time=time + infinite,
-        ttft=(prefill.time if prefill is not None else (time if work.phase == "prefill" else xp.inf)) + infinite,
-        tpot=(time / (work.generated if work.phase == "decode" else 1.0) if work.phase in ("decode", "serve") else xp.inf) + infinite,
-        tokens_per_s=gated(rate),
-        tokens_per_s_per_user=gated(1.0 / time if work.phase == "serve" else user),
-        tokens_per_s_per_device=gated(rate / devices),
-        mfu=gated(flop / (span * devices * _peak(system, model))),
-        mbu=gated(moved / (span * system.chip.memory.bandwidth)),
-        energy_per_token=power * span / tokens + infinite,
-        power=gated(power),
-        device_power=gated(device_power),
-        clock=main.clock * system.chip.compute.max_clock,
-        temperature=_hottest(every),
-        memory_used=used,
-        memory_limit=limit,
-        cost_per_mtoken=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
-        lower=sum((w * s.lower for w, s in steps), 0.0) + infinite,
-        upper=sum((w * s.upper for w, s in steps), 0.0) + infinite,
-    )
-    resources = {r: sum((w * getattr(s.price, r) for w, s in every), 0.0) for r in RESOURCES}
-    # What no device works on: pipeline bubbles, stages that wait for slower ones, the engine's host time.
-    waited = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
-    resources["waiting"] = xp.where(waited > 1e-12 * time, waited, 0.0)  # a difference of sums: its last bits are noise
-    saved = sum((w * s.price.saved for w, s in every), 0.0)
-    kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
-    return Summary(metrics, reason, resources, kinds, memory, energy_by_level(system, every, static, span, tokens), saved)
+    return {f.name: Metric(name=f.name, **f.metadata["metric"]) for f in fields(record)}
 
 
-def _hottest(every: list[tuple[Number, Step]]) -> Number:
-    """The highest temperature of any step [K]."""
-    found = every[0][1].logic
-    for _, step in every:
-        xp = namespace(found, step.logic, step.dram)
-        found = xp.maximum(found, xp.maximum(step.logic, step.dram))
-    return found
-
-
-def _unbuilt(system: System, steps: list[Step]) -> Number:
-    """The bits of rules that a chip breaks by itself: limits it cannot hold, cores its die has no room for."""
-    kept: Number = 1.0
-    for step in steps:
-        kept = kept * step.holds
-    reason = (1.0 - kept) * float(LIMITS.bit)
-    if system.chip.cores_fit is not None:
-        reason = reason + (system.chip.cores_fit < system.chip.compute.cores) * float(CORES.bit)
-    return reason
-
-
-def energy_by_level(system: System, every: list[tuple[Number, Step]], static: Number, span: Number, tokens: Number) -> dict[str, Number]:
-    """Joules a token: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
-    chip, devices = system.chip, system.devices
-    dynamic, moved, links = (sum((w * getattr(s.price, name) for w, s in every), 0.0) for name in ("energy", "memory_bytes", "link_energy"))
-    cached = sum((w * s.price.cache_bytes * voltage_energy(s.clock, chip.energy.voltage_slope) for w, s in every), 0.0)
-    memory, on_die = moved * chip.energy.memory, cached * on_chip(chip)
-    host = 0.0 if system.fabric.host is None else system.fabric.host.power
-    parts = {"compute": dynamic - memory - on_die - links, "cache": on_die, "memory": memory, "network": links}
-    parts |= {"static": static * span, "hosts": host * span}
-    return {name: devices * joules / tokens for name, joules in parts.items()}
-
-
-def _tokens(work: Workload, time: Number, prefill: Step | None) -> tuple[Number, Number]:
-    """Tokens that count, and the time they take."""
-    if prefill is not None:
-        return work.batch * work.output, prefill.time + work.output * time
-    return work.batch * work.generated, time
-
-
-def _peak(system: System, model: Model) -> Number:
-    """The fastest matrix peak the model's formats use on this chip."""
-    rates = system.chip.compute.matrix_rate
-    used = [rate_of(rates, arithmetic(system.chip, w, model.activations)) for w in (model.weights, model.expert_weights, model.ends)]
-    peak = used[0]
-    for other in used[1:]:
-        peak = namespace(peak, other).maximum(peak, other)
-    return peak
-
-
-def legality(system: System, model: Model, work: Workload, plan: Plan, used: Number, limit: Number) -> Number:
-    """The bitmask of rules a point breaks."""
-    reason = (used > limit) * float(MEMORY.bit)
-    for rule, broken, _, _ in violations(plan, model, work, system.devices):
-        reason = reason + broken * float(rule.bit)
-    return reason
-
-
-def cost_rate(system: System, money: Economics, power: Number) -> Number:
-    r"""Cost of running a system [USD/s].
-
-    .. math:: C = \frac{K}{L u} + P \, e \, \eta
-
-    price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity price e, facility
-    overhead η. A chip without a price has that of its making times the usual markup; NaN where nothing says how it is made.
-
-    >>> from strata.hardware.system import economics, system
-    >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
-    18.2
-    """
-    price = price_of(system.chip, money.markup)
-    if price is None:
-        return float("nan") * power
-    for dimension in system.fabric.dimension:
-        if dimension.price is not None:
-            price = price + namespace(dimension.size, dimension.price).where(dimension.size > 1, dimension.price, 0.0)
-    if system.fabric.host is not None and system.fabric.host.price is not None:
-        price = price + system.fabric.host.price
-    return system.devices * price / (money.lifetime * money.utilisation) + power * money.electricity * money.overhead
-
-
-METRIC_UNITS = {
-    "step_time": "s", "ttft": "s", "tpot": "s", "tokens_per_s": "1", "tokens_per_s_per_user": "1", "tokens_per_s_per_device": "1", "mfu": "1", "mbu": "1",
-    "energy_per_token": "J", "power": "W", "device_power": "W", "clock": "Hz", "temperature": "K", "memory_used": "B", "memory_limit": "B", "cost_per_mtoken": "USD", "lower": "s", "upper": "s",
-}  # fmt: skip
-assert set(METRIC_UNITS) == {f.name for f in fields(Metrics)}
+METRICS = declared(TokenMetrics)
+METRIC_UNITS = {name: one.unit for name, one in METRICS.items()}

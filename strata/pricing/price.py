@@ -11,7 +11,9 @@ RESOURCES = ("compute", "cache", "memory", "network", "overhead")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Price:
-    """Time [s] and the work behind it, all of one device. The resources' times are shares of the time and add up to it."""
+    """Time [s] and the work behind it, all of one device. The resources' times are shares of the time and add
+    up to it.
+    """
 
     time: Number = 0.0
     compute: Number = 0.0
@@ -21,7 +23,7 @@ class Price:
     overhead: Number = 0.0
     lower: Number = 0.0  # no design with these peaks is faster
     upper: Number = 0.0  # nothing overlaps
-    hidden: Number = 0.0  # time of the cores and caches behind a slower DRAM
+    core_time_under_dram: Number = 0.0  # time of the cores and caches behind a slower DRAM
     flop: Number = 0.0  # useful operations
     memory_bytes: Number = 0.0
     cache_bytes: Number = 0.0
@@ -55,18 +57,21 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
     return Price(**sums)
 
 
-def roofline(floor: Number, launch: Number, compute: Number, cache: Number, memory: Number) -> dict[str, Number]:
-    r"""Time of a kernel whose resources work side by side [s], credited to the slowest, and its bound without overlap.
+def roofline(
+    floor: Number, launch: Number, compute: Number, cache: Number, memory: Number
+) -> dict[str, Number]:
+    r"""Time of a kernel whose resources work side by side [s], credited to the slowest, and its bound without
+    overlap.
 
     .. math:: T = \max(\max(T_c, T_l, T_m) + T_0, T_h)
 
-    compute T_c, cache T_l and memory T_m; fixed floor T_0; host time T_h to launch the kernel, which runs ahead of the
-    device, so that only the longer of the two counts. Floor and launch are credited to overhead.
+    compute T_c, cache T_l and memory T_m; fixed floor T_0; host time T_h to launch the kernel, which runs
+    ahead of the device, so that only the longer of the two counts. Floor and launch are credited to overhead.
 
     Williams, Waterman & Patterson, Commun. ACM 52 (2009): attainable performance is the least of the roofs.
 
     >>> {k: round(float(v) * 1e6) for k, v in roofline(2e-6, 0.0, 1e-5, 3e-6, 8e-6).items()}
-    {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23, 'hidden': 0}
+    {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23, 'core_time_under_dram': 0}
     """
     xp = namespace(floor, launch, compute, cache, memory)
     core = xp.maximum(compute, cache)
@@ -78,5 +83,10 @@ def roofline(floor: Number, launch: Number, compute: Number, cache: Number, memo
     if not (isinstance(launch, float) and launch == 0.0):
         time, upper = xp.maximum(time, launch), xp.maximum(upper, launch)
         floor = time - work
-    credit = {"compute": by_compute, "cache": work - by_compute - by_memory, "memory": by_memory, "overhead": floor}
-    return {"time": time, **credit, "upper": upper, "hidden": xp.where(waits, core, 0.0)}
+    credit = {
+        "compute": by_compute,
+        "cache": work - by_compute - by_memory,
+        "memory": by_memory,
+        "overhead": floor,
+    }
+    return {"time": time, **credit, "upper": upper, "core_time_under_dram": xp.where(waits, core, 0.0)}

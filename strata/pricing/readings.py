@@ -1,4 +1,6 @@
-"""What follows from a chip alone, before any model runs on it: what its DRAM delivers, how much power its heat allows, what it costs to make."""
+"""What follows from a chip alone, before any model runs on it: what its DRAM delivers, how much power its
+heat allows, what it costs to make.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
-from strata.hardware.heat import junction
-from strata.hardware.silicon import cost_of
-from strata.pricing.access import dram_bandwidth, long_stream
-from strata.pricing.device import device
-from strata.pricing.limits import at_rest, limits
+from strata.hardware.silicon.silicon import cost_of
+from strata.hardware.thermal.compact import junction
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.dram_access import dram_bandwidth, long_stream
+from strata.pricing.power_limits import at_rest, limits
 
 
 def sustained_bandwidth(chip: Chip) -> Number:
@@ -26,7 +28,9 @@ def memory_power(chip: Chip) -> Number:
 
 
 def allowed_power(chip: Chip) -> Number | None:
-    """The most a device may draw by its temperatures alone while DRAM is read at full speed [W]; None without a cooling."""
+    """The most a device may draw by its temperatures alone while DRAM is read at full speed [W]; None without
+    a cooling.
+    """
     if chip.heat is None:
         return None
     reads, rest = memory_power(chip), at_rest(chip)
@@ -41,7 +45,9 @@ def allowed_power(chip: Chip) -> Number | None:
 
 
 def temperature_at_limit(chip: Chip) -> Number | None:
-    """Temperature of the hottest DRAM if the whole power limit were drawn, DRAM read at full speed [K]; None without a cooling."""
+    """Temperature of the hottest DRAM if the whole power limit were drawn, DRAM read at full speed [K]; None
+    without a cooling.
+    """
     if chip.heat is None:
         return None
     reads, rest = memory_power(chip), at_rest(chip)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strata.hardware.chip import Chip
 from strata.pricing.block import PricedBlock
-from strata.pricing.clock import at_share
+from strata.pricing.power_cap import at_share
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import Step
 from strata.workload.model import Model
@@ -45,12 +45,29 @@ class Timeline:
         """Write Chrome trace JSON: open it at ui.perfetto.dev or chrome://tracing."""
         rows = [
             {
-                "name": e.name, "cat": e.kind, "ph": "X", "pid": 0, "tid": 1 if e.kind == "collective" else 0, "ts": e.start * 1e6, "dur": e.duration * 1e6,
-                "args": {"block": e.block, "layer": e.layer, "bound_by": e.bound_by, "lower_us": e.lower * 1e6, "flop": e.flop, "memory_bytes": e.memory_bytes, "saved_us": e.saved * 1e6},
+                "name": e.name,
+                "cat": e.kind,
+                "ph": "X",
+                "pid": 0,
+                "tid": 1 if e.kind == "collective" else 0,
+                "ts": e.start * 1e6,
+                "dur": e.duration * 1e6,
+                "args": {
+                    "block": e.block,
+                    "layer": e.layer,
+                    "bound_by": e.bound_by,
+                    "lower_us": e.lower * 1e6,
+                    "flop": e.flop,
+                    "memory_bytes": e.memory_bytes,
+                    "saved_us": e.saved * 1e6,
+                },
             }
             for e in self.events
-        ]  # fmt: skip
-        names = [{"name": "thread_name", "ph": "M", "pid": 0, "tid": t, "args": {"name": n}} for t, n in ((0, "kernels"), (1, "network"))]
+        ]
+        names = [
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": t, "args": {"name": n}}
+            for t, n in ((0, "kernels"), (1, "network"))
+        ]
         target = Path(path)
         target.write_text(json.dumps({"traceEvents": names + rows, "displayTimeUnit": "ms"}))
         return target
@@ -89,7 +106,10 @@ def _sequence(step: Step, model: Model) -> list[tuple[PricedBlock, int]]:
     by_place = {(b.block.part, b.block.layer, b.block.passes): b for b in step.blocks}
     pattern, layers = model.pattern, int(model.pattern.layers)
     kinds = [
-        pattern.prefix if i < pattern.prefix_layers else pattern.period[int(i - pattern.prefix_layers) % len(pattern.period)] for i in range(layers)
+        pattern.prefix
+        if i < pattern.prefix_layers
+        else pattern.period[int(i - pattern.prefix_layers) % len(pattern.period)]
+        for i in range(layers)
     ]
     order = [(by_place[(-1, "", "forward")], -1)]
     for i, kind in enumerate(kinds):

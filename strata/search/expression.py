@@ -1,4 +1,6 @@
-"""Short expressions in data files: arithmetic, comparisons and a few functions over named numbers and arrays, and nothing else."""
+"""Short expressions in data files: arithmetic, comparisons and a few functions over named numbers and arrays,
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,50 @@ import numpy as np
 from strata.errors import BadValue, StrataError, UnknownName
 
 FUNCTIONS: dict[str, Any] = {
-    "abs": np.abs, "all": np.all, "any": np.any, "argmax": np.argmax, "argmin": np.argmin, "ceil": np.ceil, "diff": np.diff, "exp": np.exp,
-    "floor": np.floor, "len": np.size, "log": np.log, "max": np.max, "maximum": np.maximum, "mean": np.mean, "median": np.median, "min": np.min,
-    "minimum": np.minimum, "nanmax": np.nanmax, "round": np.round, "sqrt": np.sqrt, "sum": np.sum, "where": np.where,
-}  # fmt: skip
+    "abs": np.abs,
+    "all": np.all,
+    "any": np.any,
+    "argmax": np.argmax,
+    "argmin": np.argmin,
+    "ceil": np.ceil,
+    "diff": np.diff,
+    "exp": np.exp,
+    "floor": np.floor,
+    "len": np.size,
+    "log": np.log,
+    "max": np.max,
+    "maximum": np.maximum,
+    "mean": np.mean,
+    "median": np.median,
+    "min": np.min,
+    "minimum": np.minimum,
+    "nanmax": np.nanmax,
+    "round": np.round,
+    "sqrt": np.sqrt,
+    "sum": np.sum,
+    "where": np.where,
+}
 _LEGAL = (
-    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant, ast.Tuple,
-    ast.List, ast.IfExp, ast.Load, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
-)  # fmt: skip
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.Call,
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Slice,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.IfExp,
+    ast.Load,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
 
 
 class Names:
@@ -32,7 +70,9 @@ class Names:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in self._values:
-            raise UnknownName(f"quantity of {self._what}", name, self._values, ", ".join(sorted(self._values)))
+            raise UnknownName(
+                f"quantity of {self._what}", name, self._values, ", ".join(sorted(self._values))
+            )
         return self._values[name]
 
 
@@ -68,8 +108,12 @@ def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
         raise BadValue(f"{where}: cannot read the expression '{text}'") from None
     used = []
     for node in ast.walk(tree):
-        hidden = isinstance(node, ast.Attribute) and (node.attr.startswith("_") or not isinstance(node.value, ast.Name))
-        called = isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS)
+        hidden = isinstance(node, ast.Attribute) and (
+            node.attr.startswith("_") or not isinstance(node.value, ast.Name)
+        )
+        called = isinstance(node, ast.Call) and not (
+            isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
+        )
         if not isinstance(node, _LEGAL) or hidden:
             raise BadValue(f"{where}: an expression has numbers, names and functions, but got '{text}'")
         if called:

@@ -1,6 +1,7 @@
 """The fields an axis can name, and how values of them become a system, a plan and a workload.
 
-`chip.PATH`, `fabric.DIMENSION.FIELD`, `engine.FIELD`, `model.FIELD`, `batch`, `input`, `output`; `fabric` by its name; `plan` as a whole.
+`chip.PATH`, `fabric.DIMENSION.FIELD`, `engine.FIELD`, `model.FIELD`, `batch`, `input`, `output`; `fabric` by
+its name; `plan` as a whole.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Question:
 
     @cached_property
     def blank(self) -> Any:
-        """The system's chip as read, for quick changes of it; None where it does not come from a shipped file."""
+        """The system's chip as read, for quick changes of it; None where it does not come from a shipped
+        file.
+        """
         name = self.base.chip.name
         return read_chip(name) if name in names("chip") and self.system.endswith(name) else None
 
@@ -87,7 +90,12 @@ class Question:
         for d in made.dimension:
             require(d.size is not None, f"fabric {name} of a space needs sizes of its own")
             count *= float(d.size)
-        require(count == float(self.base.devices), "a fabric of a space joins the system's devices", fabric=name, devices=count)
+        require(
+            count == float(self.base.devices),
+            "a fabric of a space joins the system's devices",
+            fabric=name,
+            devices=count,
+        )
         return made
 
     def unit(self, name: str) -> str | None:
@@ -131,16 +139,26 @@ def known_field(name: str, question: Question, where: str) -> str:
         found = {f.name: {} for f in fields(Model)}
     elif owner == "fabric":
         made = question._fabrics()
-        every = [f"fabric.{d.name}.{p}" for f in made for d in f.dimension for p in ("bandwidth", "latency", "efficiency", "energy", "price")]
+        every = [
+            f"fabric.{d.name}.{p}"
+            for f in made
+            for d in f.dimension
+            for p in ("bandwidth", "latency", "efficiency", "energy", "price")
+        ]
         if any(dimension_of(f, path) in leaf_paths(f) for f in made):
             return name
         raise UnknownName(f"field of {where}", name, every, ", ".join(dict.fromkeys(every)))
     else:
         raise UnknownName(
-            f"field of {where}", name, (*_OWNERS, *SIZES), "chip.PATH, fabric.DIMENSION.FIELD, engine.FIELD, model.FIELD, batch, input, output"
+            f"field of {where}",
+            name,
+            (*_OWNERS, *SIZES),
+            "chip.PATH, fabric.DIMENSION.FIELD, engine.FIELD, model.FIELD, batch, input, output",
         )
     if path not in found:
-        raise UnknownName(f"field of {where}", name, [f"{owner}.{p}" for p in found], f"strata schema {owner}")
+        raise UnknownName(
+            f"field of {where}", name, [f"{owner}.{p}" for p in found], f"strata schema {owner}"
+        )
     return name
 
 
@@ -158,7 +176,9 @@ def _plain(text: str) -> bool:
 
 
 def plan_rows(question: Question, how: dict[str, Any]) -> Plan:
-    """Every legal plan of a question's system, in each order that lies differently on any of its fabrics where `orders` asks for them."""
+    """Every legal plan of a question's system, in each order that lies differently on any of its fabrics
+    where `orders` asks for them.
+    """
     for key in how:
         if key not in ("orders", "where"):
             raise UnknownName("entry of a plan axis", key, ("orders", "where"), "orders, where")
@@ -178,15 +198,21 @@ def plan_rows(question: Question, how: dict[str, Any]) -> Plan:
 def plan_values(rows: Plan) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Plans as choices of an axis: their fields as rows of numbers, and how they are typed."""
     count = len(rows.tp)
-    full = np.stack([np.broadcast_to(np.asarray(getattr(rows, f), float), (count,)) for f in PLAN_FIELDS], axis=1)
+    full = np.stack(
+        [np.broadcast_to(np.asarray(getattr(rows, f), float), (count,)) for f in PLAN_FIELDS], axis=1
+    )
     listed = tuple(map(tuple, full.tolist()))
     return listed, tuple(plan_text(Plan(*row)) for row in listed)
 
 
-def assembled(question: Question, words: dict[str, str], numbers: dict[str, Any], times: dict[str, Any], plan: Plan) -> tuple[Any, ...]:
-    """System, model, workload, plan and engine of points that share their words; numbers are arrays over the points.
+def assembled(
+    question: Question, words: dict[str, str], numbers: dict[str, Any], times: dict[str, Any], plan: Plan
+) -> tuple[Any, ...]:
+    """System, model, workload, plan and engine of points that share their words; numbers are arrays over the
+    points.
 
-    `times` multiplies what a field is. Fields of dimensions that the chosen fabric does not have are left out.
+    `times` multiplies what a field is. Fields of dimensions that the chosen fabric does not have are left
+    out.
     """
     joined = question.on(words.get("fabric", ""))
     changes: dict[str, dict[str, Any]] = {owner: {} for owner in _OWNERS}
@@ -201,7 +227,11 @@ def assembled(question: Question, words: dict[str, str], numbers: dict[str, Any]
         full = dimension_of(joined, path) if owner == "fabric" else path
         if full is not None:
             changes[owner][path] = value * value_at(record, full)
-    spans = {full: value for path, value in changes["fabric"].items() if (full := dimension_of(joined, path)) is not None}
+    spans = {
+        full: value
+        for path, value in changes["fabric"].items()
+        if (full := dimension_of(joined, path)) is not None
+    }
     if spans:
         joined, _ = override(joined, spans, "fabric")
     chip = _chip(question, changes["chip"])

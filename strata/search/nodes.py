@@ -1,4 +1,6 @@
-"""Nodes of branch and bound: boxes of designs with the plans that may still win in them, how they are opened, cut and counted."""
+"""Nodes of branch and bound: boxes of designs with the plans that may still win in them, how they are opened,
+cut and counted.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from strata.mapping.place import lying
+from strata.mapping.place import layout_key
 from strata.mapping.plan import Plan
 from strata.mapping.shard import active_groups
 from strata.search.bounds import core_range, hull, most_cores
@@ -18,12 +20,15 @@ from strata.search.points import plan_table
 from strata.search.relax import Boxes, coarse_axes, relaxed_axes, topology_axis
 from strata.search.space import Space
 
-COARSE, NEAR, WHOLE = 0, 1, 2  # what a node still covers: variants of cores, topologies and orders, or neither
+# what a node still covers: variants of cores, topologies and orders, or neither
+COARSE, NEAR, WHOLE = 0, 1, 2
 
 
 @dataclass(eq=False)
 class Node:
-    """A box: digits that are fixed, cores, ranges of relaxed axes, and the plans left with their bounds [rows, metrics]."""
+    """A box: digits that are fixed, cores, ranges of relaxed axes, and the plans left with their bounds
+    [rows, metrics].
+    """
 
     stage: int
     fixed: np.ndarray
@@ -46,7 +51,9 @@ class Node:
 
 
 class Plans:
-    """The plans of a space: rows of its plan axis that are one plan in several orders, and those that lie alike on a fabric."""
+    """The plans of a space: rows of its plan axis that are one plan in several orders, and those that lie
+    alike on a fabric.
+    """
 
     def __init__(self, space: Space):
         self.space = space
@@ -84,7 +91,7 @@ class Plans:
         where = topology_axis(self.space)
         name = "" if where is None else str(self.space.axes[where].values[topology])
         whole = Plan(**dict(zip(PLAN_FIELDS, self.table.T, strict=True)))
-        mark = lying(whole, self.space.question.on(name), active_groups(whole))
+        mark = layout_key(whole, self.space.question.on(name), active_groups(whole))
         _, first = np.unique(np.stack([self.group, mark], axis=1), axis=0, return_index=True)
         return np.sort(first)
 
@@ -105,7 +112,9 @@ def roots(space: Space, plans: Plans) -> list[Node]:
         fixed = np.zeros(len(space.axes), np.int64)
         fixed[free] = choice
         every = _variants(space, fixed)
-        boxes, legal = hull(space, boxes_of(every, np.repeat(low[None], len(every), 0), np.repeat(high[None], len(every), 0)))
+        boxes, legal = hull(
+            space, boxes_of(every, np.repeat(low[None], len(every), 0), np.repeat(high[None], len(every), 0))
+        )
         if legal.any():
             least, most = boxes.low[legal].min(axis=0), boxes.high[legal].max(axis=0)
             cores = core_range(space, boxes_of(boxes.fixed[legal], boxes.low[legal], boxes.high[legal]))
@@ -118,14 +127,20 @@ def _variants(space: Space, fixed: np.ndarray) -> np.ndarray:
     """Digits with every choice of the coarse axes."""
     blurred = list(coarse_axes(space))
     sizes = [len(space.axes[i]) for i in blurred]
-    every = np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=1) if blurred else np.empty((1, 0), np.int64)
+    every = (
+        np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=1)
+        if blurred
+        else np.empty((1, 0), np.int64)
+    )
     rows = np.repeat(fixed[None], len(every), 0)
     rows[:, blurred] = every
     return rows
 
 
 def children(space: Space, plans: Plans, node: Node, gains: np.ndarray) -> list[Node]:
-    """A node opened: to variants of cores, to topologies and orders of plans, or cut in two along the axis that promises most."""
+    """A node opened: to variants of cores, to topologies and orders of plans, or cut in two along the axis
+    that promises most.
+    """
     if node.stage == COARSE:
         return [replace(node, stage=NEAR, fixed=fixed) for fixed in _variants(space, node.fixed)]
     if node.stage == NEAR:
@@ -135,14 +150,24 @@ def children(space: Space, plans: Plans, node: Node, gains: np.ndarray) -> list[
             if where is not None:
                 fixed[where] = topology
             rows = plans.placed(topology)
-            made.append(replace(node, stage=WHOLE, fixed=fixed, plans=rows[np.isin(plans.group[rows], plans.group[node.plans])]))
+            made.append(
+                replace(
+                    node,
+                    stage=WHOLE,
+                    fixed=fixed,
+                    plans=rows[np.isin(plans.group[rows], plans.group[node.plans])],
+                )
+            )
         return made
     wide = node.high - node.low
     at = int(np.argmax(np.where(wide > 0, gains * np.log1p(wide), -1.0)))
     middle = (node.low[at] + node.high[at]) // 2
     left, right = node.high.copy(), node.low.copy()
     left[at], right[at] = middle, middle + 1
-    return [replace(node, high=left, parent=node.bound, cut=at), replace(node, low=right, parent=node.bound, cut=at)]
+    return [
+        replace(node, high=left, parent=node.bound, cut=at),
+        replace(node, low=right, parent=node.bound, cut=at),
+    ]
 
 
 def spread(space: Space, plans: Plans, node: Node) -> int:
@@ -177,11 +202,14 @@ def some_inside(space: Space, plans: Plans, node: Node) -> np.ndarray:
     return made[space.legal(made)]
 
 
-# ---------------------------------------------------------------------------------------------------- cutting to what is possible
+# ---------------------------------------------------------------------------------------------------- cutting
+# to what is possible
 
 
 def trimmed(space: Space, nodes: list[Node]) -> list[Node]:
-    """Nodes cut to the ranges in which some design has their cores; those without any are gone. Coarse ones stay as they are."""
+    """Nodes cut to the ranges in which some design has their cores; those without any are gone. Coarse ones
+    stay as they are.
+    """
     kept = [n for n in nodes if n.stage == COARSE]
     some = _with_cores(space, [n for n in nodes if n.stage != COARSE])
     near = [n for n in some if n.stage == NEAR]
@@ -201,20 +229,25 @@ def _with_cores(space: Space, nodes: list[Node]) -> list[Node]:
 
 
 def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
-    """Nodes with each range cut from above where its end leaves no room for the cores, the other axes at their cheapest."""
+    """Nodes with each range cut from above where its end leaves no room for the cores, the other axes at
+    their cheapest.
+    """
     if not nodes:
         return []
     boxes, axes = _of(nodes), len(relaxed_axes(space))
     owner, which = np.repeat(np.arange(len(nodes)), axes), np.tile(np.arange(axes), len(nodes))
     every = boxes_of(boxes.fixed[owner], boxes.low[owner], boxes.high[owner])
     rows, cores = np.arange(len(owner)), np.array([n.cores for n in nodes])[owner]
-    fits, end = every.low[rows, which].copy(), every.high[rows, which].copy()  # the highest digit known to leave room, and the highest there is
+    # the highest digit known to leave room, and the highest there is
+    fits, end = every.low[rows, which].copy(), every.high[rows, which].copy()
     for _ in range(int((end - fits).max(initial=0)).bit_length()):
         tried = (fits + end + 1) // 2
         low = every.low.copy()
         low[rows, which] = tried
         made, some = hull(space, replace(every, low=low))
-        roomy = some & (most_cores(space, replace(every, low=np.where(some[:, None], made.low, every.low))) >= cores)
+        roomy = some & (
+            most_cores(space, replace(every, low=np.where(some[:, None], made.low, every.low))) >= cores
+        )
         fits, end = np.where(roomy, tried, fits), np.where(roomy, end, np.maximum(tried - 1, fits))
     return [replace(n, high=high) for n, high in zip(nodes, fits.reshape(len(nodes), axes), strict=True)]
 
@@ -234,7 +267,16 @@ def stacked(nodes: list[Node]) -> Boxes:
     made, stage = _of(nodes), nodes[0].stage
     owner = np.repeat(np.arange(len(nodes)), [len(n.plans) for n in nodes])
     rows = np.concatenate([n.plans for n in nodes])
-    return Boxes(made.fixed, made.low, made.high, np.array([n.cores for n in nodes]), owner, rows, stage == COARSE, stage < WHOLE)
+    return Boxes(
+        made.fixed,
+        made.low,
+        made.high,
+        np.array([n.cores for n in nodes]),
+        owner,
+        rows,
+        stage == COARSE,
+        stage < WHOLE,
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- keeping
@@ -244,7 +286,10 @@ def as_arrays(nodes: list[Node]) -> dict[str, np.ndarray]:
     """Nodes as plain arrays, to be kept on disk."""
     if not nodes:
         return {}
-    each = {f: np.stack([np.asarray(getattr(n, f)) for n in nodes]) for f in ("stage", "fixed", "cores", "low", "high", "parent", "cut")}
+    each = {
+        f: np.stack([np.asarray(getattr(n, f)) for n in nodes])
+        for f in ("stage", "fixed", "cores", "low", "high", "parent", "cut")
+    }
     rows = {f: np.concatenate([getattr(n, f) for n in nodes]) for f in ("plans", "bounds")}
     return each | rows | {"rows": np.array([len(n.plans) for n in nodes])}
 
@@ -257,6 +302,16 @@ def from_arrays(kept: dict[str, np.ndarray]) -> list[Node]:
     for k, rows in enumerate(kept["rows"].tolist()):
         at, end = slice(end, end + rows), end + rows
         fixed, low, high = (kept[f][k] for f in ("fixed", "low", "high"))
-        made.append(Node(int(kept["stage"][k]), fixed, float(kept["cores"][k]), low, high, kept["plans"][at], kept["bounds"][at]))
+        made.append(
+            Node(
+                int(kept["stage"][k]),
+                fixed,
+                float(kept["cores"][k]),
+                low,
+                high,
+                kept["plans"][at],
+                kept["bounds"][at],
+            )
+        )
         made[-1].parent, made[-1].cut = float(kept["parent"][k]), int(kept["cut"][k])
     return made

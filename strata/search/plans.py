@@ -1,4 +1,6 @@
-"""Picking a plan: every legal plan of a system priced in one batched call, in every order on its fabric, best first, under limits on latency."""
+"""Picking a plan: every legal plan of a system priced in one batched call, in every order on its fabric, best
+first, under limits on latency.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,20 @@ class Choice:
     rank: int
     considered: int
     feasible: int
-    placed: int = 0  # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
+    # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
+    placed: int = 0
 
 
-def candidates(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = "") -> Plan:
-    """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees like ``(ep == 1) & (cp == 1)``.
+def candidates(
+    system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
+) -> Plan:
+    """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees
+    like ``(ep == 1) & (cp == 1)``.
 
-    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3), context ranks may meet
-    in each way, experts be cut into any number of parts, and tensor groups share out norms (sp=1, where steps have tokens enough);
-    serving frameworks keep weights whole, gather keys and cut experts as attention leaves them. Training may shard its state, too.
+    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3),
+    context ranks may meet in each way, experts be cut into any number of parts, and tensor groups share out
+    norms (sp=1, where steps have tokens enough); serving frameworks keep weights whole, gather keys and cut
+    experts as attention leaves them. Training may shard its state, too.
 
     >>> import strata as st
     >>> found = candidates(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), where="(zero == 0) & (cp == 1)")
@@ -52,13 +59,26 @@ def candidates(system: System, model: Model, workload: Workload, engine: Engine 
     bare = by.kernels == "bare"
     zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
     ways: tuple[int, ...] = (0, 1, 2) if bare else (0,)
-    if workload.phase == "decode":  # keys do not go round, and one latent for all heads cannot be shared out by heads
+    # keys do not go round, and one latent for all heads cannot be shared out by heads
+    if workload.phase == "decode":
         ways = (0, 2) if bare and model.attention != "mla" else (0,)
     long = workload.phase in ("prefill", "train")
-    every = plans(int(float(system.devices)), model, phase=workload.phase, zero=zero, cp_by=ways, freely=bare, sp=bare and long)
+    every = plans(
+        int(float(system.devices)),
+        model,
+        phase=workload.phase,
+        zero=zero,
+        cp_mode=ways,
+        freely=bare,
+        sp=bare and long,
+    )
     if not where:
         return every
-    named = {f.name: np.broadcast_to(getattr(every, f.name), every.tp.shape) for f in fields(Plan) if f.name != "order"}
+    named = {
+        f.name: np.broadcast_to(getattr(every, f.name), every.tp.shape)
+        for f in fields(Plan)
+        if f.name != "order"
+    }
     kept = np.broadcast_to(np.asarray(calculate(where, named, "where"), bool), every.tp.shape)
     require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
     return taken(every, kept)
@@ -76,7 +96,8 @@ def best_plans(
     top: int = 5,
     where: str = "",
 ) -> list[Choice]:
-    """The best plans for a workload, whose batch may be a list; plans that miss a limit on latency do not count.
+    """The best plans for a workload, whose batch may be a list; plans that miss a limit on latency do not
+    count.
 
     Each plan counts in its best order on the fabric.
 
@@ -88,7 +109,11 @@ def best_plans(
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
     legal = candidates(system, model, workload, engine, where)
     batches = np.atleast_1d(np.asarray(workload.batch, float))
-    every = legal if len(batches) == 1 else taken(legal, _weights_fit(system, model, replace(workload, batch=batches.min()), legal, engine))
+    every = (
+        legal
+        if len(batches) == 1
+        else taken(legal, _weights_fit(system, model, replace(workload, batch=batches.min()), legal, engine))
+    )
 
     def scored(how: Plan, rows: np.ndarray, on: System = system) -> tuple[Result, np.ndarray]:
         box = evaluate(on, model, replace(workload, batch=rows[:, None]), how, engine)
@@ -99,20 +124,26 @@ def best_plans(
     box, score = scored(every, batches)
     order, placed = np.zeros(score.shape), 0
     if _orders_matter(system.fabric):
-        placed = _try_orders(system, every, batches, scored, score, order, _worth_trying(box, score, top, metric))
+        placed = _try_orders(
+            system, every, batches, scored, score, order, _worth_trying(box, score, top, metric)
+        )
     found = []
     for rank, flat in enumerate(np.argsort(-score, axis=None, kind="stable")[:top]):
         i, j = np.unravel_index(flat, score.shape)
         if np.isfinite(score[i, j]):
             how = replace(plan_at(every, int(j)), order=float(order[i, j]))
             point = evaluate(system, model, replace(workload, batch=float(batches[i])), how, engine)
-            found.append(Choice(point, rank, len(legal.tp) * len(batches), int(np.isfinite(score).sum()), placed))
+            found.append(
+                Choice(point, rank, len(legal.tp) * len(batches), int(np.isfinite(score).sum()), placed)
+            )
     return found
 
 
 @dataclass(frozen=True)
 class Worth:
-    """Which batches x plans may win in another order: those that are legal and fit, and the rate that their links must leave them."""
+    """Which batches x plans may win in another order: those that are legal and fit, and the rate that their
+    links must leave them.
+    """
 
     possible: np.ndarray
     least: float
@@ -124,10 +155,20 @@ def _worth_trying(box: Result, score: np.ndarray, top: int, metric: str) -> Wort
     return Worth((box.reason & ~LIMITS.bit) == 0, float(ranked[min(top, ranked.size) - 1]), metric in RATES)
 
 
-def _try_orders(system: System, every: Plan, batches: np.ndarray, scored: Any, score: np.ndarray, order: np.ndarray, worth: Worth) -> int:
-    """Price plans in the orders that could win, and keep the better ones in `score` and `order`; how many were priced.
+def _try_orders(
+    system: System,
+    every: Plan,
+    batches: np.ndarray,
+    scored: Any,
+    score: np.ndarray,
+    order: np.ndarray,
+    worth: Worth,
+) -> int:
+    """Price plans in the orders that could win, and keep the better ones in `score` and `order`; how many
+    were priced.
 
-    A plan is left out where it would not be among the best even with links that cost nothing: no order is quicker.
+    A plan is left out where it would not be among the best even with links that cost nothing: no order is
+    quicker.
     """
     possible = worth.possible.copy()
     if worth.bounded and possible.any():
@@ -148,10 +189,14 @@ def _try_orders(system: System, every: Plan, batches: np.ndarray, scored: Any, s
     return int(other.size)
 
 
-def _weights_fit(system: System, model: Model, least: Workload, every: Plan, engine: Engine | str) -> np.ndarray:
+def _weights_fit(
+    system: System, model: Model, least: Workload, every: Plan, engine: Engine | str
+) -> np.ndarray:
     """Plans whose weights alone fit a device, by their smallest batch: no other batch of the rest can fit."""
     box = evaluate(system, model, least, every, engine)
-    room: np.ndarray = np.broadcast_to(box.summary.memory["weights"] <= box.metrics.memory_limit, every.tp.shape)
+    room: np.ndarray = np.broadcast_to(
+        box.summary.memory["weights"] <= box.metrics.memory_limit, every.tp.shape
+    )
     return room if room.any() else ~room
 
 
@@ -165,9 +210,20 @@ def _without_links(system: System) -> System:
     """The system with links that cost nothing: no order on the real fabric is quicker."""
     first = system.fabric.dimension[0]
     free = replace(
-        first, kind="full", size=system.devices, bandwidth=1e30, efficiency=1.0, latency=0.0, energy=0.0, reduction=None, moves=None, transport="",
-        oversubscription=None, links=None, through="",
-    )  # fmt: skip
+        first,
+        kind="full",
+        size=system.devices,
+        bandwidth=1e30,
+        efficiency=1.0,
+        latency=0.0,
+        energy=0.0,
+        reduction=None,
+        transport_model=None,
+        transport="",
+        oversubscription=None,
+        links=None,
+        shares_links_of="",
+    )
     return replace(system, fabric=replace(system.fabric, dimension=(free,)))
 
 
@@ -183,7 +239,9 @@ def plan_at(every: Plan, index: int) -> Plan:
     return map_leaves(float, one)
 
 
-def closest(system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = "") -> Result:
+def closest(
+    system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
+) -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
     every = candidates(system, model, workload, engine, where)
     box = evaluate(system, model, workload, every, engine)

@@ -19,7 +19,9 @@ from strata.search.space import Space
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Points and what they deliver: digits [N, axes], each metric [N], and why a point is out (a bitmask, 0 is in)."""
+    """Points and what they deliver: digits [N, axes], each metric [N], and why a point is out (a bitmask, 0
+    is in).
+    """
 
     digits: np.ndarray
     columns: dict[str, np.ndarray]
@@ -30,13 +32,17 @@ class Evaluated:
 
     def take(self, which: Any) -> Evaluated:
         """Some of the points, by a mask or by indices."""
-        return Evaluated(self.digits[which], {k: v[which] for k, v in self.columns.items()}, self.reason[which])
+        return Evaluated(
+            self.digits[which], {k: v[which] for k, v in self.columns.items()}, self.reason[which]
+        )
 
 
 def joined(parts: list[Evaluated]) -> Evaluated:
     """Evaluated points of several batches, in their order."""
     columns = {k: np.concatenate([p.columns[k] for p in parts]) for k in parts[0].columns}
-    return Evaluated(np.concatenate([p.digits for p in parts]), columns, np.concatenate([p.reason for p in parts]))
+    return Evaluated(
+        np.concatenate([p.digits for p in parts]), columns, np.concatenate([p.reason for p in parts])
+    )
 
 
 def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evaluated:
@@ -49,7 +55,9 @@ def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evalua
         padded = np.resize(which, max(256, 1 << (len(which) - 1).bit_length())) if backend == "jax" else which
         inputs = point_inputs(space, rows[padded])
         result = evaluate(*inputs, backend=backend)
-        found = {name: getattr(result.metrics, name) for name in METRIC_UNITS} | {"die_area": inputs[0].chip.package.die_area}
+        found = {name: getattr(result.metrics, name) for name in METRIC_UNITS} | {
+            "die_area": inputs[0].chip.package.die_area
+        }
         for name, values in found.items():
             columns[name][which] = np.broadcast_to(np.asarray(values, float), len(padded))[: len(which)]
         reason[which] = np.broadcast_to(np.asarray(result.reason), len(padded))[: len(which)]
@@ -57,8 +65,14 @@ def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evalua
 
 
 def alike(space: Space, rows: np.ndarray, of: str = "") -> list[np.ndarray]:
-    """Points in groups that share every word, so that one call serves a group; `of` looks at fields that start so only."""
-    worded = [i for i, a in enumerate(space.axes) if structural(space, i) and any(f.startswith(of) for f in a.fields)]
+    """Points in groups that share every word, so that one call serves a group; `of` looks at fields that
+    start so only.
+    """
+    worded = [
+        i
+        for i, a in enumerate(space.axes)
+        if structural(space, i) and any(f.startswith(of) for f in a.fields)
+    ]
     if not worded:
         return [np.arange(len(rows))]
     _, group = np.unique(rows[:, worded], axis=0, return_inverse=True)
@@ -75,7 +89,9 @@ def structural(space: Space, i: int) -> bool:
 
 @dataclass(eq=False)
 class Fields:
-    """What axes make of fields: words that all points share, numbers over the points, and multiples of what fields are."""
+    """What axes make of fields: words that all points share, numbers over the points, and multiples of what
+    fields are.
+    """
 
     words: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +109,9 @@ class Fields:
                 else:
                     self.numbers[name] = np.array(choices, float)[at]
         elif axis.ordered:
-            (self.times if axis.kind == "times" else self.numbers).update(dict.fromkeys(axis.fields, np.array(axis.values, float)[at]))
+            (self.times if axis.kind == "times" else self.numbers).update(
+                dict.fromkeys(axis.fields, np.array(axis.values, float)[at])
+            )
 
 
 def point_inputs(space: Space, rows: np.ndarray) -> tuple[Any, ...]:
@@ -103,7 +121,9 @@ def point_inputs(space: Space, rows: np.ndarray) -> tuple[Any, ...]:
         made.put(space, i, rows[:, i])
         if axis.kind == "plan":
             plan = plans_at(space, i, rows[:, i])
-    made.numbers |= tied(space, {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered})
+    made.numbers |= tied(
+        space, {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered}
+    )
     return assembled(space.question, made.words, made.numbers, made.times, plan)
 
 

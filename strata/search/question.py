@@ -1,4 +1,6 @@
-"""From words to questions: the system, model, engine and workload that text names, with what is changed of them."""
+"""From words to questions: the system, model, engine and workload that text names, with what is changed of
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from strata.workload.routing import Routing, read_routing
 from strata.workload.tasks import PHASES, Workload, decode, prefill, serve, train
 
 
-def make_workload(phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None) -> Workload:
+def make_workload(
+    phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None
+) -> Workload:
     """A workload from the sizes people state; decode takes the context in the middle of the generation."""
     require(phase in PHASES, "phase must be one of " + ", ".join(PHASES), phase=phase)
     if phase == "prefill":
@@ -35,7 +39,9 @@ def routing_of(path: str, model: Model) -> Routing | None:
     return read_routing(path, model.experts)
 
 
-def question(model: str, system: str, engine: str, weights: str, kv: str, changes: list[str]) -> tuple[System, Model, Engine]:
+def question(
+    model: str, system: str, engine: str, weights: str, kv: str, changes: list[str]
+) -> tuple[System, Model, Engine]:
     """System, model and engine with `--set` changes applied."""
     given = changes_of(changes)
     wanted: dict[str, Any] = {k: model_value(k, v) for k, v in given["model"].items()}
@@ -52,9 +58,13 @@ def changes_of(changes: list[str]) -> dict[str, dict[str, str]]:
         path, equals, value = item.partition("=")
         owner, _, name = path.strip().partition(".")
         if not equals or not name or not value.strip():
-            raise BadValue(f"--set takes PATH=VALUE, like chip.memory.bandwidth='6 TB/s' or model.kv=fp8, but got '{item}'")
+            raise BadValue(
+                f"--set takes PATH=VALUE, like chip.memory.bandwidth='6 TB/s' or model.kv=fp8, but got '{item}'"
+            )
         if owner not in given:
-            raise UnknownName("thing to change with --set", owner, given, "chip.PATH, fabric.PATH, engine.PATH, model.FIELD")
+            raise UnknownName(
+                "thing to change with --set", owner, given, "chip.PATH, fabric.PATH, engine.PATH, model.FIELD"
+            )
         given[owner][name] = value.strip()
     return given
 
@@ -69,7 +79,9 @@ def build_system(name: str, chip: dict[str, Any], fabric: dict[str, Any]) -> Sys
 
 
 def dimension_path(system: System, name: str) -> str:
-    """The whole path of a fabric's quantity: `latency` is the innermost dimension's, `infiniband.latency` that one's."""
+    """The whole path of a fabric's quantity: `latency` is the innermost dimension's, `infiniband.latency`
+    that one's.
+    """
     head, _, rest = name.partition(".")
     for i, dimension in enumerate(system.fabric.dimension):
         if rest and head in (str(i), dimension.name):
@@ -78,7 +90,9 @@ def dimension_path(system: System, name: str) -> str:
 
 
 def model_value(name: str, text: str) -> Any:
-    """The value of a model's field from text, by what the field holds; what it may be is checked where models are made."""
+    """The value of a model's field from text, by what the field holds; what it may be is checked where models
+    are made.
+    """
     held = next((f.default for f in fields(Model) if f.name == name), None)
     if isinstance(held, bool):
         return {"true": True, "false": False}.get(text, text)

@@ -1,4 +1,6 @@
-"""The loop of a search: rounds of work asked by a sampler, done by an engine, kept on disk; the best, the frontier and what is proven."""
+"""The loop of a search: rounds of work asked by a sampler, done by an engine, kept on disk; the best, the
+frontier and what is proven.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from strata.search.work import Points
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands after a round; `best` and `bound` are values of the first metric, nan where there is none."""
+    """Where a search stands after a round; `best` and `bound` are values of the first metric, nan where there
+    is none.
+    """
 
     rounds: int
     rows: int
@@ -37,13 +41,16 @@ class Progress:
     open: int
     seconds: float
     rate: float  # rows and bounds a second of this run
-    left: float  # seconds until the budget is spent or, by the trend of it, the gap is closed; nan where nothing says
+    # seconds until the budget is spent or, by the trend of it, the gap is closed; nan where nothing says
+    left: float
     bounded: int = 0  # bounds of regions priced so far
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search found. `frontier` has the points that no other beats, the best of the first metric first: one point for one metric."""
+    """What a search found. `frontier` has the points that no other beats, the best of the first metric first:
+    one point for one metric.
+    """
 
     space: Space
     goal: Goal
@@ -64,7 +71,9 @@ class Outcome:
 
     @property
     def reasons(self) -> dict[str, tuple[int, int]]:
-        """For each rule and limit how many points break it, and how many of them nothing else; the most broken first."""
+        """For each rule and limit how many points break it, and how many of them nothing else; the most
+        broken first.
+        """
         found: dict[str, tuple[int, int]] = {}
         for words, count in self.counts.items():
             broken = words.split("; ")
@@ -75,7 +84,9 @@ class Outcome:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The best point: what each axis chose (its label), what it delivers, and its number in the space; {} where none is legal."""
+        """The best point: what each axis chose (its label), what it delivers, and its number in the space; {}
+        where none is legal.
+        """
         return self.point(0) if self.found else {}
 
     def point(self, place: int) -> dict[str, Any]:
@@ -92,16 +103,24 @@ class Outcome:
         return evaluate(*point_inputs(self.space, self.frontier.digits[place : place + 1])).at(0)
 
     def gains(self, more: float = 0.1) -> tuple[list[Gain], list[Gain]]:
-        """What so much more buys at the best point: of each numeric axis for the first metric, and of each resource in speed."""
+        """What so much more buys at the best point: of each numeric axis for the first metric, and of each
+        resource in speed.
+        """
         point = self.frontier.digits[0]
-        return axis_gains(self.space, replace(self.goal, metrics=self.goal.metrics[:1]), point, more), sensitivity(self.result(), more)
+        return axis_gains(
+            self.space, replace(self.goal, metrics=self.goal.metrics[:1]), point, more
+        ), sensitivity(self.result(), more)
 
     def evaluated(self) -> Evaluated:
         """Every row of the study, from disk where it has a folder."""
         if self.out is None:
             return joined(list(self.kept)) if self.kept else self.frontier
         store = Store(self.out)
-        return joined([store.read(number, self.space) for number in store.rounds()]) if store.rounds() else self.frontier
+        return (
+            joined([store.read(number, self.space) for number in store.rounds()])
+            if store.rounds()
+            else self.frontier
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types."""
@@ -115,7 +134,9 @@ class Outcome:
             "bound": self.bound,
             "gap": self.gap,
             "out": sum(self.counts.values()),
-            "out_by_reason": {rule: {"points": points, "alone": alone} for rule, (points, alone) in self.reasons.items()},
+            "out_by_reason": {
+                rule: {"points": points, "alone": alone} for rule, (points, alone) in self.reasons.items()
+            },
             "rounds": self.rounds,
             "seconds": self.seconds,
             "ended": self.ended,
@@ -125,7 +146,9 @@ class Outcome:
 
 
 class Search:
-    """A search that goes round by round: `rounds()` runs it, `outcome()` says what it found so far, whenever it is asked."""
+    """A search that goes round by round: `rounds()` runs it, `outcome()` says what it found so far, whenever
+    it is asked.
+    """
 
     checkpoint = 5.0  # seconds between states that a sampler saves: what a kill may cost
 
@@ -145,7 +168,9 @@ class Search:
         out: Path | str | None = None,
         resume: bool = False,
     ):
-        from strata.search.engines import opened  # processes and all: a tenth of a second that only a search pays
+        from strata.search.executors import (
+            opened,  # processes and all: a tenth of a second that only a search pays
+        )
 
         self.space = make_space(space) if isinstance(space, str) else space
         self.goal = goal if isinstance(goal, Goal) else make_goal(goal, limits)
@@ -172,7 +197,9 @@ class Search:
     # ------------------------------------------------------------------------------------------ running
 
     def rounds(self) -> Iterator[Progress]:
-        """Run to the end, with word after each round. Whoever stops listening stops the search; what was stored stays."""
+        """Run to the end, with word after each round. Whoever stops listening stops the search; what was
+        stored stays.
+        """
         self._started = time.perf_counter()
         if self.store is None:
             yield from self._run()
@@ -218,14 +245,19 @@ class Search:
         order = np.flatnonzero(kept)
         self._frontier = both.take(order[np.argsort(-self.goal.scores(both)[order, 0], kind="stable")])
 
-    # ------------------------------------------------------------------------------------------ keeping and taking up
+    # ------------------------------------------------------------------------------------------ keeping and
+    # taking up
 
     def manifest(self) -> dict[str, Any]:
         """What makes this study: its inputs, resolved, and their hashes."""
         from importlib.metadata import PackageNotFoundError, version
 
         question = self.space.question
-        records: dict[str, Any] = {"model": question.spoken, "system": question.base, "engine": question.software}
+        records: dict[str, Any] = {
+            "model": question.spoken,
+            "system": question.base,
+            "engine": question.software,
+        }
         records |= {f"fabric {name}": question.on(name) for name in question.fabrics}
         try:
             release = version("strata")
@@ -263,7 +295,10 @@ class Search:
 
     def _replay(self, stored: Evaluated, number: int) -> None:
         works = self.sampler.ask()
-        require(all(isinstance(w, Points) for w in works), "a sampler that asks for more than points saves its state")
+        require(
+            all(isinstance(w, Points) for w in works),
+            "a sampler that asks for more than points saves its state",
+        )
         asked = [w.digits for w in works if isinstance(w, Points)]
         same = bool(asked) and np.array_equal(np.concatenate(asked), stored.digits)
         if not same:
@@ -279,8 +314,16 @@ class Search:
     def _proven(self) -> tuple[float, float, float]:
         """Best and bound as values of the first metric, and how far apart they are as a share of the best."""
         found = self._frontier is not None and len(self._frontier) > 0
-        best = float(self.goal.scores(self._frontier)[0, 0]) if found and self._frontier is not None else float("nan")
-        bound = float(getattr(self.sampler, "bound", float("nan"))) if len(self.goal.metrics) == 1 else float("nan")
+        best = (
+            float(self.goal.scores(self._frontier)[0, 0])
+            if found and self._frontier is not None
+            else float("nan")
+        )
+        bound = (
+            float(getattr(self.sampler, "bound", float("nan")))
+            if len(self.goal.metrics) == 1
+            else float("nan")
+        )
         gap = max(bound - best, 0.0) / abs(best) if best else float("nan")
         return self.goal.value(best), self.goal.value(bound), gap
 
@@ -293,15 +336,34 @@ class Search:
         rate = (self._rows + self._bounded() - self._old) / max(seconds, 1e-9)
         self._gaps.append((seconds, gap))
         left = self._left(seconds, rate)
-        return Progress(self._rounds, self._rows, best, bound, gap, int(getattr(self.sampler, "open", 0)), seconds, rate, left, self._bounded())
+        return Progress(
+            self._rounds,
+            self._rows,
+            best,
+            bound,
+            gap,
+            int(getattr(self.sampler, "open", 0)),
+            seconds,
+            rate,
+            left,
+            self._bounded(),
+        )
 
     def _left(self, seconds: float, rate: float) -> float:
-        """Seconds until the end: what the budget leaves at this rate; of a proof, when the gap closes if it shrinks as in the last half of the time."""
+        """Seconds until the end: what the budget leaves at this rate; of a proof, when the gap closes if it
+        shrinks as in the last half of the time.
+        """
         if not hasattr(self.sampler, "bound"):
             budget = getattr(self.sampler, "budget", None)
-            return (min(budget, self.space.size) - self._rows) / rate if budget is not None and rate > 0 else float("nan")
+            return (
+                (min(budget, self.space.size) - self._rows) / rate
+                if budget is not None and rate > 0
+                else float("nan")
+            )
         _, now = self._gaps[-1]
-        since, before = next(((t, g) for t, g in self._gaps if t >= seconds / 2 and g > 0), (seconds, float("nan")))
+        since, before = next(
+            ((t, g) for t, g in self._gaps if t >= seconds / 2 and g > 0), (seconds, float("nan"))
+        )
         if not (self.gap > 0 and before > now > self.gap and seconds > since):
             return float("nan")
         return float(np.log(now / self.gap) / np.log(before / now) * (seconds - since))
@@ -314,13 +376,30 @@ class Search:
         seconds = time.perf_counter() - self._started
         out = None if self.store is None else self.store.folder
         counts = dict(self._counts.most_common())
-        return Outcome(self.space, self.goal, frontier, self._rows, bound, gap, counts, self._rounds, seconds, self._ended, out, tuple(self._kept))
+        return Outcome(
+            self.space,
+            self.goal,
+            frontier,
+            self._rows,
+            bound,
+            gap,
+            counts,
+            self._rounds,
+            seconds,
+            self._ended,
+            out,
+            tuple(self._kept),
+        )
 
 
 def search(
-    space: Space | str, goal: Goal | str | Iterable[str] = "tokens_per_s", on_progress: Callable[[Progress], Any] | None = None, **options: Any
+    space: Space | str,
+    goal: Goal | str | Iterable[str] = "tokens_per_s",
+    on_progress: Callable[[Progress], Any] | None = None,
+    **options: Any,
 ) -> Outcome:
-    """Search a space of designs for a goal. Options are those of `Search`: limits, sampler, engine, budget, gap, seed, out, resume.
+    """Search a space of designs for a goal. Options are those of `Search`: limits, sampler, engine, budget,
+    gap, seed, out, resume.
 
     >>> import strata as st
     >>> found = search("next-node", "tokens_per_s", limits=["tpot <= 20 ms"], sampler="random", budget=3000)

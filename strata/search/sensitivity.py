@@ -1,4 +1,6 @@
-"""What a little more of each resource buys: the same question asked again with one quantity changed at a time."""
+"""What a little more of each resource buys: the same question asked again with one quantity changed at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -56,19 +58,28 @@ def sensitivity(result: Result, more: float = 0.1) -> list[Gain]:
             if owner == "chip":
                 chip, _ = override(chip, {p: v * scale for p, v in _matching(chip, path).items()}, "chip")
             else:
-                fabric, _ = override(fabric, {p: v * scale for p, v in _matching(fabric, path).items()}, "fabric")
+                fabric, _ = override(
+                    fabric, {p: v * scale for p, v in _matching(fabric, path).items()}, "fabric"
+                )
         system = replace(result.system, chip=chip, fabric=fabric)
-        again = evaluate(system, result.model, result.workload, result.plan, result.engine, money=result.economics)
+        again = evaluate(
+            system, result.model, result.workload, result.plan, result.engine, money=result.economics
+        )
         gains.append(Gain(name, more, base / _time(again) - 1.0))
     return sorted(gains, key=lambda g: -g.speedup)
 
 
 def axis_gains(space: Space, goal: Goal, digits: np.ndarray, more: float = 0.1) -> list[Gain]:
-    """How much better one metric gets with so much more of each numeric axis of a point, one at a time, ties followed; best first.
+    """How much better one metric gets with so much more of each numeric axis of a point, one at a time, ties
+    followed; best first.
 
-    Counts (layers, sequences) grow by one at least. The changed point need not be a choice of its space: it may lie past the end of an axis.
+    Counts (layers, sequences) grow by one at least. The changed point need not be a choice of its space: it
+    may lie past the end of an axis.
     """
-    here = [replace(a, values=(a.values[int(d)],), labels=(a.labels[int(d)],)) for a, d in zip(space.axes, digits, strict=True)]
+    here = [
+        replace(a, values=(a.values[int(d)],), labels=(a.labels[int(d)],))
+        for a, d in zip(space.axes, digits, strict=True)
+    ]
     start = np.zeros((1, len(here)), np.int64)
     base = float(goal.scores(evaluate_points(replace(space, axes=tuple(here)), start))[0, 0])
     gains = []
@@ -76,16 +87,29 @@ def axis_gains(space: Space, goal: Goal, digits: np.ndarray, more: float = 0.1) 
         if not axis.ordered:
             continue
         value = axis.values[0]
-        counted = axis.kind == "number" and axis.unit == "1" and all(float(v).is_integer() for v in space.axes[i].values)
+        counted = (
+            axis.kind == "number"
+            and axis.unit == "1"
+            and all(float(v).is_integer() for v in space.axes[i].values)
+        )
         grown = max(value + 1.0, float(round(value * (1.0 + more)))) if counted else value * (1.0 + more)
-        moved = replace(space, axes=tuple(replace(a, values=(grown,)) if k == i else a for k, a in enumerate(here)))
+        moved = replace(
+            space, axes=tuple(replace(a, values=(grown,)) if k == i else a for k, a in enumerate(here))
+        )
         name, share = f"{axis.name}, now {axis.labels[0]}", grown / value - 1.0
         if not _legal(moved):
             gains.append(Gain(name, share, float("nan"), "breaks a constraint of the space"))
             continue
         after = evaluate_points(moved, start)
         score, why = float(goal.scores(after)[0, 0]), str(goal.reasons(after)[0])
-        gains.append(Gain(name, share, float("nan") if why else (score / base if goal.larger[0] else base / score) - 1.0, why))
+        gains.append(
+            Gain(
+                name,
+                share,
+                float("nan") if why else (score / base if goal.larger[0] else base / score) - 1.0,
+                why,
+            )
+        )
     return sorted(gains, key=lambda g: -g.speedup if np.isfinite(g.speedup) else np.inf)
 
 
@@ -99,7 +123,11 @@ def _legal(single: Space) -> bool:
 
 def _time(result: Result) -> float:
     metrics = result.metrics
-    return float(np.asarray(metrics.step_time)) if result.workload.phase != "serve" else 1.0 / float(np.asarray(metrics.tokens_per_s))
+    return (
+        float(np.asarray(metrics.step_time))
+        if result.workload.phase != "serve"
+        else 1.0 / float(np.asarray(metrics.tokens_per_s))
+    )
 
 
 def _matching(record: Any, pattern: str) -> dict[str, float]:

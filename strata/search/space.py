@@ -1,7 +1,9 @@
-"""Spaces of designs as data: axes over any field of a system, its plan and its workload, ties and constraints between them.
+"""Spaces of designs as data: axes over any field of a system, its plan and its workload, ties and constraints
+between them.
 
-A space file names a question (model, system, engine, phase, lengths) and its axes. A point is a row of digits, one an axis: which of its
-choices is taken. Axes that constraints join are counted together, so that legal points are numbered without gaps.
+A space file names a question (model, system, engine, phase, lengths) and its axes. A point is a row of
+digits, one an axis: which of its choices is taken. Axes that constraints join are counted together, so that
+legal points are numbered without gaps.
 """
 
 from __future__ import annotations
@@ -22,12 +24,26 @@ from strata.search.expression import calculate, mentions
 from strata.search.fields import PLAN_FIELDS, Question, known_field, number_at, plan_rows, plan_values
 
 COUNTED = 1 << 22  # most combinations of axes joined by constraints that are counted one by one
-_AXIS_KEYS = {"name", "field", "fields", "values", "times", "range", "variants", "plans", "unit", "stage", "source"}
+_AXIS_KEYS = {
+    "name",
+    "field",
+    "fields",
+    "values",
+    "times",
+    "range",
+    "variants",
+    "plans",
+    "unit",
+    "stage",
+    "source",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """One choice of a design: numbers of one or more fields, multiples of what they are, words, named variants, or plans."""
+    """One choice of a design: numbers of one or more fields, multiples of what they are, words, named
+    variants, or plans.
+    """
 
     name: str
     fields: tuple[str, ...]
@@ -108,14 +124,24 @@ class Space:
         sizes = tuple(len(self.axes[i]) for i in group)
         if len(group) == 1 and not any(mentions(c.keep, self.axes[group[0]].name) for c in self.constraints):
             return _Part(tuple(group), sizes, None)
-        require(math.prod(sizes) <= COUNTED, f"axes joined by constraints have at most {COUNTED} combinations", combinations=math.prod(sizes))
+        require(
+            math.prod(sizes) <= COUNTED,
+            f"axes joined by constraints have at most {COUNTED} combinations",
+            combinations=math.prod(sizes),
+        )
         digits = np.stack(np.unravel_index(np.arange(math.prod(sizes)), sizes), axis=1)
         named = {self.axes[i].name: self._axis_values(i, digits[:, k]) for k, i in enumerate(group)}
         kept = np.ones(len(digits), bool)
         for constraint in self.constraints:
             if any(mentions(constraint.keep, name) for name in named):
-                kept &= np.asarray(calculate(constraint.keep, named, f"constraint of space {self.name}"), bool)
-        require(bool(kept.any()), "constraints leave no point", constraints="; ".join(c.keep for c in self.constraints))
+                kept &= np.asarray(
+                    calculate(constraint.keep, named, f"constraint of space {self.name}"), bool
+                )
+        require(
+            bool(kept.any()),
+            "constraints leave no point",
+            constraints="; ".join(c.keep for c in self.constraints),
+        )
         return _Part(tuple(group), sizes, np.flatnonzero(kept))
 
     def joined_parts(self) -> list[_Part]:
@@ -130,7 +156,11 @@ class Space:
     def digits(self, index: Any) -> np.ndarray:
         """The points of these numbers: their digits [N, axes]."""
         rest = np.atleast_1d(np.asarray(index, np.int64))
-        require(bool(np.all((rest >= 0) & (rest < self.size))), "a point's number is below the size of its space", size=self.size)
+        require(
+            bool(np.all((rest >= 0) & (rest < self.size))),
+            "a point's number is below the size of its space",
+            size=self.size,
+        )
         found = np.empty((len(rest), len(self.axes)), np.int64)
         for part in reversed(self._parts):
             rest, own = np.divmod(rest, part.count)
@@ -174,7 +204,9 @@ class Space:
 
     @cached_property
     def hash(self) -> str:
-        """What tells this space from another: its file and the choices kept; those of its plan axis by their text."""
+        """What tells this space from another: its file and the choices kept; those of its plan axis by their
+        text.
+        """
         axes = [[a.name, a.kind, list(a.labels)] for a in self.axes]
         return hashlib.sha256(json.dumps([self.spec(), axes], sort_keys=True).encode()).hexdigest()[:16]
 
@@ -203,14 +235,18 @@ class _Part:
 
 
 def space(name: str, **narrow: Any) -> Space:
-    """A space by name or TOML path; keywords keep some choices of an axis: numbers, texts with units, or words.
+    """A space by name or TOML path; keywords keep some choices of an axis: numbers, texts with units, or
+    words.
 
     >>> small = space("deepstack-3d", batch=[4])
     >>> small.size < space("deepstack-3d").size, small.axes[small.axis("batch")].labels
     (True, ('4',))
     """
     whole = _whole(json.dumps(_table(name)))
-    wanted = {k: [str(v) for v in (values if isinstance(values, list | tuple) else [values])] for k, values in narrow.items()}
+    wanted = {
+        k: [str(v) for v in (values if isinstance(values, list | tuple) else [values])]
+        for k, values in narrow.items()
+    }
     return _kept(whole, wanted)
 
 
@@ -226,8 +262,12 @@ def _kept(whole: Space, narrow: dict[str, list[str]]) -> Space:
             kept = [k for k in range(len(axis)) if any(_means(axis, k, text) for text in wanted)]
             for text in wanted:
                 if not any(_means(axis, k, text) for k in range(len(axis))):
-                    raise UnknownName(f"choice of axis {name}", text, axis.labels, ", ".join(axis.labels[:12]))
-        axes[i] = replace(axis, values=tuple(axis.values[k] for k in kept), labels=tuple(axis.labels[k] for k in kept))
+                    raise UnknownName(
+                        f"choice of axis {name}", text, axis.labels, ", ".join(axis.labels[:12])
+                    )
+        axes[i] = replace(
+            axis, values=tuple(axis.values[k] for k in kept), labels=tuple(axis.labels[k] for k in kept)
+        )
     return replace(whole, axes=tuple(axes), narrow=dict(narrow))
 
 
@@ -236,9 +276,16 @@ def _plans_meant(axis: Axis, text: str) -> list[int]:
     if text in axis.labels:
         return [axis.labels.index(text)]
     if not any(sign in text for sign in ("==", "<", ">", "!=")):
-        raise UnknownName(f"choice of axis {axis.name}", text, axis.labels, "a plan as it is typed, or a condition like (ep == 1) & (cp == 1)")
+        raise UnknownName(
+            f"choice of axis {axis.name}",
+            text,
+            axis.labels,
+            "a plan as it is typed, or a condition like (ep == 1) & (cp == 1)",
+        )
     degrees = dict(zip(PLAN_FIELDS, np.array(axis.values, float).T, strict=True))
-    kept = np.flatnonzero(np.broadcast_to(np.asarray(calculate(text, degrees, f"axis {axis.name}"), bool), len(axis)))
+    kept = np.flatnonzero(
+        np.broadcast_to(np.asarray(calculate(text, degrees, f"axis {axis.name}"), bool), len(axis))
+    )
     require(bool(len(kept)), "no plan is left by the condition on plans", where=text)
     found: list[int] = kept.tolist()
     return found
@@ -256,7 +303,8 @@ def _means(axis: Axis, k: int, text: str) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------------------ reading files
+# ------------------------------------------------------------------------------------------------ reading
+# files
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -286,11 +334,16 @@ def _read(table: dict[str, Any]) -> Space:
     names = [a.name for a in axes]
     twice = next((n for n in names if names.count(n) > 1), "")
     require(not twice, f"{where}: each axis has a name of its own", twice=twice)
-    ties = tuple(Tie(known_field(t["field"], question, where), str(t["value"]), t.get("source", "")) for t in table.get("tie", []))
+    ties = tuple(
+        Tie(known_field(t["field"], question, where), str(t["value"]), t.get("source", ""))
+        for t in table.get("tie", [])
+    )
     for tie in ties:
         require(bool(tie.source), f"{where}: a tie needs a source", field=tie.field)
     rules = tuple(Constraint(c["keep"], c.get("why", "")) for c in table.get("constraint", []))
-    made = Space(table["name"], table.get("title", ""), table.get("note", ""), question, axes, ties, rules, table)
+    made = Space(
+        table["name"], table.get("title", ""), table.get("note", ""), question, axes, ties, rules, table
+    )
     taken = [f for a in axes for f in a.fields] + [t.field for t in ties]
     twice = next((f for f in taken if taken.count(f) > 1), "")
     require(not twice, f"{where}: each field follows from one axis or tie", twice=twice)
@@ -303,7 +356,9 @@ def _axis(raw: dict[str, Any], question: Question, where: str) -> Axis:
     require(bool(name), f"{where}: an axis needs a name")
     for key in raw:
         if key not in _AXIS_KEYS:
-            raise UnknownName(f"entry of axis {name} of {where}", key, _AXIS_KEYS, ", ".join(sorted(_AXIS_KEYS)))
+            raise UnknownName(
+                f"entry of axis {name} of {where}", key, _AXIS_KEYS, ", ".join(sorted(_AXIS_KEYS))
+            )
     rest = {"source": raw.get("source", ""), "stage": int(raw.get("stage", 0))}
     require(bool(rest["source"]), f"{where}: axis {name} needs a source")
     if "plans" in raw:
@@ -326,17 +381,27 @@ def _axis(raw: dict[str, Any], question: Question, where: str) -> Axis:
         require(count >= 1, f"{where}: axis {name} needs values, times, or a range [from, to, how many]")
         listed = np.linspace(start, stop, int(count)).tolist()
     numbers = tuple(number_at(v, "1" if times else unit, name) for v in listed)
-    require(bool(numbers) and all(a < b for a, b in itertools.pairwise(numbers)), f"{where}: axis {name} lists rising numbers")
+    require(
+        bool(numbers) and all(a < b for a, b in itertools.pairwise(numbers)),
+        f"{where}: axis {name} lists rising numbers",
+    )
     labels = tuple(v if isinstance(v, str) else f"{v:g}" for v in listed)
     return Axis(name, fields, numbers, labels, "times" if times else "number", "1" if times else unit, **rest)
 
 
-def _variants(name: str, variants: dict[str, dict[str, Any]], question: Question, where: str, rest: dict[str, Any]) -> Axis:
+def _variants(
+    name: str, variants: dict[str, dict[str, Any]], question: Question, where: str, rest: dict[str, Any]
+) -> Axis:
     """Named variants: each sets some fields; what it does not name stays as it is."""
     require(bool(variants), f"{where}: axis {name} needs variants")
     made = []
     for own in variants.values():
         full = {known_field(f, question, where): v for f, v in own.items()}
-        made.append({f: v if question.unit(f) is None else number_at(v, question.unit(f) or "1", f) for f, v in full.items()})
+        made.append(
+            {
+                f: v if question.unit(f) is None else number_at(v, question.unit(f) or "1", f)
+                for f, v in full.items()
+            }
+        )
     fields = tuple(dict.fromkeys(f for own in made for f in own))
     return Axis(name, fields, tuple(made), tuple(variants), "variant", **rest)

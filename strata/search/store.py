@@ -1,7 +1,8 @@
-"""A study on disk: a manifest, a Parquet part for each round, and the state of samplers that save one. Whole files only.
+"""A study on disk: a manifest, a Parquet part for each round, and the state of samplers that save one. Whole
+files only.
 
-Every file is written under another name, flushed to the disk and renamed. Killed at any moment, a study has its finished rounds and
-at most a leftover that nobody reads.
+Every file is written under another name, flushed to the disk and renamed. Killed at any moment, a study has
+its finished rounds and at most a leftover that nobody reads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 PARTS, STATES, LEFTOVER = "parts", "state", ".partial"
 KEPT_STATES = 2
-FIXED = ("goal", "sampler", "seed", "budget", "version")  # of a manifest, besides hashes: what makes it this study and no other
+# of a manifest, besides hashes: what makes it this study and no other
+FIXED = ("goal", "sampler", "seed", "budget", "version")
 
 
 def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -78,8 +80,12 @@ class Store:
         if self.manifest_path.exists():
             self._same(manifest)
             if not resume:
-                raise BadValue(f"{self.folder} has this study already; go on with it by --resume, or give another folder")
-        elif self.folder.exists() and any(p.suffix != LEFTOVER for p in self.folder.iterdir() if not p.name.startswith(".")):
+                raise BadValue(
+                    f"{self.folder} has this study already; go on with it by --resume, or give another folder"
+                )
+        elif self.folder.exists() and any(
+            p.suffix != LEFTOVER for p in self.folder.iterdir() if not p.name.startswith(".")
+        ):
             raise BadValue(f"{self.folder} is not empty and has no study; give another folder")
         for place in (self.folder, self.folder / PARTS, self.folder / STATES):
             place.mkdir(parents=True, exist_ok=True)
@@ -92,8 +98,13 @@ class Store:
         before, now = _identity(self.manifest), _identity(manifest)
         changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if changed:
-            said = "; ".join(f"{key} was {before.get(key, 'not there')}, now {now.get(key, 'not there')}" for key in changed)
-            raise BadValue(f"the study in {self.folder} was started with something else, nothing was changed: {said}; give another folder")
+            said = "; ".join(
+                f"{key} was {before.get(key, 'not there')}, now {now.get(key, 'not there')}"
+                for key in changed
+            )
+            raise BadValue(
+                f"the study in {self.folder} was started with something else, nothing was changed: {said}; give another folder"
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -108,7 +119,9 @@ class Store:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise BadValue(f"another search is writing to {self.folder}; wait for it or give another folder") from None
+                raise BadValue(
+                    f"another search is writing to {self.folder}; wait for it or give another folder"
+                ) from None
             yield
 
     # ------------------------------------------------------------------------------------------ rounds
@@ -139,7 +152,9 @@ class Store:
         try:
             table = pyarrow.parquet.read_table(self.part(number), partitioning=None)
         except (pyarrow.ArrowInvalid, OSError) as error:
-            raise BadFile(f"{self.part(number)} cannot be read ({' '.join(str(error).split())[:120]}); remove it and resume") from None
+            raise BadFile(
+                f"{self.part(number)} cannot be read ({' '.join(str(error).split())[:120]}); remove it and resume"
+            ) from None
         found = {name: table.column(name).to_numpy() for name in table.column_names if name not in axes}
         index, reason = found.pop("index"), found.pop("reason")
         del found["round"]
@@ -169,7 +184,9 @@ class Store:
             return int(states[-1].stem), dict(file)
 
     def _states(self) -> list[Path]:
-        return sorted((p for p in (self.folder / STATES).glob("*.npz") if p.stem.isdigit()), key=lambda p: int(p.stem))
+        return sorted(
+            (p for p in (self.folder / STATES).glob("*.npz") if p.stem.isdigit()), key=lambda p: int(p.stem)
+        )
 
 
 def axis_columns(space: Space) -> dict[str, str]:
@@ -183,7 +200,10 @@ def axis_columns(space: Space) -> dict[str, str]:
 def columns_of(space: Space, number: int, evaluated: Evaluated) -> dict[str, np.ndarray]:
     """The rows of a round, column by column."""
     values = space.values(evaluated.digits)
-    columns = {"index": space.index(evaluated.digits), "round": np.full(len(evaluated.reason), number, np.int32)}
+    columns = {
+        "index": space.index(evaluated.digits),
+        "round": np.full(len(evaluated.reason), number, np.int32),
+    }
     columns |= {column: np.asarray(values[name]) for name, column in axis_columns(space).items()}
     columns |= {name: np.asarray(v, float) for name, v in evaluated.columns.items()}
     return columns | {"reason": np.asarray(evaluated.reason, np.int64)}

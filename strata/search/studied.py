@@ -1,4 +1,6 @@
-"""Searches as runs of a study: a space with some choices kept, a goal, and what was found, or what was found before evaluated anew."""
+"""Searches as runs of a study: a space with some choices kept, a goal, and what was found, or what was found
+before evaluated anew.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,46 @@ from strata.search.space import space as make_space
 SPACE_KEYS = ("space", "keep", "like", "axes", "goal", "limits", "sampler", "gap", "budget", "seed")
 
 
-def run_space(entry: dict[str, Any], where: str, earlier: dict[str, dict[str, Any]], stored: dict[str, Any] | None) -> dict[str, Any]:
+def run_space(
+    entry: dict[str, Any], where: str, earlier: dict[str, dict[str, Any]], stored: dict[str, Any] | None
+) -> dict[str, Any]:
     """Search a space and tell the best design: `best`, `bound`, the choice of each axis, and its metrics.
 
-    `keep` has choices of axes; `like` names an earlier run whose choices of the `axes` listed are taken over (all but plan and overlap,
-    where none is). With what was `stored` of an earlier search its design is evaluated anew instead, and its bound is believed.
+    `keep` has choices of axes; `like` names an earlier run whose choices of the `axes` listed are taken over
+    (all but plan and overlap, where none is). With what was `stored` of an earlier search its design is
+    evaluated anew instead, and its bound is believed.
     """
     for key in entry:
         if key not in ("name", *SPACE_KEYS):
             raise UnknownName(f"key of {where}", key, SPACE_KEYS, ", ".join(SPACE_KEYS))
-    kept = {axis: list(values) if isinstance(values, list) else [values] for axis, values in entry.get("keep", {}).items()}
+    kept = {
+        axis: list(values) if isinstance(values, list) else [values]
+        for axis, values in entry.get("keep", {}).items()
+    }
     if "like" in entry:
         require(entry["like"] in earlier, f"{where}: like names an earlier search", like=entry["like"])
         before = earlier[entry["like"]]["design"]
         taken = entry.get("axes") or [a for a in before if a not in ("plan", "overlap")]
         kept = {axis: [before[axis]] for axis in taken if axis not in kept} | kept
-    made, wanted = make_space(entry["space"], **kept), make_goal(entry.get("goal", "tokens_per_s"), entry.get("limits", []))
+    made, wanted = (
+        make_space(entry["space"], **kept),
+        make_goal(entry.get("goal", "tokens_per_s"), entry.get("limits", [])),
+    )
     if stored is not None:
-        found, bound = evaluate_points(made, digits_of(made, stored["design"])), float(stored["bound"] if stored["bound"] is not None else "nan")
+        found, bound = (
+            evaluate_points(made, digits_of(made, stored["design"])),
+            float(stored["bound"] if stored["bound"] is not None else "nan"),
+        )
     else:
         options = {k: entry[k] for k in ("budget", "seed") if k in entry}
-        outcome = search(made, wanted, sampler=entry.get("sampler", "exact"), gap=float(entry.get("gap", 0.01)), engine="cores", **options)
+        outcome = search(
+            made,
+            wanted,
+            sampler=entry.get("sampler", "exact"),
+            gap=float(entry.get("gap", 0.01)),
+            engine="cores",
+            **options,
+        )
         require(outcome.found, f"{where}: no design fits", out=str(outcome.counts)[:80])
         found, bound = outcome.frontier.take(slice(0, 1)), float(outcome.bound)
     return _told(made, found, wanted.metrics[0], bound)
@@ -58,5 +79,12 @@ def _told(made: Space, found: Evaluated, metric: str, bound: float) -> dict[str,
         metrics
         | design
         | numbers
-        | {"best": best, "bound": bound, "gap": abs(bound - best) / abs(best), "size": float(made.size), "design": design, "axes": []}
+        | {
+            "best": best,
+            "bound": bound,
+            "gap": abs(bound - best) / abs(best),
+            "size": float(made.size),
+            "design": design,
+            "axes": [],
+        }
     )

@@ -1,4 +1,6 @@
-"""Sweeps: up to three things varied at once, each on its own axis of one box; the plan as told, or the best for each point."""
+"""Sweeps: up to three things varied at once, each on its own axis of one box; the plan as told, or the best
+for each point.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 WORK = ("batch", "input", "output")
-DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual")
+DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual_stages")
 BEST = "best"  # a plan for each point of a box: the one that is best by the metric shown
 EXAMPLE = "batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count)"
 
@@ -43,7 +45,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A box of results with its axes; where the plan is the best for each point, plans are the box's last axis."""
+    """A box of results with its axes; where the plan is the best for each point, plans are the box's last
+    axis.
+    """
 
     axes: list[Axis]
     result: Result
@@ -57,16 +61,24 @@ class Sweep:
     def of(self, values: Any) -> np.ndarray:
         """A quantity of the box over the axes, at the plan that counts."""
         whole = np.broadcast_to(np.asarray(values), self.result.shape)
-        return whole if self.picked is None else np.take_along_axis(whole, self.picked[..., None], axis=-1)[..., 0]
+        return (
+            whole
+            if self.picked is None
+            else np.take_along_axis(whole, self.picked[..., None], axis=-1)[..., 0]
+        )
 
     @cached_property
     def picked(self) -> np.ndarray | None:
         """Which plan is the best at each point, where there is a choice; one that is out where all are."""
         if self.plan != BEST:
             return None
-        values = np.broadcast_to(np.asarray(getattr(self.result.metrics, self.metric), float), self.result.shape)
+        values = np.broadcast_to(
+            np.asarray(getattr(self.result.metrics, self.metric), float), self.result.shape
+        )
         least = METRIC_UNITS[self.metric] in ("s", "J", "USD", "W", "B")
-        score = np.where(np.broadcast_to(self.result.fits, self.result.shape), -values if least else values, -np.inf)
+        score = np.where(
+            np.broadcast_to(self.result.fits, self.result.shape), -values if least else values, -np.inf
+        )
         return np.argmax(score, axis=-1)
 
     @property
@@ -107,23 +119,42 @@ class Sweep:
         """Every metric over the box; lists are flat, the last axis fastest."""
         r = self.result
         found = {
-            "question": {"model": r.model.name, "system": r.system.name, "phase": r.workload.phase, "plan": self.plan, "engine": r.engine.name},
+            "question": {
+                "model": r.model.name,
+                "system": r.system.name,
+                "phase": r.workload.phase,
+                "plan": self.plan,
+                "engine": r.engine.name,
+            },
             "axes": [{"name": a.name, "values": a.values.tolist(), "shown": a.labels} for a in self.axes],
-            "metrics": {k: self.of(np.asarray(getattr(r.metrics, k), float)).ravel().tolist() for k in METRIC_UNITS},
+            "metrics": {
+                k: self.of(np.asarray(getattr(r.metrics, k), float)).ravel().tolist() for k in METRIC_UNITS
+            },
             "units": METRIC_UNITS,
             "bound_by": self.of(r.bound_by).ravel().tolist(),
             "reason": self.of(r.reason).ravel().tolist(),
         }
-        return found if self.picked is None else found | {"plans": [self.plan_of(i) for i in np.ndindex(*self.shape)]}
+        return (
+            found
+            if self.picked is None
+            else found | {"plans": [self.plan_of(i) for i in np.ndindex(*self.shape)]}
+        )
 
 
 def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> Axis:
-    """`batch=1,8,64`, `chip.memory.bandwidth='2:8:7 TB/s'` (from, to, how many) or a list with one unit at its end."""
+    """`batch=1,8,64`, `chip.memory.bandwidth='2:8:7 TB/s'` (from, to, how many) or a list with one unit at
+    its end.
+    """
     name, equals, values = text.partition("=")
     require(bool(equals and values.strip()), f"an axis is written like {EXAMPLE}", vary=text)
     name = full.get(name.strip(), name.strip())
     if name not in units:
-        raise UnknownName("quantity to vary", name, units, f"{', '.join(WORK)}, plan.tp ..., strata schema chip, strata schema fabric")
+        raise UnknownName(
+            "quantity to vary",
+            name,
+            units,
+            f"{', '.join(WORK)}, plan.tp ..., strata schema chip, strata schema fabric",
+        )
     match = re.match(r"\s*([-+0-9.eE:,\s]+?)\s*([A-Za-zµ%$/].*)?$", values)
     try:
         assert match is not None
@@ -167,34 +198,62 @@ def _known(where: System, by: Engine) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def run_sweep(
-    model: str, system: str, vary: list[str], *, batch: float, input: float, output: float, phase: str, plan: str, engine: str,
-    weights: str, kv: str, changes: list[str], metric: str = "tokens_per_s", where: str = "", orders: bool = False,
-) -> Sweep:  # fmt: skip
-    """Evaluate a box: each varied thing on its own axis, and plans on one more where each point is to have its best.
+    model: str,
+    system: str,
+    vary: list[str],
+    *,
+    batch: float,
+    input: float,
+    output: float,
+    phase: str,
+    plan: str,
+    engine: str,
+    weights: str,
+    kv: str,
+    changes: list[str],
+    metric: str = "tokens_per_s",
+    where: str = "",
+    orders: bool = False,
+) -> Sweep:
+    """Evaluate a box: each varied thing on its own axis, and plans on one more where each point is to have
+    its best.
 
-    There `where` keeps some plans, by a condition over their degrees, and `orders` tries each in every order on the fabric.
+    There `where` keeps some plans, by a condition over their degrees, and `orders` tries each in every order
+    on the fabric.
     """
     if metric not in METRIC_UNITS:
         raise UnknownName("metric", metric, METRIC_UNITS, ", ".join(METRIC_UNITS))
     require(1 <= len(vary) <= 3, "vary one to three things at once", vary=len(vary))
-    require(plan == BEST or not (where or orders), "a condition on plans, or their orders, go with plan best", plan=plan)
+    require(
+        plan == BEST or not (where or orders),
+        "a condition on plans, or their orders, go with plan best",
+        plan=plan,
+    )
     place, what, by = question(model, system, engine, weights, kv, changes)
     axes = [parse_axis(text, *_known(place, by)) for text in vary]
     names = [a.name for a in axes]
     twice = next((n for n in names if names.count(n) > 1), "")
     require(not twice, "each axis varies something else", vary=twice)
     rank = len(axes) + (plan == BEST)
-    shaped = {a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)}
+    shaped = {
+        a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)
+    }
 
     def of(owner: str) -> dict[str, Any]:
         return {k.partition(".")[2]: v for k, v in shaped.items() if k.startswith(f"{owner}.")}
 
     given = changes_of(changes)
     box = build_system(system, given["chip"] | of("chip"), given["fabric"] | of("fabric"))
-    size: dict[str, Any] = {"batch": batch, "input": input, "output": output} | {k: v for k, v in shaped.items() if k in WORK}
+    size: dict[str, Any] = {"batch": batch, "input": input, "output": output} | {
+        k: v for k, v in shaped.items() if k in WORK
+    }
     degrees = of("plan")
     if plan == BEST:
-        require(not degrees, "with the best plan for each point, degrees of a plan cannot be varied", vary=", ".join(f"plan.{d}" for d in degrees))
+        require(
+            not degrees,
+            "with the best plan for each point, degrees of a plan cannot be varied",
+            vary=", ".join(f"plan.{d}" for d in degrees),
+        )
         how, said = candidates(place, what, Workload(phase, 1.0, 1.0, 1.0), by, where), BEST
         how = in_every_order(how, place.fabric, active_groups(how))[0] if orders else how
     else:
@@ -206,8 +265,12 @@ def run_sweep(
     return Sweep(axes, result, metric, said)
 
 
-def _plan_of(where: System, what: Model, middle: Workload, by: Engine, plan: str, degrees: dict[str, Any]) -> tuple[Plan, str]:
-    """One plan for a whole box, told or the best in its middle, and how it is said; what the degrees leave is data parallel."""
+def _plan_of(
+    where: System, what: Model, middle: Workload, by: Engine, plan: str, degrees: dict[str, Any]
+) -> tuple[Plan, str]:
+    """One plan for a whole box, told or the best in its middle, and how it is said; what the degrees leave is
+    data parallel.
+    """
     if not plan and not degrees:
         found = best_plans(where, what, middle, by, top=1)
         plan = plan_text(found[0].result.plan if found else closest(where, what, middle, by).plan)

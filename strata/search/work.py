@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """What a worker does for a sampler: any picklable record with `perform`, which is a pure function of the space and of the record."""
+    """What a worker does for a sampler: any picklable record with `perform`, which is a pure function of the
+    space and of the record.
+    """
 
     def perform(self, space: Space, backend: str) -> Any: ...
 

@@ -1,4 +1,6 @@
-"""How far guesses of a draft carry: tokens a verified guess yields, as a sequence or as a tree. Pure, for numbers and arrays."""
+"""How far guesses of a draft carry: tokens a verified guess yields, as a sequence or as a tree. Pure, for
+numbers and arrays.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ def expected_tokens(depth: Number, acceptance: Number) -> Number:
 
     .. math:: E = \sum_{i=0}^{w} a^i = \frac{1 - a^{w+1}}{1 - a}
 
-    depth w of the guess; chance a that the target agrees with one more token, the same for each and independent of the others.
+    depth w of the guess; chance a that the target agrees with one more token, the same for each and
+    independent of the others.
 
     Leviathan, Kalman & Matias, Fast Inference from Transformers via Speculative Decoding (ICML 2023), eq. 1.
 
@@ -28,9 +31,11 @@ def branch_acceptance(acceptance: Number, branches: Number) -> Number:
 
     .. math:: \alpha = 1 - (1 - a)^b
 
-    chance a of each of b guesses, taken as independent: an upper estimate, as a second guess is likelier wrong than the first.
+    chance a of each of b guesses, taken as independent: an upper estimate, as a second guess is likelier
+    wrong than the first.
 
-    Chen et al., Sequoia, arXiv 2402.12374, measures how chances fall from guess to guess; equal chances are the limit.
+    Chen et al., Sequoia, arXiv 2402.12374, measures how chances fall from guess to guess; equal chances are
+    the limit.
 
     >>> branch_acceptance(0.6, 1.0), round(branch_acceptance(0.6, 2.0), 6)
     (0.6, 0.84)

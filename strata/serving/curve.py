@@ -1,4 +1,5 @@
-"""What an engine does with any number of sequences in flight: times of its steps, of reading prompts, and the slots memory leaves.
+"""What an engine does with any number of sequences in flight: times of its steps, of reading prompts, and the
+slots memory leaves.
 
 One batched evaluation over plans and numbers of sequences; every load is then answered from these times.
 """
@@ -20,20 +21,25 @@ from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan, plans
 from strata.mapping.plan import plan as make_plan
-from strata.serving.speculation import Guess, guess_time, quickest_plan
+from strata.serving.speculation import Drafting, guess_time, quickest_plan
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.routing import Routing
 from strata.workload.tasks import Workload, decode, mixed, prefill
 
 Array = np.ndarray[Any, Any]
-NODES = 20  # numbers of sequences that are priced, in geometric steps up to the slots; times between them are drawn as lines
-SEQUENCES, EACH = 2048.0, 16.0  # sequences at once that are looked at unless told: in all, or of each device where that is more
+# numbers of sequences that are priced, in geometric steps up to the slots; times between them are drawn as
+# lines
+NODES = 20
+# sequences at once that are looked at unless told: in all, or of each device where that is more
+SEQUENCES, EACH = 2048.0, 16.0
 
 
 @dataclass(frozen=True)
 class Requests:
-    """What each request brings. `variation` is the squared coefficient of variation of the time to read a prompt (0: all alike)."""
+    """What each request brings. `variation` is the squared coefficient of variation of the time to read a
+    prompt (0: all alike).
+    """
 
     input: float
     output: float
@@ -43,8 +49,12 @@ class Requests:
 
     def __post_init__(self) -> None:
         require(self.input >= 1, "a request has a prompt of at least 1 token", input=self.input)
-        require(self.output >= 2, "time per output token needs an output of at least 2 tokens", output=self.output)
-        require(self.variation >= 0, "variation of the prompts must not be negative", variation=self.variation)
+        require(
+            self.output >= 2, "time per output token needs an output of at least 2 tokens", output=self.output
+        )
+        require(
+            self.variation >= 0, "variation of the prompts must not be negative", variation=self.variation
+        )
         require(self.skew >= 0, "skew of the experts must not be negative", skew=self.skew)
 
     @property
@@ -65,7 +75,9 @@ class Requests:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Times of an engine under each of some plans (first axis), for 1, 2, ... sequences in flight (last axis)."""
+    """Times of an engine under each of some plans (first axis), for 1, 2, ... sequences in flight (last
+    axis).
+    """
 
     system: System
     model: Model
@@ -79,7 +91,8 @@ class Curve:
     lanes: Array  # prompts that are read at once
     slots: Array  # sequences there is room for; 0 where the plan is out
     gain: float = 1.0  # tokens a step adds to a sequence on average; more than 1 with speculation
-    memory: Array | None = None  # bytes of the fullest device with one sequence a rank, to say why there are no slots
+    # bytes of the fullest device with one sequence a rank, to say why there are no slots
+    memory: Array | None = None
 
     @property
     def devices(self) -> float:
@@ -109,7 +122,9 @@ class Curve:
         rows = np.arange(len(values)).reshape((-1,) + (1,) * (active.ndim - 1))
         first, second = values[rows, low - 1], values[rows, high - 1]
         with np.errstate(invalid="ignore"):  # a plan without slots has no times
-            return np.where(n > low, first + (n - low) * (np.where(np.isfinite(second), second, first) - first), first)
+            return np.where(
+                n > low, first + (n - low) * (np.where(np.isfinite(second), second, first) - first), first
+            )
 
 
 def as_many(plan: Plan) -> Plan:
@@ -134,7 +149,7 @@ class _Asked:
     plan: Plan  # arrays [plans, 1]
     engine: Engine
     pieces: float
-    guess: Guess | None
+    guess: Drafting | None
 
     @property
     def length(self) -> float:
@@ -157,7 +172,14 @@ class _Asked:
         rows = np.maximum(batch, self.lanes)
         if not self.pieces:
             return self.generating(batch)
-        return mixed(rows, self.requests.context, prompts=self.lanes, chunk=self.length, cached=self.cached, **self.requests.routed)
+        return mixed(
+            rows,
+            self.requests.context,
+            prompts=self.lanes,
+            chunk=self.length,
+            cached=self.cached,
+            **self.requests.routed,
+        )
 
     def priced(self, work: Workload) -> Any:
         return evaluate(self.system, self.model, work, self.plan, self.engine)
@@ -167,11 +189,16 @@ class _Asked:
         g = self.guess
         assert g is not None and g.plan is not None
         rows, context = np.maximum(batch, self.plan.dp), self.requests.context
-        verify = self.priced(decode(rows, context + g.size, tokens=g.size + 1.0, **self.requests.routed)).metrics
+        verify = self.priced(
+            decode(rows, context + g.size, tokens=g.size + 1.0, **self.requests.routed)
+        ).metrics
         rows = np.maximum(rows, g.plan.dp)
         guessing = guess_time(self.system, g.draft, g.plan, self.engine, rows, context, g.window, g.branches)
         held = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
-        return verify.step_time + guessing, verify.memory_used + held.metrics.memory_used - self.engine.reserve
+        return (
+            verify.step_time + guessing,
+            verify.memory_used + held.metrics.memory_used - self.engine.reserve,
+        )
 
 
 def curve(
@@ -184,14 +211,16 @@ def curve(
     chunk: float | None = None,
     sequences: float | None = None,
     reads: bool = True,
-    guess: Guess | None = None,
+    guess: Drafting | None = None,
 ) -> Curve:
-    """Price an engine that generates for up to `sequences` requests at once and reads prompts in pieces of at most `chunk` tokens.
+    """Price an engine that generates for up to `sequences` requests at once and reads prompts in pieces of at
+    most `chunk` tokens.
 
-    Left out, these are the engine's own (`tokens` of a step, `sequences` of a rank), of the latter not more than 2048, or 16 a device.
-    `plan`: one, several on an axis, or every legal one when left out. `reads`: whether it reads prompts itself. `guess`: speculative
-    decoding. Steps are priced at whole numbers of sequences up to the slots that memory leaves at the mean context; a rank that has
-    no sequence computes as if it had one.
+    Left out, these are the engine's own (`tokens` of a step, `sequences` of a rank), of the latter not more
+    than 2048, or 16 a device. `plan`: one, several on an axis, or every legal one when left out. `reads`:
+    whether it reads prompts itself. `guess`: speculative decoding. Steps are priced at whole numbers of
+    sequences up to the slots that memory leaves at the mean context; a rank that has no sequence computes as
+    if it had one.
 
     >>> found = curve("8xh200", "llama-3-70b", Requests(2048, 512), "tp=8", sequences=64)
     >>> found.slots.tolist(), found.step.shape, bool(found.extra[0, 0] > found.step[0, 0])
@@ -202,15 +231,29 @@ def curve(
     where = make_system(system) if isinstance(system, str) else system
     what = make_model(model) if isinstance(model, str) else model
     by = make_engine(engine) if isinstance(engine, str) else engine
-    how = make_plan(plan) if isinstance(plan, str) else plan or plans(int(float(where.devices)), what, freely=False)
+    how = (
+        make_plan(plan)
+        if isinstance(plan, str)
+        else plan or plans(int(float(where.devices)), what, freely=False)
+    )
     how = as_many(how)
     if guess is not None and guess.plan is None:
         guess = replace(guess, plan=quickest_plan(where, guess.draft, 1.0, requests.context, by))
     chunk = float(np.min(np.asarray(by.tokens, float))) if chunk is None else chunk
-    asked = _Asked(where, what, requests, _column(how), by, float(np.ceil(requests.input / chunk)) if reads else 0.0, guess)
+    asked = _Asked(
+        where,
+        what,
+        requests,
+        _column(how),
+        by,
+        float(np.ceil(requests.input / chunk)) if reads else 0.0,
+        guess,
+    )
     slots, needed = _slots(
         asked,
-        np.minimum(by.sequences * how.dp, np.maximum(SEQUENCES, EACH * where.devices)) if sequences is None else np.full(how.dp.shape, sequences),
+        np.minimum(by.sequences * how.dp, np.maximum(SEQUENCES, EACH * where.devices))
+        if sequences is None
+        else np.full(how.dp.shape, sequences),
     )
     nodes = np.round(np.maximum(slots, 1.0)[:, None] ** (np.arange(NODES) / (NODES - 1.0)))
     plain = _times(asked.priced(asked.generating(nodes)), nodes.shape)
@@ -218,15 +261,38 @@ def curve(
     if reads:
         with np.errstate(invalid="ignore"):  # a plan that is out has no times
             added = np.maximum(_times(asked.priced(asked.reading(nodes)), nodes.shape) - plain, 0.0)
-        alone = _times(asked.priced(prefill(asked.plan.dp, asked.length, cached=asked.cached, **requests.routed)), (len(slots), 1))[:, 0]
+        alone = _times(
+            asked.priced(prefill(asked.plan.dp, asked.length, cached=asked.cached, **requests.routed)),
+            (len(slots), 1),
+        )[:, 0]
         added = np.where(by.mixed > 0, added, alone[:, None])
     steps = plain if guess is None else np.broadcast_to(asked.guessed(nodes)[0], nodes.shape)
     good = np.isfinite(steps) & np.isfinite(added)
-    slots = np.where(np.any(good, axis=1) & np.isfinite(alone), np.minimum(slots, np.max(np.where(good, nodes, 0.0), axis=1)), 0.0)
+    slots = np.where(
+        np.any(good, axis=1) & np.isfinite(alone),
+        np.minimum(slots, np.max(np.where(good, nodes, 0.0), axis=1)),
+        0.0,
+    )
     whole = np.arange(1.0, max(float(np.max(slots)), 1.0) + 1.0)
-    steps, added = (_lines(whole, nodes, v, good, slots, beyond) for v, beyond in ((steps, np.inf), (added, 0.0)))
+    steps, added = (
+        _lines(whole, nodes, v, good, slots, beyond) for v, beyond in ((steps, np.inf), (added, 0.0))
+    )
     gain = 1.0 if guess is None else guess.tokens
-    return Curve(where, what, by, how, requests, steps, added, alone, asked.pieces, asked.lanes[:, 0], slots, gain, needed)
+    return Curve(
+        where,
+        what,
+        by,
+        how,
+        requests,
+        steps,
+        added,
+        alone,
+        asked.pieces,
+        asked.lanes[:, 0],
+        slots,
+        gain,
+        needed,
+    )
 
 
 def _times(result: Any, shape: tuple[int, ...]) -> Array:
@@ -236,8 +302,9 @@ def _times(result: Any, shape: tuple[int, ...]) -> Array:
 def _slots(asked: _Asked, sequences: Array) -> tuple[Array, Array]:
     """Sequences that memory leaves room for, and the memory of a device with one sequence a rank.
 
-    Use never grows slower with more sequences, so that a chord between one that fits and one that does not crosses the limit where
-    it still fits; a second chord takes up what the first overlooked. The fullest rank counts: all have as many.
+    Use never grows slower with more sequences, so that a chord between one that fits and one that does not
+    crosses the limit where it still fits; a second chord takes up what the first overlooked. The fullest rank
+    counts: all have as many.
     """
     few = asked.lanes
 

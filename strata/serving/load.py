@@ -1,4 +1,6 @@
-"""An engine under load: requests that arrive at a rate, or clients that each wait for their answer; and the most it can take."""
+"""An engine under load: requests that arrive at a rate, or clients that each wait for their answer; and the
+most it can take.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from strata.errors import require
 from strata.serving.curve import Array, Curve
 from strata.serving.queueing import closed_rate, in_flight, shared_step, waiting, waiting_within
 
-HALVINGS = 32  # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
+# of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
+HALVINGS = 32
 LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chunks", "a plan with more slots")
 
 
@@ -22,7 +25,8 @@ class Load:
     rate: Array  # requests completed [1/s]
     ttft: Array  # mean time to the first token, waiting included [s]
     tpot: Array  # mean time between a request's later tokens [s]
-    waits: Array  # the part of ttft before its prompt is read: taken in, in queues, until the step under way ends [s]
+    # the part of ttft before its prompt is read: taken in, in queues, until the step under way ends [s]
+    waits: Array
     reads: Array  # the part in which it is [s]
     active: Array  # mean sequences being generated
     utilisation: Array  # of whatever is nearest its limit; at 1 queues grow without end
@@ -50,12 +54,18 @@ class Load:
     def within(self, ttft: float, tpot: float, share: float | None = None) -> Array:
         """Where both limits are kept: on average, or of time to first token by a share of all requests."""
         with np.errstate(invalid="ignore"):
-            return self.fits & ((self.ttft if share is None else self.ttft_at(share)) <= ttft) & (self.tpot <= tpot)
+            return (
+                self.fits
+                & ((self.ttft if share is None else self.ttft_at(share)) <= ttft)
+                & (self.tpot <= tpot)
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Prompts read outside the engine that generates: time of one [s], how many at once, and what follows before its tokens go on [s]."""
+    """Prompts read outside the engine that generates: time of one [s], how many at once, and what follows
+    before its tokens go on [s].
+    """
 
     time: Array
     lanes: Array
@@ -66,8 +76,9 @@ class Reader:
 def open_load(curve: Curve, rate: Any, reader: Reader | None = None) -> Load:
     """Requests arriving at random (Poisson) at a rate [1/s], one for all plans or one for each.
 
-    A request waits for a slot, then for a lane that reads, then for the step under way; the reader of the engine is slowed by the
-    sequences in flight, and they by it. Arrivals see the engine as it is on average (Wolff, Oper. Res. 30 (1982) 223).
+    A request waits for a slot, then for a lane that reads, then for the step under way; the reader of the
+    engine is slowed by the sequences in flight, and they by it. Arrivals see the engine as it is on average
+    (Wolff, Oper. Res. 30 (1982) 223).
     """
     r = curve.requests
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
@@ -76,7 +87,9 @@ def open_load(curve: Curve, rate: Any, reader: Reader | None = None) -> Load:
     found = in_flight(rate, token, r.later, curve.slots)
     idle, steps = found.chance[..., 0], np.where(np.isfinite(curve.step), curve.step, 0.0)
     if reader is None:
-        each = np.concatenate([curve.alone[:, None], steps + np.where(np.isfinite(curve.extra), curve.extra, 0.0)], axis=1)
+        each = np.concatenate(
+            [curve.alone[:, None], steps + np.where(np.isfinite(curve.extra), curve.extra, 0.0)], axis=1
+        )
         reads = curve.pieces * np.sum(found.chance * each, axis=-1)
         under_way = 0.5 * np.sum(found.chance[..., 1:] * steps, axis=-1)
         queue = waiting(rate, reads, curve.lanes, r.variation)
@@ -84,7 +97,9 @@ def open_load(curve: Curve, rate: Any, reader: Reader | None = None) -> Load:
     else:
         reads = reader.time + reader.after
         under_way = 0.5 * np.sum(found.chance[..., 1:] * steps, axis=-1)
-        queue = waiting(rate, reader.time, reader.lanes, r.variation) + waiting(rate, reader.after, reader.links, r.variation)
+        queue = waiting(rate, reader.time, reader.lanes, r.variation) + waiting(
+            rate, reader.after, reader.links, r.variation
+        )
         load = np.maximum(rate * reader.time / reader.lanes, rate * reader.after / reader.links)
     lanes = curve.lanes if reader is None else reader.lanes
     out = curve.slots < 1
@@ -109,13 +124,15 @@ def open_load(curve: Curve, rate: Any, reader: Reader | None = None) -> Load:
 
 
 def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> Load:
-    """A fixed number of clients, each of which sends its next request when the last is answered; [plans, clients].
+    """A fixed number of clients, each of which sends its next request when the last is answered; [plans,
+    clients].
 
-    `rounds`: requests of each client where all of them start together, as benchmarks do: the first prompts wait for half of the
-    others. Without it the start is forgotten.
+    `rounds`: requests of each client where all of them start together, as benchmarks do: the first prompts
+    wait for half of the others. Without it the start is forgotten.
 
-    The number generating is found by halving, such that it and those being read are all clients. A client never waits for itself:
-    it meets the others' share of the load (mean value analysis after Schweitzer: Bard, in Performance of Computer Systems (1979)).
+    The number generating is found by halving, such that it and those being read are all clients. A client
+    never waits for itself: it meets the others' share of the load (mean value analysis after Schweitzer:
+    Bard, in Performance of Computer Systems (1979)).
     """
     r = curve.requests
     clients = np.atleast_1d(np.asarray(clients, float))
@@ -149,7 +166,11 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> Load:
         tpot = low / (rate * r.later)
     out = np.broadcast_to(slots < 1, low.shape)
     infinite = np.where(out, np.inf, 0.0)
-    use = np.where(out, np.inf, np.minimum(np.maximum(clients / np.maximum(slots, 1.0), rate * reads / lanes), 1.0 - 1e-12))
+    use = np.where(
+        out,
+        np.inf,
+        np.minimum(np.maximum(clients / np.maximum(slots, 1.0), rate * reads / lanes), 1.0 - 1e-12),
+    )
     waits, reads, tpot, queued = (np.where(out, 0.0, v) + infinite for v in (waits, reads, tpot, queued))
     rate = np.where(out, 0.0, rate)
     return Load(rate, waits + reads, tpot, waits, reads, low, use, rate * r.output, queued, chance)
@@ -160,8 +181,8 @@ def most_rate(curve: Curve) -> Array:
 
     .. math:: X = \frac{n}{G T_n + n p \Delta_n}, \quad n = \min\left(N, \frac{G}{p}\right)
 
-    `closed_rate` with all N slots taken; or, where it comes first, with every step reading a piece: p pieces of a prompt as steps of the
-    whole engine, for G steps that generate.
+    `closed_rate` with all N slots taken; or, where it comes first, with every step reading a piece: p pieces
+    of a prompt as steps of the whole engine, for G steps that generate.
     """
     steps = curve.requests.later / curve.gain
     each = np.maximum(curve.pieces / curve.lanes, 1e-12)
@@ -172,8 +193,15 @@ def most_rate(curve: Curve) -> Array:
     return np.where((curve.slots >= 1) & np.isfinite(step), rate, 0.0)
 
 
-def goodput(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, reader: Reader | None = None, share: float | None = None) -> Array:
-    """The largest rate of requests whose mean latencies keep the limits, for each plan [1/s]; 0 where even a single request does not.
+def goodput(
+    curve: Curve,
+    ttft: float = np.inf,
+    tpot: float = np.inf,
+    reader: Reader | None = None,
+    share: float | None = None,
+) -> Array:
+    """The largest rate of requests whose mean latencies keep the limits, for each plan [1/s]; 0 where even a
+    single request does not.
 
     `share`: of the requests that keep the limit on time to first token, like 0.95, instead of its mean.
 
@@ -190,9 +218,11 @@ def goodput(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, reader: Re
 
 
 def shortlist(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, keep: int = 48) -> Curve:
-    """The plans most likely to carry the highest rate under limits, best first: those whose clients complete most within them.
+    """The plans most likely to carry the highest rate under limits, best first: those whose clients complete
+    most within them.
 
-    A fixed number of clients is far quicker to answer for than arrivals at random; thousands of plans are cut down by it.
+    A fixed number of clients is far quicker to answer for than arrivals at random; thousands of plans are cut
+    down by it.
     """
     if len(curve.slots) <= keep:
         return curve
@@ -203,8 +233,12 @@ def shortlist(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, keep: in
     return curve.only(order[:keep])
 
 
-def largest_batch(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, share: float | None = None) -> tuple[Array, Load]:
-    """The most clients at once whose latencies keep the limits, for each plan, and what they see; 0 where not even one."""
+def largest_batch(
+    curve: Curve, ttft: float = np.inf, tpot: float = np.inf, share: float | None = None
+) -> tuple[Array, Load]:
+    """The most clients at once whose latencies keep the limits, for each plan, and what they see; 0 where not
+    even one.
+    """
     clients = np.arange(1.0, max(float(np.max(curve.slots)), 1.0) + 1.0)
     seen = closed_load(curve, clients)
     good = seen.within(ttft, tpot, share) & (clients <= curve.slots[:, None])

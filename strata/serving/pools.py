@@ -1,4 +1,6 @@
-"""Prefill and decode on devices of their own: two pools, the cache sent from one to the other, and the best way to share devices out."""
+"""Prefill and decode on devices of their own: two pools, the cache sent from one to the other, and the best
+way to share devices out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan, plans
-from strata.pricing.communication import collective
+from strata.pricing.network.collective_cost import collective
 from strata.serving.curve import Array, Curve, Requests, as_many, curve
 from strata.serving.load import Load, Reader, goodput, most_rate, open_load, shortlist
 from strata.serving.queueing import waiting
@@ -64,18 +66,20 @@ def pool(system: System, devices: int) -> System:
     """A part of a system, on the same fabric."""
     shape = _shape(system, devices)
     if not shape:
-        raise BadValue(f"a pool of {system.name} has one of {', '.join(map(str, pool_sizes(system)))} devices, but got {devices}")
+        raise BadValue(
+            f"a pool of {system.name} has one of {', '.join(map(str, pool_sizes(system)))} devices, but got {devices}"
+        )
     return replace(system, name=f"{devices} of {system.name}", fabric=sized(system.fabric, shape))
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Disaggregation:
     """One way to share devices out: pools, plans, what is sent, and the load both carry."""
 
-    readers: int  # devices that read prompts
-    writers: int  # devices that generate
-    reader_plan: Plan
-    writer_plan: Plan
+    prefill_devices: int  # devices that read prompts
+    decode_devices: int  # devices that generate
+    prefill_plan: Plan
+    decode_plan: Plan
     read_time: float  # of one prompt [s]
     sent: float  # bytes of cache a request sends
     send_time: float  # [s]
@@ -117,7 +121,9 @@ def _reading(system: System, model: Model, requests: Requests, plan: Plan, engin
 
 
 def send_time(system: System, sent: float, ranks: float, engine: Engine | str = "ideal") -> float:
-    """Time to bring a cache from one pool to the other [s]: each of `ranks` devices sends its share to one half a system away."""
+    """Time to bring a cache from one pool to the other [s]: each of `ranks` devices sends its share to one
+    half a system away.
+    """
     devices = int(float(system.devices))
     apart = next(s for s in range(devices // 2, 0, -1) if _shape(system, 2 * s) and _shape(system, s))
     return float(collective(system, "send", bytes=sent / ranks, ranks=2, stride=apart, engine=engine).time)
@@ -129,40 +135,58 @@ def disaggregate(
     requests: Requests,
     engine: Engine | str = "ideal",
     *,
-    readers: int | None = None,
-    reader_plan: Plan | None = None,
-    writer_plan: Plan | None = None,
+    prefill_devices: int | None = None,
+    prefill_plan: Plan | None = None,
+    decode_plan: Plan | None = None,
     ttft: float = np.inf,
     tpot: float = np.inf,
     share: float | None = None,
     sequences: float | None = None,
-) -> list[Split]:
-    """Every way to share a system's devices between reading prompts and generating, best first by the rate both carry under the limits.
+) -> list[Disaggregation]:
+    """Every way to share a system's devices between reading prompts and generating, best first by the rate
+    both carry under the limits.
 
-    `readers`: only this many devices that read. Each pool takes the plan told, or the best of its best with the other's. The first
-    token waits until the cache has been sent. `share`: as of `goodput`.
+    `prefill_devices`: only this many devices that read. Each pool takes the plan told, or the best of its
+    best with the other's. The first token waits until the cache has been sent. `share`: as of `goodput`.
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
     by = make_engine(engine) if isinstance(engine, str) else engine
-    sizes = pool_sizes(system) if readers is None else [readers]
+    sizes = pool_sizes(system) if prefill_devices is None else [prefill_devices]
     require(bool(sizes), "two pools need a system of at least 2 devices", devices=int(float(system.devices)))
     sent, found = float(cache_bytes(model, requests.input)), []
     for count in sizes:
         rest = int(float(system.devices)) - count
         first, second = pool(system, count), pool(system, rest)
-        reading = _reading(first, model, requests, reader_plan or plans(count, model, phase="prefill", freely=False), by)
-        writing = curve(second, model, requests, writer_plan or plans(rest, model, freely=False), by, sequences=sequences, reads=False)
+        reading = _reading(
+            first, model, requests, prefill_plan or plans(count, model, phase="prefill", freely=False), by
+        )
+        writing = curve(
+            second,
+            model,
+            requests,
+            decode_plan or plans(rest, model, freely=False),
+            by,
+            sequences=sequences,
+            reads=False,
+        )
         found += _pairs(system, reading, shortlist(writing, np.inf, tpot), sent, by, (ttft, tpot, share))
     return sorted(found, key=lambda s: -s.rate)
 
 
-def _pairs(system: System, reading: _Reading, writing: Curve, sent: float, by: Engine, limits: tuple[float, float, float | None]) -> list[Split]:
+def _pairs(
+    system: System,
+    reading: _Reading,
+    writing: Curve,
+    sent: float,
+    by: Engine,
+    limits: tuple[float, float, float | None],
+) -> list[Disaggregation]:
     """The best plans of one pool with the best of the other."""
     ttft, tpot, share = limits
     reads = reading.rate(ttft, writing.requests.variation)
     at_once = Reader(*(np.zeros_like(writing.slots), np.ones_like(writing.slots)) * 2)
     writes = goodput(writing, np.inf, tpot, at_once)
-    best: Split | None = None
+    best: Disaggregation | None = None
     for i in np.argsort(-reads, kind="stable")[:TRIED]:
         for j in np.argsort(-writes, kind="stable")[:TRIED]:
             if min(reads[i], writes[j]) <= (best.rate if best else 0.0):
@@ -173,16 +197,38 @@ def _pairs(system: System, reading: _Reading, writing: Curve, sent: float, by: E
                 float(np.prod([getattr(one.plan, d)[0] for d in ("tp", "cp", "pp")])),
             )
             took = send_time(system, sent, min(held), by)
-            reader = Reader(*(np.array([float(v)]) for v in (reading.time[i], reading.lanes[i], took, reading.plan.dp[i])))
+            reader = Reader(
+                *(np.array([float(v)]) for v in (reading.time[i], reading.lanes[i], took, reading.plan.dp[i]))
+            )
             rate = float(goodput(one, ttft, tpot, reader, share)[0])
             if best is None or rate > best.rate:
-                plan = Plan(**{k: (v if isinstance(v, tuple) else float(v[i])) for k, v in vars(reading.plan).items()})
+                plan = Plan(
+                    **{k: (v if isinstance(v, tuple) else float(v[i])) for k, v in vars(reading.plan).items()}
+                )
                 pools = (int(np.prod([d for d in (plan.tp, plan.cp, plan.dp, plan.pp)])), int(one.devices))
-                best = Split(*pools, plan, one.plan_at(0), float(reading.time[i]), sent, took, float(reads[i]), float(writes[j]), rate, one, reader)
+                best = Disaggregation(
+                    *pools,
+                    plan,
+                    one.plan_at(0),
+                    float(reading.time[i]),
+                    sent,
+                    took,
+                    float(reads[i]),
+                    float(writes[j]),
+                    rate,
+                    one,
+                    reader,
+                )
     return [best] if best else []
 
 
-def pools_limit(split: Split) -> float:
+def pools_limit(split: Disaggregation) -> float:
     """Requests a second beyond which one of the pools never catches up [1/s]."""
     reader = split.reader
-    return float(min(most_rate(split.curve)[0], reader.lanes[0] / reader.time[0], reader.links[0] / max(reader.after[0], 1e-300)))
+    return float(
+        min(
+            most_rate(split.curve)[0],
+            reader.lanes[0] / reader.time[0],
+            reader.links[0] / max(reader.after[0], 1e-300),
+        )
+    )

@@ -1,4 +1,6 @@
-"""Queues of requests: waiting for a reader, sequences in flight, steps shared with prompts. Pure, for numbers and arrays."""
+"""Queues of requests: waiting for a reader, sequences in flight, steps shared with prompts. Pure, for numbers
+and arrays.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,17 @@ from strata.arrays import Number, namespace
 
 
 def waiting(rate: Number, service: Number, servers: Number, variation: Number = 0.0) -> Number:
-    r"""Mean time a request waits until one of several equal servers is free [s]; infinite where they cannot keep up.
+    r"""Mean time a request waits until one of several equal servers is free [s]; infinite where they cannot
+    keep up.
 
     .. math:: W = \frac{1 + c^2}{2} \; \frac{S}{m} \; \frac{\rho^{\sqrt{2(m+1)} - 1}}{1 - \rho}, \quad \rho = \frac{\lambda S}{m}
 
-    Poisson arrivals at rate λ [1/s]; service time S [s] with squared coefficient of variation c²; m servers. Exact for one server
-    (Pollaczek-Khinchine); for more within a few per cent in heavy traffic, and within 4 % of S where waits are short (against Erlang C).
+    Poisson arrivals at rate λ [1/s]; service time S [s] with squared coefficient of variation c²; m servers.
+    Exact for one server (Pollaczek-Khinchine); for more within a few per cent in heavy traffic, and within 4
+    % of S where waits are short (against Erlang C).
 
-    Sakasegawa, Ann. Inst. Statist. Math. 29 (1977) 67; Whitt, Approximations for the GI/G/m queue, Prod. Oper. Manag. 2 (1993) 114.
+    Sakasegawa, Ann. Inst. Statist. Math. 29 (1977) 67; Whitt, Approximations for the GI/G/m queue, Prod.
+    Oper. Manag. 2 (1993) 114.
 
     >>> waiting(0.5, 1.0, 1.0, 1.0), waiting(0.5, 1.0, 1.0, 0.0), waiting(2.0, 1.0, 1.0)
     (1.0, 0.5, inf)
@@ -23,16 +28,25 @@ def waiting(rate: Number, service: Number, servers: Number, variation: Number = 
     xp = namespace(rate, service, servers, variation)
     load = rate * service / servers
     kept, time = (xp.where(load < 1.0, v, 0.0) for v in (load, service))
-    wait = 0.5 * (1.0 + variation) * time / servers * kept ** ((2.0 * (servers + 1.0)) ** 0.5 - 1.0) / (1.0 - kept)
+    wait = (
+        0.5
+        * (1.0 + variation)
+        * time
+        / servers
+        * kept ** ((2.0 * (servers + 1.0)) ** 0.5 - 1.0)
+        / (1.0 - kept)
+    )
     return xp.where(load < 1.0, wait, xp.inf)
 
 
 def waiting_within(mean: Number, chance: Number, share: Number) -> Number:
-    r"""The wait that a share of all requests does not exceed [s], where those who wait do so for times that fall off exponentially.
+    r"""The wait that a share of all requests does not exceed [s], where those who wait do so for times that
+    fall off exponentially.
 
     .. math:: t_q = \max\left(0, \; \frac{W}{P} \ln \frac{P}{1 - q}\right)
 
-    mean wait W of all; chance P to wait at all; share q. Exact for one server with exponential service, a limit for others in heavy traffic.
+    mean wait W of all; chance P to wait at all; share q. Exact for one server with exponential service, a
+    limit for others in heavy traffic.
 
     Kingman, The heavy traffic approximation in the theory of queues (1965).
 
@@ -45,12 +59,13 @@ def waiting_within(mean: Number, chance: Number, share: Number) -> Number:
 
 
 def shared_step(step: Number, extra: Number, chunks: Number) -> Number:
-    r"""Mean time between steps of an engine some of whose steps also read a piece of a prompt [s]; infinite where reading takes all.
+    r"""Mean time between steps of an engine some of whose steps also read a piece of a prompt [s]; infinite
+    where reading takes all.
 
     .. math:: \bar T = \frac{T}{1 - \kappa \, \Delta}
 
-    a step alone T; what a piece of prompt adds to it Δ; pieces κ [1/s]. In a second κ steps take T + Δ, and the others fill what
-    is left of it: :math:`1 = \kappa (T + \Delta) + (1 / \bar T - \kappa) T`.
+    a step alone T; what a piece of prompt adds to it Δ; pieces κ [1/s]. In a second κ steps take T + Δ, and
+    the others fill what is left of it: :math:`1 = \kappa (T + \Delta) + (1 / \bar T - \kappa) T`.
 
     >>> round(float(shared_step(0.010, 0.020, 25.0)), 6)  # half the time goes to prompts
     0.02
@@ -62,7 +77,9 @@ def shared_step(step: Number, extra: Number, chunks: Number) -> Number:
 
 @dataclass(frozen=True, eq=False)
 class InFlight:
-    """Sequences being generated in the steady state, by number (last axis: 0 to the slots there are), and those that wait for a slot."""
+    """Sequences being generated in the steady state, by number (last axis: 0 to the slots there are), and
+    those that wait for a slot.
+    """
 
     chance: Number  # of each number in flight; all slots taken includes those who wait
     mean: Number  # sequences in flight
@@ -71,15 +88,18 @@ class InFlight:
 
 
 def in_flight(rate: Number, token: Number, tokens: Number, slots: Number) -> InFlight:
-    r"""Stationary number of sequences in flight where a step serves all of them at once, each at the same pace.
+    r"""Stationary number of sequences in flight where a step serves all of them at once, each at the same
+    pace.
 
     .. math:: \pi_n \propto \prod_{k=1}^{n} \frac{\lambda}{\mu_k}, \quad \mu_k = \frac{k}{G\,t_k} \; (k \le N), \; \mu_k = \mu_N \; (k > N)
 
-    Poisson arrivals λ [1/s]; time between a sequence's tokens t_n with n in flight (last axis of `token`: n = 1, 2, ...) [s]; tokens
-    G of a sequence; N slots. Requests beyond them wait in turn. This is processor sharing with a rate that depends on the state: the
-    law of n holds for any distribution of G as long as nobody waits, and for a geometric one also beyond.
+    Poisson arrivals λ [1/s]; time between a sequence's tokens t_n with n in flight (last axis of `token`: n =
+    1, 2, ...) [s]; tokens G of a sequence; N slots. Requests beyond them wait in turn. This is processor
+    sharing with a rate that depends on the state: the law of n holds for any distribution of G as long as
+    nobody waits, and for a geometric one also beyond.
 
-    Kelly, Reversibility and Stochastic Networks (1979), symmetric queues; Cohen, Acta Informatica 12 (1979) 245.
+    Kelly, Reversibility and Stochastic Networks (1979), symmetric queues; Cohen, Acta Informatica 12 (1979)
+    245.
 
     >>> import numpy as np
     >>> alone = in_flight(0.5, np.array([1.0]), 1.0, 1.0)  # M/M/1 at half load
@@ -122,8 +142,9 @@ def closed_rate(active: Number, step: Number, extra: Number, tokens: Number, pie
 
     .. math:: X = \frac{n}{G T + n\, p\, \Delta}
 
-    sequences n; a step T that gives each a token; tokens G of a request; pieces p of its prompt, as steps of the whole engine, each of
-    which makes a step longer by Δ. It is `shared_step` with :math:`\kappa = X p` and Little's law :math:`n = X G \bar T`.
+    sequences n; a step T that gives each a token; tokens G of a request; pieces p of its prompt, as steps of
+    the whole engine, each of which makes a step longer by Δ. It is `shared_step` with :math:`\kappa = X p`
+    and Little's law :math:`n = X G \bar T`.
 
     >>> closed_rate(10.0, 0.010, 0.0, 100.0, 1.0), round(closed_rate(10.0, 0.010, 0.1, 100.0, 1.0), 6)
     (10.0, 5.0)

@@ -1,4 +1,6 @@
-"""Speculative decoding: a draft guesses, the target verifies; tokens gained, the speed-up, where it breaks even and the best window."""
+"""Speculative decoding: a draft guesses, the target verifies; tokens gained, the speed-up, where it breaks
+even and the best window.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ def cycle_time(guesses: Number, verify: Number) -> Number:
 
     .. math:: T = \sum_{i=1}^{w} t_d(b^{i-1}) + t_v
 
-    the draft guesses level after level, b^{i-1} tokens of a sequence at once in the i-th; the target verifies all in one step.
+    the draft guesses level after level, b^{i-1} tokens of a sequence at once in the i-th; the target verifies
+    all in one step.
 
-    Leviathan, Kalman & Matias (ICML 2023), sec. 3.3, with the target's step priced for the tokens it verifies.
+    Leviathan, Kalman & Matias (ICML 2023), sec. 3.3, with the target's step priced for the tokens it
+    verifies.
 
     >>> round(cycle_time(4 * 0.001, 0.030), 6)
     0.034
@@ -52,8 +56,10 @@ def speed_up(step: Number, cycle: Number, tokens: Number) -> Number:
 
 
 @dataclass(frozen=True, eq=False)
-class Guess:
-    """How a draft guesses: `window` tokens deep, each with `branches` alternatives, `acceptance` the chance that one is right."""
+class Drafting:
+    """How a draft guesses: `window` tokens deep, each with `branches` alternatives, `acceptance` the chance
+    that one is right.
+    """
 
     draft: Model
     acceptance: float
@@ -62,7 +68,7 @@ class Guess:
     plan: Plan | None = None  # of the draft; its quickest unless told
 
     def __post_init__(self) -> None:
-        check_guess(self.window, self.branches, self.acceptance)
+        check_drafting(self.window, self.branches, self.acceptance)
 
     @property
     def size(self) -> float:
@@ -75,13 +81,23 @@ class Guess:
         return float(expected_tokens(self.window, branch_acceptance(self.acceptance, self.branches)))
 
 
-def check_guess(window: Number, branches: Number, acceptance: Number) -> None:
+def check_drafting(window: Number, branches: Number, acceptance: Number) -> None:
     """Raise where a guess cannot be."""
-    for name, value, low, high in (("acceptance", acceptance, 0.0, 1.0), ("window", window, 1.0, 64.0), ("branches", branches, 1.0, 64.0)):
+    for name, value, low, high in (
+        ("acceptance", acceptance, 0.0, 1.0),
+        ("window", window, 1.0, 64.0),
+        ("branches", branches, 1.0, 64.0),
+    ):
         seen = np.asarray(value, float)
-        require(bool(np.all((seen >= low) & (seen <= high))), f"{name} must lie between {low:g} and {high:g}", **{name: value})
+        require(
+            bool(np.all((seen >= low) & (seen <= high))),
+            f"{name} must lie between {low:g} and {high:g}",
+            **{name: value},
+        )
     size = tree_size(np.asarray(branches, float), np.asarray(window, float))
-    require(bool(np.all(size <= 4096)), "a tree of guesses has at most 4096 tokens", tokens=float(np.max(size)))
+    require(
+        bool(np.all(size <= 4096)), "a tree of guesses has at most 4096 tokens", tokens=float(np.max(size))
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +141,9 @@ class Speculation:
 
     @property
     def break_even(self) -> Number:
-        """The acceptance from which it pays; nan where it never does. Tokens grow with acceptance, so that halving finds it."""
+        """The acceptance from which it pays; nan where it never does. Tokens grow with acceptance, so that
+        halving finds it.
+        """
         needed = np.asarray(self.cycle / self.step, float)
         low, high = np.zeros_like(needed), np.ones_like(needed)
         for _ in range(HALVINGS):
@@ -159,17 +177,19 @@ def speculate(
     draft_plan: Plan | None = None,
     draft_system: System | None = None,
 ) -> Speculation:
-    """Decode with guesses of `draft`: `window` tokens deep, each with `branches` alternatives (1: a sequence, more: a tree).
+    """Decode with guesses of `draft`: `window` tokens deep, each with `branches` alternatives (1: a sequence,
+    more: a tree).
 
-    The draft runs on the same devices under its quickest plan unless told, and then both must fit their memory; or on
-    `draft_system`, devices of its own. Rounds follow each other: guessing waits for the verdict. Sizes may be arrays.
+    The draft runs on the same devices under its quickest plan unless told, and then both must fit their
+    memory; or on `draft_system`, devices of its own. Rounds follow each other: guessing waits for the
+    verdict. Sizes may be arrays.
 
     >>> import strata as st
     >>> s = speculate(st.system("8xh200"), st.model("llama-3-70b"), st.model("llama-3.2-1b"), st.plan(tp=8), batch=1, context=2048, acceptance=0.8)
     >>> float(s.verified), round(float(s.tokens), 3), bool(s.speedup > 1.3)
     (5.0, 3.362, True)
     """
-    check_guess(window, branches, acceptance)
+    check_drafting(window, branches, acceptance)
     size = tree_size(np.asarray(branches, float), np.asarray(window, float))
     where = draft_system or system
     few = float(np.min(np.asarray(batch)))
@@ -183,32 +203,57 @@ def speculate(
     used = verify.metrics.memory_used + beside
     fits = plain.fits & verify.fits & guessing.fits & (used <= verify.metrics.memory_limit)
     return Speculation(
-        plain, guessing, window, branches, acceptance, plain.metrics.step_time, guess, verify.metrics.step_time, size + 1.0, fits, used
+        plain,
+        guessing,
+        window,
+        branches,
+        acceptance,
+        plain.metrics.step_time,
+        guess,
+        verify.metrics.step_time,
+        size + 1.0,
+        fits,
+        used,
     )
 
 
 def drafting(engine: Engine | str) -> Engine:
-    """The engine as a draft knows it: the host schedules a round once, for the target, and only kept tokens are sent to clients."""
+    """The engine as a draft knows it: the host schedules a round once, for the target, and only kept tokens
+    are sent to clients.
+    """
     by = make_engine(engine) if isinstance(engine, str) else engine
     return replace(by, step=0.0, sequence=0.0, stream=0.0)
 
 
 def guess_time(
-    system: System, draft: Model, plan: Plan, engine: Engine | str, batch: Number, context: Number, window: Number, branches: Number
+    system: System,
+    draft: Model,
+    plan: Plan,
+    engine: Engine | str,
+    batch: Number,
+    context: Number,
+    window: Number,
+    branches: Number,
 ) -> Number:
-    """Time of all levels of a guess [s]: the first looks at one token of each sequence, the next at all its branches, and so on."""
+    """Time of all levels of a guess [s]: the first looks at one token of each sequence, the next at all its
+    branches, and so on.
+    """
     total: Any = 0.0
     deepest = int(np.max(np.asarray(window)))
     single = bool(np.all(np.asarray(branches) == 1))
     for level in range(1 if single else deepest):
         width = np.asarray(branches, float) ** np.minimum(level, np.asarray(window) - 1.0)
-        time = evaluate(system, draft, decode(batch, context + level, tokens=width), plan, drafting(engine)).metrics.step_time
+        time = evaluate(
+            system, draft, decode(batch, context + level, tokens=width), plan, drafting(engine)
+        ).metrics.step_time
         total = total + np.where(level < np.asarray(window), time, 0.0)
     return total * window if single else total
 
 
 def best_window(system: System, model: Model, draft: Model, plan: Plan, **asked: Any) -> Speculation:
-    """The guess with the window that is fastest, out of 1 to 12, for one acceptance, batch and number of branches."""
+    """The guess with the window that is fastest, out of 1 to 12, for one acceptance, batch and number of
+    branches.
+    """
     branches = float(asked.get("branches", 1.0))
     deepest = next(w for w in range(WINDOWS, 0, -1) if float(tree_size(branches, float(w))) <= 4096)
     every = speculate(system, model, draft, plan, **{**asked, "window": np.arange(1.0, deepest + 1.0)})

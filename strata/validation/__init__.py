@@ -1,4 +1,5 @@
-"""Predictions against measurements: what `strata validate` prints, and the error intervals `strata predict` quotes.
+"""Predictions against measurements: what `strata validate` prints, and the error intervals `strata predict`
+quotes.
 
 The readers of data files are loaded when asked for, so that a prediction does not wait for them.
 """

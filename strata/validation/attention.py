@@ -8,17 +8,18 @@ import numpy as np
 
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of, supports
-from strata.pricing.attention import attention
-from strata.pricing.device import Device, device
+from strata.pricing.kernels.attention import attention
+from strata.pricing.kernels.device import Device, device
+from strata.pricing.kernels.vector import missed, vector
 from strata.pricing.price import Price
-from strata.pricing.vector import missed, vector
 from strata.validation.datasets import Array, Points, Table, fastest, forecast, labels, points
 from strata.validation.kernels import formats, timed
 from strata.validation.steps import named_chip
 from strata.workload.ffn import ROPE_FLOP
 from strata.workload.transformer import attended
 
-# DeepSeek's latent attention (arXiv 2412.19437, sec. 4.2): latent 512, rotary 64, heads of 128 + 64 for keys and 128 for values.
+# DeepSeek's latent attention (arXiv 2412.19437, sec. 4.2): latent 512, rotary 64, heads of 128 + 64 for keys
+# and 128 for values.
 RANK, ROPE, KEY, VALUE = 512.0, 64.0, 192.0, 128.0
 FEW = 2.0  # tokens: kernels for prompts take a prompt of one token as they take one of a few
 NO_WINDOW = 1e18
@@ -35,7 +36,20 @@ def h200_attention(table: Table) -> Points:
         v = {k: x[rows] for k, x in s.items()}
         span = np.where(v["causal"] > 0, attended(v["kv_len"], v["q_len"], NO_WINDOW), v["kv_len"])
         d = v["head_dim"]
-        found = attention(v["batch"], v["q_len"], span, v["kv_len"], v["q_heads"], v["kv_heads"], d, d, 2.0 * d, dev, "bf16", "bf16")
+        found = attention(
+            v["batch"],
+            v["q_len"],
+            span,
+            v["kv_len"],
+            v["q_heads"],
+            v["kv_heads"],
+            d,
+            d,
+            2.0 * d,
+            dev,
+            "bf16",
+            "bf16",
+        )
         return timed(found, dev.chip)
 
     made = forecast(table, [table.text("phase")], price, tuple(s))
@@ -69,8 +83,22 @@ def _grouped(table: Table, length: str, extents: Any, prompt: bool) -> Points:
         dev, products = device(chip), _products(chip, _stored(key[1]), kv)
         warm = 0.0 if prompt else _kept(chip, batch * cached * kv_heads * 2.0 * d * bytes_of(kv))
         mixed = attention(
-            batch, queries, span, cached, heads, kv_heads, d, d, 2.0 * d, dev, "bf16", kv, products=products, served=chip.paged, warm=warm
-        )  # fmt: skip
+            batch,
+            queries,
+            span,
+            cached,
+            heads,
+            kv_heads,
+            d,
+            d,
+            2.0 * d,
+            dev,
+            "bf16",
+            kv,
+            products=products,
+            served=chip.paged,
+            warm=warm,
+        )
         tokens = batch * queries
         narrow = bytes_of(products if prompt else "bf16")
         turned = tokens * (heads + 2.0 * kv_heads) * d
@@ -87,18 +115,24 @@ def _served(mixed: Price, around: Price, dev: Device) -> Any:
 
 
 def _pass(elements: Any, read: Any, written: Any, dev: Device) -> Price:
-    """The kernel that rotates queries and keys and writes the cache: a framework's attention call begins with it."""
+    """The kernel that rotates queries and keys and writes the cache: a framework's attention call begins with
+    it.
+    """
     return vector(read, written, elements * ROPE_FLOP, 0.0, dev, True)
 
 
 def _products(chip: Chip, attended_in: str, kv: str) -> str:
-    """The format frameworks multiply in: the cache's where the chip has arithmetic for it, whatever format was asked for."""
+    """The format frameworks multiply in: the cache's where the chip has arithmetic for it, whatever format
+    was asked for.
+    """
     narrow = bytes_of(kv) < bytes_of(attended_in) and supports(chip.compute.matrix_rate, kv)
     return kv if narrow else attended_in
 
 
 def _kept(chip: Chip, cache_bytes: Array) -> Array:
-    """Share of the keys and values that one replay leaves in the shared cache for the next: the benchmark has one copy of them."""
+    """Share of the keys and values that one replay leaves in the shared cache for the next: the benchmark has
+    one copy of them.
+    """
     return 1.0 - missed(cache_bytes, chip.cache.capacity)
 
 
@@ -109,16 +143,29 @@ def _stored(name: str) -> str:
 def context_mla(table: Table) -> Points:
     """Latent attention over a prompt: keys and values expanded to full heads.
 
-    Queries are rotated in place; with a narrow cache three kernels round the queries, keys and values of all heads.
+    Queries are rotated in place; with a narrow cache three kernels round the queries, keys and values of all
+    heads.
     """
 
     def price(v: dict[str, Array], dev: Device, products: str, kv: str) -> tuple[Price, Price]:
         isl, heads, batch = v["isl"], v["num_heads"], v["batch_size"]
         queries, cached = np.maximum(isl, FEW), isl + v["step"]
         mixed = attention(
-            batch, queries, attended(cached, isl, NO_WINDOW), cached, heads, heads, KEY, VALUE, KEY + VALUE, dev, "bf16", products,
-            products=products, served=dev.chip.latent,
-        )  # fmt: skip
+            batch,
+            queries,
+            attended(cached, isl, NO_WINDOW),
+            cached,
+            heads,
+            heads,
+            KEY,
+            VALUE,
+            KEY + VALUE,
+            dev,
+            "bf16",
+            products,
+            products=products,
+            served=dev.chip.latent,
+        )
         of_head, wide = batch * isl * heads, bytes_of("bf16")
         around = _pass(of_head * KEY, of_head * KEY * wide, of_head * KEY * wide, dev)
         for width in (KEY, KEY, VALUE) if bytes_of(products) < wide else ():

@@ -1,7 +1,8 @@
-"""calibrate(): a few physically named quantities of a chip, fitted to measured kernels and written with what they rest on.
+"""calibrate(): a few physically named quantities of a chip, fitted to measured kernels and written with what
+they rest on.
 
-Two thirds of the rows are fitted, every third line of a file is held out and only reported. No shape is looked up: the same
-equations price the rows before and after.
+Two thirds of the rows are fitted, every third line of a file is held out and only reported. No shape is
+looked up: the same equations price the rows before and after.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from strata.validation.run import data_files, fitting, reader_of
 from strata.validation.steps import substituted
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
-BARE = 2.0  # weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
+# weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
+BARE = 2.0
 COARSE, FINE = 0.1, 0.03  # steps of a logarithm with which slopes are taken
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit of a family of kernels, or of an engine, gave: new quantities, the rows behind them, and the error on rows that were not fitted."""
+    """What a fit of a family of kernels, or of an engine, gave: new quantities, the rows behind them, and the
+    error on rows that were not fitted.
+    """
 
     family: str
     values: dict[str, float]
@@ -42,8 +46,12 @@ class Fitted:
     files: tuple[str, ...]
 
 
-def calibrate(name: str, folder: Path | str, *, only: tuple[str, ...] = (), date: str = "") -> tuple[Chip, list[Fitted]]:
-    """Fit a chip to the measured kernels of it below a folder: the chip with its new quantities, and what each fit rests on."""
+def calibrate(
+    name: str, folder: Path | str, *, only: tuple[str, ...] = (), date: str = ""
+) -> tuple[Chip, list[Fitted]]:
+    """Fit a chip to the measured kernels of it below a folder: the chip with its new quantities, and what
+    each fit rests on.
+    """
     known = {f.name: f for f in (POWER, *FAMILIES)}
     for word in only:
         if word not in known:
@@ -60,7 +68,9 @@ def calibrate(name: str, folder: Path | str, *, only: tuple[str, ...] = (), date
         tables = _tables(family, made, Path(folder))
         rows = sum(len(t) for t in tables)
         if rows < LEAST_ROWS * HELD_OUT // (HELD_OUT - 1):
-            skipped.append(f"{family.name}: {rows} rows of {made.name} in {', '.join(family.files).replace('*', made.name)}")
+            skipped.append(
+                f"{family.name}: {rows} rows of {made.name} in {', '.join(family.files).replace('*', made.name)}"
+            )
             continue
         free = _free(family, made, tables, outcomes)
         made, fitted = _fit(family, free, tables, made, date)
@@ -102,7 +112,9 @@ def _same_chip(label: str, name: str) -> bool:
         return False
 
 
-def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip, date: str) -> tuple[Chip, Fitted]:
+def _fit(
+    family: Family, paths: list[Quantity], tables: list[Table], made: Chip, date: str
+) -> tuple[Chip, Fitted]:
     from scipy.optimize import least_squares
 
     start = np.array([float(value_at(made, q.path)) for q in paths])
@@ -113,20 +125,37 @@ def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip,
     learn = [rows[:: max(1, math.ceil(len(rows) / MOST_ROWS))] for rows in learn]
     check = [np.flatnonzero(p.line % HELD_OUT == 0) for p in first]
     shares = [1.0 if "system" in t.columns else BARE for t in tables]
-    weights = np.concatenate([np.full(len(rows), share / math.sqrt(max(len(rows), 1))) for rows, share in zip(learn, shares, strict=True)])
+    weights = np.concatenate(
+        [
+            np.full(len(rows), share / math.sqrt(max(len(rows), 1)))
+            for rows, share in zip(learn, shares, strict=True)
+        ]
+    )
     weights *= math.sqrt(len(weights)) / np.linalg.norm(weights)
 
     def residual(x: Array) -> Array:
         found = _points(tables, _changed(made, paths, np.exp(x)))
-        errors = [np.log(np.maximum(p.predicted[r], 1e-12) / p.measured[r]) for p, r in zip(found, learn, strict=True)]
+        errors = [
+            np.log(np.maximum(p.predicted[r], 1e-12) / p.measured[r])
+            for p, r in zip(found, learn, strict=True)
+        ]
         return np.concatenate(errors) * weights
 
     # Logarithms: all quantities are positive, and their sizes lie fifteen decades apart.
     def search(at: Array, step: float) -> Any:
         inside = np.clip(at, np.log(low) + 1e-3, np.log(high) - 1e-3)
-        return least_squares(residual, inside, bounds=(np.log(low), np.log(high)), loss="soft_l1", f_scale=0.1, diff_step=step, max_nfev=80)
+        return least_squares(
+            residual,
+            inside,
+            bounds=(np.log(low), np.log(high)),
+            loss="soft_l1",
+            f_scale=0.1,
+            diff_step=step,
+            max_nfev=80,
+        )
 
-    # Tiles and splits are chosen, so that the error has many small valleys: coarse slopes first may find a deeper one, or not.
+    # Tiles and splits are chosen, so that the error has many small valleys: coarse slopes first may find a
+    # deeper one, or not.
     tries = [search(np.log(start), FINE), search(search(np.log(start), COARSE).x, FINE)]
     at = min(tries, key=lambda found: float(found.cost)).x
     values = dict(zip([q.path for q in paths], np.exp(at).tolist(), strict=True))
@@ -139,7 +168,9 @@ def _fit(family: Family, paths: list[Quantity], tables: list[Table], made: Chip,
 
 
 def _fit_power(made: Chip, folder: Path, date: str) -> tuple[Chip, list[Fitted]]:
-    """Energies from loads whose power, time and clock are known, where there are more of them than energies to find."""
+    """Energies from loads whose power, time and clock are known, where there are more of them than energies
+    to find.
+    """
     tables = _tables(POWER, made, folder)
     # Loads of seconds with their clock say more than short products without it.
     tables = [t for t in tables if "load" in t.columns] or tables
@@ -176,9 +207,17 @@ def _noted(made: Chip, outcome: Fitted, date: str) -> tuple[Chip, Fitted]:
 
 
 def _free(family: Family, made: Chip, tables: list[Table], done: list[Fitted]) -> list[Quantity]:
-    """What a family may move: what the chip has, of formats that were measured, and what no family before it has told."""
+    """What a family may move: what the chip has, of formats that were measured, and what no family before it
+    has told.
+    """
     told = {path for o in done for path in o.values}
-    seen = {FORMAT_OF.get(str(v), "") for t in tables for c in family.column if c in t.columns for v in np.unique(t.text(c).astype(str))}
+    seen = {
+        FORMAT_OF.get(str(v), "")
+        for t in tables
+        for c in family.column
+        if c in t.columns
+        for v in np.unique(t.text(c).astype(str))
+    }
     free = []
     for q in family.quantities:
         unmeasured = q.format and q.format not in seen
@@ -211,6 +250,10 @@ def as_toml(made: Chip, outcomes: list[Fitted]) -> str:
         for path in outcome.values:
             param = made.sources[path]
             section, key = path.rsplit(".", 1)
-            value: Any = f"{param.value:.3g}" if param.unit == "1" else f'"{show(param.value, param.unit, 3)}"'
-            sections.setdefault(section, []).append(f'{key} = {{ value = {value}, source = "{param.source}" }}')
+            value: Any = (
+                f"{param.value:.3g}" if param.unit == "1" else f'"{show(param.value, param.unit, 3)}"'
+            )
+            sections.setdefault(section, []).append(
+                f'{key} = {{ value = {value}, source = "{param.source}" }}'
+            )
     return "\n".join(f"[{name}]\n" + "\n".join(lines) + "\n" for name, lines in sections.items())

@@ -1,4 +1,6 @@
-"""Error statistics. error = predicted / measured - 1, every point equal; a failed point counts as an error of 1."""
+"""Error statistics. error = predicted / measured - 1, every point equal; a failed point counts as an error of
+1.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ def spearman(a: Array, b: Array) -> float | None:
 def entry(name: str, found: Points) -> dict[str, Any]:
     """What `strata validate` says about one file: its headline figures, its groups, and the rows that failed."""
     head = found.headline
-    made: dict[str, Any] = {"file": name, **statistics(found.measured[head], found.predicted[head]), "groups": {}}
+    made: dict[str, Any] = {
+        "file": name,
+        **statistics(found.measured[head], found.predicted[head]),
+        "groups": {},
+    }
     for group in sorted(set(found.group)):
         rows = found.group == group
         made["groups"][group] = statistics(found.measured[rows], found.predicted[rows])
@@ -71,5 +77,7 @@ def entry(name: str, found: Points) -> dict[str, Any]:
         correlated = {k: spearman(found.measured[i], found.predicted[i]) for k, i in found.ranks.items()}
         made["spearman"] = {k: v for k, v in correlated.items() if v is not None}
     if found.why:
-        made["failures"] = [{"row": line, "why": why} for line, why in sorted(found.why.items())[:SHOWN_FAILURES]]
+        made["failures"] = [
+            {"row": line, "why": why} for line, why in sorted(found.why.items())[:SHOWN_FAILURES]
+        ]
     return made

@@ -50,7 +50,9 @@ class Table:
                 try:
                     values[i] = float(cell)
                 except ValueError:
-                    raise BadFile(f"{self.name} line {self.lines[i]}: column '{column}' must be a number, but got '{cell}'") from None
+                    raise BadFile(
+                        f"{self.name} line {self.lines[i]}: column '{column}' must be a number, but got '{cell}'"
+                    ) from None
         return values
 
     def numbers(self, *columns: str) -> dict[str, Array]:
@@ -62,7 +64,9 @@ class Table:
 
 
 def read_table(folder: Path, name: str) -> Table:
-    """Read a CSV or JSON file below a folder; every row must have as many cells as the header, every record the same keys."""
+    """Read a CSV or JSON file below a folder; every row must have as many cells as the header, every record
+    the same keys.
+    """
     if name.endswith(".json"):
         return _read_records(folder, name)
     try:
@@ -84,7 +88,9 @@ def read_table(folder: Path, name: str) -> Table:
 
 
 def _read_records(folder: Path, name: str) -> Table:
-    """A JSON list of records as a table: a record is a row, and stands on the line of its number; lists in it stay JSON text."""
+    """A JSON list of records as a table: a record is a row, and stands on the line of its number; lists in it
+    stay JSON text.
+    """
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -93,9 +99,19 @@ def _read_records(folder: Path, name: str) -> Table:
         raise BadFile(f"{name} must be a list of records, each with the same keys")
     for i, row in enumerate(found, 1):
         if set(row) != set(found[0]):
-            raise BadFile(f"{name} record {i} has other keys than the first: {', '.join(sorted(set(row) ^ set(found[0])))}")
-    cells = {key: [row[key] if isinstance(row[key], str) else json.dumps(row[key]) for row in found] for key in found[0]}
-    return Table(name, folder, {key: np.array(column, dtype=object) for key, column in cells.items()}, np.arange(1, len(found) + 1))
+            raise BadFile(
+                f"{name} record {i} has other keys than the first: {', '.join(sorted(set(row) ^ set(found[0])))}"
+            )
+    cells = {
+        key: [row[key] if isinstance(row[key], str) else json.dumps(row[key]) for row in found]
+        for key in found[0]
+    }
+    return Table(
+        name,
+        folder,
+        {key: np.array(column, dtype=object) for key, column in cells.items()},
+        np.arange(1, len(found) + 1),
+    )
 
 
 def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
@@ -105,7 +121,9 @@ def _rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Predicted quantities of every row, one array for each metric (nan where there is none), and why rows have none."""
+    """Predicted quantities of every row, one array for each metric (nan where there is none), and why rows
+    have none.
+    """
 
     values: Array  # [metrics, rows]
     why: dict[int, str] = field(default_factory=dict)
@@ -116,12 +134,16 @@ class Forecast:
 
 
 def forecast(
-    table: Table, keys: Sequence[Array], price: Callable[[tuple[Any, ...], Array], Any], needs: Sequence[str] = (), metrics: int = 1
+    table: Table,
+    keys: Sequence[Array],
+    price: Callable[[tuple[Any, ...], Array], Any],
+    needs: Sequence[str] = (),
+    metrics: int = 1,
 ) -> Forecast:
     """Price all rows that share the same keys in one call.
 
-    `price` gets the key and the row indices and returns one array (or `metrics` of them). A group that is refused is tried
-    row by row, so that one impossible row does not take its neighbours along.
+    `price` gets the key and the row indices and returns one array (or `metrics` of them). A group that is
+    refused is tried row by row, so that one impossible row does not take its neighbours along.
     """
     values = np.full((metrics, len(table)), np.nan)
     why: dict[int, str] = {}
@@ -137,7 +159,13 @@ def forecast(
     return Forecast(values, why)
 
 
-def _fill(values: Array, why: dict[int, str], key: tuple[Any, ...], rows: Array, price: Callable[[tuple[Any, ...], Array], Any]) -> None:
+def _fill(
+    values: Array,
+    why: dict[int, str],
+    key: tuple[Any, ...],
+    rows: Array,
+    price: Callable[[tuple[Any, ...], Array], Any],
+) -> None:
     try:
         values[:, rows] = np.broadcast_to(np.asarray(price(key, rows), float), (values.shape[0], len(rows)))
     except UnknownName as error:
@@ -173,8 +201,8 @@ def fastest(table: Table, same: Sequence[str], time: str) -> Table:
 class Points:
     """Measured against predicted. A failed point is predicted as 0, an error of -1.
 
-    `headline` marks the points behind the file's own figures; `rate` marks metrics of which more is better; `case` is
-    phase|chip|kind|family of whole-model points, for the intervals of `strata predict`.
+    `headline` marks the points behind the file's own figures; `rate` marks metrics of which more is better;
+    `case` is phase|chip|kind|family of whole-model points, for the intervals of `strata predict`.
     """
 
     measured: Array
@@ -185,7 +213,8 @@ class Points:
     rate: Array
     case: Array
     why: dict[int, str]  # line of the file to reason
-    ranks: dict[str, Array] = field(default_factory=dict)  # node count to indices of points that are ranked together
+    # node count to indices of points that are ranked together
+    ranks: dict[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.measured)
@@ -195,13 +224,18 @@ def points(
     table: Table, measured: Array, made: Forecast, group: Sequence[str] | Array, *, metric: int = 0,
     headline: bool | Array = True, rate: bool = False, case: Sequence[str] | Array | None = None,
 ) -> Points:  # fmt: skip
-    """The points of one metric of a table: rows with a measurement; where there is no prediction, a failed point."""
+    """The points of one metric of a table: rows with a measurement; where there is no prediction, a failed
+    point.
+    """
     kept = np.flatnonzero(np.isfinite(measured) & (measured > 0))
     values = made[metric][kept]
     failed = ~(np.isfinite(values) & (values > 0))
     names = np.asarray(group, dtype=object)
     cases = np.asarray(case if case is not None else [""] * len(table), dtype=object)
-    reasons = {int(table.lines[i]): made.why.get(int(i), "the prediction is not a positive number") for i in kept[failed]}
+    reasons = {
+        int(table.lines[i]): made.why.get(int(i), "the prediction is not a positive number")
+        for i in kept[failed]
+    }
     return Points(
         measured[kept],
         np.where(failed, 0.0, values),
@@ -220,8 +254,13 @@ HELD_OUT = 3  # every third line of a file that is fitted is held out
 def held_out(found: Points) -> Points:
     """The points of a fitted file that no fit has seen."""
     kept = found.line % HELD_OUT == 0
-    columns = {name: getattr(found, name)[kept] for name in ("measured", "predicted", "group", "line", "headline", "rate", "case")}
-    return replace(found, **columns, why={line: reason for line, reason in found.why.items() if line % HELD_OUT == 0})
+    columns = {
+        name: getattr(found, name)[kept]
+        for name in ("measured", "predicted", "group", "line", "headline", "rate", "case")
+    }
+    return replace(
+        found, **columns, why={line: reason for line, reason in found.why.items() if line % HELD_OUT == 0}
+    )
 
 
 def joined(parts: Sequence[Points]) -> Points:
@@ -233,10 +272,21 @@ def joined(parts: Sequence[Points]) -> Points:
     def column(name: str) -> Array:
         return np.concatenate([getattr(p, name) for p in parts])
 
-    return Points(column("measured"), column("predicted"), column("group"), column("line"), column("headline"), column("rate"), column("case"), why)
+    return Points(
+        column("measured"),
+        column("predicted"),
+        column("group"),
+        column("line"),
+        column("headline"),
+        column("rate"),
+        column("case"),
+        why,
+    )
 
 
 def labels(*parts: Array | str, count: int) -> Array:
     """Group names from columns and fixed words, joined by '/'."""
-    made = [["" if p is None else str(p)] * count if isinstance(p, str) else [str(v) for v in p] for p in parts]
+    made = [
+        ["" if p is None else str(p)] * count if isinstance(p, str) else [str(v) for v in p] for p in parts
+    ]
     return np.array(["/".join(row) for row in zip(*made, strict=True)], dtype=object)

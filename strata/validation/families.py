@@ -1,4 +1,6 @@
-"""What `strata calibrate` fits to what: families of kernels, the files that measure them and the quantities they determine."""
+"""What `strata calibrate` fits to what: families of kernels, the files that measure them and the quantities
+they determine.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ MICRO, NANO = 1e-6, 1e-9
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity that may be fitted, the range it must stay in, and the format whose rows tell it, if it belongs to one."""
+    """A quantity that may be fitted, the range it must stay in, and the format whose rows tell it, if it
+    belongs to one.
+    """
 
     path: str
     low: float
@@ -19,7 +23,8 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Family:
-    """Kernels that are fitted together: their files, the columns and values of them that count, and what they determine.
+    """Kernels that are fitted together: their files, the columns and values of them that count, and what they
+    determine.
 
     Families are fitted in order, and a quantity that one has told stays for those after it.
     """
@@ -33,13 +38,26 @@ class Family:
 
 # What the data sets call formats whose products differ.
 FORMAT_OF = {
-    "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4", "sq": "int8", "int8_wo": "widened", "int4_wo": "widened", "w4a16_mxfp4": "mxfp4",
-}  # fmt: skip
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "fp4",
+    "sq": "int8",
+    "int8_wo": "widened",
+    "int4_wo": "widened",
+    "w4a16_mxfp4": "mxfp4",
+}
 
 
 def products_in(name: str, efficiency: bool = True) -> tuple[Quantity, ...]:
-    """What belongs to one format of products: its rate, the steps of its main loop, and how it is cut and rounded."""
-    found = [Quantity(f"overhead.step.{name}", 0.005 * NANO, 8 * NANO, name), Quantity(f"overhead.split.{name}", 0.2 * MICRO, 400 * MICRO, name)]
+    """What belongs to one format of products: its rate, the steps of its main loop, and how it is cut and
+    rounded.
+    """
+    found = [
+        Quantity(f"overhead.step.{name}", 0.005 * NANO, 8 * NANO, name),
+        Quantity(f"overhead.split.{name}", 0.2 * MICRO, 400 * MICRO, name),
+    ]
     if efficiency:
         found.append(Quantity(f"compute.matrix_efficiency.{name}", 0.2, 0.92, name))
     if name != "bf16":
@@ -50,10 +68,13 @@ def products_in(name: str, efficiency: bool = True) -> tuple[Quantity, ...]:
 
 
 def one_format(name: str, values: tuple[str, ...], efficiency: bool = True) -> Family:
-    return Family(f"products in {name}", ("ops/gemm.csv",), ("gemm_dtype",), values, products_in(name, efficiency))
+    return Family(
+        f"products in {name}", ("ops/gemm.csv",), ("gemm_dtype",), values, products_in(name, efficiency)
+    )
 
 
-POWER = Family("power", ("*/power.csv", "ops/gemm_power.csv"), (), (), ())  # solved, not searched: see power.py
+# solved, not searched: see power.py
+POWER = Family("power", ("*/power.csv", "ops/gemm_power.csv"), (), (), ())
 PRODUCTS = Family(
     "products",
     ("*/gemm.csv", "*/power.csv", "ops/gemm.csv"),  # the clocks of sustained loads tell rates from energies
@@ -85,7 +106,10 @@ EXPERTS = ("ops/moe.csv",)
 
 def experts_in(name: str) -> tuple[Quantity, ...]:
     """What belongs to one format of the weights of experts."""
-    found = [Quantity(f"experts.efficiency.{name}", 0.1, 1.0, name), Quantity(f"experts.floor.{name}", 1 * MICRO, 100 * MICRO, name)]
+    found = [
+        Quantity(f"experts.efficiency.{name}", 0.1, 1.0, name),
+        Quantity(f"experts.floor.{name}", 1 * MICRO, 100 * MICRO, name),
+    ]
     return tuple(found) if name == "bf16" else (*found, Quantity(f"experts.passes.{name}", 0.01, 30.0, name))
 
 

@@ -1,8 +1,10 @@
-"""`python -m strata.validation.fitted`: fit the shipped chips, transports and engines to the project's data anew.
+"""`python -m strata.validation.fitted`: fit the shipped chips, transports and engines to the project's data
+anew.
 
 Writes data/calibration/, and the fitted quantities of data/engines/.
 
-Chips of the same make that have no rows of their own take a sibling's quantities, and say that this is assumed.
+Chips of the same make that have no rows of their own take a sibling's quantities, and say that this is
+assumed.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def write_transports(folder: Path, date: str) -> None:
         file = target / f"{name}.toml"
         file.unlink(missing_ok=True)
         made, outcomes = transports.calibrate_transport(name, folder, date=date)
-        file.write_text(HEAD.replace("chip", "transport") + transports.as_toml(made, outcomes), encoding="utf-8")
+        file.write_text(
+            HEAD.replace("chip", "transport") + transports.as_toml(made, outcomes), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from strata.validation.measure import Refused, Sample
 from strata.validation.shapes import Case, tokens_of_experts
 
 Call = Callable[[int], object]
-UNKNOWN_CACHE = 128 << 20  # bytes, where PyTorch does not tell the cache: more than any GPU's, so that data is cold
+# bytes, where PyTorch does not tell the cache: more than any GPU's, so that data is cold
+UNKNOWN_CACHE = 128 << 20
 FIELDS = "power.draw,clocks.sm,clocks.mem,temperature.gpu,temperature.memory"
 SAMPLE_EVERY = 100  # ms
 
@@ -45,7 +46,9 @@ class TorchGpu:
     def _ask(self, fields: str) -> str:
         try:
             command = ["nvidia-smi", f"--id={self.uuid}", f"--query-gpu={fields}", "--format=csv,noheader"]
-            return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=20, check=True
+            ).stdout.strip()
         except (OSError, subprocess.SubprocessError):
             return "not told"
 
@@ -54,13 +57,20 @@ class TorchGpu:
         return float(self.torch.cuda.mem_get_info()[0])
 
     def kernel(self, case: Case, sets: int) -> Call:
-        makers = {"gemm": self._product, "stream": self._stream, "attention": self._attention, "grouped_gemm": self._grouped}
+        makers = {
+            "gemm": self._product,
+            "stream": self._stream,
+            "attention": self._attention,
+            "grouped_gemm": self._grouped,
+        }
         try:
             call = makers[case.kind](case.row, sets)
             call(0)  # what this GPU does not run fails here, before a graph is begun
             self.torch.cuda.synchronize()
         except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:
-            raise Refused(f"PyTorch {self.torch.__version__} does not run it here: {str(error).splitlines()[0]}") from None
+            raise Refused(
+                f"PyTorch {self.torch.__version__} does not run it here: {str(error).splitlines()[0]}"
+            ) from None
         return call
 
     def record(self, call: Call, count: int) -> Callable[[], float]:
@@ -93,7 +103,13 @@ class TorchGpu:
         return graph
 
     def watch(self, run: Callable[[], object], seconds: float) -> tuple[float, int, list[Sample]]:
-        command = ["nvidia-smi", f"--id={self.uuid}", f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits", f"--loop-ms={SAMPLE_EVERY}"]
+        command = [
+            "nvidia-smi",
+            f"--id={self.uuid}",
+            f"--query-gpu={FIELDS}",
+            "--format=csv,noheader,nounits",
+            f"--loop-ms={SAMPLE_EVERY}",
+        ]
         with tempfile.TemporaryFile("w+") as told:
             try:
                 sampler = subprocess.Popen(command, stdout=told, stderr=subprocess.DEVNULL)
@@ -105,7 +121,11 @@ class TorchGpu:
                 sampler.terminate()
                 sampler.wait()
             told.seek(0)
-            return took, times, [sample(line) for line in told.read().splitlines() if line.count(",") == FIELDS.count(",")]
+            return (
+                took,
+                times,
+                [sample(line) for line in told.read().splitlines() if line.count(",") == FIELDS.count(",")],
+            )
 
     def _repeat(self, run: Callable[[], object], seconds: float) -> tuple[float, int]:
         begin, times = time.perf_counter(), 0
@@ -133,7 +153,9 @@ class TorchGpu:
         if not narrow:
             return lambda i: torch.mm(a[i % sets], b[i % sets], out=c[i % sets])
         one = torch.ones((), device="cuda", dtype=torch.float32)
-        return lambda i: torch._scaled_mm(a[i % sets], b[i % sets], one, one, out_dtype=torch.bfloat16, out=c[i % sets])
+        return lambda i: torch._scaled_mm(
+            a[i % sets], b[i % sets], one, one, out_dtype=torch.bfloat16, out=c[i % sets]
+        )
 
     def _stream(self, row: dict[str, Any], sets: int) -> Call:
         torch, op, shape = self.torch, row["op"], (row["rows"], row["cols"])
@@ -158,22 +180,33 @@ class TorchGpu:
     def _attention(self, row: dict[str, Any], sets: int) -> Call:
         torch = self.torch
         attended = importlib.import_module("torch.nn.attention")
-        backend = {"flash": attended.SDPBackend.FLASH_ATTENTION, "cudnn": attended.SDPBackend.CUDNN_ATTENTION}[row["backend"]]
+        backend = {
+            "flash": attended.SDPBackend.FLASH_ATTENTION,
+            "cudnn": attended.SDPBackend.CUDNN_ATTENTION,
+        }[row["backend"]]
         batch, d = row["batch"], row["head_dim"]
         q = [self._random(batch, row["q_heads"], row["q_len"], d) for _ in range(sets)]
-        k, v = ([self._random(batch, row["kv_heads"], row["kv_len"], d) for _ in range(sets)] for _ in range(2))
+        k, v = (
+            [self._random(batch, row["kv_heads"], row["kv_len"], d) for _ in range(sets)] for _ in range(2)
+        )
         shared, causal = row["q_heads"] != row["kv_heads"], bool(row["causal"])
 
         def call(i: int) -> Any:
             at = i % sets
             with attended.sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(q[at], k[at], v[at], is_causal=causal, enable_gqa=shared)
+                return torch.nn.functional.scaled_dot_product_attention(
+                    q[at], k[at], v[at], is_causal=causal, enable_gqa=shared
+                )
 
         return call
 
     def _grouped(self, row: dict[str, Any], sets: int) -> Call:
         torch, count, tokens, n, k = self.torch, row["experts"], row["tokens_total"], row["n"], row["k"]
-        ends = torch.tensor(tokens_of_experts(count, tokens, row["routing"]), device="cuda").cumsum(0).to(torch.int32)
+        ends = (
+            torch.tensor(tokens_of_experts(count, tokens, row["routing"]), device="cuda")
+            .cumsum(0)
+            .to(torch.int32)
+        )
         a = [self._random(tokens, k) for _ in range(sets)]
         b = [self._random(count, n, k).transpose(-2, -1) for _ in range(sets)]
         grouped = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
@@ -201,7 +234,11 @@ def torch_gpu() -> TorchGpu:
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        raise StrataError("strata measure needs PyTorch with CUDA, and this Python has none: pip install torch") from None
+        raise StrataError(
+            "strata measure needs PyTorch with CUDA, and this Python has none: pip install torch"
+        ) from None
     if not torch.cuda.is_available():
-        raise StrataError(f"strata measure needs a CUDA GPU, and PyTorch {torch.__version__} sees none; try nvidia-smi, or a PyTorch built with CUDA")
+        raise StrataError(
+            f"strata measure needs a CUDA GPU, and PyTorch {torch.__version__} sees none; try nvidia-smi, or a PyTorch built with CUDA"
+        )
     return TorchGpu(torch)

@@ -1,6 +1,8 @@
-"""How far like cases were off: the interval beside a prediction, from the residuals of whole-model measurements.
+"""How far like cases were off: the interval beside a prediction, from the residuals of whole-model
+measurements.
 
-`residuals.json` is written by `write_residuals` from the project's own data; a case is (phase, chip, kind of model).
+`residuals.json` is written by `write_residuals` from the project's own data; a case is (phase, chip, kind of
+model).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 @dataclass(frozen=True)
 class Interval:
-    """Errors of like cases, as predicted / measured - 1 of a time: the middle 80 %, how many points, and what was checked."""
+    """Errors of like cases, as predicted / measured - 1 of a time: the middle 80 %, how many points, and what
+    was checked.
+    """
 
     low: float
     high: float
@@ -44,7 +48,9 @@ class Interval:
 
 
 def residuals(found: Iterable[tuple[str, Points]]) -> dict[str, Any]:
-    """Quantiles of the errors of whole-model points by case, and by case without the chip or the kind of model."""
+    """Quantiles of the errors of whole-model points by case, and by case without the chip or the kind of
+    model.
+    """
     errors: dict[str, list[float]] = {}
     families: dict[str, set[str]] = {}
     for _, p in found:
@@ -56,7 +62,10 @@ def residuals(found: Iterable[tuple[str, Points]]) -> dict[str, Any]:
             for key in (f"{phase}|{chip}|{kind}", f"{phase}|*|{kind}", f"{phase}|*|*"):
                 errors.setdefault(key, []).append(error)
             families.setdefault(phase, set()).add(family)
-    table = {k: [len(v), *(round(float(q), 4) for q in np.quantile(v, QUANTILES))] for k, v in sorted(errors.items())}
+    table = {
+        k: [len(v), *(round(float(q), 4) for q in np.quantile(v, QUANTILES))]
+        for k, v in sorted(errors.items())
+    }
     return {"cases": table, "families": {k: sorted(v) for k, v in sorted(families.items())}}
 
 
@@ -72,11 +81,15 @@ def write_residuals(folder: Path | str, path: Path | str) -> None:
 
 @lru_cache(maxsize=1)
 def _shipped() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(files("strata.validation").joinpath("residuals.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        files("strata.validation").joinpath("residuals.json").read_text(encoding="utf-8")
+    )
     return found
 
 
-def interval(phase: str, chip: str, kind: str, family: str = "", table: dict[str, Any] | None = None) -> Interval | None:
+def interval(
+    phase: str, chip: str, kind: str, family: str = "", table: dict[str, Any] | None = None
+) -> Interval | None:
     """The errors of the nearest like cases; None where nothing of this phase was ever checked.
 
     phase is prefill, decode or train; chip a chip's own name; kind dense or moe; family such as llama.

@@ -1,4 +1,6 @@
-"""Matrix products and streaming kernels: each row of a file priced by the same functions a model's step is made of."""
+"""Matrix products and streaming kernels: each row of a file priced by the same functions a model's step is
+made of.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,17 @@ import numpy as np
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of
-from strata.pricing.clock import sustained
-from strata.pricing.device import device, rounded_to
-from strata.pricing.eager import eager
-from strata.pricing.matmul import matmul
+from strata.pricing.kernels.device import device, rounded_to
+from strata.pricing.kernels.eager import eager
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.quantize import rounding
+from strata.pricing.power_cap import power_capped
 from strata.pricing.price import Price
-from strata.pricing.rounding import rounding
 from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
 from strata.validation.steps import named_chip
 
-# Names of formats in the data sets: weight format, activation format, and whether narrow weights are widened before the product.
+# Names of formats in the data sets: weight format, activation format, and whether narrow weights are widened
+# before the product.
 FORMATS = {
     "bf16": ("bf16", "bf16", False),
     "bfloat16": ("bf16", "bf16", False),
@@ -39,7 +42,8 @@ FORMATS = {
 }
 TURNS = 32.0  # sets of buffers of a streaming kernel that take turns at most: small ones stay in the cache
 COPIES = 5.0
-FILLS = 2.0  # an A100's L2 counts a byte of DRAM twice more: its two partitions hand each other what they fetch
+# an A100's L2 counts a byte of DRAM twice more: its two partitions hand each other what they fetch
+FILLS = 2.0
 
 
 def formats(name: str) -> tuple[str, str, bool]:
@@ -51,15 +55,18 @@ def formats(name: str) -> tuple[str, str, bool]:
 
 def timed(price: Price, chip: Chip) -> Any:
     """Time of a kernel in a benchmark that repeats it for some ten milliseconds [s]."""
-    return sustained(price, chip, briefly=True).price.time
+    return power_capped(price, chip, briefly=True).price.time
 
 
 def served_product(chip: Chip, dtype: str, m: Array, n: Array, k: Array) -> Price:
-    """A product as a serving framework calls it: weights from DRAM, activations warm, quantised first where the format asks for it."""
+    """A product as a serving framework calls it: weights from DRAM, activations warm, quantised first where
+    the format asks for it.
+    """
     weight, activation, weight_only = formats(dtype)
     dev = device(chip, weight_only=weight_only)
     rounded = rounded_to(dev, weight, activation)
-    # Up to five copies of the weights take turns, so that small ones stay in the cache (validation/README.md).
+    # Up to five copies of the weights take turns, so that small ones stay in the cache
+    # (validation/README.md).
     warm = np.where(COPIES * k * n * bytes_of(weight) < chip.cache.capacity, 1.0, 0.0)
     price = matmul(m, n, k, dev, weight, activation, resident=True, warm=warm)
     return price + rounding(m * k, rounded, dev, True) if rounded else price
@@ -99,7 +106,8 @@ def h200_stream(table: Table) -> Points:
 
     def price(key: tuple[str], rows: Array) -> Any:
         count, columns, read, written = (column[rows] for column in s.values())
-        # Results of copy and add have buffers of their own; those of the others fall into the memory the last one left.
+        # Results of copy and add have buffers of their own; those of the others fall into the memory the last
+        # one left.
         turned = TURNS * (read + written if key[0] in ("copy", "add") else read)
         found = eager(key[0], count, columns, read, written, dev, np.maximum(turned, read + written))
         return timed(found, chip)
@@ -124,7 +132,13 @@ def gemm_ncu(table: Table) -> Points:
     dram = table.number("dram_read") + table.number("dram_write")
     footprint = bytes_of("bf16") * (s["m"] * s["k"] + s["n"] * s["k"] + s["m"] * s["n"])
     beyond = np.where(footprint > base.cache.capacity, " above the L2", " within the L2")
-    return joined([time, _counter(table, dram, made, "dram", beyond, 1), _counter(table, table.number("l2_total"), made, "l2", beyond, 2)])
+    return joined(
+        [
+            time,
+            _counter(table, dram, made, "dram", beyond, 1),
+            _counter(table, table.number("l2_total"), made, "l2", beyond, 2),
+        ]
+    )
 
 
 def _counter(table: Table, measured: Array, made: Forecast, name: str, beyond: Array, metric: int) -> Points:
@@ -144,5 +158,11 @@ def at_clock(chip: Chip, clock: Array) -> Chip:
         special_rate=chip.compute.special_rate * share,
     )
     return replace(
-        chip, compute=compute, cache=replace(chip.cache, bandwidth=chip.cache.bandwidth * share, core_bandwidth=chip.cache.core_bandwidth * share)
+        chip,
+        compute=compute,
+        cache=replace(
+            chip.cache,
+            bandwidth=chip.cache.bandwidth * share,
+            core_bandwidth=chip.cache.core_bandwidth * share,
+        ),
     )

@@ -1,7 +1,9 @@
-"""measure(): kernels timed on the GPU at hand, written as the files `strata calibrate` and `strata validate` read.
+"""measure(): kernels timed on the GPU at hand, written as the files `strata calibrate` and `strata validate`
+read.
 
-A reading is the time of one call inside a CUDA graph of many, over sets of buffers that take turns: what a kernel takes
-without its launch, its data not in the cache unless it is small beside it. Everything here but the backend runs without a GPU.
+A reading is the time of one call inside a CUDA graph of many, over sets of buffers that take turns: what a
+kernel takes without its launch, its data not in the cache unless it is small beside it. Everything here but
+the backend runs without a GPU.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ WARM = 60e-3  # seconds of work before the first reading: clocks and power settl
 ROOM = 0.8  # share of the free memory that buffers may take
 BEYOND_CACHE = 3.0  # caches the sets of buffers fill together
 ALWAYS_COLD = 16.0  # caches one set fills for a single set to be cold by itself
-MOST_SETS = 32  # as in the project's own files: a kernel that touches less than a thirty-second of the cache stays in it
+# as in the project's own files: a kernel that touches less than a thirty-second of the cache stays in it
+MOST_SETS = 32
 MOST_CALLS = 16384  # of one graph
 FIRST_CALLS = 16  # of the graph that tells how long a call is
 SUSTAINED, QUICK_SUSTAINED = 5.0, 2.0  # seconds a load is kept up while power is read
@@ -65,7 +68,9 @@ class Backend(Protocol):
         """A graph of so many calls; each use replays it and gives its seconds."""
 
     def watch(self, run: Callable[[], object], seconds: float) -> tuple[float, int, list[Sample]]:
-        """Repeat something for so long: the seconds it took, how often it ran, and the board's samples meanwhile."""
+        """Repeat something for so long: the seconds it took, how often it ran, and the board's samples
+        meanwhile.
+        """
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ class Done:
 
 
 def sets_of_buffers(touched: float, cache: float, room: float) -> int:
-    """How many sets of buffers take turns, so that each has left the cache before its next turn; 0 where they do not fit.
+    """How many sets of buffers take turns, so that each has left the cache before its next turn; 0 where they
+    do not fit.
 
     >>> sets_of_buffers(1e6, 50e6, 80e9), sets_of_buffers(100e6, 50e6, 80e9), sets_of_buffers(1e9, 50e6, 80e9), sets_of_buffers(1e9, 50e6, 0.5e9)
     (32, 3, 1, 0)
@@ -112,7 +118,12 @@ def reading(backend: Backend, case: Case, span: float = SPAN) -> dict[str, str]:
     while warm < WARM * span / SPAN:
         warm += max(replay(), 1e-6)
     times = [replay() / count for _ in range(REPLAYS)]
-    return {name: f"{value:.4e}" for name, value in zip(("median_s", "min_s", "max_s"), (median(times), min(times), max(times)), strict=True)}
+    return {
+        name: f"{value:.4e}"
+        for name, value in zip(
+            ("median_s", "min_s", "max_s"), (median(times), min(times), max(times)), strict=True
+        )
+    }
 
 
 def _calls(backend: Backend, call: Callable[[int], object], sets: int, span: float) -> int:
@@ -128,7 +139,9 @@ def sustained(backend: Backend, load: Load, seconds: float = SUSTAINED) -> dict[
     if load.kernel is not None:
         sets = load.sets or sets_of_buffers(load.kernel.touched, backend.cache, backend.room())
         if not sets or sets * load.kernel.touched > ROOM * backend.room():
-            raise Refused(f"its buffers of {load.kernel.touched / 1e9:.1f} GB do not fit the GPU's free memory")
+            raise Refused(
+                f"its buffers of {load.kernel.touched / 1e9:.1f} GB do not fit the GPU's free memory"
+            )
         call = backend.kernel(load.kernel, sets)
         count = _calls(backend, call, sets, 4 * SPAN)
         run = backend.record(call, count)
@@ -143,8 +156,11 @@ def sustained(backend: Backend, load: Load, seconds: float = SUSTAINED) -> dict[
     return row
 
 
-def measure(backend: Backend, folder: Path, *, kinds: Sequence[str] = KINDS, quick: bool = False) -> Iterator[Done]:
-    """Time every kernel of the chosen kinds and write each row as soon as it is known; rows a file has already are kept.
+def measure(
+    backend: Backend, folder: Path, *, kinds: Sequence[str] = KINDS, quick: bool = False
+) -> Iterator[Done]:
+    """Time every kernel of the chosen kinds and write each row as soon as it is known; rows a file has
+    already are kept.
 
     One after another, so that a caller can show how far it is and stop at any time.
     """
@@ -173,7 +189,10 @@ def _measure_one(backend: Backend, case: Case | Load, kind: str, path: Path, qui
         if isinstance(case, Load):
             row = {"load": case.name, **sustained(backend, case, QUICK_SUSTAINED if quick else SUSTAINED)}
         else:
-            row = {**{k: str(v) for k, v in case.row.items()}, **reading(backend, case, QUICK_SPAN if quick else SPAN)}
+            row = {
+                **{k: str(v) for k, v in case.row.items()},
+                **reading(backend, case, QUICK_SPAN if quick else SPAN),
+            }
     except Refused as refused:
         return str(refused)
     new = not path.exists()
@@ -193,15 +212,23 @@ def _known(path: Path, kind: str) -> set[tuple[str, ...]]:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS[kind]:
             raise BadFile(f"{path} has other columns than {', '.join(COLUMNS[kind])}; give another --out")
-        told = [c for c in COLUMNS[kind] if c not in ("median_s", "min_s", "max_s")] if kind != "power" else ["load"]
+        told = (
+            [c for c in COLUMNS[kind] if c not in ("median_s", "min_s", "max_s")]
+            if kind != "power"
+            else ["load"]
+        )
         return {tuple(row[c] for c in told) for row in reader}
 
 
 def _describe(backend: Backend, folder: Path) -> None:
-    lines = "".join(f"| {name} | {value} |\n" for name, value in {"GPU": backend.name, "cores": str(backend.cores), **backend.about}.items())
+    lines = "".join(
+        f"| {name} | {value} |\n"
+        for name, value in {"GPU": backend.name, "cores": str(backend.cores), **backend.about}.items()
+    )
     said = "Written by `strata measure`: random normal data, buffers larger than the cache in turns, CUDA graphs, median of 7 replays."
     (folder / "README.md").write_text(
-        f"# Kernels measured on one {backend.name}\n\n{said}\n\n| what | value |\n| --- | --- |\n{lines}", encoding="utf-8"
+        f"# Kernels measured on one {backend.name}\n\n{said}\n\n| what | value |\n| --- | --- |\n{lines}",
+        encoding="utf-8",
     )
 
 
@@ -217,5 +244,9 @@ def folder_name(device: str, cores: int, known: dict[str, float]) -> str:
     """
     words = re.findall(r"[a-z0-9]+", device.lower())
     said = {*words, *(w.removesuffix("gb") for w in words)}
-    fitting = [name for name, own in known.items() if own == cores and said.issuperset(re.findall(r"[a-z0-9]+", name.lower()))]
+    fitting = [
+        name
+        for name, own in known.items()
+        if own == cores and said.issuperset(re.findall(r"[a-z0-9]+", name.lower()))
+    ]
     return max(fitting, key=len, default="-".join(words))

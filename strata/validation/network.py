@@ -11,10 +11,10 @@ import numpy as np
 from strata.errors import BadValue
 from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
-from strata.pricing import packets
-from strata.pricing.packets import Axis, Tree
-from strata.pricing.routes import Level, devices, placed, together
-from strata.pricing.schedules import Step, schedule
+from strata.pricing.network import packets
+from strata.pricing.network.packets import Axis, Tree
+from strata.pricing.network.routes import Level, devices, placed, run_schedules
+from strata.pricing.network.schedules import Step, schedule
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
 from strata.validation.simulate import Job
 
@@ -22,7 +22,8 @@ ON_TREES: dict[tuple[str, str], Callable[[Any, Tree, Packets], Any]] = {
     ("all_gather", "halving_doubling"): packets.tree_all_gather,
     ("all_gather", "ring"): packets.tree_ring_all_gather,
     ("all_reduce", "rabenseifner"): packets.tree_all_reduce,
-    ("all_reduce", "rs_ag_ag_3stage"): packets.tree_all_reduce,  # assumed: the published files do not say what its stages are
+    # assumed: the published files do not say what its stages are
+    ("all_reduce", "rs_ag_ag_3stage"): packets.tree_all_reduce,
     ("all_reduce", "ring"): packets.tree_ring_all_reduce,
     ("all_to_all", "direct"): packets.tree_all_to_all,
 }
@@ -39,7 +40,8 @@ BY_DOUBLING = ("halving_doubling", "rabenseifner")
 
 
 def collective_time(topology: str, collective: str, algorithm: str, s: dict[str, Array], how: Packets) -> Any:
-    """Time of rows of one topology, collective and algorithm [s]; columns as in the files, in GB/s, ns and bytes.
+    """Time of rows of one topology, collective and algorithm [s]; columns as in the files, in GB/s, ns and
+    bytes.
 
     >>> s = {"nodes_inner": 8.0, "nodes_outer": 1.0, "nodes_third": 1.0, "link_GBps_inner": 32.0, "link_GBps_outer": 32.0}
     >>> s |= {"hop_ns_inner": 32.0, "hop_ns_outer": 32.0, "bytes": 65536.0}
@@ -52,21 +54,30 @@ def collective_time(topology: str, collective: str, algorithm: str, s: dict[str,
     if (collective, algorithm) not in known:
         legal = ", ".join(f"{c} by {a}" for c, a in known)
         raise BadValue(f"no {collective} by {algorithm} on a {topology}; there are: {legal}")
-    rate, hop = (s["link_GBps_inner"] * 1e9, s["link_GBps_outer"] * 1e9), (s["hop_ns_inner"] * 1e-9, s["hop_ns_outer"] * 1e-9)
+    rate, hop = (
+        (s["link_GBps_inner"] * 1e9, s["link_GBps_outer"] * 1e9),
+        (s["hop_ns_inner"] * 1e-9, s["hop_ns_outer"] * 1e-9),
+    )
     inner, outer = s["nodes_inner"], s["nodes_outer"]
     if topology == "switch":
         if algorithm in BY_DOUBLING and np.any(np.log2(inner * outer) % 1):
             raise BadValue(f"{algorithm} needs a power of two of ranks, but got {inner * outer}")
-        return known[collective, algorithm](s["bytes"], Tree(inner, outer, rate[0], hop[0], rate[1], hop[1]), how)
+        return known[collective, algorithm](
+            s["bytes"], Tree(inner, outer, rate[0], hop[0], rate[1], hop[1]), how
+        )
     wraps = 1.0 if topology == "torus" else 0.0
     sides = ((inner, 0), (outer, 1), (s["nodes_third"], 1))
-    return known[collective, algorithm](s["bytes"], tuple(Axis(n, rate[i], hop[i], wraps) for n, i in sides), how)
+    return known[collective, algorithm](
+        s["bytes"], tuple(Axis(n, rate[i], hop[i], wraps) for n, i in sides), how
+    )
 
 
 def _read(table: Table, how: Packets) -> Points:
     s = table.numbers("nodes_inner", "link_GBps_inner", "hop_ns_inner", "bytes")
     s["nodes_outer"] = np.maximum(table.number("nodes_outer", 1.0), 1.0)
-    s["nodes_third"] = table.number("nodes_third", 1.0) if "nodes_third" in table.columns else np.ones(len(table))
+    s["nodes_third"] = (
+        table.number("nodes_third", 1.0) if "nodes_third" in table.columns else np.ones(len(table))
+    )
     # One level of switches has no outer link: any will do.
     for name in ("link_GBps", "hop_ns"):
         outer = table.number(f"{name}_outer")
@@ -104,7 +115,9 @@ def published_runs(table: Table) -> Points:
 
 
 def scheduled_runs(table: Table) -> Points:
-    """Runs of the harness that are spelt out message by message: any schedule on any levels, several at once, parts of a fabric."""
+    """Runs of the harness that are spelt out message by message: any schedule on any levels, several at once,
+    parts of a fabric.
+    """
     cells = [{name: str(values[i]) for name, values in table.columns.items()} for i in range(len(table))]
     made = forecast(table, [np.arange(len(table))], lambda key, _: _routed_time(tuple(cells[key[0]].items())))
     group = [f"{cell['topology']}/{what(cell)}" for cell in cells]
@@ -113,17 +126,22 @@ def scheduled_runs(table: Table) -> Points:
 
 @lru_cache(maxsize=1024)  # tables, pictures and limits read the same file, and a large run takes a second
 def _routed_time(cells: tuple[tuple[str, str], ...]) -> float:
-    return together(*job_of(dict(cells)), network("ns3")).time
+    return run_schedules(*job_of(dict(cells)), network("ns3")).time
 
 
 def what(cell: Mapping[str, str]) -> str:
     """What a row of spelt-out schedules runs, in a word."""
     skewed = "skewed " if cell["skew"] else ""
-    return skewed + cell["collective"] + (" beside another" if cell["other_collective"] else " of a part" if cell["members"] else "")
+    return (
+        skewed
+        + cell["collective"]
+        + (" beside another" if cell["other_collective"] else " of a part" if cell["members"] else "")
+    )
 
 
 def job_of(cell: Mapping[str, str]) -> Job:
-    """The schedules and levels of a row: levels as kind:size:GB/s:ns, members as first:count:stride (all devices when empty).
+    """The schedules and levels of a row: levels as kind:size:GB/s:ns, members as first:count:stride (all
+    devices when empty).
 
     >>> row = {"levels": "ring:4:32:32", "members": "0:2:2", "collective": "all_gather", "algorithm": "ring", "bytes": "100", "skew": ""}
     >>> schedules, levels = job_of(row | {"other_collective": ""})
@@ -132,9 +150,13 @@ def job_of(cell: Mapping[str, str]) -> Job:
     """
     try:
         parts = [word.split(":") for word in cell["levels"].split()]
-        levels = tuple(Level(kind, int(size), float(rate) * 1e9, float(hop) * 1e-9) for kind, size, rate, hop in parts)
+        levels = tuple(
+            Level(kind, int(size), float(rate) * 1e9, float(hop) * 1e-9) for kind, size, rate, hop in parts
+        )
     except ValueError:
-        raise BadValue(f"levels are like 'switch:8:256:128 tree:4:32:512' (kind:size:GB/s:ns), but got '{cell['levels']}'") from None
+        raise BadValue(
+            f"levels are like 'switch:8:256:128 tree:4:32:512' (kind:size:GB/s:ns), but got '{cell['levels']}'"
+        ) from None
     groups = ("", "other_") if cell["other_collective"] else ("",)
     return [_group(cell, which, levels) for which in groups], levels
 
@@ -150,4 +172,6 @@ def _group(cell: Mapping[str, str], which: str, levels: tuple[Level, ...]) -> tu
         # Target t is wanted (1 + t)^-skew as much as the first; each rank has the same to send in all.
         wanted = (1.0 + np.arange(len(members))) ** -float(cell["skew"])
         size = np.tile(np.round(size * wanted / wanted.sum()), (len(members), 1))
-    return placed(schedule(cell[f"{which}collective"], cell[f"{which}algorithm"], sizes, size), members.tolist())
+    return placed(
+        schedule(cell[f"{which}collective"], cell[f"{which}algorithm"], sizes, size), members.tolist()
+    )

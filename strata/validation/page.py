@@ -1,4 +1,6 @@
-"""The page docs/accuracy.md: how far predictions are from measurements, with pictures, and what was fitted on what."""
+"""The page docs/accuracy.md: how far predictions are from measurements, with pictures, and what was fitted on
+what.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,23 @@ from strata.units import show
 from strata.validation.pictures import picture_name
 from strata.validation.run import FITTED, fitting
 
-# Kernels and steps of one device, and collectives, have a picture of their own; everything is in the overview.
+# Kernels and steps of one device, and collectives, have a picture of their own; everything is in the
+# overview.
 PICTURED = (
-    "*/gemm*.csv", "*/stream.csv", "*/attention.csv", "*/grouped_gemm.csv", "*/decoder.csv", "*/power.csv", "ops/*_attention.csv",
-    "ops/*_mla.csv", "ops/moe.csv", "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv", "ns3/*.csv",
-)  # fmt: skip
+    "*/gemm*.csv",
+    "*/stream.csv",
+    "*/attention.csv",
+    "*/grouped_gemm.csv",
+    "*/decoder.csv",
+    "*/power.csv",
+    "ops/*_attention.csv",
+    "ops/*_mla.csv",
+    "ops/moe.csv",
+    "ops/nccl.csv",
+    "ops/custom_allreduce.csv",
+    "ops/deepep_low_latency.csv",
+    "ns3/*.csv",
+)
 KEYS = ("mape", "median", "p90", "bias")
 FEW = 8  # groups that are shown at once
 HEAD = """# Accuracy
@@ -51,19 +65,30 @@ Left: predicted over measured. Right: the error over the measured size, with the
 
 def render(outcome: dict[str, Any]) -> str:
     """The page for what `validate(..., unseen=True)` found."""
-    parts = [HEAD, _table([["file", "points", *KEYS]] + [_cells(_name(e["file"]), e) for e in outcome["files"]])]
+    parts = [
+        HEAD,
+        _table([["file", "points", *KEYS]] + [_cells(_name(e["file"]), e) for e in outcome["files"]]),
+    ]
     if outcome.get("unseen_models"):
-        parts.append(UNSEEN + _table([["file", "metric", "points", *KEYS], *_unseen(outcome["unseen_models"])]))
+        parts.append(
+            UNSEEN + _table([["file", "metric", "points", *KEYS], *_unseen(outcome["unseen_models"])])
+        )
     parts += [FITS + _fits(), PER_FILE]
     for entry in outcome["files"]:
         if entry["points"] and fitting(entry["file"], *PICTURED):
-            parts.append(f"### {entry['file']}\n\n![{entry['file']}](accuracy/{picture_name(entry['file'])}.svg)\n")
+            parts.append(
+                f"### {entry['file']}\n\n![{entry['file']}](accuracy/{picture_name(entry['file'])}.svg)\n"
+            )
             parts.append(_groups(entry))
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _unseen(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [[row["file"], *_cells(f"{row['metric']}, {part}", row[part])] for row in rows for part in ("never", "unseen")]
+    return [
+        [row["file"], *_cells(f"{row['metric']}, {part}", row[part])]
+        for row in rows
+        for part in ("never", "unseen")
+    ]
 
 
 def _name(file: str) -> str:
@@ -74,17 +99,27 @@ def _groups(entry: dict[str, Any]) -> str:
     """The groups of a file; many of them behind a line that opens."""
     rows = [["group", "points", *KEYS]] + [_cells(name, figures) for name, figures in entry["groups"].items()]
     table = _table(rows)
-    return table if len(rows) <= FEW else f"<details><summary>{len(rows) - 1} groups</summary>\n\n{table}\n</details>\n"
+    return (
+        table
+        if len(rows) <= FEW
+        else f"<details><summary>{len(rows) - 1} groups</summary>\n\n{table}\n</details>\n"
+    )
 
 
 def _cells(name: str, figures: dict[str, Any]) -> list[str]:
-    return [name, str(figures["points"]), *("" if figures.get(k) is None else f"{figures[k]:.1%}" for k in KEYS)]
+    return [
+        name,
+        str(figures["points"]),
+        *("" if figures.get(k) is None else f"{figures[k]:.1%}" for k in KEYS),
+    ]
 
 
 def _table(rows: list[list[str]]) -> str:
     head, *body = rows
     rule = ["---", *["---:"] * (len(head) - 1)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (["MAPE" if c == "mape" else c for c in head], rule, *body))
+    return "".join(
+        f"| {' | '.join(row)} |\n" for row in (["MAPE" if c == "mape" else c for c in head], rule, *body)
+    )
 
 
 def _fits() -> str:
@@ -93,7 +128,11 @@ def _fits() -> str:
     for name in names("chip"):
         made = chip(name)
         for source, paths in _by_source(made).items():
-            told = ", ".join(_quantity(made, p) for p in paths) if source.startswith("fitted") else f"{len(paths)} of them"
+            told = (
+                ", ".join(_quantity(made, p) for p in paths)
+                if source.startswith("fitted")
+                else f"{len(paths)} of them"
+            )
             lines.append(f"| {name} | {told} | {source} |\n")
     return "".join(lines)
 

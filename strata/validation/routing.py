@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from strata.arrays import ceil_div
-from strata.pricing.experts import Load
+from strata.pricing.kernels.experts import Load
 from strata.validation.datasets import Array
 
 DRAWS = 8  # random routings that a row is averaged over; the benchmark of ops/moe.csv times five of its own
@@ -15,7 +15,8 @@ MOST = 0.8  # of all tokens: the highest value it draws for an expert before the
 
 
 def dealt(tokens: int, experts: int, top_k: int) -> Array:
-    """Tokens of each expert when they are dealt out in turn: slot j of a token goes to the j-th of top_k equal parts of the experts.
+    """Tokens of each expert when they are dealt out in turn: slot j of a token goes to the j-th of top_k
+    equal parts of the experts.
 
     Fewer tokens than a part has experts are spread over it.
 
@@ -29,12 +30,13 @@ def dealt(tokens: int, experts: int, top_k: int) -> Array:
 
 
 def drawn(tokens: int, experts: int, top_k: int, power: float, uniform: Array) -> Array:
-    r"""Tokens of each expert (last axis) when their popularity follows a power law, from uniform numbers in [0, 1).
+    r"""Tokens of each expert (last axis) when their popularity follows a power law, from uniform numbers in
+    [0, 1).
 
     .. math:: x = \left( (h^{1-a} - l^{1-a}) u + l^{1-a} \right)^{1/(1-a)}
 
-    x has density :math:`x^{-a}` between l and h; scaled to all picks and rounded, the largest take what rounding left. An
-    expert gets a token once at most: what it would have twice goes to the first experts.
+    x has density :math:`x^{-a}` between l and h; scaled to all picks and rounded, the largest take what
+    rounding left. An expert gets a token once at most: what it would have twice goes to the first experts.
 
     The collector of github ai-dynamo/aiconfigurator, whose rows ops/moe.csv holds.
 
@@ -63,7 +65,8 @@ def _once(counts: Array, tokens: int) -> Array:
 
 @lru_cache(maxsize=4096)
 def first_rank(tokens: int, experts: int, top_k: int, ranks: int, power: float) -> Array:
-    """Tokens of each expert on the rank that is timed, one row for each draw: with a power law the busiest rank, else the first.
+    """Tokens of each expert on the rank that is timed, one row for each draw: with a power law the busiest
+    rank, else the first.
 
     >>> first_rank(4096, 128, 8, 16, 0.0).tolist()
     [[256.0, 256.0, 256.0, 256.0, 256.0, 256.0, 256.0, 256.0]]
@@ -83,13 +86,17 @@ def first_rank(tokens: int, experts: int, top_k: int, ranks: int, power: float) 
 
 @lru_cache(maxsize=4096)
 def at_random(tokens: int, experts: int, skew: float) -> Array:
-    """Tokens of each expert when every token picks one, the i-th with a share of i to the power of -skew; one row for each draw."""
+    """Tokens of each expert when every token picks one, the i-th with a share of i to the power of -skew; one
+    row for each draw.
+    """
     share = np.arange(1.0, experts + 1.0) ** -skew
     return np.random.default_rng(experts).multinomial(tokens, share / share.sum(), size=DRAWS).astype(float)
 
 
 def load_of(counts: list[Array], rows: Array) -> Load:
-    """The load of each measured row (last axis) in each draw (axis before it), with tiles of so many rows (leading axis)."""
+    """The load of each measured row (last axis) in each draw (axis before it), with tiles of so many rows
+    (leading axis).
+    """
     tiles = [ceil_div(c, rows[:, None, None]).sum(-1) for c in counts]
     seen = [np.stack([c.sum(-1), (c > 0).sum(-1), *t]) for c, t in zip(counts, tiles, strict=True)]
     draws = max(s.shape[1] for s in seen)

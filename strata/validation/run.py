@@ -8,7 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import BadFile, UnknownName
-from strata.validation import attention, collectives, dram, experts, kernels, network, overlap, power, serving, silicon, thermal, training, whole
+from strata.validation import (
+    attention,
+    collectives,
+    dram,
+    experts,
+    kernels,
+    network,
+    overlap,
+    power,
+    serving,
+    silicon,
+    thermal,
+    training,
+    whole,
+)
 from strata.validation.compare import entry
 from strata.validation.datasets import Points, Table, held_out, read_table
 from strata.validation.steps import named_chip
@@ -48,7 +62,8 @@ READERS: dict[str, Callable[[Table], Points]] = {
     "training/b200_megatron.csv": training.b200_megatron,
     "training/nvidia_bridge.csv": training.nvidia_bridge,
     "training/a100x4_llama2_7b.csv": training.a100x4,
-    # Bare kernels, as `strata measure` writes them: the folder names the chip. Last, so that a name of its own goes before.
+    # Bare kernels, as `strata measure` writes them: the folder names the chip. Last, so that a name of its
+    # own goes before.
     "*/gemm.csv": kernels.h200_gemm,
     "*/stream.csv": kernels.h200_stream,
     "*/power.csv": power.loads,
@@ -57,11 +72,28 @@ READERS: dict[str, Callable[[Table], Points]] = {
 }
 # Files that chips, transports and engines are fitted to (two thirds of their lines).
 FITTED = (
-    "*/gemm.csv", "*/stream.csv", "*/grouped_gemm.csv", "*/attention.csv", "*/power.csv", "ops/gemm_power.csv", "ops/gemm.csv", "ops/moe.csv",
-    "ops/context_attention.csv", "ops/generation_attention.csv", "ops/context_mla.csv", "ops/generation_mla.csv",
-    "ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv", "h100/overlap.csv", "area/deepstack_cores.csv", "dram/channel.csv",
-    "serving/silicon.csv", "serving/vllm.csv", "serving/trtllm_max_throughput.csv",
-)  # fmt: skip
+    "*/gemm.csv",
+    "*/stream.csv",
+    "*/grouped_gemm.csv",
+    "*/attention.csv",
+    "*/power.csv",
+    "ops/gemm_power.csv",
+    "ops/gemm.csv",
+    "ops/moe.csv",
+    "ops/context_attention.csv",
+    "ops/generation_attention.csv",
+    "ops/context_mla.csv",
+    "ops/generation_mla.csv",
+    "ops/nccl.csv",
+    "ops/custom_allreduce.csv",
+    "ops/deepep_low_latency.csv",
+    "h100/overlap.csv",
+    "area/deepstack_cores.csv",
+    "dram/channel.csv",
+    "serving/silicon.csv",
+    "serving/vllm.csv",
+    "serving/trtllm_max_throughput.csv",
+)
 NOT_YET = ("serving/requests/*.csv",)
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
 OWN = (
@@ -78,7 +110,9 @@ OWN = (
 def reader_of(name: str) -> Callable[[Table], Points] | None:
     """The reader of a file by its name below the data folder."""
     for pattern, reader in READERS.items():
-        if fitting(name, pattern) and (not pattern.startswith("*/") or _is_chip(name.split("/", maxsplit=1)[0])):
+        if fitting(name, pattern) and (
+            not pattern.startswith("*/") or _is_chip(name.split("/", maxsplit=1)[0])
+        ):
             return reader
     return None
 
@@ -125,12 +159,14 @@ def points(folder: Path | str) -> Iterator[tuple[str, Points]]:
 
 
 def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = False) -> dict[str, Any]:
-    """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them, for plots.
+    """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them,
+    for plots.
 
-    `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is compared, and "unseen_models"
-    says the same of served models that no fit has seen.
+    `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is
+    compared, and "unseen_models" says the same of served models that no fit has seen.
 
-    Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader fits.
+    Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader
+    fits.
     """
     where = Path(folder)
     names = data_files(where)
@@ -142,7 +178,14 @@ def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = Fa
         if keep_points:
             rows = zip(found.line, found.group, found.measured, found.predicted, found.headline, strict=True)
             kept += [
-                {"file": name, "row": int(r), "group": str(g), "measured": float(m), "predicted": float(p), "headline": bool(h)}
+                {
+                    "file": name,
+                    "row": int(r),
+                    "group": str(g),
+                    "measured": float(m),
+                    "predicted": float(p),
+                    "headline": bool(h),
+                }
                 for r, g, m, p, h in rows
             ]
     later = [n for n in names if reader_of(n) is None and _any(n, NOT_YET)]

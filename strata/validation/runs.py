@@ -1,4 +1,5 @@
-r"""How published serving runs were made, where their files do not say, and what clients of a closed loop then see.
+r"""How published serving runs were made, where their files do not say, and what clients of a closed loop then
+see.
 
 Times of steps come from `steps`; this module says how they become what clients see:
 
@@ -13,7 +14,8 @@ Times of steps come from `steps`; this module says how they become what clients 
 * a benchmark that looks for requests every k steps makes them wait for half of these, and for all that came meanwhile;
 * a prompt that the engine has read before is not read again.
 
-Rough, and stated: engines differ in how they mix prompts into decode steps, and benchmarks in how their clients start.
+Rough, and stated: engines differ in how they mix prompts into decode steps, and benchmarks in how their
+clients start.
 """
 
 from __future__ import annotations
@@ -26,24 +28,34 @@ import numpy as np
 from strata.mapping.engine import Engine
 from strata.validation.datasets import Array, Table
 
-# Requests for each client in a benchmark: InferenceMAX, behind most of the silicon rows, sends ten times its concurrency.
+# Requests for each client in a benchmark: InferenceMAX, behind most of the silicon rows, sends ten times its
+# concurrency.
 ROUNDS = 10.0
-# Its lengths are drawn between 0.8 and 1 of those it names, which are 1k and 8k (random_range_ratio 0.8): 0.9 of them on average.
+# Its lengths are drawn between 0.8 and 1 of those it names, which are 1k and 8k (random_range_ratio 0.8): 0.9
+# of them on average.
 DRAWN, DRAWN_SHARE = (1024.0, 8192.0), 0.9
-# A public script of it for DeepSeek on B200 lets SGLang look for requests every 10 steps, from 16 clients on every 30
-# (scheduler-recv-interval), and read up to 16384 tokens at once (chunked-prefill-size). That all its runs there did is assumed.
+# A public script of it for DeepSeek on B200 lets SGLang look for requests every 10 steps, from 16 clients on
+# every 30
+# (scheduler-recv-interval), and read up to 16384 tokens at once (chunked-prefill-size). That all its runs
+# there did is assumed.
 POLLED, POLLED_CHIP, MANY, FEW_STEPS, MANY_STEPS, CHUNK = "sglang", "b200_sxm", 16.0, 10.0, 30.0, 16384.0
-# Its public scripts for TensorRT-LLM with multi-token prediction guess 3 tokens, 1 with data-parallel attention, and those runs had another
-# post-release image than the plain ones. That it is this one is inferred from its short token times; it may also be quicker by itself.
+# Its public scripts for TensorRT-LLM with multi-token prediction guess 3 tokens, 1 with data-parallel
+# attention, and those runs had another
+# post-release image than the plain ones. That it is this one is inferred from its short token times; it may
+# also be quicker by itself.
 GUESSED, GUESSES, GUESSES_APART = ("trtllm", "1.2.0rc6.post3"), 3.0, 1.0
 # Chance that a guess is right, the same for each: fitted by eye to two thirds of the rows that guess.
 ACCEPTANCE = 0.7
-# SGLang's rows without a version: the first full chunk of prompts takes this long, whatever model, layout and load. Kernels that are
+# SGLang's rows without a version: the first full chunk of prompts takes this long, whatever model, layout and
+# load. Kernels that are
 # compiled when first used would do that; nobody says so. Fitted by eye to two thirds of these rows.
 FIRST_USE, FIRST_USE_TIME = ("sglang", ""), 75.0
-# Other lengths are of other benchmarks, with fewer requests a client: how many is assumed, after a look at two thirds of the rows. They draw
-# them from so many prompts (GenAI-Perf's --num-dataset-entries, 100 unless told, as we remember it). vLLM keeps prompts it has read unless told otherwise, and
-# its clients saw nothing of a common start, as after a warm-up; runs of the other engines show that they kept none.
+# Other lengths are of other benchmarks, with fewer requests a client: how many is assumed, after a look at
+# two thirds of the rows. They draw
+# them from so many prompts (GenAI-Perf's --num-dataset-entries, 100 unless told, as we remember it). vLLM
+# keeps prompts it has read unless told otherwise, and
+# its clients saw nothing of a common start, as after a warm-up; runs of the other engines show that they kept
+# none.
 FEWER_ROUNDS, KEEPS, PROMPTS = 4.0, "vllm", 100.0
 
 
@@ -67,7 +79,9 @@ def degree(rows: Table, column: str) -> Array:
 
 
 def conditions(rows: Table, chip: str, by: str, predicts: bool) -> Conditions:
-    """What is known of how rows were measured on a chip with an engine; `predicts`: the model has layers to guess tokens with."""
+    """What is known of how rows were measured on a chip with an engine; `predicts`: the model has layers to
+    guess tokens with.
+    """
     isl, osl, conc = (rows.number(c) for c in ("isl", "osl", "conc"))
     version, together = rows.text("backend_version"), rows.text("mode") == "agg"
     drawn = np.isin(isl, DRAWN) & np.isin(osl, DRAWN)
@@ -97,7 +111,9 @@ def plain_run(input: Array, output: Array) -> Conditions:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """Times of an engine with so many sequences [s]: a step, a token of each sequence, reading a prompt on every attention rank."""
+    """Times of an engine with so many sequences [s]: a step, a token of each sequence, reading a prompt on
+    every attention rank.
+    """
 
     step: Any
     token: Any
@@ -105,16 +121,29 @@ class Times:
     own: Any  # until a prompt that nobody was before has its first token
 
 
-def client_times(times: Times, clients: Array, running: Array, at_once: Array, how: Conditions, by: Engine) -> tuple[Any, Any]:
+def client_times(
+    times: Times, clients: Array, running: Array, at_once: Array, how: Conditions, by: Engine
+) -> tuple[Any, Any]:
     """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
     each = times.reading / at_once
     all_fresh = np.maximum(running - at_once, 0.0) * each  # of the others, one after another
     prompts = how.fresh * all_fresh
     tpot = times.token + prompts / how.output
     met = np.minimum(prompts / (how.output * times.token) * each, prompts) / 2.0
-    came = how.polled * running * times.step / (how.output * times.token)  # prompts that came since the last look
-    waited = np.where(how.polled > 1.0, np.maximum(met, 0.5 * (came + np.minimum(came, how.burst) - 2.0) * each), met)
+    # prompts that came since the last look
+    came = how.polled * running * times.step / (how.output * times.token)
+    waited = np.where(
+        how.polled > 1.0, np.maximum(met, 0.5 * (came + np.minimum(came, how.burst) - 2.0) * each), met
+    )
     balanced = np.where(at_once > 1.0, by.balance * times.step, 0.0)
     start = (how.first + all_fresh / 2.0) / how.rounds
-    ttft = by.request + balanced + how.fresh * times.own + (1.0 - how.fresh) * times.step + 0.5 * how.polled * times.step + waited + start
+    ttft = (
+        by.request
+        + balanced
+        + how.fresh * times.own
+        + (1.0 - how.fresh) * times.step
+        + 0.5 * how.polled * times.step
+        + waited
+        + start
+    )
     return ttft + (clients / running - 1.0) * (ttft + how.output * tpot), tpot

@@ -1,4 +1,5 @@
-"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of requests.
+"""Serving runs: token times at a client's concurrency, whole requests, and throughput when there is no end of
+requests.
 
 What a batch costs comes from `steps`, how a closed loop of clients turns it into what they see from `runs`.
 """
@@ -23,26 +24,64 @@ from strata.precision import bytes_of
 from strata.serving.acceptance import expected_tokens
 from strata.serving.speculation import cycle_time, drafting
 from strata.validation.datasets import Array, Forecast, Points, Table, forecast, joined, labels, points
-from strata.validation.runs import ACCEPTANCE, ROUNDS, Conditions, Times, client_times, conditions, degree, plain_run
-from strata.validation.steps import case_of, family_of, kind_of, machines, named_chip, named_model, named_system, priced, served, used_bytes
+from strata.validation.runs import (
+    ACCEPTANCE,
+    ROUNDS,
+    Conditions,
+    Times,
+    client_times,
+    conditions,
+    degree,
+    plain_run,
+)
+from strata.validation.steps import (
+    case_of,
+    family_of,
+    kind_of,
+    machines,
+    named_chip,
+    named_model,
+    named_system,
+    priced,
+    served,
+    used_bytes,
+)
 from strata.workload.model import Model, Pattern
 from strata.workload.tasks import decode, mixed, prefill
 
 # Weights as served: names of the data sets to Strata's formats.
 WEIGHTS = {
-    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "fp4": "fp4",
-    "fp8_static": "fp8", "w4afp8": "int4", "nvfp4": "fp4", "mxfp4": "mxfp4", "w4a16_mxfp4": "mxfp4", "w4a8_mxfp4_mxfp8": "mxfp4", "int8_wo": "int8", "int4_wo": "int4",
-}  # fmt: skip
-# Real text asks for some experts far more often than for others: the i-th in proportion to 1/i, as in the power_law_1.01 rows of
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "bf16",
+    "float16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "fp4": "fp4",
+    "fp8_static": "fp8",
+    "w4afp8": "int4",
+    "nvfp4": "fp4",
+    "mxfp4": "mxfp4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4",
+    "int8_wo": "int8",
+    "int4_wo": "int4",
+}
+# Real text asks for some experts far more often than for others: the i-th in proportion to 1/i, as in the
+# power_law_1.01 rows of
 # validation/ops/moe.csv, which their publisher takes for serving.
 SKEW = 1.0
 # trtllm-bench as NVIDIA's performance overview ran it: requests by tokens of one, read and generated
 # (https://nvidia.github.io/TensorRT-LLM/developer-guide/perf-overview.html, reproducing results).
 THROUGHPUT_TOKENS, THROUGHPUT_REQUESTS = (2048.0, 9216.0, 33792.0), (3000.0, 1500.0, 1000.0)
-# Its settings ask for an fp8 cache for DeepSeek, and for GPT-OSS on Blackwell. Assumed, after a look at this file's errors: checkpoints of
-# dense and of fp4 models carry the scales of one, and what is left, experts with fp8 weights, has a cache as wide as its activations.
+# Its settings ask for an fp8 cache for DeepSeek, and for GPT-OSS on Blackwell. Assumed, after a look at this
+# file's errors: checkpoints of
+# dense and of fp4 models carry the scales of one, and what is left, experts with fp8 weights, has a cache as
+# wide as its activations.
 
-_IN_PLACE: ContextVar[dict[str, Engine]] = ContextVar("engines priced in place of the shipped ones of their names", default={})  # noqa: B039
+_IN_PLACE: ContextVar[dict[str, Engine]] = ContextVar(
+    "engines priced in place of the shipped ones of their names", default={}
+)
 
 
 @lru_cache(maxsize=16)
@@ -83,7 +122,9 @@ def own_format(own: Model, wanted: str) -> str:
 
 
 def quantised(name: str, weights: str, experts: str) -> Model:
-    """A model with weights as served; the cache is fp8 with fp8 and fp4 weights. A model whose own experts are mxfp4 keeps them."""
+    """A model with weights as served; the cache is fp8 with fp8 and fp4 weights. A model whose own experts
+    are mxfp4 keeps them.
+    """
     own = named_model(name)
     linear, inner = (own_format(own, weights_of(name)) for name in (weights, experts))
     kv = "bf16" if linear == "bf16" and inner == "bf16" else "fp8"
@@ -93,24 +134,40 @@ def quantised(name: str, weights: str, experts: str) -> Model:
 
 
 def times_of(where: System, what: Model, running: Array, how: Plan, by: Engine, run: Conditions) -> Times:
-    """Times of an engine that generates for so many sequences and reads a prompt on every attention rank, as a run has it."""
+    """Times of an engine that generates for so many sequences and reads a prompt on every attention rank, as
+    a run has it.
+    """
     one = served(where, what, running, run.input, run.output, how, by, SKEW)
     alone = priced(where, what, prefill(how.dp + 0.0 * running, run.input, skew=SKEW), how, by).time
     step, token = one.step, one.step
     middle = run.input + run.output / 2.0
     if np.any(run.guesses > 0):
-        verify = priced(where, what, decode(running, middle + run.guesses, tokens=run.guesses + 1.0, skew=SKEW), how, by).time
-        guess = run.guesses * priced(where, guessing_layer(what), decode(running, middle, skew=SKEW), how, drafting(by)).time
+        verify = priced(
+            where, what, decode(running, middle + run.guesses, tokens=run.guesses + 1.0, skew=SKEW), how, by
+        ).time
+        guess = (
+            run.guesses
+            * priced(where, guessing_layer(what), decode(running, middle, skew=SKEW), how, drafting(by)).time
+        )
         step = np.where(run.guesses > 0, cycle_time(guess, verify), step)
         token = step / expected_tokens(run.guesses, ACCEPTANCE)
-    beside = mixed(np.maximum(running, how.dp), middle, prompts=how.dp + 0.0 * running, chunk=run.input, skew=SKEW)
+    beside = mixed(
+        np.maximum(running, how.dp), middle, prompts=how.dp + 0.0 * running, chunk=run.input, skew=SKEW
+    )
     together = priced(where, what, beside, how, by).time
     busy = (running > how.dp) & (by.mixed > 0)
-    return Times(step, token, np.where(busy, np.maximum(together - one.step, 0.0), alone), np.where(busy, together, alone))
+    return Times(
+        step,
+        token,
+        np.where(busy, np.maximum(together - one.step, 0.0), alone),
+        np.where(busy, together, alone),
+    )
 
 
 def guessing_layer(what: Model) -> Model:
-    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with embedding and head."""
+    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with
+    embedding and head.
+    """
     return replace(what, pattern=Pattern((), 0.0, (what.pattern.period[-1],), 1.0))
 
 
@@ -127,29 +184,49 @@ def vllm(table: Table) -> Points:
         by = replace(named_engine(key[2]), graphs=1.0 - float(key[4] == "1"), stream=0.0)
         how = plan(tp=v["tp"], ep=v["ep"])
         one = served(where, what, v["batch"], v["input_tokens"], v["output_tokens"], how, by, SKEW)
-        return v["batch"] / one.step, v["batch"] * v["input_tokens"] / reading(where, what, v["batch"], v["input_tokens"], how, by)
+        return v["batch"] / one.step, v["batch"] * v["input_tokens"] / reading(
+            where, what, v["batch"], v["input_tokens"], how, by
+        )
 
     made = forecast(table, keys, price, tuple(s), metrics=2)
     eager = table.text("eager") == "1"
     parts = []
     for metric, name in enumerate(("decode", "prefill")):
-        group = [f"{a}/{m}/{name}" + ("/eager" if e else "") for a, m, e in zip(keys[0], keys[1], eager, strict=True)]
+        group = [
+            f"{a}/{m}/{name}" + ("/eager" if e else "")
+            for a, m, e in zip(keys[0], keys[1], eager, strict=True)
+        ]
         chips = [re.sub(r"^\d+x", "", a.lower()) for a in keys[0]]
         case = cases(name, chips, keys[1], skip=eager)
         parts.append(
-            points(table, table.number(f"{name}_tokens_per_s"), made, group, metric=metric, headline=(not metric) & ~eager, rate=True, case=case)
+            points(
+                table,
+                table.number(f"{name}_tokens_per_s"),
+                made,
+                group,
+                metric=metric,
+                headline=(not metric) & ~eager,
+                rate=True,
+                case=case,
+            )
         )
     return joined(parts)
 
 
 def reading(where: System, what: Model, batch: Array, length: Array, how: Plan, by: Engine) -> Any:
-    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once [s]."""
+    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once
+    [s].
+    """
     at_once = np.minimum(np.maximum(np.floor(by.tokens / length), 1.0) * how.dp, batch)
-    return by.request + batch / at_once * priced(where, what, prefill(at_once, length, skew=SKEW), how, by).time
+    return (
+        by.request + batch / at_once * priced(where, what, prefill(at_once, length, skew=SKEW), how, by).time
+    )
 
 
 def _stored_as(name: str, weights: str) -> Model:
-    """A model with weights of this width and a 16-bit cache; official weights of the same width are kept as they are."""
+    """A model with weights of this width and a 16-bit cache; official weights of the same width are kept as
+    they are.
+    """
     own, wanted = named_model(name), weights_of(weights)
     same = any(round(bytes_of(w), 1) == round(bytes_of(wanted), 1) for w in (own.weights, own.expert_weights))
     return own if same else named_model(name, weights=wanted)
@@ -160,15 +237,24 @@ def cases(phase: str, chips: Any, models: Any, skip: Array | None = None) -> Arr
     found = []
     for i, (c, m) in enumerate(zip(chips, models, strict=True)):
         try:
-            found.append("" if skip is not None and skip[i] else case_of(phase, c, kind_of(named_model(m)), family_of(m)))
+            found.append(
+                ""
+                if skip is not None and skip[i]
+                else case_of(phase, c, kind_of(named_model(m)), family_of(m))
+            )
         except ValueError:
             found.append("")
     return np.array(found, dtype=object)
 
 
 def silicon(table: Table) -> Points:
-    """End-to-end runs of serving frameworks at a client concurrency, aggregated or with prefill and decode workers apart."""
-    text = {c: table.text(c) for c in ("model", "system", "backend", "mode", "precision", "gemm_quant_mode", "moe_quant_mode")}
+    """End-to-end runs of serving frameworks at a client concurrency, aggregated or with prefill and decode
+    workers apart.
+    """
+    text = {
+        c: table.text(c)
+        for c in ("model", "system", "backend", "mode", "precision", "gemm_quant_mode", "moe_quant_mode")
+    }
     gemm = np.where(text["gemm_quant_mode"] == "", text["precision"], text["gemm_quant_mode"])
     moe = np.where(text["moe_quant_mode"] == "", gemm, text["moe_quant_mode"])
     keys = [text["model"], text["system"], text["backend"], gemm, moe, text["mode"]]
@@ -192,7 +278,11 @@ def silicon(table: Table) -> Points:
 def _aggregated(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, Any]:
     tp, pp, dp = (degree(rows, c) for c in ("tp_size", "pp_size", "attention_dp_size"))
     where = machines(chip_name, tp * pp * dp)
-    experts: dict[str, Any] = {"ep": degree(rows, "moe_ep_size"), "moe_tp": degree(rows, "moe_tp_size")} if what.has_experts else {"moe_tp": tp}
+    experts: dict[str, Any] = (
+        {"ep": degree(rows, "moe_ep_size"), "moe_tp": degree(rows, "moe_tp_size")}
+        if what.has_experts
+        else {"moe_tp": tp}
+    )
     how = plan(tp=tp, pp=pp, dp=dp, **experts)
     conc, run = rows.number("conc"), conditions(rows, chip_name, by.name, bool(what.kv_rank))
     running = np.minimum(conc, largest_batch(where, what, run.input + run.output, how, by, dp))
@@ -207,7 +297,9 @@ def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, A
     for side in ("prefill", "decode"):
         tp, dp, ep = (degree(rows, f"{side}_{c}") for c in ("tp_size", "attention_dp_size", "moe_ep_size"))
         where[side] = machines(chip_name, tp * dp)
-        grid: dict[str, Any] = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
+        grid: dict[str, Any] = (
+            {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if what.has_experts else {"moe_tp": tp}
+        )
         plans[side] = plan(tp=tp, dp=dp, **grid)
         workers[side] = degree(rows, f"{side}_num_workers")
     at_once = degree(rows, "prefill_batch_size") * plans["prefill"].dp
@@ -215,8 +307,12 @@ def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, A
     each = round_time / at_once / workers["prefill"]
 
     def with_decoding(busy: Any) -> tuple[Any, Any]:
-        """TTFT and step with so many sequences being generated: what the prefill workers do not keep up with waits for them."""
-        step = served(where["decode"], what, np.ceil(busy / workers["decode"]), isl, osl, plans["decode"], by, SKEW).step
+        """TTFT and step with so many sequences being generated: what the prefill workers do not keep up with
+        waits for them.
+        """
+        step = served(
+            where["decode"], what, np.ceil(busy / workers["decode"]), isl, osl, plans["decode"], by, SKEW
+        ).step
         prompts = np.maximum(conc - at_once * workers["prefill"], 0.0) * each
         met = np.minimum(prompts / (osl * step) * each, prompts) / 2.0
         behind = np.maximum(conc * each - osl * step - round_time, 0.0)
@@ -227,7 +323,9 @@ def _apart(rows: Table, chip_name: str, what: Model, by: Engine) -> tuple[Any, A
 
 
 def max_throughput(table: Table) -> Points:
-    """Offline output tokens/s of one GPU over a run of so many requests, in waves of the largest batch that fits."""
+    """Offline output tokens/s of one GPU over a run of so many requests, in waves of the largest batch that
+    fits.
+    """
     s = table.numbers("isl", "osl")
     keys = [table.text(c) for c in ("model", "gpu", "parallel", "weights")]
 
@@ -262,13 +360,17 @@ def max_throughput(table: Table) -> Points:
 
 
 def largest_batch(where: System, what: Model, context: Array, how: Plan, by: Engine, dp: Any) -> Array:
-    """Sequences whose whole context fits beside the weights, up to the engine's limit for each attention rank.
+    """Sequences whose whole context fits beside the weights, up to the engine's limit for each attention
+    rank.
 
-    The footprint is linear in the batch, so two batches give it. A measured run existed: where weights alone are too much, only
-    the engine's own limit counts.
+    The footprint is linear in the batch, so two batches give it. A measured run existed: where weights alone
+    are too much, only the engine's own limit counts.
     """
     limit = where.chip.memory.capacity * by.memory_share
-    low, high = (used_bytes(priced(where, what, decode(b * dp + 0.0 * context, context), how, by)) for b in (1.0, 101.0))
+    low, high = (
+        used_bytes(priced(where, what, decode(b * dp + 0.0 * context, context), how, by))
+        for b in (1.0, 101.0)
+    )
     fitting = 1.0 + np.floor((limit - low) / ((high - low) / 100.0))
     return np.clip(np.where(fitting < 1.0, by.sequences, fitting), 1.0, by.sequences) * dp
 
@@ -278,22 +380,32 @@ def _named(table: Table, pattern: str) -> list[str]:
     stem = table.name.rsplit("/", 1)[-1]
     match = re.fullmatch(pattern, stem)
     if not match:
-        raise MissingQuantity(f"{table.name}: the name must say model and system, like llama33_70b_8xa100_nim.csv")
+        raise MissingQuantity(
+            f"{table.name}: the name must say model and system, like llama33_70b_8xa100_nim.csv"
+        )
     return [g.replace("_", "-") for g in match.groups()]
 
 
 def nemo(table: Table) -> Points:
     """Seconds for 200 tokens read and 200 generated at batch 1, fp16.
 
-    Assumed, as the best of five ways tried on this file: kernels that the host starts one by one, and NCCL between devices, as before
-    TensorRT-LLM had captured graphs and an all-reduce of its own.
+    Assumed, as the best of five ways tried on this file: kernels that the host starts one by one, and NCCL
+    between devices, as before TensorRT-LLM had captured graphs and an all-reduce of its own.
     """
     tp = table.number("TP")
     keys = [table.text("device"), table.text("model")]
     by = replace(offline(named_engine("trtllm")), graphs=0.0, launches=1.0, collectives="library")
 
     def price(key: tuple[str, str], rows: Array) -> Any:
-        one = served(machines(key[0].lower(), tp[rows]), named_model(key[1]), 1.0 + 0.0 * tp[rows], 200.0, 200.0, plan(tp=tp[rows]), by)
+        one = served(
+            machines(key[0].lower(), tp[rows]),
+            named_model(key[1]),
+            1.0 + 0.0 * tp[rows],
+            200.0,
+            200.0,
+            plan(tp=tp[rows]),
+            by,
+        )
         return one.prefill + 199.0 * one.step
 
     made = forecast(table, keys, price, ("TP",))
@@ -301,15 +413,24 @@ def nemo(table: Table) -> Points:
 
 
 def nim(table: Table) -> Points:
-    """TTFT, ITL and output tokens/s at a concurrency; model and system stand in the file's name, tensor parallel over all GPUs, bf16."""
+    """TTFT, ITL and output tokens/s at a concurrency; model and system stand in the file's name, tensor
+    parallel over all GPUs, bf16.
+    """
     name, count, chip_name = _named(table, r"(.+)_(\d+)x([a-z0-9_]+)_nim\.csv")
     s = table.numbers("Input Tokens", "Output Tokens", "Concurrency")
 
     def price(key: tuple[()], rows: Array) -> Any:
         isl, osl, conc = (x[rows] for x in s.values())
-        where, what, how, by = named_system(f"{count}x{chip_name}"), named_model(name), plan(tp=float(count)), named_engine("trtllm")
+        where, what, how, by = (
+            named_system(f"{count}x{chip_name}"),
+            named_model(name),
+            plan(tp=float(count)),
+            named_engine("trtllm"),
+        )
         run = plain_run(isl, osl)
-        ttft, tpot = client_times(times_of(where, what, conc, how, by, run), conc, conc, np.ones_like(isl), run, by)
+        ttft, tpot = client_times(
+            times_of(where, what, conc, how, by, run), conc, conc, np.ones_like(isl), run, by
+        )
         return ttft, tpot, conc * osl / (ttft + osl * tpot)
 
     made = forecast(table, [], price, tuple(s), metrics=3)
@@ -317,11 +438,22 @@ def nim(table: Table) -> Points:
 
 
 def _nim_metric(table: Table, made: Forecast, chip_name: str, name: str, metric: int) -> Points:
-    column, label, unit = (("TTFT (ms)", "ttft", 1e-3), ("ITL (ms)", "itl", 1e-3), ("Throughput (Tokens/s)", "throughput", 1.0))[metric]
+    column, label, unit = (
+        ("TTFT (ms)", "ttft", 1e-3),
+        ("ITL (ms)", "itl", 1e-3),
+        ("Throughput (Tokens/s)", "throughput", 1.0),
+    )[metric]
     count = len(table)
     case = cases("decode", [chip_name] * count, [name] * count, skip=np.full(count, metric != 1))
     return points(
-        table, table.number(column) * unit, made, labels(label, count=count), metric=metric, headline=metric == 1, rate=metric == 2, case=case
+        table,
+        table.number(column) * unit,
+        made,
+        labels(label, count=count),
+        metric=metric,
+        headline=metric == 1,
+        rate=metric == 2,
+        case=case,
     )
 
 
@@ -333,7 +465,15 @@ def koyeb(table: Table) -> Points:
 
     def price(key: tuple[()], rows: Array) -> Any:
         length, output, batch = (x[rows] for x in s.values())
-        one = served(named_system(f"1x{named_chip(chip_name).name}"), named_model(name), batch, length, output, plan(), offline(named_engine("vllm")))
+        one = served(
+            named_system(f"1x{named_chip(chip_name).name}"),
+            named_model(name),
+            batch,
+            length,
+            output,
+            plan(),
+            offline(named_engine("vllm")),
+        )
         return output * one.step
 
     made = forecast(table, [], price, tuple(s))

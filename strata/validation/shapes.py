@@ -1,7 +1,9 @@
-"""Which kernels `strata measure` times: products of real models and of random sizes, streams, attention, experts, and sustained loads.
+"""Which kernels `strata measure` times: products of real models and of random sizes, streams, attention,
+experts, and sustained loads.
 
-The lists need no GPU. Shapes come in a shuffled order that is the same everywhere: every third line of a file is held out by
-`strata calibrate`, and a GPU that warms up while it measures must not tilt one size against another.
+The lists need no GPU. Shapes come in a shuffled order that is the same everywhere: every third line of a file
+is held out by `strata calibrate`, and a GPU that warms up while it measures must not tilt one size against
+another.
 """
 
 from __future__ import annotations
@@ -15,9 +17,30 @@ TIMES = ("median_s", "min_s", "max_s")
 COLUMNS = {
     "gemm": ("name", "dtype", "m", "n", "k", *TIMES),
     "stream": ("op", "rows", "cols", "dtype", "bytes_read", "bytes_written", *TIMES),
-    "attention": ("phase", "backend", "batch", "q_heads", "kv_heads", "head_dim", "q_len", "kv_len", "causal", *TIMES),
+    "attention": (
+        "phase",
+        "backend",
+        "batch",
+        "q_heads",
+        "kv_heads",
+        "head_dim",
+        "q_len",
+        "kv_len",
+        "causal",
+        *TIMES,
+    ),
     "grouped_gemm": ("experts", "tokens_total", "n", "k", "routing", *TIMES),
-    "power": ("load", "seconds", "calls", "work_per_call", "power_w", "sm_mhz", "mem_mhz", "temp_c", "mem_temp"),
+    "power": (
+        "load",
+        "seconds",
+        "calls",
+        "work_per_call",
+        "power_w",
+        "sm_mhz",
+        "mem_mhz",
+        "temp_c",
+        "mem_temp",
+    ),
 }
 KINDS = tuple(COLUMNS)
 # Shapes of a quick run: enough for a fit with a third held out, in about a minute.
@@ -26,26 +49,54 @@ BYTES = {"bf16": 2, "fp8": 1, "u8": 1}
 
 # Weights [n, k] of Llama 3 layers (arXiv 2407.21783, table 3), whole and divided over 8 GPUs.
 LAYERS = {
-    "llama8b.qkv": (6144, 4096), "llama8b.o": (4096, 4096), "llama8b.gateup": (28672, 4096), "llama8b.down": (4096, 14336),
-    "llama8b.head": (128256, 4096), "llama70b.qkv": (10240, 8192), "llama70b.gateup": (57344, 8192), "llama70b.down": (8192, 28672),
-    "llama70b.tp8.qkv": (1280, 8192), "llama70b.tp8.o": (8192, 1024), "llama70b.tp8.gateup": (7168, 8192), "llama70b.tp8.down": (8192, 3584),
-    "llama405b.tp8.qkv": (2304, 16384), "llama405b.tp8.o": (16384, 2048), "llama405b.tp8.gateup": (13312, 16384),
+    "llama8b.qkv": (6144, 4096),
+    "llama8b.o": (4096, 4096),
+    "llama8b.gateup": (28672, 4096),
+    "llama8b.down": (4096, 14336),
+    "llama8b.head": (128256, 4096),
+    "llama70b.qkv": (10240, 8192),
+    "llama70b.gateup": (57344, 8192),
+    "llama70b.down": (8192, 28672),
+    "llama70b.tp8.qkv": (1280, 8192),
+    "llama70b.tp8.o": (8192, 1024),
+    "llama70b.tp8.gateup": (7168, 8192),
+    "llama70b.tp8.down": (8192, 3584),
+    "llama405b.tp8.qkv": (2304, 16384),
+    "llama405b.tp8.o": (16384, 2048),
+    "llama405b.tp8.gateup": (13312, 16384),
     "llama405b.tp8.down": (16384, 6656),
-}  # fmt: skip
+}
 TOKENS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 SQUARES = (256, 512, 1024, 2048, 4096, 8192, 16384)
 RANDOM_PRODUCTS = 64
-HEADS = ((32, 32), (32, 8), (64, 8), (8, 1))  # query and key/value heads: none shared, grouped, grouped, one GPU of eight
+# query and key/value heads: none shared, grouped, grouped, one GPU of eight
+HEADS = ((32, 32), (32, 8), (64, 8), (8, 1))
 HEAD_DIM = 128
-PROMPTS = ((1, 128), (1, 512), (1, 1024), (1, 2048), (1, 4096), (1, 8192), (1, 16384), (1, 32768), (4, 1024), (4, 4096), (16, 512), (16, 2048))
+PROMPTS = (
+    (1, 128),
+    (1, 512),
+    (1, 1024),
+    (1, 2048),
+    (1, 4096),
+    (1, 8192),
+    (1, 16384),
+    (1, 32768),
+    (4, 1024),
+    (4, 4096),
+    (16, 512),
+    (16, 2048),
+)
 DECODES = tuple(product((1, 4, 16, 64, 128, 256), (256, 1024, 4096, 16384, 65536)))
 MOST_CACHED = 1 << 25  # tokens x key/value heads of a decode: longer ones repeat what shorter ones say
-EXPERTS = ((8, 28672, 4096), (8, 4096, 14336), (128, 1536, 2048), (128, 2048, 768))  # Mixtral 8x7B and Qwen3-30B-A3B: up and down
+# Mixtral 8x7B and Qwen3-30B-A3B: up and down
+EXPERTS = ((8, 28672, 4096), (8, 4096, 14336), (128, 1536, 2048), (128, 2048, 768))
 
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel to time: the kind of file it goes to, its columns there, and the bytes that one call reads and writes."""
+    """One kernel to time: the kind of file it goes to, its columns there, and the bytes that one call reads
+    and writes.
+    """
 
     kind: str
     row: dict[str, str | int]
@@ -59,7 +110,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Load:
-    """A kernel repeated for seconds while the board's power is read; none is idle. `sets` 1 keeps it in the cache; 0 lets buffers rotate."""
+    """A kernel repeated for seconds while the board's power is read; none is idle. `sets` 1 keeps it in the
+    cache; 0 lets buffers rotate.
+    """
 
     name: str
     work: int  # FLOP of one call of a product, bytes of others
@@ -86,27 +139,51 @@ def stream(op: str, rows: int, cols: int) -> Case:
     dtype = "u8" if op == "copy" else "bf16"
     written = rows * cols * BYTES[dtype]
     read = written * (2 if op == "add" else 1)
-    row: dict[str, str | int] = {"op": op, "rows": rows, "cols": cols, "dtype": dtype, "bytes_read": read, "bytes_written": written}
+    row: dict[str, str | int] = {
+        "op": op,
+        "rows": rows,
+        "cols": cols,
+        "dtype": dtype,
+        "bytes_read": read,
+        "bytes_written": written,
+    }
     return Case("stream", row, read + written)
 
 
-def attention(phase: str, backend: str, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int) -> Case:
+def attention(
+    phase: str, backend: str, batch: int, heads: int, kv_heads: int, q_len: int, kv_len: int
+) -> Case:
     """Scaled dot product attention in bf16, causal where a prompt is read."""
     row: dict[str, str | int] = {
-        "phase": phase, "backend": backend, "batch": batch, "q_heads": heads, "kv_heads": kv_heads, "head_dim": HEAD_DIM,
-        "q_len": q_len, "kv_len": kv_len, "causal": int(phase == "prefill"),
-    }  # fmt: skip
+        "phase": phase,
+        "backend": backend,
+        "batch": batch,
+        "q_heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": HEAD_DIM,
+        "q_len": q_len,
+        "kv_len": kv_len,
+        "causal": int(phase == "prefill"),
+    }
     return Case("attention", row, BYTES["bf16"] * HEAD_DIM * batch * 2 * (heads * q_len + kv_heads * kv_len))
 
 
 def grouped(experts: int, tokens: int, n: int, k: int, routing: str) -> Case:
     """A grouped product: each token to one expert."""
-    row: dict[str, str | int] = {"experts": experts, "tokens_total": tokens, "n": n, "k": k, "routing": routing}
+    row: dict[str, str | int] = {
+        "experts": experts,
+        "tokens_total": tokens,
+        "n": n,
+        "k": k,
+        "routing": routing,
+    }
     return Case("grouped_gemm", row, BYTES["bf16"] * (tokens * k + experts * n * k + tokens * n))
 
 
 def products() -> Iterator[list[Case]]:
-    """Products in bf16 and fp8: layers of models at every number of tokens, squares, and sizes drawn at random."""
+    """Products in bf16 and fp8: layers of models at every number of tokens, squares, and sizes drawn at
+    random.
+    """
     rng = random.Random(1)
     shapes = [(name, m, n, k) for (name, (n, k)), m in product(LAYERS.items(), TOKENS)]
     shapes += [("square", size, size, size) for size in SQUARES]
@@ -121,22 +198,32 @@ def streams() -> Iterator[list[Case]]:
     """Copies from what a launch costs to what DRAM delivers; ops of a layer over rows of three widths."""
     for power in range(15, 29):
         yield [stream("copy", 1, 1 << power)]
-    for op, rows, cols in product(("add", "rms_norm", "softmax", "gelu"), (1, 8, 64, 512, 2048, 8192, 32768), (4096, 8192, 16384)):
+    for op, rows, cols in product(
+        ("add", "rms_norm", "softmax", "gelu"), (1, 8, 64, 512, 2048, 8192, 32768), (4096, 8192, 16384)
+    ):
         yield [stream(op, rows, cols)]
 
 
 def attentions() -> Iterator[list[Case]]:
     """Causal passes over prompts and single steps over a cache, on two backends."""
     for (heads, kv_heads), (batch, length) in product(HEADS, PROMPTS):
-        yield [attention("prefill", backend, batch, heads, kv_heads, length, length) for backend in ("flash", "cudnn")]
+        yield [
+            attention("prefill", backend, batch, heads, kv_heads, length, length)
+            for backend in ("flash", "cudnn")
+        ]
     for (heads, kv_heads), (batch, cached) in product(HEADS, DECODES):
         if batch * cached * kv_heads <= MOST_CACHED:
-            yield [attention("decode", backend, batch, heads, kv_heads, 1, cached) for backend in ("flash", "cudnn")]
+            yield [
+                attention("decode", backend, batch, heads, kv_heads, 1, cached)
+                for backend in ("flash", "cudnn")
+            ]
 
 
 def experts() -> Iterator[list[Case]]:
     """Grouped products with even and with uneven experts."""
-    for (count, n, k), tokens, routing in product(EXPERTS, (16, 64, 256, 1024, 4096, 16384, 65536), ("uniform", "zipf")):
+    for (count, n, k), tokens, routing in product(
+        EXPERTS, (16, 64, 256, 1024, 4096, 16384, 65536), ("uniform", "zipf")
+    ):
         yield [grouped(count, tokens, n, k, routing)]
 
 
@@ -170,7 +257,8 @@ def _flat(shapes: Iterable[list[Case]]) -> list[Case]:
 
 
 def tokens_of_experts(count: int, tokens: int, routing: str) -> list[int]:
-    """How many tokens each expert gets: drawn one by one, evenly or with shares 1/rank (zipf), the same at every run.
+    """How many tokens each expert gets: drawn one by one, evenly or with shares 1/rank (zipf), the same at
+    every run.
 
     >>> sum(tokens_of_experts(8, 1024, "zipf")), tokens_of_experts(8, 1024, "zipf")[0] > 1024 // 4
     (1024, True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from strata.hardware.chip import chip
-from strata.hardware.manufacture import area
+from strata.hardware.silicon.report import area
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
 
 REFERENCE = "stack-ref"  # the device the points were published for
 
 
 def deepstack_cores(table: Table) -> Points:
-    """Core counts by layers, connected layers, local memory and its port; `m = n` where every layer is connected."""
+    """Core counts by layers, connected layers, local memory and its port; `m = n` where every layer is
+    connected.
+    """
     columns = ("layers", "connected_layers", "sram_kib", "port_bytes_per_clock")
     s = table.numbers(*columns)
 

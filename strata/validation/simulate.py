@@ -1,4 +1,5 @@
-"""Schedules in ns-3, packet by packet: any of our steps on any of our levels, run by the harness as a process of its own.
+"""Schedules in ns-3, packet by packet: any of our steps on any of our levels, run by the harness as a process
+of its own.
 
 `make ns3` builds the program (validation/ns3, GPLv2); nothing here links with it.
 """
@@ -14,24 +15,35 @@ import numpy as np
 
 from strata.errors import BadFile, require
 from strata.hardware.transport import Packets
-from strata.pricing.routes import PART_OF_A_BYTE, Level
-from strata.pricing.schedules import Step
+from strata.pricing.network.routes import PART_OF_A_BYTE, Level
+from strata.pricing.network.schedules import Step
 
 PROGRAM = "out/ns3/collective"
 Job = tuple[Sequence[Sequence[Step]], Sequence[Level]]  # schedules that start at once, and what they run on
 
 
-def simulate(steps: Sequence[Step], levels: Sequence[Level], how: Packets, program: Path | str = PROGRAM) -> float:
+def simulate(
+    steps: Sequence[Step], levels: Sequence[Level], how: Packets, program: Path | str = PROGRAM
+) -> float:
     """Time of a schedule in ns-3 [s]."""
     return simulated([((steps,), levels)], how, program)[0][0]
 
 
 def simulated(jobs: Sequence[Job], how: Packets, program: Path | str = PROGRAM) -> list[tuple[float, ...]]:
-    """Times of jobs in ns-3, all in one process [s]: of each until all its schedules are done, and then each schedule's own."""
+    """Times of jobs in ns-3, all in one process [s]: of each until all its schedules are done, and then each
+    schedule's own.
+    """
     found = shutil.which(str(program))
     if found is None:
-        raise BadFile(f"no packet simulator at {program}; `make ns3` builds it where ns-3 is installed (Debian: apt-get install ns3 libns3-dev)")
-    require(how.tick == 1e-9 and how.reply == how.header, "the harness counts nanoseconds and answers with a header", tick=how.tick, reply=how.reply)
+        raise BadFile(
+            f"no packet simulator at {program}; `make ns3` builds it where ns-3 is installed (Debian: apt-get install ns3 libns3-dev)"
+        )
+    require(
+        how.tick == 1e-9 and how.reply == how.header,
+        "the harness counts nanoseconds and answers with a header",
+        tick=how.tick,
+        reply=how.reply,
+    )
     asked = "\n".join(spelt_out(*job) for job in jobs)
     command = [found, "--jobs=1", f"--payload={how.payload:.0f}", f"--header={how.header:.0f}"]
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=False)
@@ -53,12 +65,17 @@ def spelt_out(schedules: Sequence[Sequence[Step]], levels: Sequence[Level]) -> s
     0 1 100
     run
     """
-    lines = ["levels " + " ".join(f"{x.kind}:{x.size}:{x.bandwidth / 1e9:.9g}:{round(x.latency * 1e9)}" for x in levels)]
+    lines = [
+        "levels "
+        + " ".join(f"{x.kind}:{x.size}:{x.bandwidth / 1e9:.9g}:{round(x.latency * 1e9)}" for x in levels)
+    ]
     for steps in schedules:
         lines.append("schedule")
         for step in steps:
             lines.append("step")
             sizes = np.ceil(np.asarray(step.bytes, float) - PART_OF_A_BYTE).astype(int)
             rows = zip(step.source.tolist(), step.target.tolist(), sizes.tolist(), strict=True)
-            lines += [f"{source} {target} {size}" for source, target, size in rows if size > 0 and source != target]
+            lines += [
+                f"{source} {target} {size}" for source, target, size in rows if size > 0 and source != target
+            ]
     return "\n".join([*lines, "run"])

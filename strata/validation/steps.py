@@ -1,4 +1,6 @@
-"""Whole steps of a model without the mask of what fits: a measured run existed, so its time is wanted even where our footprint says no."""
+"""Whole steps of a model without the mask of what fits: a measured run existed, so its time is wanted even
+where our footprint says no.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number
-from strata.batch import at_the_door
+from strata.batch import as_float64_box
 from strata.evaluate import GENERATION, summary
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import fabric, sized
@@ -30,7 +32,9 @@ def _read_chip(name: str) -> Chip:
     return chip(name.strip().lower())
 
 
-_IN_PLACE: ContextVar[Chip | None] = ContextVar("chip priced in place of the shipped one of its name", default=None)
+_IN_PLACE: ContextVar[Chip | None] = ContextVar(
+    "chip priced in place of the shipped one of its name", default=None
+)
 
 
 def named_chip(name: str) -> Chip:
@@ -77,11 +81,17 @@ def machines(chip_name: str, devices: Iterable[float]) -> System:
     made = [_machine(chip_name, int(n)) for n in distinct]
     sizes = np.array([[float(d.size) for d in s.fabric.dimension] for s in made])
     first = made[0]
-    return System(f"{chip_name} systems", first.chip, sized(first.fabric, tuple(sizes[place, i] for i in range(sizes.shape[1]))))
+    return System(
+        f"{chip_name} systems",
+        first.chip,
+        sized(first.fabric, tuple(sizes[place, i] for i in range(sizes.shape[1]))),
+    )
 
 
 def _machine(chip_name: str, count: int) -> System:
-    """So many chips: whole nodes where they fill nodes, else equal parts of nodes (256 of NVL72 racks are 4 x 64)."""
+    """So many chips: whole nodes where they fill nodes, else equal parts of nodes (256 of NVL72 racks are 4 x
+    64).
+    """
     usual = 1
     for dimension in fabric(named_chip(chip_name).fabric).dimension:
         usual *= int(dimension.size or 1)
@@ -93,7 +103,7 @@ def _machine(chip_name: str, count: int) -> System:
 
 def priced(where: System, what: Model, work: Workload, how: Plan, by: Engine) -> Step:
     """One step, whether or not it fits."""
-    (where, what, work, how, by), shape = at_the_door((where, what, work, how, by))
+    (where, what, work, how, by), shape = as_float64_box((where, what, work, how, by))
     return price_step(where, what, work, how, by, Structure(active_groups(how), len(shape)))
 
 
@@ -105,10 +115,19 @@ class Served:
     step: Number
 
 
-def served(where: System, what: Model, batch: Number, length: Number, output: Number, how: Plan, by: Engine, skew: Number = 0.0) -> Served:
+def served(
+    where: System,
+    what: Model,
+    batch: Number,
+    length: Number,
+    output: Number,
+    how: Plan,
+    by: Engine,
+    skew: Number = 0.0,
+) -> Served:
     """Prefill and mean decode step of a batch, whether or not it fits."""
     work = serve(batch, length, output, skew=skew)
-    (where, what, work, how, by), shape = at_the_door((where, what, work, how, by))
+    (where, what, work, how, by), shape = as_float64_box((where, what, work, how, by))
     _, steps = summary(Structure(active_groups(how), len(shape)), where, what, work, how, by, economics())
     return Served(steps[0].time, _weighted(steps[1:]))
 
@@ -132,7 +151,9 @@ def kind_of(made: Model) -> str:
 
 
 def case_of(phase: str, chip_name: str, kind: str, family: str) -> str:
-    """The key under which a whole-model point is counted for `strata predict`'s intervals; chips by their own names."""
+    """The key under which a whole-model point is counted for `strata predict`'s intervals; chips by their own
+    names.
+    """
     return "|".join((phase, named_chip(chip_name).name, kind, family))
 
 

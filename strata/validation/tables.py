@@ -1,7 +1,8 @@
-"""What is committed of the project's accuracy: accuracy.json, limits.json, the page with its pictures, and the residuals behind intervals.
+"""What is committed of the project's accuracy: accuracy.json, limits.json, the page with its pictures, and
+the residuals behind intervals.
 
-``python -m strata.validation.tables`` writes all of them from the project's own data; run it when predictions move, and say
-in the changelog how they moved.
+``python -m strata.validation.tables`` writes all of them from the project's own data; run it when predictions
+move, and say in the changelog how they moved.
 """
 
 from __future__ import annotations
@@ -35,10 +36,17 @@ def limits(outcome: dict[str, Any]) -> dict[str, float]:
     >>> limits({"files": [{"file": "a.csv", "mape": 0.1}]})
     {'a.csv': 0.102}
     """
-    return {f["file"]: math.ceil(f["mape"] * ROOM * 1e4 - 1e-6) / 1e4 for f in outcome["files"] if f["mape"] is not None}
+    return {
+        f["file"]: math.ceil(f["mape"] * ROOM * 1e4 - 1e-6) / 1e4
+        for f in outcome["files"]
+        if f["mape"] is not None
+    }
 
 
-def write_tables(folder: Path = PROJECT / "validation", residuals: Path = PROJECT / "strata" / "validation" / "residuals.json") -> None:
+def write_tables(
+    folder: Path = PROJECT / "validation",
+    residuals: Path = PROJECT / "strata" / "validation" / "residuals.json",
+) -> None:
     """Predict the project's own data and write what is committed of it."""
     outcome = validate(folder, unseen=True)
     (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
@@ -52,7 +60,11 @@ def write_page(folder: Path = PROJECT / "validation", docs: Path = PROJECT / "do
     (docs / "accuracy.md").write_text(render(outcome), encoding="utf-8")
     for old in (docs / "accuracy").glob("*.svg"):
         old.unlink()
-    draw(validate(folder, keep_points=True, unseen=True)["points"], docs / "accuracy", lambda file: fitting(file, *PICTURED))
+    draw(
+        validate(folder, keep_points=True, unseen=True)["points"],
+        docs / "accuracy",
+        lambda file: fitting(file, *PICTURED),
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""calibrate_transport(): the quantities of a transport fitted to measured collectives, as `calibrate` fits those of a chip.
+"""calibrate_transport(): the quantities of a transport fitted to measured collectives, as `calibrate` fits
+those of a chip.
 
 Two thirds of the lines are fitted, every third is held out and only reported.
 """
@@ -27,7 +28,9 @@ LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 
 @dataclass(frozen=True)
 class Moved:
-    """One family's outcome: the new quantities as they are written, and the source that says what they rest on."""
+    """One family's outcome: the new quantities as they are written, and the source that says what they rest
+    on.
+    """
 
     family: str
     values: dict[str, str]
@@ -35,7 +38,9 @@ class Moved:
 
 
 def calibrate_transport(name: str, folder: Path | str, *, date: str = "") -> tuple[Transport, list[Moved]]:
-    """Fit a transport to the measured collectives of nodes that use it: the transport, and what each fit rests on."""
+    """Fit a transport to the measured collectives of nodes that use it: the transport, and what each fit
+    rests on.
+    """
     made = transport(name)
     outcomes = []
     for family in NETWORK:
@@ -45,7 +50,9 @@ def calibrate_transport(name: str, folder: Path | str, *, date: str = "") -> tup
             made, found = _fit(family, free, tables, made, date)
             outcomes.append(found)
     if not outcomes:
-        raise BadFile(f"nothing to fit {name} on: it needs {LEAST_ROWS} rows of {', '.join(f for family in NETWORK for f in family.files)}")
+        raise BadFile(
+            f"nothing to fit {name} on: it needs {LEAST_ROWS} rows of {', '.join(f for family in NETWORK for f in family.files)}"
+        )
     return made, outcomes
 
 
@@ -57,7 +64,9 @@ def as_toml(made: Transport, outcomes: list[Moved]) -> str:
         for path, value in outcome.values.items():
             section, key = path.rsplit(".", 1)
             shown = value if units[path]["unit"] == "1" else f'"{value}"'
-            sections.setdefault(section, []).append(f'{key} = {{ value = {shown}, source = "{outcome.source}" }}')
+            sections.setdefault(section, []).append(
+                f'{key} = {{ value = {shown}, source = "{outcome.source}" }}'
+            )
     return "\n".join(f"[{name}]\n" + "\n".join(lines) + "\n" for name, lines in sections.items())
 
 
@@ -84,13 +93,22 @@ def _tables(family: Family, name: str, folder: Path) -> list[Table]:
 
 def _free(family: Family, made: Transport) -> list[Quantity]:
     """The family's quantities that the transport has, names with * written out."""
-    return [Quantity(p, q.low, q.high) for p in leaf_paths(made) for q in family.quantities if fnmatch.fnmatchcase(p, q.path)]
+    return [
+        Quantity(p, q.low, q.high)
+        for p in leaf_paths(made)
+        for q in family.quantities
+        if fnmatch.fnmatchcase(p, q.path)
+    ]
 
 
 def _points(tables: list[Table], made: Transport) -> list[Points]:
     with moved_by(made):
         readers = [reader_of(t.name) for t in tables]
-        return [_headline(reader(table)) for reader, table in zip(readers, tables, strict=True) if reader is not None]
+        return [
+            _headline(reader(table))
+            for reader, table in zip(readers, tables, strict=True)
+            if reader is not None
+        ]
 
 
 def _headline(found: Points) -> Points:
@@ -108,11 +126,15 @@ def _changed(made: Transport, free: list[Quantity], values: Array) -> Transport:
 
 def _error(tables: list[Table], made: Transport) -> tuple[float, int]:
     """Mean error of the held-out points, and how many there are."""
-    errors = np.concatenate([np.abs(p.predicted / p.measured - 1.0) for p in map(held_out, _points(tables, made))])
+    errors = np.concatenate(
+        [np.abs(p.predicted / p.measured - 1.0) for p in map(held_out, _points(tables, made))]
+    )
     return float(np.mean(errors)), len(errors)
 
 
-def _fit(family: Family, free: list[Quantity], tables: list[Table], made: Transport, date: str) -> tuple[Transport, Moved]:
+def _fit(
+    family: Family, free: list[Quantity], tables: list[Table], made: Transport, date: str
+) -> tuple[Transport, Moved]:
     from scipy.optimize import least_squares
 
     start = np.log([float(value_at(made, q.path)) for q in free])
@@ -122,13 +144,22 @@ def _fit(family: Family, free: list[Quantity], tables: list[Table], made: Transp
     # Logarithms: all quantities are positive, and their sizes lie fifteen decades apart.
     def residual(x: Array) -> Array:
         found = _points(tables, _changed(made, free, np.exp(x)))
-        return np.concatenate([np.log(np.maximum(p.predicted[r], 1e-12) / p.measured[r]) for p, r in zip(found, learn, strict=True)])
+        return np.concatenate(
+            [
+                np.log(np.maximum(p.predicted[r], 1e-12) / p.measured[r])
+                for p, r in zip(found, learn, strict=True)
+            ]
+        )
 
     inside = np.clip(start, low + 1e-3, high - 1e-3)
-    best = least_squares(residual, inside, bounds=(low, high), loss="soft_l1", f_scale=0.1, diff_step=0.01, max_nfev=60)
+    best = least_squares(
+        residual, inside, bounds=(low, high), loss="soft_l1", f_scale=0.1, diff_step=0.01, max_nfev=60
+    )
     before, _ = _error(tables, made)
     units = leaf_paths(made)
-    values = {q.path: show(float(v), units[q.path]["unit"], 3) for q, v in zip(free, np.exp(best.x), strict=True)}
+    values = {
+        q.path: show(float(v), units[q.path]["unit"], 3) for q, v in zip(free, np.exp(best.x), strict=True)
+    }
     made, _ = override(made, values, "transport")
     after, held = _error(tables, made)
     source = (

@@ -24,7 +24,9 @@ def metric_of(group: str) -> str:
 
 
 def unseen_models(table: Table, found: Points) -> list[dict[str, Any]]:
-    """For each metric of a file: points of models no fit of the metric has seen, and these with the held-out lines of those it has."""
+    """For each metric of a file: points of models no fit of the metric has seen, and these with the held-out
+    lines of those it has.
+    """
     metrics = np.array([metric_of(g) for g in found.group], dtype=object)
     never = ~fitted_points(table.name, table, found)
     either = never | (found.line % HELD_OUT == 0)

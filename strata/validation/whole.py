@@ -18,7 +18,9 @@ SIZES = ("layers", "hidden", "q_heads", "kv_heads", "head_dim", "ffn", "vocab", 
 
 
 def decoder(table: Table) -> Points:
-    """Forward passes from one captured graph, nothing around it: the ideal engine. The faster backend of each case counts."""
+    """Forward passes from one captured graph, nothing around it: the ideal engine. The faster backend of each
+    case counts.
+    """
     table = fastest(table, ("model", "phase", *SIZES), "median_s")
     s = table.numbers(*SIZES)
 
@@ -34,11 +36,24 @@ def decoder(table: Table) -> Points:
 
     made = forecast(table, [table.text("phase")], price, SIZES)
     names = labels(table.text("model"), table.text("phase"), count=len(table))
-    cases = [case_of(p, table.chip, "dense", family_of(m)) for p, m in zip(table.text("phase"), table.text("model"), strict=True)]
+    cases = [
+        case_of(p, table.chip, "dense", family_of(m))
+        for p, m in zip(table.text("phase"), table.text("model"), strict=True)
+    ]
     return points(table, table.number("median_s"), made, names, case=np.array(cases, dtype=object))
 
 
 def _model(v: dict[str, Array]) -> Model:
     """A llama-like model of the row's sizes."""
     pattern = Pattern((), 0.0, (("full", "dense"),), v["layers"])
-    return Model("decoder", pattern, v["hidden"], v["q_heads"], v["kv_heads"], v["head_dim"], v["vocab"], ffn=v["ffn"], v_head_dim=v["head_dim"])
+    return Model(
+        "decoder",
+        pattern,
+        v["hidden"],
+        v["q_heads"],
+        v["kv_heads"],
+        v["head_dim"],
+        v["vocab"],
+        ffn=v["ffn"],
+        v_head_dim=v["head_dim"],
+    )

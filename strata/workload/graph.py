@@ -1,7 +1,7 @@
 """What must be computed: ops with extents, in blocks that repeat, joined by named tensors.
 
-An `Extent` knows which logical axis it lies on; a plan splits axes, never ops. Structure (which ops, which tensors) is
-fixed by model family and phase; every size is a number or an array.
+An `Extent` knows which logical axis it lies on; a plan splits axes, never ops. Structure (which ops, which
+tensors) is fixed by model family and phase; every size is a number or an array.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ AXES = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Extent:
-    """`count` indivisible units of `unit` elements along a logical axis; padding lets count exceed what is useful."""
+    """`count` indivisible units of `unit` elements along a logical axis; padding lets count exceed what is
+    useful.
+    """
 
     count: Number
     unit: Number = 1.0
@@ -124,12 +126,12 @@ class ExpertMatMul(Op):
     activation: str
     bias: bool = False
     seen: Routing | None = None  # popularity from a trace, in place of the skew
-    redundant: Number = 0.0  # copies of popular experts beside all experts
+    redundant_experts: Number = 0.0  # copies of popular experts beside all experts
 
     @property
     def slots(self) -> Number:
         """Experts of the layer with their redundant copies."""
-        return self.all_experts + self.redundant
+        return self.all_experts + self.redundant_experts
 
     def flop(self) -> Number:
         share = self.experts.size / self.slots
@@ -144,7 +146,9 @@ class ExpertMatMul(Op):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Attention(Op):
-    """Softmax attention of `queries` new tokens of each sequence over `span` earlier ones, read from a cache of `cached`."""
+    """Softmax attention of `queries` new tokens of each sequence over `span` earlier ones, read from a cache
+    of `cached`.
+    """
 
     kind: ClassVar[str] = "attention"
 
@@ -175,7 +179,9 @@ class Attention(Op):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Vector(Op):
-    """Element-wise or row-wise work: `reads` and `writes` count elements moved for each of m x n, with op counts beside."""
+    """Element-wise or row-wise work: `reads` and `writes` count elements moved for each of m x n, with op
+    counts beside.
+    """
 
     kind: ClassVar[str] = "vector"
 
@@ -190,7 +196,8 @@ class Vector(Op):
     parameter_precision: str = "bf16"
     pieces: float = 1.0  # kernels it takes where nothing is fused: each reads and writes every element
     gathered: bool = False  # rows go to or come from addresses of their own
-    trips: Number | None = None  # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
+    # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
+    trips: Number | None = None
 
     def elements(self) -> Number:
         return self.m.size * total(self.n)
@@ -212,28 +219,31 @@ class Vector(Op):
 class Exchange:
     """Tokens on their way to experts or back: what kernels made for that send, and how uneven it is."""
 
-    way: str  # dispatch, combine, or "" where such kernels do not run (training)
+    direction: str  # dispatch, combine, or "" where such kernels do not run (training)
     tokens: Number  # of one rank
     top_k: Number
     experts: Number  # of the layer
     width: Number  # elements of a token
     element: Number  # bytes of one element as sent
     busiest: Number = 1.0  # picks that fall on the busiest rank, over the mean
-    received: Number = 1.0  # tokens that it gets, over the mean: one copy serves all of a token's picks on a rank
+    # tokens that it gets, over the mean: one copy serves all of a token's picks on a rank
+    received: Number = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Collective(Op):
-    """Communication inside the group of one plan dimension; `payload` is the whole buffer of one rank, in bytes."""
+    """Communication inside the group of one plan dimension; `payload` is the whole buffer of one rank, in
+    bytes.
+    """
 
     kind: ClassVar[str] = "collective"
 
     pattern: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send
     group: str
     payload: Number
-    hidden: bool = False  # it may run beside the block's own work
+    prefetch: bool = False  # it may run beside the block's own work
     steps: Number = 1.0  # one after the other, each with this payload
-    behind: str = ""  # the op of the block whose equal parts run beside these steps
+    overlaps: str = ""  # the op of the block whose equal parts run beside these steps
     exchange: Exchange | None = None  # of an all-to-all between experts
 
 
@@ -274,14 +284,18 @@ class Graph:
 
 
 def check_graph(graph: Graph) -> None:
-    """Raise where a law of graphs is broken: every input is made before it is read, names are unique in a block, axes known."""
+    """Raise where a law of graphs is broken: every input is made before it is read, names are unique in a
+    block, axes known.
+    """
     for block in graph.blocks:
         made = set(graph.inputs)
         seen: set[str] = set()
         for op in block.ops:
             missing = [name for name in op.inputs if name not in made]
             if missing:
-                raise BadValue(f"graph: {block.name}.{op.name} reads {missing[0]}, which nothing before it makes")
+                raise BadValue(
+                    f"graph: {block.name}.{op.name} reads {missing[0]}, which nothing before it makes"
+                )
             if op.name in seen:
                 raise BadValue(f"graph: {block.name} has two ops called {op.name}")
             seen.add(op.name)
@@ -289,7 +303,9 @@ def check_graph(graph: Graph) -> None:
             for name in op.__dataclass_fields__:
                 for extent in (v := getattr(op, name)) if isinstance(v := getattr(op, name), tuple) else (v,):
                     if isinstance(extent, Extent) and extent.axis not in AXES:
-                        raise BadValue(f"graph: {block.name}.{op.name}.{name} lies on an unknown axis '{extent.axis}'")
+                        raise BadValue(
+                            f"graph: {block.name}.{op.name}.{name} lies on an unknown axis '{extent.axis}'"
+                        )
 
 
 def of_shared_experts(op: Op) -> bool:

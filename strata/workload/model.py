@@ -34,7 +34,11 @@ class Pattern:
     def first(self, count: Number, part: int, kind: str) -> Number:
         """How many of the first `count` layers have this kind of attention (part 0) or ffn (part 1)."""
         xp = namespace(count, self.prefix_layers)
-        inside = xp.minimum(count, self.prefix_layers) if self.prefix and self.prefix[part] == kind else 0.0 * count
+        inside = (
+            xp.minimum(count, self.prefix_layers)
+            if self.prefix and self.prefix[part] == kind
+            else 0.0 * count
+        )
         rest = xp.maximum(count - self.prefix_layers, 0.0)
         length = len(self.period)
         for place, pair in enumerate(self.period):
@@ -88,7 +92,7 @@ class Model:
     expert_weights: str = "bf16"
     activations: str = "bf16"
     kv: str = "bf16"
-    ends: str = "bf16"  # embedding and head
+    embedding_dtype: str = "bf16"  # embedding and head
     weight_only: bool = False  # narrow weights are widened before each product
     published: tuple[float, str] | None = None
 
@@ -102,7 +106,8 @@ class Model:
 
 
 def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
-    """A model by shipped name, by path of a `config.json` (or its folder), or from such a dict; keywords replace fields.
+    """A model by shipped name, by path of a `config.json` (or its folder), or from such a dict; keywords
+    replace fields.
 
     >>> m = model("llama-3-70b", weights="fp8", kv="fp8")
     >>> m.layers, m.kv_heads, m.weights
@@ -154,7 +159,9 @@ def _config(name: str | Path | dict[str, Any]) -> tuple[dict[str, Any], str]:
 def _alias(wanted: str) -> str:
     known = [n for n in names("models") if n != "README"]
     for candidate in known:
-        if wanted in _read_json(data_folder("models") / f"{candidate}.json").get("_strata", {}).get("aliases", []):
+        if wanted in _read_json(data_folder("models") / f"{candidate}.json").get("_strata", {}).get(
+            "aliases", []
+        ):
             return candidate
     raise UnknownName("model", wanted, known, "strata list models")
 
@@ -191,7 +198,9 @@ def read_config(config: dict[str, Any], label: str) -> Model:
     if kind == "llama4_text":
         shared = expert_ffn = get("intermediate_size")
     else:
-        shared = get("n_shared_experts", default=0.0) * expert_ffn or get("shared_expert_intermediate_size", default=0.0)
+        shared = get("n_shared_experts", default=0.0) * expert_ffn or get(
+            "shared_expert_intermediate_size", default=0.0
+        )
     return Model(
         name=label,
         pattern=_pattern(config, layers, bool(experts)),
@@ -220,8 +229,11 @@ def read_config(config: dict[str, Any], label: str) -> Model:
         qkv_bias=bool(config.get("attention_bias", False)) or kind == "qwen2",
         output_bias=bool(config.get("attention_bias", False)) and kind == "gpt_oss",
         expert_bias=kind == "gpt_oss",
-        router_bias=kind in ("gpt_oss", "glm4_moe") or config.get("topk_method") == "noaux_tc" or bool(config.get("use_routing_bias", False)),
-        qk_norm=kind in ("qwen3", "qwen3_moe") or bool(config.get("use_qk_norm", False) and kind != "llama4_text"),
+        router_bias=kind in ("gpt_oss", "glm4_moe")
+        or config.get("topk_method") == "noaux_tc"
+        or bool(config.get("use_routing_bias", False)),
+        qk_norm=kind in ("qwen3", "qwen3_moe")
+        or bool(config.get("use_qk_norm", False) and kind != "llama4_text"),
         weights=weights,
         expert_weights=experts_in,
         published=_published(config),
@@ -229,10 +241,14 @@ def read_config(config: dict[str, Any], label: str) -> Model:
 
 
 def _number(config: dict[str, Any], label: str, keys: tuple[str, ...], default: float | None) -> float:
-    """The first of several keys that holds a number; a size is positive, and a needed one that is missing is named."""
+    """The first of several keys that holds a number; a size is positive, and a needed one that is missing is
+    named.
+    """
     for key in keys:
         if isinstance(config.get(key), (int, float)) and not isinstance(config[key], bool):
-            require(config[key] > 0 or default == 0.0, f"{label}: {key} must be positive", **{key: config[key]})
+            require(
+                config[key] > 0 or default == 0.0, f"{label}: {key} must be positive", **{key: config[key]}
+            )
             return float(config[key])
     if default is None:
         raise BadFile(f"{label}: config.json has no '{keys[0]}', which a transformer needs")
@@ -303,7 +319,11 @@ def _pattern(config: dict[str, Any], layers: float, moe: bool) -> Pattern:
         attention = _period(["full" if t == "full_attention" else "window" for t in types])
     elif config.get("no_rope_layers") or config.get("model_type") == "llama4_text":
         attention = ["window", "window", "window", "full"]
-    elif config.get("sliding_window") and config.get("use_sliding_window", True) and config.get("model_type") in ("mistral", "mixtral"):
+    elif (
+        config.get("sliding_window")
+        and config.get("use_sliding_window", True)
+        and config.get("model_type") in ("mistral", "mixtral")
+    ):
         attention = ["window"]
     length = len(attention) * len(ffn) // _gcd(len(attention), len(ffn))
     period = tuple((attention[i % len(attention)], ffn[i % len(ffn)]) for i in range(length))

@@ -1,4 +1,6 @@
-"""Mixture of experts: router, dispatch, routed and shared experts, combine; and how tokens spread over experts."""
+"""Mixture of experts: router, dispatch, routed and shared experts, combine; and how tokens spread over
+experts.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,20 @@ from strata.workload.graph import ExpertMatMul, Extent, MatMul, Op, Vector
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
-# Midpoints of eight equally likely slices of the standard normal distribution: scipy.special.ndtri((i + 1/2) / 8).
+# Midpoints of eight equally likely slices of the standard normal distribution: scipy.special.ndtri((i + 1/2)
+# / 8).
 NORMAL_NODES = np.array(
-    [-1.5341205443525463, -0.8871465590188759, -0.4887764111146695, -0.15731068461017067, 0.15731068461017067, 0.4887764111146695, 0.8871465590188759, 1.5341205443525463]
-)  # fmt: skip
+    [
+        -1.5341205443525463,
+        -0.8871465590188759,
+        -0.4887764111146695,
+        -0.15731068461017067,
+        0.15731068461017067,
+        0.4887764111146695,
+        0.8871465590188759,
+        1.5341205443525463,
+    ]
+)
 
 
 def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tuple[Op, ...]:
@@ -25,31 +37,101 @@ def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tup
     grouped = Extent(tokens.count, tokens.unit, "grouped")
     routed = Extent(tokens.count, tokens.unit, "routed")
     sides = 2.0 if model.gated else 1.0
-    routing = {"tokens": grouped, "top_k": model.top_k, "experts": held, "all_experts": model.experts, "skew": work.skew, "seen": work.routing}
+    routing = {
+        "tokens": grouped,
+        "top_k": model.top_k,
+        "experts": held,
+        "all_experts": model.experts,
+        "skew": work.skew,
+        "seen": work.routing,
+    }
     formats = {"weight": w, "activation": a, "bias": model.expert_bias}
     inner = Extent(model.expert_ffn, 1.0, "expert_ffn")
     each = (Extent(model.top_k),)
     ops: list[Op] = [
-        MatMul("router", "moe", (source,), "router_out", tokens, every, Extent(model.hidden), model.ends, a, bias=model.router_bias),
+        MatMul(
+            "router",
+            "moe",
+            (source,),
+            "router_out",
+            tokens,
+            every,
+            Extent(model.hidden),
+            model.embedding_dtype,
+            a,
+            bias=model.router_bias,
+        ),
         Vector("top_k", "moe", ("router_out",), "routes", tokens, every, 1.0, 0.0, 2.0, 1.0, "fp32"),
-        Vector("dispatch", "moe", (source, "routes"), "sent", routed, each, model.hidden, model.hidden, 0.0, 0.0, a, gathered=True),
-        ExpertMatMul("experts_up", "moe", ("sent",), "experts_mid", n=(Extent(model.expert_ffn, sides, "expert_ffn"),), k=Extent(model.hidden), **routing, **formats),  # type: ignore[arg-type]
-        Vector("experts_activation", "moe", ("experts_mid",), "experts_act", routed, (Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),), sides, 1.0, SILU_FLOP, SILU_SPECIAL, a, pieces=2.0),
-        ExpertMatMul("experts_down", "moe", ("experts_act",), "experts_out", n=hidden, k=inner, **routing, **formats),  # type: ignore[arg-type]
-        Vector("combine", "moe", ("experts_out",), "combined", routed, hidden, model.top_k, 1.0, 2.0 * model.top_k, 0.0, a, gathered=True),
-    ]  # fmt: skip
+        Vector(
+            "dispatch",
+            "moe",
+            (source, "routes"),
+            "sent",
+            routed,
+            each,
+            model.hidden,
+            model.hidden,
+            0.0,
+            0.0,
+            a,
+            gathered=True,
+        ),
+        ExpertMatMul(
+            "experts_up",
+            "moe",
+            ("sent",),
+            "experts_mid",
+            n=(Extent(model.expert_ffn, sides, "expert_ffn"),),
+            k=Extent(model.hidden),
+            **routing,
+            **formats,
+        ),  # type: ignore[arg-type]
+        Vector(
+            "experts_activation",
+            "moe",
+            ("experts_mid",),
+            "experts_act",
+            routed,
+            (Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),),
+            sides,
+            1.0,
+            SILU_FLOP,
+            SILU_SPECIAL,
+            a,
+            pieces=2.0,
+        ),
+        ExpertMatMul(
+            "experts_down", "moe", ("experts_act",), "experts_out", n=hidden, k=inner, **routing, **formats
+        ),  # type: ignore[arg-type]
+        Vector(
+            "combine",
+            "moe",
+            ("experts_out",),
+            "combined",
+            routed,
+            hidden,
+            model.top_k,
+            1.0,
+            2.0 * model.top_k,
+            0.0,
+            a,
+            gathered=True,
+        ),
+    ]
     if model.shared_experts:
         ops += gated_ffn(model, tokens, model.shared_ffn, "shared_ffn", "moe", source, False)
     return tuple(ops)
 
 
 def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
-    r"""Popularity of the experts in each of eight equal groups (leading axis, least popular first), 1 on average.
+    r"""Popularity of the experts in each of eight equal groups (leading axis, least popular first), 1 on
+    average.
 
     .. math:: s_j = 8 \frac{F(q_j) - F(q_{j+1})}{F(1)}, \quad F(q) = \frac{(q E + 1/2)^{1-a} - (1/2)^{1-a}}{1-a}
 
-    experts E, the i-th most popular asked for in proportion to :math:`i^{-a}`; skew a, 0 is uniform; group edges q from the
-    least popular eighth to the most. The sum over experts is taken as an integral, whose groups add up to all picks exactly.
+    experts E, the i-th most popular asked for in proportion to :math:`i^{-a}`; skew a, 0 is uniform; group
+    edges q from the least popular eighth to the most. The sum over experts is taken as an integral, whose
+    groups add up to all picks exactly.
 
     Zipf's law as in the power_law rows of validation/ops/moe.csv.
 
@@ -71,14 +153,16 @@ def chance(shares: Number, experts: Number, top_k: Number) -> Number:
 
 
 def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = None) -> tuple[Number, Number]:
-    r"""Tokens of a touched expert at quantile nodes (leading axis), and the probability that an expert is touched.
+    r"""Tokens of a touched expert at quantile nodes (leading axis), and the probability that an expert is
+    touched.
 
-    Tokens of one expert are binomial(T, p); given that there is at least one they have mean :math:`\mu = T p / P` and
-    variance :math:`(T p (1-p) + (T p)^2) / P - \mu^2`, with :math:`P = 1 - (1-p)^T`. The nodes are the mean plus eight
-    equally likely normal deviates, never below one token, scaled so that all picks are served. Under skew each node also
-    takes the popularity of its quantile. Rounding up is done on the nodes, never on the mean: 256 experts, top-8, 2048
-    tokens fill 378 tiles of 64 rows, not 256. `rank` is the number of axes of what the load is used with; `copies` counts
-    how often the experts of each node are held, where that differs.
+    Tokens of one expert are binomial(T, p); given that there is at least one they have mean :math:`\mu = T p
+    / P` and variance :math:`(T p (1-p) + (T p)^2) / P - \mu^2`, with :math:`P = 1 - (1-p)^T`. The nodes are
+    the mean plus eight equally likely normal deviates, never below one token, scaled so that all picks are
+    served. Under skew each node also takes the popularity of its quantile. Rounding up is done on the nodes,
+    never on the mean: 256 experts, top-8, 2048 tokens fill 378 tiles of 64 rows, not 256. `rank` is the
+    number of axes of what the load is used with; `copies` counts how often the experts of each node are held,
+    where that differs.
 
     >>> load, touched = load_of(2048.0, np.full((8, 1), 8 / 256), 1)
     >>> round(float(np.mean(load * touched) * 256)) == 2048 * 8
@@ -90,8 +174,10 @@ def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = No
     touched = -xp.expm1(tokens * xp.log1p(-p))
     given = mean / touched
     variance = given * (1.0 - p + mean - given)
-    spread = xp.sqrt(xp.where(variance > 1e-9 * given**2, variance, 0.0))  # a single token has none, but for rounding
-    # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick is served.
+    # a single token has none, but for rounding
+    spread = xp.sqrt(xp.where(variance > 1e-9 * given**2, variance, 0.0))
+    # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick
+    # is served.
     extra = xp.maximum(given + lead(NORMAL_NODES, rank, xp) * spread - 1.0, 0.0)
     held = 1.0 if copies is None else copies
     due, drawn = xp.sum((mean - touched) * held, axis=0), xp.sum(touched * extra * held, axis=0)
@@ -99,12 +185,13 @@ def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = No
 
 
 def copies_of(shares: Number, redundant: Number) -> Number:
-    r"""How often the experts of each node are held when copies go to the most popular, so that the busiest copy has least to do.
+    r"""How often the experts of each node are held when copies go to the most popular, so that the busiest
+    copy has least to do.
 
     .. math:: m_j = \max\left(1, \frac{s_j}{c}\right), \quad c = \max_k \frac{\sum_{j > 8 - k} s_j}{8 r + k}
 
-    popularity s of eight nodes, least popular first (leading axis); redundant r: copies over experts. A token goes to one copy.
-    Copies are a mean over many experts here and need not be whole.
+    popularity s of eight nodes, least popular first (leading axis); redundant r: copies over experts. A token
+    goes to one copy. Copies are a mean over many experts here and need not be whole.
 
     >>> copies_of(np.array([0.5] * 7 + [4.5]), 1 / 8).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0]

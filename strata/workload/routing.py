@@ -20,8 +20,9 @@ GROUPS = 8  # equal groups of experts, from the least popular to the most
 class Routing:
     """How unevenly experts are asked for, averaged over the layers of a trace.
 
-    `shares`: popularity of each of eight equal groups of experts, least popular first, 1 on average. `ranks` and `busiest`: for
-    so many ranks that hold neighbouring experts, the picks of the busiest one over the mean.
+    `shares`: popularity of each of eight equal groups of experts, least popular first, 1 on average. `ranks`
+    and `busiest`: for so many ranks that hold neighbouring experts, the picks of the busiest one over the
+    mean.
     """
 
     shares: tuple[Number, ...]
@@ -37,8 +38,15 @@ def routing(counts: np.ndarray | list[list[float]]) -> Routing:
     (0.5, 1.5, 1.5)
     """
     table = np.atleast_2d(np.asarray(counts, float))
-    require(table.ndim == 2 and table.shape[1] > 1, "routing has one row for each layer and one column for each expert", shape=table.shape)
-    require(bool(np.all(np.isfinite(table)) and np.all(table >= 0)), "picks of experts must be numbers that are not negative")
+    require(
+        table.ndim == 2 and table.shape[1] > 1,
+        "routing has one row for each layer and one column for each expert",
+        shape=table.shape,
+    )
+    require(
+        bool(np.all(np.isfinite(table)) and np.all(table >= 0)),
+        "picks of experts must be numbers that are not negative",
+    )
     sums = table.sum(axis=1)
     require(bool(np.all(sums > 0)), "every layer of a routing needs picks", layer=int(np.argmin(sums)))
     popular = table / sums[:, None] * table.shape[1]
@@ -54,21 +62,31 @@ def routing(counts: np.ndarray | list[list[float]]) -> Routing:
 
 
 def read_routing(path: str | Path, experts: float | None = None) -> Routing:
-    """Routing from a file: CSV with one line of picks a layer (a heading is skipped), or JSON with a list of such lists.
+    """Routing from a file: CSV with one line of picks a layer (a heading is skipped), or JSON with a list of
+    such lists.
 
     A JSON object may hold them as `counts`; a flat list is one layer.
     """
     where = Path(path)
     if not where.is_file():
-        raise BadFile(f"no routing file {path}: CSV with one line of picks for each layer, or JSON with a list of lists")
+        raise BadFile(
+            f"no routing file {path}: CSV with one line of picks for each layer, or JSON with a list of lists"
+        )
     try:
         rows = _json_rows(where) if where.suffix == ".json" else _csv_rows(where)
     except (ValueError, TypeError, KeyError) as error:
         raise BadFile(f"{path}: a routing has one row of numbers for each layer ({error})") from None
-    require(len(rows) > 0 and len({len(r) for r in rows}) == 1, f"{path}: every layer names the same experts", columns=sorted({len(r) for r in rows}))
+    require(
+        len(rows) > 0 and len({len(r) for r in rows}) == 1,
+        f"{path}: every layer names the same experts",
+        columns=sorted({len(r) for r in rows}),
+    )
     if experts is not None:
         require(
-            len(rows[0]) == int(float(experts)), f"{path}: one number for each of the model's experts", experts=int(float(experts)), got=len(rows[0])
+            len(rows[0]) == int(float(experts)),
+            f"{path}: one number for each of the model's experts",
+            experts=int(float(experts)),
+            got=len(rows[0]),
         )
     return routing(np.array(rows))
 

@@ -15,7 +15,9 @@ PHASES = ("prefill", "decode", "serve", "train")
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """One kind of work. `sequence` is what one sequence brings into the step, `context` what its attention then spans."""
+    """One kind of work. `sequence` is what one sequence brings into the step, `context` what its attention
+    then spans.
+    """
 
     phase: str
     batch: Number  # sequences at once over the whole system
@@ -24,8 +26,10 @@ class Workload:
     output: Number = 0.0  # serve: tokens generated for each sequence
     skew: Number = 0.0  # routing: share of the i-th most popular expert ~ i**-skew; 0 is uniform
     routing: Routing | None = None  # popularity of experts from a trace, in place of the skew
-    # A decode step may read prompts beside (chunked prefill); `sequence` then counts their tokens too, a share for each sequence.
-    prompts: Number | None = None  # prompts read in the step, over the whole system; None is structure: a plain step
+    # A decode step may read prompts beside (chunked prefill); `sequence` then counts their tokens too, a
+    # share for each sequence.
+    # prompts read in the step, over the whole system; None is structure: a plain step
+    prompts: Number | None = None
     chunk: Number = 0.0  # new tokens of each of these prompts
     reached: Number = 0.0  # tokens of such a prompt that its last new token attends to, itself included
 
@@ -34,16 +38,22 @@ class Workload:
 
     @property
     def generated(self) -> Number:
-        """Tokens that a step adds to each of its `batch` sequences; what it reads of other prompts is not one of them."""
+        """Tokens that a step adds to each of its `batch` sequences; what it reads of other prompts is not one
+        of them.
+        """
         return self.sequence if self.prompts is None else 1.0
 
     @property
     def attending(self) -> tuple[Workload, ...]:
-        """The kinds of tokens whose attention differs: all as one, or those generated and those of the prompts read beside."""
+        """The kinds of tokens whose attention differs: all as one, or those generated and those of the
+        prompts read beside.
+        """
         if self.prompts is None:
             return (self,)
         generating = Workload("decode", self.batch, 1.0, self.context, skew=self.skew, routing=self.routing)
-        return generating, Workload("prefill", self.prompts, self.chunk, self.reached, skew=self.skew, routing=self.routing)
+        return generating, Workload(
+            "prefill", self.prompts, self.chunk, self.reached, skew=self.skew, routing=self.routing
+        )
 
 
 def _positive(**values: Any) -> None:
@@ -52,33 +62,68 @@ def _positive(**values: Any) -> None:
         require(low > 0, f"workload.{name} must be positive", **{name: value})
 
 
-def prefill(batch: Number, length: Number, *, cached: Number = 0.0, skew: Number = 0.0, routing: Routing | None = None) -> Workload:
-    """Reading `length` new tokens of each of `batch` sequences, after `cached` tokens that are in the cache already."""
+def prefill(
+    batch: Number, length: Number, *, cached: Number = 0.0, skew: Number = 0.0, routing: Routing | None = None
+) -> Workload:
+    """Reading `length` new tokens of each of `batch` sequences, after `cached` tokens that are in the cache
+    already.
+    """
     _positive(batch=batch, length=length)
     return Workload("prefill", batch, length, length + cached, skew=skew, routing=routing)
 
 
-def decode(batch: Number, context: Number, *, tokens: Number = 1.0, skew: Number = 0.0, routing: Routing | None = None) -> Workload:
-    """One step that adds `tokens` tokens (1 without speculation) to each of `batch` sequences of `context` tokens."""
+def decode(
+    batch: Number,
+    context: Number,
+    *,
+    tokens: Number = 1.0,
+    skew: Number = 0.0,
+    routing: Routing | None = None,
+) -> Workload:
+    """One step that adds `tokens` tokens (1 without speculation) to each of `batch` sequences of `context`
+    tokens.
+    """
     _positive(batch=batch, context=context, tokens=tokens)
     return Workload("decode", batch, tokens, context, skew=skew, routing=routing)
 
 
 def mixed(
-    batch: Number, context: Number, *, prompts: Number, chunk: Number, cached: Number = 0.0, skew: Number = 0.0, routing: Routing | None = None
+    batch: Number,
+    context: Number,
+    *,
+    prompts: Number,
+    chunk: Number,
+    cached: Number = 0.0,
+    skew: Number = 0.0,
+    routing: Routing | None = None,
 ) -> Workload:
-    """A decode step of `batch` sequences that also reads `chunk` new tokens of each of `prompts` prompts, after `cached` ones of each.
+    """A decode step of `batch` sequences that also reads `chunk` new tokens of each of `prompts` prompts,
+    after `cached` ones of each.
 
-    All tokens go through the same products, so that weights are read once and operations add up; attention is priced for
-    either kind of token by itself; only generated tokens, and one of each prompt, reach the head.
+    All tokens go through the same products, so that weights are read once and operations add up; attention is
+    priced for either kind of token by itself; only generated tokens, and one of each prompt, reach the head.
     """
     _positive(batch=batch, context=context, prompts=prompts, chunk=chunk)
     tokens = 1.0 + prompts * chunk / batch
-    return Workload("decode", batch, tokens, context, skew=skew, routing=routing, prompts=prompts, chunk=chunk, reached=chunk + cached)
+    return Workload(
+        "decode",
+        batch,
+        tokens,
+        context,
+        skew=skew,
+        routing=routing,
+        prompts=prompts,
+        chunk=chunk,
+        reached=chunk + cached,
+    )
 
 
-def serve(batch: Number, input: Number, output: Number, *, skew: Number = 0.0, routing: Routing | None = None) -> Workload:
-    """`batch` requests at once, each `input` tokens read and `output` tokens generated, averaged over the generation."""
+def serve(
+    batch: Number, input: Number, output: Number, *, skew: Number = 0.0, routing: Routing | None = None
+) -> Workload:
+    """`batch` requests at once, each `input` tokens read and `output` tokens generated, averaged over the
+    generation.
+    """
     _positive(batch=batch, input=input, output=output)
     return Workload("serve", batch, input, input, output, skew=skew, routing=routing)
 

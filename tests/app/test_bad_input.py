@@ -1,4 +1,6 @@
-"""What a user can get wrong: each mistake is one line that names it and says what would be right, and exit code 2."""
+"""What a user can get wrong: each mistake is one line that names it and says what would be right, and exit
+code 2.
+"""
 
 import json
 
@@ -10,9 +12,13 @@ SWEEP = ("sweep", "--model", "llama-3-70b", "--system", "8xh200")
 ON = ("--system", "8xh200")
 OF = ("--model", "llama-3-70b")
 
-# words typed, and what the one line must say: the offending value, and the nearest right name, the choices or the levers
+# words typed, and what the one line must say: the offending value, and the nearest right name, the choices or
+# the levers
 NAMES = {
-    "unknown model": (("predict", "--model", "lama-3-70b", *ON), ["'lama-3-70b'", "llama-3-70b", "strata list models"]),
+    "unknown model": (
+        ("predict", "--model", "lama-3-70b", *ON),
+        ["'lama-3-70b'", "llama-3-70b", "strata list models"],
+    ),
     "unknown chip": (("predict", *OF, "--system", "8xh20o"), ["'h20o'", "h200, h100", "strata list chips"]),
     "unknown system": (("predict", *OF, "--system", "h200s"), ["'h200s'", "8xh200"]),
     "empty system": (("predict", *OF, "--system", ""), ["no system called ''", "8xh200"]),
@@ -36,18 +42,30 @@ NAMES = {
 PLANS = {
     "tp not the devices": ((*PREDICT, "--plan", "tp=3"), ["tp=3", "devices", "3 against 8", "levers"]),
     "product of the plan": ((*PREDICT, "--plan", "tp=4"), ["tp=4", "4 against 8", "change dp"]),
-    "tp does not divide heads": (("predict", *OF, "--system", "3xh200", "--plan", "tp=3"), ["plan.tp must divide", "3 against 64", "levers"]),
+    "tp does not divide heads": (
+        ("predict", *OF, "--system", "3xh200", "--plan", "tp=3"),
+        ["plan.tp must divide", "3 against 64", "levers"],
+    ),
     "ep does not divide experts": (
         ("predict", "--model", "mixtral-8x7b", *ON, "--plan", "tp=8,ep=5"),
         ["plan.ep must divide experts", "5 against 8", "divisors"],
     ),
-    "experts of a dense model": ((*PREDICT, "--plan", "tp=8,ep=8"), ["plan.ep must divide experts", "a dense model has ep=1"]),
+    "experts of a dense model": (
+        (*PREDICT, "--plan", "tp=8,ep=8"),
+        ["plan.ep must divide experts", "a dense model has ep=1"],
+    ),
     "pp exceeds layers": (
         ("predict", *OF, "--system", "128xh200", "--plan", "pp=128", "--batch", "512"),
         ["must not exceed layers", "128 against 80", "lower pp"],
     ),
-    "dp exceeds batch": ((*PREDICT, "--plan", "dp=8", "--batch", "4"), ["must not exceed the batch", "8 against 4", "lower dp"]),
-    "micro-batches exceed batch": ((*PREDICT, "--plan", "tp=8,microbatches=9", "--batch", "4"), ["plan.microbatches", "9 against 4"]),
+    "dp exceeds batch": (
+        (*PREDICT, "--plan", "dp=8", "--batch", "4"),
+        ["must not exceed the batch", "8 against 4", "lower dp"],
+    ),
+    "micro-batches exceed batch": (
+        (*PREDICT, "--plan", "tp=8,microbatches=9", "--batch", "4"),
+        ["plan.microbatches", "9 against 4"],
+    ),
     "tp zero": ((*PREDICT, "--plan", "tp=0"), ["plan.tp must be at least 1", "tp=0"]),
     "tp negative": ((*PREDICT, "--plan", "tp=-8"), ["plan.tp must be at least 1", "-8"]),
     "tp in pieces": ((*PREDICT, "--plan", "tp=1.5"), ["plan.tp must be a whole number", "1.5"]),
@@ -56,7 +74,10 @@ PLANS = {
     "fsdp in words": ((*PREDICT, "--plan", "fsdp=yes"), ["whole number", "yes"]),
     "tp twice": ((*PREDICT, "--plan", "tp=8,tp=4"), ["each degree once", "tp=8,tp=4"]),
     "plan without =": ((*PREDICT, "--plan", "tp8"), ["tp=8,ep=8", "'tp8'"]),
-    "plan that is also varied": ((*SWEEP, "--plan", "tp=8", "--vary", "plan.tp=4,8"), ["each degree once", "tp"]),
+    "plan that is also varied": (
+        (*SWEEP, "--plan", "tp=8", "--vary", "plan.tp=4,8"),
+        ["each degree once", "tp"],
+    ),
 }
 SIZES = {
     "batch zero": ((*PREDICT, "--batch", "0"), ["--batch must be a positive whole number", "'0'"]),
@@ -73,22 +94,49 @@ SIZES = {
     "batch of a sweep": ((*SWEEP, "--vary", "batch=0,1"), ["batch must be positive", "batch=0,1"]),
 }
 UNITS = {
-    "bytes for a bandwidth": ((*PREDICT, "--set", "chip.memory.bandwidth=6 TB"), ["memory.bandwidth", "B/s", "'6 TB'"]),
-    "no unit": ((*PREDICT, "--set", "chip.memory.bandwidth=6"), ["memory.bandwidth", "B/s", "'6' without a unit"]),
+    "bytes for a bandwidth": (
+        (*PREDICT, "--set", "chip.memory.bandwidth=6 TB"),
+        ["memory.bandwidth", "B/s", "'6 TB'"],
+    ),
+    "no unit": (
+        (*PREDICT, "--set", "chip.memory.bandwidth=6"),
+        ["memory.bandwidth", "B/s", "'6' without a unit"],
+    ),
     "no number": ((*PREDICT, "--set", "chip.memory.bandwidth=fast"), ["memory.bandwidth", "'fast'"]),
-    "negative bandwidth": ((*PREDICT, "--set", "chip.memory.bandwidth=-1 TB/s"), ["memory.bandwidth", "must be positive", "-1e+12"]),
-    "no bandwidth at all": ((*PREDICT, "--set", "chip.memory.bandwidth=0 TB/s"), ["memory.bandwidth must be positive", "but got 0"]),
-    "mistyped quantity": ((*PREDICT, "--set", "chip.memory.bandwith=6 TB/s"), ["'memory.bandwith'", "nearest: memory.bandwidth"]),
-    "ambiguous quantity": ((*PREDICT, "--set", "chip.bandwidth=6 TB/s"), ["'bandwidth'", "cache.bandwidth, memory.bandwidth"]),
+    "negative bandwidth": (
+        (*PREDICT, "--set", "chip.memory.bandwidth=-1 TB/s"),
+        ["memory.bandwidth", "must be positive", "-1e+12"],
+    ),
+    "no bandwidth at all": (
+        (*PREDICT, "--set", "chip.memory.bandwidth=0 TB/s"),
+        ["memory.bandwidth must be positive", "but got 0"],
+    ),
+    "mistyped quantity": (
+        (*PREDICT, "--set", "chip.memory.bandwith=6 TB/s"),
+        ["'memory.bandwith'", "nearest: memory.bandwidth"],
+    ),
+    "ambiguous quantity": (
+        (*PREDICT, "--set", "chip.bandwidth=6 TB/s"),
+        ["'bandwidth'", "cache.bandwidth, memory.bandwidth"],
+    ),
     "mistyped owner": ((*PREDICT, "--set", "chp.memory.bandwidth=6 TB/s"), ["'chp'", "nearest: chip"]),
     "mistyped field of a model": ((*PREDICT, "--set", "model.hiden=5"), ["'hiden'", "nearest: hidden"]),
-    "mistyped quantity of a fabric": ((*PREDICT, "--set", "fabric.latncy=1 us"), ["latncy", "nearest: dimension.0.latency"]),
-    "set without =": ((*PREDICT, "--set", "chip.memory.bandwidth"), ["PATH=VALUE", "'chip.memory.bandwidth'"]),
+    "mistyped quantity of a fabric": (
+        (*PREDICT, "--set", "fabric.latncy=1 us"),
+        ["latncy", "nearest: dimension.0.latency"],
+    ),
+    "set without =": (
+        (*PREDICT, "--set", "chip.memory.bandwidth"),
+        ["PATH=VALUE", "'chip.memory.bandwidth'"],
+    ),
     "parsecs": ((*PLAN, "--ttft", "2 parsecs"), ["'parsecs'", "unknown unit"]),
     "limit without unit": ((*PLAN, "--tpot", "40"), ["--tpot", "'40' without a unit"]),
     "limit in bytes": ((*PLAN, "--tpot", "40 MB"), ["--tpot is measured in s", "'40 MB'"]),
     "negative limit": ((*PLAN, "--ttft", "-2s"), ["--ttft must be a positive time", "'-2s'"]),
-    "varied without unit": ((*SWEEP, "--vary", "chip.memory.bandwidth=2:8:4"), ["B/s", "'2:8:4' without a unit"]),
+    "varied without unit": (
+        (*SWEEP, "--vary", "chip.memory.bandwidth=2:8:4"),
+        ["B/s", "'2:8:4' without a unit"],
+    ),
     "unknown thing to vary": ((*SWEEP, "--vary", "btch=1,2"), ["'btch'", "nearest: batch"]),
     "axis without values": ((*SWEEP, "--vary", "batch="), ["batch=1,8,64", "'batch='"]),
     "axis in words": ((*SWEEP, "--vary", "batch=a,b"), ["batch=1,8,64", "'batch=a,b'"]),
@@ -105,7 +153,10 @@ SYSTEMS = {
         ("predict", "--model", "llama-3-405b", "--system", "1xrtx-4090"),
         ["does not fit on 1xrtx-4090", "GB and has 25.8 GB", "levers", "use more devices"],
     ),
-    "fits in no plan": (("plan", "--model", "llama-3-405b", "--system", "1xrtx-4090"), ["does not fit on 1xrtx-4090", "levers"]),
+    "fits in no plan": (
+        ("plan", "--model", "llama-3-405b", "--system", "1xrtx-4090"),
+        ["does not fit on 1xrtx-4090", "levers"],
+    ),
     "no plan is so quick": ((*PLAN, "--tpot", "1us"), ["TPOT at most 1 us", "the quickest has", "levers"]),
 }
 KNOWN = {**NAMES, **PLANS, **SIZES, **UNITS, **SYSTEMS}
@@ -129,9 +180,16 @@ def test_wrong_words(strata, case):
         assert part in said, said
 
 
-# ------------------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------------------
+# files
 
-CONFIG = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 100, "intermediate_size": 128}
+CONFIG = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "vocab_size": 100,
+    "intermediate_size": 128,
+}
 SYSTEM = 'name = "s"\ntitle = "a system"\nchip = "h200"\n'
 SOURCED = 'source = "assumed: for a test"'
 FILES = {
@@ -139,10 +197,26 @@ FILES = {
     "empty JSON": ("m.json", "", ["m.json is not JSON"]),
     "JSON that is no object": ("m.json", "[1]", ["m.json must hold an object"]),
     "bytes for JSON": ("m.json", b"\xff\xfe\x00", ["m.json is not JSON"]),
-    "no hidden_size": ("m.json", json.dumps({k: v for k, v in CONFIG.items() if k != "hidden_size"}), ["'hidden_size'", "m:"]),
-    "negative hidden_size": ("m.json", json.dumps({**CONFIG, "hidden_size": -64}), ["hidden_size must be positive", "-64"]),
-    "no layers": ("m.json", json.dumps({**CONFIG, "num_hidden_layers": 0}), ["num_hidden_layers must be positive", "0"]),
-    "unknown quantisation": ("m.json", json.dumps({**CONFIG, "quantization_config": {"quant_method": "gptq"}}), ["gptq", "fp8 or mxfp4"]),
+    "no hidden_size": (
+        "m.json",
+        json.dumps({k: v for k, v in CONFIG.items() if k != "hidden_size"}),
+        ["'hidden_size'", "m:"],
+    ),
+    "negative hidden_size": (
+        "m.json",
+        json.dumps({**CONFIG, "hidden_size": -64}),
+        ["hidden_size must be positive", "-64"],
+    ),
+    "no layers": (
+        "m.json",
+        json.dumps({**CONFIG, "num_hidden_layers": 0}),
+        ["num_hidden_layers must be positive", "0"],
+    ),
+    "unknown quantisation": (
+        "m.json",
+        json.dumps({**CONFIG, "quantization_config": {"quant_method": "gptq"}}),
+        ["gptq", "fp8 or mxfp4"],
+    ),
     "broken TOML": ("s.toml", "name = \n", ["s.toml is not TOML", "line 1"]),
     "duplicate key": ("s.toml", 'name = "a"\nname = "b"\n', ["s.toml is not TOML", "line 2"]),
     "bytes for TOML": ("s.toml", b"\xff\xfe\x00", ["s.toml is not TOML"]),
@@ -151,8 +225,16 @@ FILES = {
     "unknown key": ("s.toml", SYSTEM + 'fabrik = "nvl72"\n', ["unknown key 'fabrik'", "nearest: fabric"]),
     "unknown chip in a file": ("s.toml", SYSTEM.replace("h200", "h2000"), ["'h2000'", "h200"]),
     "unknown fabric in a file": ("s.toml", SYSTEM + 'fabric = "nvl27"\n', ["'nvl27'", "nvl72"]),
-    "sizes in words": ("s.toml", SYSTEM + '[sizes]\nnvlink = { value = "many", source = "assumed: test" }\n', ["sizes.nvlink", "'many'"]),
-    "sizes of no dimension": ("s.toml", SYSTEM + '[sizes]\nnvlnk = { value = 8, source = "assumed: test" }\n', ["'nvlnk'", "nearest: nvlink"]),
+    "sizes in words": (
+        "s.toml",
+        SYSTEM + '[sizes]\nnvlink = { value = "many", source = "assumed: test" }\n',
+        ["sizes.nvlink", "'many'"],
+    ),
+    "sizes of no dimension": (
+        "s.toml",
+        SYSTEM + '[sizes]\nnvlnk = { value = 8, source = "assumed: test" }\n',
+        ["'nvlnk'", "nearest: nvlink"],
+    ),
     "circle of bases": ("s.toml", 'base = "s.toml"\n', ["circle", "s -> s"]),
     "no base": ("s.toml", 'base = "missing.toml"\n', ["missing.toml"]),
     "chip with a mistyped key": (
@@ -165,17 +247,37 @@ FILES = {
         f'base = "h200"\n[memory]\nbandwidth = {{ value = "6 TB", {SOURCED} }}\n',
         ["memory.bandwidth", "B/s", "'6 TB'"],
     ),
-    "chip with a bare number": ("c.toml", f'base = "h200"\n[memory]\nbandwidth = {{ value = 6e12, {SOURCED} }}\n', ["memory.bandwidth", "B/s"]),
-    "chip without a source": ("c.toml", 'base = "h200"\n[memory]\nbandwidth = { value = "6 TB/s" }\n', ["missing key 'memory.bandwidth.source'"]),
-    "chip with an empty source": ("c.toml", 'base = "h200"\n[memory]\nbandwidth = { value = "6 TB/s", source = "" }\n', ["memory.bandwidth.source"]),
-    "chip citing nothing": ("c.toml", 'base = "h200"\n[memory]\nbandwidth = { value = "6 TB/s", source = "@paper: 1" }\n', ["'@paper'", "[sources]"]),
+    "chip with a bare number": (
+        "c.toml",
+        f'base = "h200"\n[memory]\nbandwidth = {{ value = 6e12, {SOURCED} }}\n',
+        ["memory.bandwidth", "B/s"],
+    ),
+    "chip without a source": (
+        "c.toml",
+        'base = "h200"\n[memory]\nbandwidth = { value = "6 TB/s" }\n',
+        ["missing key 'memory.bandwidth.source'"],
+    ),
+    "chip with an empty source": (
+        "c.toml",
+        'base = "h200"\n[memory]\nbandwidth = { value = "6 TB/s", source = "" }\n',
+        ["memory.bandwidth.source"],
+    ),
+    "chip citing nothing": (
+        "c.toml",
+        'base = "h200"\n[memory]\nbandwidth = { value = "6 TB/s", source = "@paper: 1" }\n',
+        ["'@paper'", "[sources]"],
+    ),
     "chip of no kind": ("c.toml", 'base = "h200"\nkind = "cpu"\n', ["kind must be one of gpu", "'cpu'"]),
     "chip with a negative number": (
         "c.toml",
         f'base = "h200"\n[memory]\nlatency = {{ value = "-1 ns", {SOURCED} }}\n',
         ["memory.latency", "'-1 ns'"],
     ),
-    "chip above its peak": ("c.toml", f'base = "h200"\n[memory]\nefficiency = {{ value = 1.2, {SOURCED} }}\n', ["at most 1", "1.2"]),
+    "chip above its peak": (
+        "c.toml",
+        f'base = "h200"\n[memory]\nefficiency = {{ value = 1.2, {SOURCED} }}\n',
+        ["at most 1", "1.2"],
+    ),
 }
 
 
@@ -184,7 +286,11 @@ def test_wrong_files(strata, tmp_path, monkeypatch, case):
     name, content, wanted = FILES[case]
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    words = {"m.json": ("predict", "--model", name, *ON), "s.toml": ("predict", *OF, "--system", name), "c.toml": ("show", "chip", name)}[name]
+    words = {
+        "m.json": ("predict", "--model", name, *ON),
+        "s.toml": ("predict", *OF, "--system", name),
+        "c.toml": ("show", "chip", name),
+    }[name]
     said = one_line(strata(*words))
     for part in wanted:
         assert part in said, said

@@ -34,7 +34,20 @@ TASKS = {
 @pytest.mark.parametrize("phase", TASKS)
 def test_predict_gives_the_numbers_of_the_python_api(answer, phase):
     system, plan = ("64xh200", "tp=8,dp=8,zero=3") if phase == "train" else ("8xh200", "tp=8")
-    got = answer("predict", "--model", "llama-3-70b", "--system", system, "--batch", 64, "--phase", phase, "--plan", plan, "--json")
+    got = answer(
+        "predict",
+        "--model",
+        "llama-3-70b",
+        "--system",
+        system,
+        "--batch",
+        64,
+        "--phase",
+        phase,
+        "--plan",
+        plan,
+        "--json",
+    )
     r = st.evaluate(system, "llama-3-70b", TASKS[phase], plan)
     assert got["fits"] is True
     assert set(got["metrics"]) == set(got["units"]) == set(METRIC_UNITS)
@@ -58,9 +71,32 @@ def test_predict_names_its_plan_and_what_it_chose_from(answer):
 
 
 def test_predict_says_everything_in_lines_that_fit(answer):
-    text = answer("predict", "--model", "deepseek-v3", "--system", "8xb200", "--batch", 64, "--input", 1024, "--output", 1024, "--explain")
-    for word in ("deepseek-v3 on 8xb200", "time to first token", "time per output token", "bound by memory", "tokens/s/user", "memory/device",
-                 "Where the last decode step (context 2048) goes", "ffn.moe.experts_up", "DRAM bandwidth", "What 10 % more would buy"):  # fmt: skip
+    text = answer(
+        "predict",
+        "--model",
+        "deepseek-v3",
+        "--system",
+        "8xb200",
+        "--batch",
+        64,
+        "--input",
+        1024,
+        "--output",
+        1024,
+        "--explain",
+    )
+    for word in (
+        "deepseek-v3 on 8xb200",
+        "time to first token",
+        "time per output token",
+        "bound by memory",
+        "tokens/s/user",
+        "memory/device",
+        "Where the last decode step (context 2048) goes",
+        "ffn.moe.experts_up",
+        "DRAM bandwidth",
+        "What 10 % more would buy",
+    ):
         assert word in text
     lines = text.splitlines()
     assert max(map(len, lines)) <= 140
@@ -79,7 +115,11 @@ def test_set_changes_a_number_and_the_answer(answer):
     assert fast["metrics"]["tokens_per_s"] > 1.1 * base["metrics"]["tokens_per_s"]
     assert fast["inputs"]["chip"]["hash"] != base["inputs"]["chip"]["hash"]
     assert fast["inputs"]["fabric"]["hash"] == base["inputs"]["fabric"]["hash"]
-    assert fast["inputs"]["chip"]["numbers"]["memory.bandwidth"] == {"value": 9.6e12, "unit": "B/s", "source": "given by the caller"}
+    assert fast["inputs"]["chip"]["numbers"]["memory.bandwidth"] == {
+        "value": 9.6e12,
+        "unit": "B/s",
+        "source": "given by the caller",
+    }
 
 
 def test_overlap_is_an_option_of_its_own(answer, strata):
@@ -90,7 +130,10 @@ def test_overlap_is_an_option_of_its_own(answer, strata):
     )
     assert by_option == by_set < plain
     wanted = ("--where", "(dp == 8) & (zero == 0)", "--top", 1, "--json")
-    without, beside = (answer("plan", *asked, *wanted, *more)["plans"][0]["metrics"]["ttft"] for more in ((), ("--overlap", "tiles")))
+    without, beside = (
+        answer("plan", *asked, *wanted, *more)["plans"][0]["metrics"]["ttft"]
+        for more in ((), ("--overlap", "tiles"))
+    )
     assert beside < without
     got = strata("predict", *asked, "--overlap", "tile")
     assert got.code == 2 and "none, tiles, dual_batch" in got.err and len(got.err.strip().splitlines()) == 1
@@ -111,7 +154,19 @@ def test_set_reaches_fabric_and_engine(answer, change, owner, path, value):
 
 
 def test_set_reaches_the_model(answer):
-    got = answer("predict", *LLAMA, "--plan", "tp=8", "--set", "model.kv=fp8", "--set", "model.tied=true", "--weights", "fp8", "--json")
+    got = answer(
+        "predict",
+        *LLAMA,
+        "--plan",
+        "tp=8",
+        "--set",
+        "model.kv=fp8",
+        "--set",
+        "model.tied=true",
+        "--weights",
+        "fp8",
+        "--json",
+    )
     assert got["question"]["precision"]["kv"] == "fp8"
     assert got["question"]["precision"]["weights"] == "fp8"
     assert got["inputs"]["model"]["sizes"]["tied"] is True
@@ -130,9 +185,26 @@ def test_models_and_systems_by_path(answer, tmp_path, monkeypatch):
         'name = "rack"\ntitle = "two nodes"\nchip = "fast.toml"\nfabric = "hgx-h200"\n[sizes]\ninfiniband = { value = 2, source = "assumed: this test" }\n'
     )
     for model in (config, folder):
-        got = answer("predict", "--model", model, "--system", "rack.toml", "--batch", 64, "--plan", "tp=8,dp=2", "--json")
-        assert (got["question"]["model"], got["question"]["system"], got["question"]["devices"]) == ("my-llama", "rack", 16)
-        assert got["inputs"]["chip"]["numbers"]["memory.bandwidth"]["source"] == "assumed: a faster stack of HBM"
+        got = answer(
+            "predict",
+            "--model",
+            model,
+            "--system",
+            "rack.toml",
+            "--batch",
+            64,
+            "--plan",
+            "tp=8,dp=2",
+            "--json",
+        )
+        assert (got["question"]["model"], got["question"]["system"], got["question"]["devices"]) == (
+            "my-llama",
+            "rack",
+            16,
+        )
+        assert (
+            got["inputs"]["chip"]["numbers"]["memory.bandwidth"]["source"] == "assumed: a faster stack of HBM"
+        )
     same = answer(
         "predict", "--model", "llama-3-70b", "--system", "16xh200", "--batch", 64, "--plan", "tp=8,dp=2",
         "--set", "chip.memory.bandwidth=6 TB/s", "--json",
@@ -140,7 +212,18 @@ def test_models_and_systems_by_path(answer, tmp_path, monkeypatch):
     assert got["metrics"] == pytest.approx(same["metrics"], nan_ok=True)
     # --set works on a chip that came from a file, too
     slow = answer(
-        "predict", "--model", folder, "--system", "rack.toml", "--batch", 64, "--plan", "tp=8,dp=2", "--set", "chip.memory.bandwidth=2 TB/s", "--json"
+        "predict",
+        "--model",
+        folder,
+        "--system",
+        "rack.toml",
+        "--batch",
+        64,
+        "--plan",
+        "tp=8,dp=2",
+        "--set",
+        "chip.memory.bandwidth=2 TB/s",
+        "--json",
     )
     assert slow["metrics"]["tpot"] > got["metrics"]["tpot"]
     assert "6 TB/s" in answer("show", "chip", "fast.toml")
@@ -176,7 +259,20 @@ def test_json_of_what_does_not_fit_says_why(strata):
 
 def test_plans_come_best_first_and_keep_the_limits(answer):
     got = answer(
-        "plan", "--model", "llama-3.1-405b", "--system", "16xh200", "--batch", "4,16,64", "--tpot", "40ms", "--ttft", "2s", "--top", 5, "--json"
+        "plan",
+        "--model",
+        "llama-3.1-405b",
+        "--system",
+        "16xh200",
+        "--batch",
+        "4,16,64",
+        "--tpot",
+        "40ms",
+        "--ttft",
+        "2s",
+        "--top",
+        5,
+        "--json",
     )
     rates = [p["metrics"]["tokens_per_s"] for p in got["plans"]]
     assert rates == sorted(rates, reverse=True)
@@ -185,7 +281,20 @@ def test_plans_come_best_first_and_keep_the_limits(answer):
 
 
 def test_plan_table_leads_to_the_next_command(answer):
-    text = answer("plan", *LLAMA[:4], "--batch", "1,16", "--tpot", "50ms", "--top", 3, "--engine", "vllm", "--set", "fabric.latency=2 us")
+    text = answer(
+        "plan",
+        *LLAMA[:4],
+        "--batch",
+        "1,16",
+        "--tpot",
+        "50ms",
+        "--top",
+        3,
+        "--engine",
+        "vllm",
+        "--set",
+        "fabric.latency=2 us",
+    )
     assert "TPOT at most 50 ms" in text
     assert "the best" in text
     hint = shlex.split(text.splitlines()[-1].partition("strata ")[2])
@@ -205,13 +314,28 @@ def test_plan_shows_the_columns_of_its_phase(answer, phase):
 
 
 def test_sweep_is_a_box_of_single_predictions(answer):
-    got = answer("sweep", *LLAMA[:4], "--plan", "tp=8", "--vary", "batch=8,64", "--vary", "chip.memory.bandwidth=2:8:3 TB/s", "--json")
+    got = answer(
+        "sweep",
+        *LLAMA[:4],
+        "--plan",
+        "tp=8",
+        "--vary",
+        "batch=8,64",
+        "--vary",
+        "chip.memory.bandwidth=2:8:3 TB/s",
+        "--json",
+    )
     assert [a["name"] for a in got["axes"]] == ["batch", "chip.memory.bandwidth"]
     assert got["axes"][1]["values"] == [2e12, 5e12, 8e12]
     rates = iter(got["metrics"]["tokens_per_s"])
     for batch in (8.0, 64.0):
         for bandwidth in ("2 TB/s", "5 TB/s", "8 TB/s"):
-            r = st.evaluate(st.system("8xh200", **{"memory.bandwidth": bandwidth}), "llama-3-70b", st.serve(batch, 1024.0, 1024.0), "tp=8")
+            r = st.evaluate(
+                st.system("8xh200", **{"memory.bandwidth": bandwidth}),
+                "llama-3-70b",
+                st.serve(batch, 1024.0, 1024.0),
+                "tp=8",
+            )
             assert next(rates) == pytest.approx(float(r.metrics.tokens_per_s), rel=1e-12)
 
 
@@ -223,7 +347,10 @@ def test_sweep_of_a_degree_fills_the_system_and_says_what_is_out(answer):
     assert "1 of 3 points are out" in text
 
 
-@pytest.mark.parametrize("name", ["fabric.bandwidth", "fabric.nvlink.bandwidth", "fabric.0.bandwidth", "fabric.dimension.0.bandwidth"])
+@pytest.mark.parametrize(
+    "name",
+    ["fabric.bandwidth", "fabric.nvlink.bandwidth", "fabric.0.bandwidth", "fabric.dimension.0.bandwidth"],
+)
 def test_sweep_takes_short_names(answer, name):
     got = answer("sweep", *LLAMA, "--plan", "tp=8", "--vary", f"{name}=100,400 GB/s", "--json")
     assert got["axes"][0]["name"] == "fabric.dimension.0.bandwidth"
@@ -237,7 +364,17 @@ def test_sweep_shows_every_metric(answer, metric):
 
 def test_sweep_varies_engine_and_three_axes(answer):
     got = answer(
-        "sweep", *LLAMA, "--plan", "tp=8", "--vary", "engine.step=0,1 ms", "--vary", "input=128,1024", "--vary", "output=64,128,256", "--json"
+        "sweep",
+        *LLAMA,
+        "--plan",
+        "tp=8",
+        "--vary",
+        "engine.step=0,1 ms",
+        "--vary",
+        "input=128,1024",
+        "--vary",
+        "output=64,128,256",
+        "--json",
     )
     assert len(got["metrics"]["tpot"]) == 12
     assert got["metrics"]["tpot"][6] > got["metrics"]["tpot"][0]
@@ -250,8 +387,14 @@ def test_every_listed_name_loads(answer):
     found = answer("list", "--json")
     assert set(found) == set(LISTED)
     loaders = {
-        "chips": st.chip, "models": st.model, "fabrics": st.fabric, "engines": st.engine, "systems": st.system, "transports": transport, "packets": packets,
-    }  # fmt: skip
+        "chips": st.chip,
+        "models": st.model,
+        "fabrics": st.fabric,
+        "engines": st.engine,
+        "systems": st.system,
+        "transports": transport,
+        "packets": packets,
+    }
     for kind, load in loaders.items():
         assert found[kind]
         for entry in found[kind]:
@@ -267,11 +410,22 @@ def test_list_prints_each_name(answer, kind):
         assert entry["name"] in text
 
 
-SHOWABLE = [(kind, name) for kind in ("chip", "fabric", "memory", "engine", "transport", "packets") for name in names(kind)]
+SHOWABLE = [
+    (kind, name)
+    for kind in ("chip", "fabric", "memory", "engine", "transport", "packets")
+    for name in names(kind)
+]
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [*SHOWABLE, ("economics", "default"), ("system", "4x8xh100"), ("model", "deepseek-v3"), ("model", "gpt3-1t")]
+    ("kind", "name"),
+    [
+        *SHOWABLE,
+        ("economics", "default"),
+        ("system", "4x8xh100"),
+        ("model", "deepseek-v3"),
+        ("model", "gpt3-1t"),
+    ],
 )
 def test_show_gives_every_number_a_source(answer, kind, name):
     got = answer("show", kind, name, "--json")
@@ -330,7 +484,8 @@ def test_schema_of_models_describes_the_shipped_configs(answer):
     assert checked > 20
 
 
-# ----------------------------------------------------------------------------------------------- diff, validate
+# ----------------------------------------------------------------------------------------------- diff,
+# validate
 
 
 def saved(answer, path, *words):
@@ -340,13 +495,23 @@ def saved(answer, path, *words):
 
 def test_diff_finds_exactly_what_changed(answer, tmp_path):
     first = saved(answer, tmp_path / "a.json", *LLAMA, "--plan", "tp=8")
-    second = saved(answer, tmp_path / "b.json", *LLAMA, "--plan", "tp=8", "--set", "chip.memory.bandwidth=9.6 TB/s")
+    second = saved(
+        answer, tmp_path / "b.json", *LLAMA, "--plan", "tp=8", "--set", "chip.memory.bandwidth=9.6 TB/s"
+    )
     rows = {row["path"]: row for row in answer("diff", first, second, "--json")}
     assert rows["inputs.chip.numbers.memory.bandwidth.value"] == {
-        "path": "inputs.chip.numbers.memory.bandwidth.value", "first": 4.8e12, "second": 9.6e12, "unit": "B/s", "ratio": 2.0,
-    }  # fmt: skip
+        "path": "inputs.chip.numbers.memory.bandwidth.value",
+        "first": 4.8e12,
+        "second": 9.6e12,
+        "unit": "B/s",
+        "ratio": 2.0,
+    }
     inputs = {path for path in rows if path.startswith(("inputs.", "question."))}
-    assert inputs == {"inputs.chip.hash", "inputs.chip.numbers.memory.bandwidth.value", "inputs.chip.numbers.memory.bandwidth.source"}
+    assert inputs == {
+        "inputs.chip.hash",
+        "inputs.chip.numbers.memory.bandwidth.value",
+        "inputs.chip.numbers.memory.bandwidth.source",
+    }
     assert rows["metrics.tokens_per_s"]["ratio"] > 1
     assert "metrics.memory_used" not in rows
     text = answer("diff", first, second)
@@ -378,7 +543,18 @@ def test_validate_compares_what_it_knows_and_names_the_rest(answer, tmp_path):
     assert set(got) == {"files", "not_yet", "unknown"}
     assert (got["not_yet"], got["unknown"]) == (["serving/requests/a.csv"], ["strange.csv"])
     (entry,) = got["files"]
-    assert {"file", "points", "failed", "mape", "median", "p90", "worst", "bias", "weighted", "groups"} <= set(entry)
+    assert {
+        "file",
+        "points",
+        "failed",
+        "mape",
+        "median",
+        "p90",
+        "worst",
+        "bias",
+        "weighted",
+        "groups",
+    } <= set(entry)
     assert entry["file"] == "h200/decoder.csv"
     assert entry["points"] >= 1
     text = answer("validate", "--data", data)
@@ -390,7 +566,13 @@ def test_validate_compares_what_it_knows_and_names_the_rest(answer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--help",), ("-h",), *((c, "--help") for c in ("predict", "plan", "sweep", "list", "show", "schema", "diff", "validate"))]
+    "words",
+    [
+        (),
+        ("--help",),
+        ("-h",),
+        *((c, "--help") for c in ("predict", "plan", "sweep", "list", "show", "schema", "diff", "validate")),
+    ],
 )
 def test_help_is_on_stdout(strata, words):
     got = strata(*words)
@@ -469,9 +651,26 @@ def test_start_loads_nothing_heavy():
         "heavy = [m for m in ('plotly', 'jax', 'scipy', 'pandas', 'strata.validation.run', 'strata.app.report') if m in sys.modules]\n"
         "sys.exit(code or ' '.join(heavy) or 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_every_kind_is_shown_and_described():
-    assert set(SHOWN) == {"chip", "fabric", "transport", "packets", "memory", "engine", "economics", "system", "model", "space"}
+    assert set(SHOWN) == {
+        "chip",
+        "fabric",
+        "transport",
+        "packets",
+        "memory",
+        "engine",
+        "economics",
+        "system",
+        "model",
+        "space",
+    }

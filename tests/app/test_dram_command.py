@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.hardware.dram import Stream, dram, interface_peak, sustained_channel
+from strata.hardware.dram.channel import Stream, dram, interface_peak, sustained_channel
 from strata.params import names
 
 
@@ -36,7 +36,9 @@ def test_options_reach_the_stream(answer):
     made = dram("hbm3", **{"timing.faw": 24e-9})
     for row, run in zip(got, (48.0, 1024.0), strict=True):
         stream = Stream(run=run, read_share=0.5, banks=4.0, outstanding=2048.0, latency=300e-9)
-        assert row["bandwidth_B_per_s"] == pytest.approx(float(sustained_channel(made, stream, 1.0).bandwidth))
+        assert row["bandwidth_B_per_s"] == pytest.approx(
+            float(sustained_channel(made, stream, 1.0).bandwidth)
+        )
     text = answer("dram", "hbm3", *given)
     assert "buffer" in text and "48 B" in text and "50% of the visits read" in text
 

@@ -1,4 +1,6 @@
-"""`strata fabric`: the numbers of the Python API, a picture that is valid and always the same, and one line for each mistake."""
+"""`strata fabric`: the numbers of the Python API, a picture that is valid and always the same, and one line
+for each mistake.
+"""
 
 import xml.etree.ElementTree as tree
 from pathlib import Path
@@ -14,11 +16,25 @@ from strata.params import names
 def test_every_fabric_is_told_and_drawn(answer, tmp_path, name):
     path = tmp_path / "pictures" / f"{name}.svg"
     said = answer("fabric", name, "--svg", path)
-    for word in (name, "bisection", "diameter", "mean hops", "energy", "all-reduce", "all-to-all", "price", "whole fabric"):
+    for word in (
+        name,
+        "bisection",
+        "diameter",
+        "mean hops",
+        "energy",
+        "all-reduce",
+        "all-to-all",
+        "price",
+        "whole fabric",
+    ):
         assert word in said, word
     assert max(map(len, said.splitlines())) <= 140
     root = tree.parse(path).getroot()
-    assert root.tag.endswith("svg") and "nan" not in path.read_text() and "inf" not in path.read_text().replace("infini", "")
+    assert (
+        root.tag.endswith("svg")
+        and "nan" not in path.read_text()
+        and "inf" not in path.read_text().replace("infini", "")
+    )
     wide, high = float(root.get("width")), float(root.get("height"))
     for node in root.iter():
         for key, most in (("cx", wide), ("cy", high), ("x1", wide), ("y1", high)):
@@ -28,10 +44,16 @@ def test_every_fabric_is_told_and_drawn(answer, tmp_path, name):
 def test_json_has_the_numbers_of_the_python_api(answer):
     data = answer("fabric", "fat-tree-ndr", "--sizes", "8,16,3", "--json")
     found = st.topology("fat-tree-ndr", (8, 16, 3))
-    assert data["whole"]["size"] == 384 and data["whole"]["bisection_B_per_s"] == pytest.approx(float(found.whole.bisection))
+    assert data["whole"]["size"] == 384 and data["whole"]["bisection_B_per_s"] == pytest.approx(
+        float(found.whole.bisection)
+    )
     assert [d["name"] for d in data["dimensions"]] == ["nvlink", "leaf", "spine"] and data["open"] == []
     spine = data["dimensions"][2]
-    assert (spine["oversubscription"], spine["port_B_per_s"], spine["bandwidth_B_per_s"]) == (3, 50e9, pytest.approx(50e9 / 3))
+    assert (spine["oversubscription"], spine["port_B_per_s"], spine["bandwidth_B_per_s"]) == (
+        3,
+        50e9,
+        pytest.approx(50e9 / 3),
+    )
     assert spine["all_to_all_B_per_s"] == pytest.approx(float(found.dimension[2].all_to_all))
 
 
@@ -43,15 +65,25 @@ def test_an_open_dimension_is_shown_with_four_members_and_said(answer):
 
 def test_one_device_has_no_bounds(answer):
     data = answer("fabric", "hgx-h200", "--sizes", "1", "--json")["whole"]
-    assert (data["size"], data["bisection_B_per_s"], data["all_reduce_B_per_s"], data["links"]) == (1, 0, None, 0)
+    assert (data["size"], data["bisection_B_per_s"], data["all_reduce_B_per_s"], data["links"]) == (
+        1,
+        0,
+        None,
+        0,
+    )
     assert "one device" in answer("fabric", "hgx-h200", "--sizes", "1")
 
 
 def test_numbers_can_be_set(answer):
     plain = answer("fabric", "hgx-h200", "--sizes", "8,4", "--json")["whole"]["bisection_B_per_s"]
-    tapered = answer("fabric", "hgx-h200", "--sizes", "8,4", "--set", "infiniband.oversubscription=2", "--json")["whole"]["bisection_B_per_s"]
+    tapered = answer(
+        "fabric", "hgx-h200", "--sizes", "8,4", "--set", "infiniband.oversubscription=2", "--json"
+    )["whole"]["bisection_B_per_s"]
     assert tapered == plain / 2
-    assert answer("fabric", "hgx-h200", "--set", "bandwidth=900 GB/s", "--json")["dimensions"][0]["port_B_per_s"] == 900e9
+    assert (
+        answer("fabric", "hgx-h200", "--set", "bandwidth=900 GB/s", "--json")["dimensions"][0]["port_B_per_s"]
+        == 900e9
+    )
 
 
 def test_the_same_fabric_gives_the_same_picture():
@@ -66,14 +98,32 @@ def test_pictures_leave_members_out_where_they_are_many():
 
 
 BAD = {
-    "unknown": (("fabric", "hgx-h20"), ["no fabric called 'hgx-h20'", "nearest: hgx-h200", "strata list fabrics"]),
-    "size 0": (("fabric", "hgx-h200", "--sizes", "8,0"), ["--sizes must be a positive whole number, but got '0'"]),
-    "not a number": (("fabric", "hgx-h200", "--sizes", "8,x"), ["--sizes must be a positive whole number, but got 'x'"]),
-    "too many": (("fabric", "hgx-h200", "--sizes", "8,4,2"), ["--sizes has 3 numbers", "has 2 dimensions: nvlink, infiniband"]),
+    "unknown": (
+        ("fabric", "hgx-h20"),
+        ["no fabric called 'hgx-h20'", "nearest: hgx-h200", "strata list fabrics"],
+    ),
+    "size 0": (
+        ("fabric", "hgx-h200", "--sizes", "8,0"),
+        ["--sizes must be a positive whole number, but got '0'"],
+    ),
+    "not a number": (
+        ("fabric", "hgx-h200", "--sizes", "8,x"),
+        ["--sizes must be a positive whole number, but got 'x'"],
+    ),
+    "too many": (
+        ("fabric", "hgx-h200", "--sizes", "8,4,2"),
+        ["--sizes has 3 numbers", "has 2 dimensions: nvlink, infiniband"],
+    ),
     "no value": (("fabric", "hgx-h200", "--set", "bandwidth"), ["--set takes PATH=VALUE"]),
     "unknown quantity": (("fabric", "hgx-h200", "--set", "bandwith=1 GB/s"), ["'bandwith'"]),
-    "below 1": (("fabric", "hgx-h200", "--set", "infiniband.oversubscription=0.5"), ["oversubscription must be at least 1"]),
-    "a ring": (("fabric", "sn-node", "--set", "oversubscription=2"), ["needs kind switch or dragonfly", "rdu-connect is a ring"]),
+    "below 1": (
+        ("fabric", "hgx-h200", "--set", "infiniband.oversubscription=0.5"),
+        ["oversubscription must be at least 1"],
+    ),
+    "a ring": (
+        ("fabric", "sn-node", "--set", "oversubscription=2"),
+        ["needs kind switch or dragonfly", "rdu-connect is a ring"],
+    ),
     "no name": (("fabric",), ["fabric needs"]),
 }
 
@@ -86,7 +136,11 @@ def test_a_mistake_is_one_line(strata, case):
     assert all(s in got.err for s in said), got.err
 
 
-@pytest.mark.parametrize(("name", "sizes"), [("fat-tree-ndr", (8, 48, 4)), ("slingshot-dragonfly", (4, 128, 74))])
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("fat-tree-ndr", (8, 48, 4)), ("slingshot-dragonfly", (4, 128, 74))]
+)
 def test_the_pictures_of_the_docs_are_up_to_date(name, sizes):
     path = Path(__file__).parents[2] / "docs" / "fabrics" / f"{name}.svg"
-    assert path.read_text(encoding="utf-8") == picture(st.topology(name, sizes)), f"run: strata fabric {name} --svg {path}"
+    assert path.read_text(encoding="utf-8") == picture(st.topology(name, sizes)), (
+        f"run: strata fabric {name} --svg {path}"
+    )

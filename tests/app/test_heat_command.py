@@ -1,4 +1,6 @@
-"""`strata heat`: the numbers of the Python API, a picture that is valid and always the same, and one line for each mistake."""
+"""`strata heat`: the numbers of the Python API, a picture that is valid and always the same, and one line for
+each mistake.
+"""
 
 import xml.etree.ElementTree as tree
 
@@ -9,12 +11,27 @@ from strata.app.heat_picture import colours, picture, png
 
 
 @pytest.mark.parametrize(
-    "words", [("--layers", 1), ("--layers", 9, "--cooling", "air", "--power", 30), ("--layers", 16, "--power", 20, "--map", "uniform")]
+    "words",
+    [
+        ("--layers", 1),
+        ("--layers", 9, "--cooling", "air", "--power", 30),
+        ("--layers", 16, "--power", 20, "--map", "uniform"),
+    ],
 )
 def test_a_stack_is_told_and_drawn(answer, tmp_path, words):
     path = tmp_path / "pictures" / "heat.svg"
     said = answer("heat", "stack-ref", *words, "--svg", path)
-    for word in ("logic", "dram0", "hottest", "limit", "way to the coolant", "interface", "bond", "spreading", "binds"):
+    for word in (
+        "logic",
+        "dram0",
+        "hottest",
+        "limit",
+        "way to the coolant",
+        "interface",
+        "bond",
+        "spreading",
+        "binds",
+    ):
         assert word in said, word
     assert max(map(len, said.splitlines())) <= 140
     root = tree.parse(path).getroot()
@@ -28,7 +45,19 @@ def test_a_stack_is_told_and_drawn(answer, tmp_path, words):
 
 def test_json_has_the_numbers_of_the_python_api(answer):
     data = answer(
-        "heat", "stack-ref", "--layers", 3, "--power", "50 W", "--dram-power", 4, "--set", "bond_thickness=5 um", "--transient", "100ms", "--json"
+        "heat",
+        "stack-ref",
+        "--layers",
+        3,
+        "--power",
+        "50 W",
+        "--dram-power",
+        4,
+        "--set",
+        "bond_thickness=5 um",
+        "--transient",
+        "100ms",
+        "--json",
     )
     found = st.heat("stack-ref", 50.0, 4.0, layers=3, bond_thickness=5e-6, duration=0.1)
     assert [d["max_K"] for d in data["dies"]] == pytest.approx([d.hottest for d in found.dies])

@@ -9,9 +9,35 @@ GEMM = ("kernel", "gemm", "--chip", "h200", "--m", "4096", "--n", "4096", "--k",
 ATTENTION = ("kernel", "attention", "--chip", "h200", "--context", "8192", "--heads", "32")
 COMMANDS = {
     "gemm": GEMM,
-    "grouped": ("kernel", "grouped", "--chip", "h200", "--tokens", "512", "--experts", "16", "--n", "1024", "--k", "2048", "--top-k", "2"),
+    "grouped": (
+        "kernel",
+        "grouped",
+        "--chip",
+        "h200",
+        "--tokens",
+        "512",
+        "--experts",
+        "16",
+        "--n",
+        "1024",
+        "--k",
+        "2048",
+        "--top-k",
+        "2",
+    ),
     "attention": (*ATTENTION, "--kv-heads", "8", "--sequences", "16"),
-    "stream": ("kernel", "stream", "--chip", "h200", "--rows", "8192", "--columns", "4096", "--op", "softmax"),
+    "stream": (
+        "kernel",
+        "stream",
+        "--chip",
+        "h200",
+        "--rows",
+        "8192",
+        "--columns",
+        "4096",
+        "--op",
+        "softmax",
+    ),
 }
 
 
@@ -28,17 +54,37 @@ def test_json_has_the_numbers_of_the_python_api(answer, kind):
     data = answer(*COMMANDS[kind], "--json")
     options = {"op": "softmax"} if kind == "stream" else {}
     found = st.kernel("h200", kind, **data["sizes"], **options)
-    assert data["time_s"] == pytest.approx(float(found.time), rel=1e-12) and data["bound_by"] == found.bound_by
-    assert data["power_W"] == pytest.approx(float(found.power)) and data["clock_Hz"] == pytest.approx(float(found.clock))
-    assert data["lower_s"] <= data["time_s"] <= data["upper_s"] and sum(data["resources_s"].values()) == pytest.approx(data["time_s"])
+    assert (
+        data["time_s"] == pytest.approx(float(found.time), rel=1e-12) and data["bound_by"] == found.bound_by
+    )
+    assert data["power_W"] == pytest.approx(float(found.power)) and data["clock_Hz"] == pytest.approx(
+        float(found.clock)
+    )
+    assert data["lower_s"] <= data["time_s"] <= data["upper_s"] and sum(
+        data["resources_s"].values()
+    ) == pytest.approx(data["time_s"])
 
 
 def test_lists_of_sizes_make_a_table(answer):
-    rows = answer("kernel", "gemm", "--chip", "h200", "--m", "1,64", "--n", "1024,8192", "--k", "4096", "--json")
+    rows = answer(
+        "kernel", "gemm", "--chip", "h200", "--m", "1,64", "--n", "1024,8192", "--k", "4096", "--json"
+    )
     box = st.kernel("h200", "gemm", m=np.array([1, 64])[:, None], n=[1024, 8192], k=4096)
-    assert [(r["sizes"]["m"], r["sizes"]["n"]) for r in rows] == [(1, 1024), (1, 8192), (64, 1024), (64, 8192)]
+    assert [(r["sizes"]["m"], r["sizes"]["n"]) for r in rows] == [
+        (1, 1024),
+        (1, 8192),
+        (64, 1024),
+        (64, 8192),
+    ]
     np.testing.assert_allclose([r["time_s"] for r in rows], np.ravel(box.time), rtol=1e-12)
-    assert len(answer("kernel", "gemm", "--chip", "h200", "--m", "1,64", "--n", "1024,8192", "--k", "4096").splitlines()) == 7
+    assert (
+        len(
+            answer(
+                "kernel", "gemm", "--chip", "h200", "--m", "1,64", "--n", "1024,8192", "--k", "4096"
+            ).splitlines()
+        )
+        == 7
+    )
 
 
 def test_options_reach_the_kernel(answer):
@@ -48,7 +94,9 @@ def test_options_reach_the_kernel(answer):
     assert answer(*small, "--resident")["memory_B"] < answer(*small)["memory_B"]
     assert answer(*GEMM, "--precision", "fp8", "--json")["memory_B"] == 4096**2 * 4
     assert answer(*GEMM, "--set", "memory.bandwidth=9.6 TB/s", "--json")["lower_s"] <= plain["lower_s"]
-    causal, full = (answer(*ATTENTION, "--queries", "8192", *more, "--json")["flop"] for more in ((), ("--full",)))
+    causal, full = (
+        answer(*ATTENTION, "--queries", "8192", *more, "--json")["flop"] for more in ((), ("--full",))
+    )
     assert full / causal == pytest.approx(2, rel=0.001)
 
 
@@ -59,16 +107,33 @@ BAD = {
     "precision": ((*GEMM, "--precision", "fp9"), ["'fp9'", "fp8", "mxfp4"]),
     "no such rate": ((*GEMM, "--precision", "fp4"), ["chip h200 has no fp4 matrix rate", "bf16, fp8"]),
     "chip": (("kernel", "gemm", "--chip", "h20o", *GEMM[4:]), ["'h20o'", "h200", "strata list chips"]),
-    "missing": (("kernel", "gemm", "--chip", "h200", "--m", "4"), ["kernel gemm needs --n", "strata kernel gemm --help"]),
+    "missing": (
+        ("kernel", "gemm", "--chip", "h200", "--m", "4"),
+        ["kernel gemm needs --n", "strata kernel gemm --help"],
+    ),
     "kernel": (("kernel", "gem"), ["'gem'", "nearest: gemm", "strata kernel --help"]),
     "option": ((*GEMM, "--precison", "fp8"), ["'--precison'", "--precision"]),
     "set": ((*GEMM, "--set", "bandwidth"), ["--set takes PATH=VALUE", "'bandwidth'"]),
     "set of nothing": ((*GEMM, "--set", "memory.bandwith=3"), ["'memory.bandwith'", "memory.bandwidth"]),
     "rows": (
-        ("kernel", "gemm", "--chip", "h200", "--m", ",".join(["1"] * 40), "--n", ",".join(["1"] * 40), "--k", "1"),
+        (
+            "kernel",
+            "gemm",
+            "--chip",
+            "h200",
+            "--m",
+            ",".join(["1"] * 40),
+            "--n",
+            ",".join(["1"] * 40),
+            "--k",
+            "1",
+        ),
         ["at most 1000 rows", "1600"],
     ),
-    "heads": ((*ATTENTION, "--kv-heads", "5"), ["heads must be a multiple of kv_heads", "heads=32, kv_heads=5"]),
+    "heads": (
+        (*ATTENTION, "--kv-heads", "5"),
+        ["heads must be a multiple of kv_heads", "heads=32, kv_heads=5"],
+    ),
     "context": ((*ATTENTION, "--queries", "9000"), ["context=8192, queries=9000"]),
     "op": ((*COMMANDS["stream"][:-1], "softmx"), ["'softmx'", "softmax"]),
     "skew": ((*COMMANDS["grouped"], "--skew", "x"), ["--skew must be a number", "'x'"]),
@@ -84,7 +149,9 @@ def test_a_mistake_is_one_line_that_names_it(strata, case):
         assert part in got.err, got.err
 
 
-@pytest.mark.parametrize("words", [("kernel",), ("kernel", "--help"), *(("kernel", kind, "--help") for kind in COMMANDS)])
+@pytest.mark.parametrize(
+    "words", [("kernel",), ("kernel", "--help"), *(("kernel", kind, "--help") for kind in COMMANDS)]
+)
 def test_help_has_an_example(strata, words):
     got = strata(*words)
     assert (got.code, got.err) == (0, "") and "Example: strata kernel" in got.out

@@ -1,4 +1,6 @@
-"""HTML reports: the right headings and numbers, nothing loaded from elsewhere, a line for every value of a sweep."""
+"""HTML reports: the right headings and numbers, nothing loaded from elsewhere, a line for every value of a
+sweep.
+"""
 
 import html
 import json
@@ -31,13 +33,17 @@ def own_text(page):
 
 def figures(page):
     """The data each picture draws, as JSON."""
-    return [json.JSONDecoder().raw_decode(page, m.end() - 1)[0] for m in re.finditer(r"Plotly\.newPlot\(\s*\"[^\"]+\",\s*\[", page)]
+    return [
+        json.JSONDecoder().raw_decode(page, m.end() - 1)[0]
+        for m in re.finditer(r"Plotly\.newPlot\(\s*\"[^\"]+\",\s*\[", page)
+    ]
 
 
 def alone(page):
     """Nothing comes from the network: no script, style, picture or frame with an address."""
     assert not re.search(
-        r"<(script|link|img|iframe)[^>]*\s(src|href)\s*=", re.sub(r"(?<=<script)([^>]*)>.*?</script>", r"\1></script>", page, flags=re.S)
+        r"<(script|link|img|iframe)[^>]*\s(src|href)\s*=",
+        re.sub(r"(?<=<script)([^>]*)>.*?</script>", r"\1></script>", page, flags=re.S),
     )
     assert "@import" not in own_text(page)
     assert page.startswith("<!doctype html>")
@@ -79,13 +85,22 @@ def test_prediction_report_of_the_command(strata, tmp_path):
     assert "best of" in own_text(path.read_text())
 
 
-@pytest.mark.parametrize(("vary", "lines"), [(["batch=1,8,64"], 1), (["batch=1,8,64", "fabric.bandwidth=100,200,400,900 GB/s"], 4), (["batch=8,64", "input=128,512", "output=16,32,64"], 6)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("vary", "lines"),
+    [
+        (["batch=1,8,64"], 1),
+        (["batch=1,8,64", "fabric.bandwidth=100,200,400,900 GB/s"], 4),
+        (["batch=8,64", "input=128,512", "output=16,32,64"], 6),
+    ],
+)
 def test_sweep_picture_has_a_line_for_each_value(vary, lines):
     swept = run_sweep("llama-3-70b", "8xh200", vary, **ASKED, metric="tpot")
     figure = sweep_figure(swept)
     assert len(figure.data) == lines
     assert len({line.name for line in figure.data}) == lines
-    assert [v for line in figure.data for v in line.y] == pytest.approx(swept.values.reshape(len(swept.axes[0].values), -1).T.ravel())
+    assert [v for line in figure.data for v in line.y] == pytest.approx(
+        swept.values.reshape(len(swept.axes[0].values), -1).T.ravel()
+    )
     assert list(figure.data[0].x) == swept.axes[0].values.tolist()
     assert figure.layout.yaxis.title.text == METRIC_NAMES["tpot"]
 
@@ -126,7 +141,19 @@ def test_sweep_report(strata, tmp_path):
 
 def test_sweep_report_where_nothing_fits(strata, tmp_path):
     path = tmp_path / "s.html"
-    got = strata("sweep", "--model", "llama-3.1-405b", "--system", "1xrtx-4090", "--plan", "tp=1", "--vary", "batch=1,8", "--report", path)
+    got = strata(
+        "sweep",
+        "--model",
+        "llama-3.1-405b",
+        "--system",
+        "1xrtx-4090",
+        "--plan",
+        "tp=1",
+        "--vary",
+        "batch=1,8",
+        "--report",
+        path,
+    )
     assert got.code == 0
     text = own_text(path.read_text())
     assert "2 of 2 points are out: what a device holds must fit its memory" in text
@@ -134,14 +161,35 @@ def test_sweep_report_where_nothing_fits(strata, tmp_path):
 
 
 def test_accuracy_report(tmp_path):
-    figures_of = {"points": 3, "failed": 1, "mape": 0.4, "median": 0.1, "p90": 1.0, "worst": 1.0, "bias": -0.3, "weighted": 0.2}
+    figures_of = {
+        "points": 3,
+        "failed": 1,
+        "mape": 0.4,
+        "median": 0.1,
+        "p90": 1.0,
+        "worst": 1.0,
+        "bias": -0.3,
+        "weighted": 0.2,
+    }
     outcome = {
-        "files": [{"file": "h200/gemm.csv", **figures_of, "groups": {}}, {"file": "x/empty.csv", **figures_of, "groups": {}}],
+        "files": [
+            {"file": "h200/gemm.csv", **figures_of, "groups": {}},
+            {"file": "x/empty.csv", **figures_of, "groups": {}},
+        ],
         "not_yet": ["dram/a.csv"],
         "unknown": [],
     }
-    rows = [("bf16", 1e-3, 1.1e-3), ("bf16", 2e-3, 1.8e-3), ("fp8", 1e-3, 0.0), ("fp8", 1e-3, float("inf")), ("fp8", 4e-3, 4e-3)]
-    points = [{"file": "h200/gemm.csv", "row": i, "group": g, "measured": m, "predicted": p} for i, (g, m, p) in enumerate(rows)]
+    rows = [
+        ("bf16", 1e-3, 1.1e-3),
+        ("bf16", 2e-3, 1.8e-3),
+        ("fp8", 1e-3, 0.0),
+        ("fp8", 1e-3, float("inf")),
+        ("fp8", 4e-3, 4e-3),
+    ]
+    points = [
+        {"file": "h200/gemm.csv", "row": i, "group": g, "measured": m, "predicted": p}
+        for i, (g, m, p) in enumerate(rows)
+    ]
     page = accuracy_report(outcome, points, tmp_path / "a.html").read_text(encoding="utf-8")
     alone(page)
     text = own_text(page)
@@ -157,5 +205,15 @@ def test_accuracy_report(tmp_path):
 
 def test_a_report_without_plotly_says_what_to_install(strata, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly.graph_objects", None)
-    got = strata("predict", "--model", "llama-3-8b", "--system", "1xh200", "--plan", "tp=1", "--report", tmp_path / "p.html")
+    got = strata(
+        "predict",
+        "--model",
+        "llama-3-8b",
+        "--system",
+        "1xh200",
+        "--plan",
+        "tp=1",
+        "--report",
+        tmp_path / "p.html",
+    )
     assert (got.code, got.err) == (2, "strata: reports need plotly: pip install 'strata[plots]'\n")

@@ -1,4 +1,6 @@
-"""The page of a search: its parts and numbers, nothing loaded from elsewhere, and an answer also where nothing fits."""
+"""The page of a search: its parts and numbers, nothing loaded from elsewhere, and an answer also where
+nothing fits.
+"""
 
 import re
 from pathlib import Path
@@ -24,11 +26,13 @@ def searched(where, metrics, limits=(), **options):
 
 @pytest.fixture(scope="module")
 def small():
-    return space(SMALL, plan=["tp=16", "tp=8,dp=2", "dp=16", "cp=4,dp=4,cp_by=ulysses"])
+    return space(SMALL, plan=["tp=16", "tp=8,dp=2", "dp=16", "cp=4,dp=4,cp_mode=ulysses"])
 
 
 def test_a_page_of_one_metric(small, tmp_path):
-    outcome, history = searched(small, "tokens_per_s", ["temperature <= 60 degC"], sampler="random", budget=600)
+    outcome, history = searched(
+        small, "tokens_per_s", ["temperature <= 60 degC"], sampler="random", budget=600
+    )
     page = search_report(outcome, tmp_path / "new" / "s.html", history).read_text(encoding="utf-8")
     alone(page)
     text = own_text(page)
@@ -40,13 +44,22 @@ def test_a_page_of_one_metric(small, tmp_path):
         "Best tokens/s with each choice",
         "Designs",
     )
-    for heading in (*headings, "Why regions are empty", "What 10 % more of each axis buys", "The best point as a prediction", "Inputs"):
+    for heading in (
+        *headings,
+        "Why regions are empty",
+        "What 10 % more of each axis buys",
+        "The best point as a prediction",
+        "Inputs",
+    ):
         assert heading in text, heading
     best = outcome.best
     for name, label in best["design"].items():
         assert re.search(rf"<td>{name}</td><td>(x )?{re.escape(label)}</td>", text), name
     assert f"{best['metrics']['tokens_per_s']:,.0f}" in text
-    assert "temperature above 60 degC" in page and f"{sum(outcome.counts.values()):,} of 600 points are out" in text
+    assert (
+        "temperature above 60 degC" in page
+        and f"{sum(outcome.counts.values()):,} of 600 points are out" in text
+    )
     assert "This sampler proves nothing" in text
     threads = [t for f in figures(page) for t in f if t.get("type") == "parcoords"]
     labels = [d["label"] for d in threads[0]["dimensions"]]
@@ -67,7 +80,9 @@ def test_a_page_of_several_metrics_lists_the_frontier(small, tmp_path):
 
 
 def test_a_page_where_nothing_fits_says_why(tmp_path):
-    outcome, history = searched(space(SMALL, plan=["dp=16"], layers=[1, 2]), "tokens_per_s", sampler="random", budget=100)
+    outcome, history = searched(
+        space(SMALL, plan=["dp=16"], layers=[1, 2]), "tokens_per_s", sampler="random", budget=100
+    )
     page = search_report(outcome, tmp_path / "s.html", history).read_text(encoding="utf-8")
     alone(page)
     assert "No point fits and keeps the limits" in page
@@ -75,7 +90,11 @@ def test_a_page_where_nothing_fits_says_why(tmp_path):
 
 
 def test_worth_is_the_share_of_the_best_whichever_way_is_better():
-    seen = Evaluated(np.zeros((3, 1), int), {"tokens_per_s": np.array([1.0, 4.0, 9.0]), "tpot": np.array([4.0, 1.0, 9.0])}, np.array([0, 0, 1]))
+    seen = Evaluated(
+        np.zeros((3, 1), int),
+        {"tokens_per_s": np.array([1.0, 4.0, 9.0]), "tpot": np.array([4.0, 1.0, 9.0])},
+        np.array([0, 0, 1]),
+    )
     assert worths(goal("tokens_per_s"), seen).tolist() == [0.25, 1.0, 0.0]
     assert worths(goal("tpot"), seen).tolist() == [0.25, 1.0, 0.0]
 

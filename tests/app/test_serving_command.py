@@ -6,7 +6,21 @@ import pytest
 
 import strata as st
 
-ASKED = ("serving", "-m", "llama-3-8b", "-s", "4xh200", "-i", "1024", "-o", "256", "--engine", "vllm", "--sequences", "128")
+ASKED = (
+    "serving",
+    "-m",
+    "llama-3-8b",
+    "-s",
+    "4xh200",
+    "-i",
+    "1024",
+    "-o",
+    "256",
+    "--engine",
+    "vllm",
+    "--sequences",
+    "128",
+)
 
 
 def test_the_best_plans_are_told(answer):
@@ -17,7 +31,9 @@ def test_the_best_plans_are_told(answer):
 
 
 def test_json_has_the_numbers_of_the_python_api(answer):
-    data = answer(*ASKED, "--ttft", "500ms", "--tpot", "15ms", "--rate", "5/s", "--plan", "tp=2,dp=2", "--json")
+    data = answer(
+        *ASKED, "--ttft", "500ms", "--tpot", "15ms", "--rate", "5/s", "--plan", "tp=2,dp=2", "--json"
+    )
     curve = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), "tp=2,dp=2", "vllm", sequences=128)
     assert data["plans"][0]["goodput"] == pytest.approx(float(st.goodput(curve, 0.5, 0.015)[0]))
     seen = st.open_load(curve, 5.0).at(0)
@@ -27,16 +43,36 @@ def test_json_has_the_numbers_of_the_python_api(answer):
 
 
 def test_a_rate_is_read_with_its_unit(answer):
-    per = {text: answer(*ASKED, "--plan", "tp=4", "--rate", text, "--json")["load"]["rate"] for text in ("2", "2/s", "7200/h")}
+    per = {
+        text: answer(*ASKED, "--plan", "tp=4", "--rate", text, "--json")["load"]["rate"]
+        for text in ("2", "2/s", "7200/h")
+    }
     assert set(per.values()) == {2.0}
 
 
 def test_uneven_experts_take_fewer_requests(answer, tmp_path):
     """By a skew or by a trace, as in Python."""
-    typed = ("serving", "-m", "mixtral-8x7b", "-s", "8xh200", "-o", "256", "--plan", "dp=8,ep=8", "--sequences", "64", "--tpot", "20ms", "--json")
+    typed = (
+        "serving",
+        "-m",
+        "mixtral-8x7b",
+        "-s",
+        "8xh200",
+        "-o",
+        "256",
+        "--plan",
+        "dp=8,ep=8",
+        "--sequences",
+        "64",
+        "--tpot",
+        "20ms",
+        "--json",
+    )
     picks = tmp_path / "picks.json"
     picks.write_text("[[9, 1, 1, 1, 1, 1, 1, 1]]", encoding="utf-8")
-    rates = [answer(*typed, *more)["plans"][0]["goodput"] for more in ((), ("--skew", "1"), ("--routing", picks))]
+    rates = [
+        answer(*typed, *more)["plans"][0]["goodput"] for more in ((), ("--skew", "1"), ("--routing", picks))
+    ]
     assert rates[1] < 0.9 * rates[0] and rates[2] < 0.9 * rates[0]
     asked = st.Requests(1024, 256, routing=st.routing([[9.0] + [1.0] * 7]))
     curve = st.curve("8xh200", "mixtral-8x7b", asked, "dp=8,ep=8", sequences=64)
@@ -46,19 +82,46 @@ def test_uneven_experts_take_fewer_requests(answer, tmp_path):
 def test_clients_see_what_a_closed_loop_gives(answer):
     data = answer(*ASKED, "--plan", "tp=4", "--clients", "32", "--json")["load"]
     curve = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), "tp=4", "vllm", sequences=128)
-    assert data["tpot"] == pytest.approx(float(st.closed_load(curve, 32).tpot[0, 0])) and data["clients"] == 32
+    assert (
+        data["tpot"] == pytest.approx(float(st.closed_load(curve, 32).tpot[0, 0])) and data["clients"] == 32
+    )
     assert "32 clients with plan tp=4" in answer(*ASKED, "--plan", "tp=4", "--clients", "32")
 
 
 def test_pools_and_guesses_are_told(answer):
-    said = answer(*ASKED, "--ttft", "1s", "--tpot", "20ms", "--disaggregated", "--speculative", "draft=llama-3.2-1b,acceptance=0.7,window=best")
-    for word in ("devices apart", "readers take", "of cache", "guesses of llama-3.2-1b", "breaks even at", "speed-up"):
+    said = answer(
+        *ASKED,
+        "--ttft",
+        "1s",
+        "--tpot",
+        "20ms",
+        "--disaggregated",
+        "--speculative",
+        "draft=llama-3.2-1b,acceptance=0.7,window=best",
+    )
+    for word in (
+        "devices apart",
+        "readers take",
+        "of cache",
+        "guesses of llama-3.2-1b",
+        "breaks even at",
+        "speed-up",
+    ):
         assert word in said, word
     data = answer(
-        *ASKED, "--readers", "2", "--speculative", "draft=llama-3.2-1b,acceptance=0.7,branches=2,window=2,plan=tp=2,dp=2", "--clients", "4", "--json"
+        *ASKED,
+        "--prefill-devices",
+        "2",
+        "--speculative",
+        "draft=llama-3.2-1b,acceptance=0.7,branches=2,window=2,plan=tp=2,dp=2",
+        "--clients",
+        "4",
+        "--json",
     )
     assert [p["readers"] for p in data["pools"]] == [2] and data["pools"][0]["sent_bytes"] == 1024 * 131072
-    assert data["speculation"]["verified"] == 7 and data["speculation"]["tokens"] == pytest.approx(1 + 0.91 + 0.91**2)
+    assert data["speculation"]["verified"] == 7 and data["speculation"]["tokens"] == pytest.approx(
+        1 + 0.91 + 0.91**2
+    )
 
 
 def test_the_frontier_is_drawn(answer, tmp_path):
@@ -66,9 +129,15 @@ def test_the_frontier_is_drawn(answer, tmp_path):
     data = answer(*ASKED, "--frontier", svg, "--disaggregated", "--json")
     assert len(data["frontier"]["best"]) > 3
     text = svg.read_text(encoding="utf-8")
-    assert tree.parse(svg).getroot().tag.endswith("svg") and "tokens/s a user sees" in text and "frontier without pools" in text
+    assert (
+        tree.parse(svg).getroot().tag.endswith("svg")
+        and "tokens/s a user sees" in text
+        and "frontier without pools" in text
+    )
     answer(*ASKED, "--frontier", page)
-    assert "tokens/s of a device" in page.read_text(encoding="utf-8") and "The frontier" in page.read_text(encoding="utf-8")
+    assert "tokens/s of a device" in page.read_text(encoding="utf-8") and "The frontier" in page.read_text(
+        encoding="utf-8"
+    )
     again = tmp_path / "again.svg"
     answer(*ASKED, "--frontier", again, "--disaggregated")
     assert again.read_text(encoding="utf-8") == text
@@ -87,7 +156,7 @@ BAD = [
     (("--variation", "-1"), "--variation"),
     (("--skew", "1"), "llama-3-8b has no experts to pick"),
     (("--routing", "picks.json"), "llama-3-8b has no experts to route to"),
-    (("--readers", "9"), "a pool of 4xh200 has one of 1, 2, 3 devices"),
+    (("--prefill-devices", "9"), "a pool of 4xh200 has one of 1, 2, 3 devices"),
     (("--speculative", "draft=llama-3.2-1b"), "--speculative needs acceptance"),
     (("--speculative", "llama-3.2-1b"), "is written like"),
     (("--speculative", "draft=llama-3.2-1b,acceptance=2"), "acceptance must lie between 0 and 1"),

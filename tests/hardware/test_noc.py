@@ -38,7 +38,9 @@ def distances(topology, side):
 @pytest.mark.parametrize("topology", ["mesh", "ring"])
 @pytest.mark.parametrize("side", [2, 3, 4, 8])
 def test_mean_hops_are_those_of_the_graph(topology, side):
-    assert float(n.mean_hops(made(topology), float(side * side))) == pytest.approx(np.mean(distances(topology, side)))
+    assert float(n.mean_hops(made(topology), float(side * side))) == pytest.approx(
+        np.mean(distances(topology, side))
+    )
 
 
 @pytest.mark.parametrize("topology", ALL)
@@ -63,7 +65,12 @@ def test_a_local_access_is_never_slower_later_or_dearer(topology, placement):
 def test_one_core_has_no_network():
     for topology in ALL:
         noc = made(topology, "dram")
-        assert float(n.mean_hops(noc, 1.0)) == float(n.bisection(noc, 1.0)) == float(n.access_latency(noc, 1.0, 0.0)) == 0
+        assert (
+            float(n.mean_hops(noc, 1.0))
+            == float(n.bisection(noc, 1.0))
+            == float(n.access_latency(noc, 1.0, 0.0))
+            == 0
+        )
         assert float(n.access_bandwidth(noc, 1.0, 5e12, 0.0)) == 5e12
 
 
@@ -71,14 +78,24 @@ def test_a_network_in_the_stack_saves_area_and_costs_time_and_energy():
     inside, above = made("crossbar"), made("crossbar", "dram")
     assert float(n.router_area(above, 16.0)) < float(n.router_area(inside, 16.0))
     assert float(n.access_latency(above, 16.0, 0.0)) > float(n.access_latency(inside, 16.0, 0.0))
-    assert float(n.access_energy(above, 16.0, 0.0)) == pytest.approx(float(n.access_energy(inside, 16.0, 0.0)) + 2 * 4e-13)
+    assert float(n.access_energy(above, 16.0, 0.0)) == pytest.approx(
+        float(n.access_energy(inside, 16.0, 0.0)) + 2 * 4e-13
+    )
 
 
 def test_area_grows_with_the_square_of_the_width_and_with_vaults_of_a_crossbar():
     for topology in ALL:
-        assert float(n.router_area(made(topology, width=256.0), 16.0)) == pytest.approx(4 * float(n.router_area(made(topology), 16.0)))
-    assert float(n.router_area(made("crossbar"), 32.0)) == pytest.approx(2 * float(n.router_area(made("crossbar"), 16.0)))
-    assert float(n.router_area(made("mesh"), 32.0)) == float(n.router_area(made("mesh"), 16.0)) > float(n.router_area(made("ring"), 16.0))
+        assert float(n.router_area(made(topology, width=256.0), 16.0)) == pytest.approx(
+            4 * float(n.router_area(made(topology), 16.0))
+        )
+    assert float(n.router_area(made("crossbar"), 32.0)) == pytest.approx(
+        2 * float(n.router_area(made("crossbar"), 16.0))
+    )
+    assert (
+        float(n.router_area(made("mesh"), 32.0))
+        == float(n.router_area(made("mesh"), 16.0))
+        > float(n.router_area(made("ring"), 16.0))
+    )
 
 
 def test_multicast_is_never_more_than_unicasts_nor_less_than_the_receivers():
@@ -86,14 +103,21 @@ def test_multicast_is_never_more_than_unicasts_nor_less_than_the_receivers():
     for topology in ALL:
         links = n.multicast_hops(made(topology), 64.0, receivers)
         alone = n.mean_hops(made(topology), 64.0) * receivers
-        assert np.all(links <= alone * (1 + 1e-12)) and np.all(links >= receivers - 1e-12) and np.all(np.diff(links) > 0)
+        assert (
+            np.all(links <= alone * (1 + 1e-12))
+            and np.all(links >= receivers - 1e-12)
+            and np.all(np.diff(links) > 0)
+        )
 
 
 def test_a_batch_equals_singles():
     nodes, share = np.array([1.0, 4.0, 16.0])[:, None], np.array([0.0, 0.3, 1.0])
     for topology in ALL:
         noc = made(topology, "dram")
-        for function in (lambda p, s, noc=noc: n.access_bandwidth(noc, p, 5e12, s), lambda p, s, noc=noc: n.access_latency(noc, p, s)):
+        for function in (
+            lambda p, s, noc=noc: n.access_bandwidth(noc, p, 5e12, s),
+            lambda p, s, noc=noc: n.access_latency(noc, p, s),
+        ):
             batch = function(nodes, share)
             assert batch.shape == (3, 3)
             for i, j in itertools.product(range(3), range(3)):
@@ -103,4 +127,6 @@ def test_a_batch_equals_singles():
 def test_the_reference_devices_network_carries_its_dram():
     owner = st.chip("stack-ref")
     noc = owner.silicon.noc
-    assert float(n.access_bandwidth(noc, 8.0, owner.memory.bandwidth, 1 / 8)) == pytest.approx(float(owner.memory.bandwidth))
+    assert float(n.access_bandwidth(noc, 8.0, owner.memory.bandwidth, 1 / 8)) == pytest.approx(
+        float(owner.memory.bandwidth)
+    )

@@ -1,7 +1,9 @@
-"""Kill -9 a search at random moments, resume it, and compare with one that nobody disturbed: the same rows, none lost, none twice.
+"""Kill -9 a search at random moments, resume it, and compare with one that nobody disturbed: the same rows,
+none lost, none twice.
 
-`python tests/search/kills.py 20` is a part of `make proof`; a few kills are a test. The searches run in forked children of this process, so
-that most of their life is searching and not starting; with `--command` they are the real command, typed anew each time.
+`python tests/search/kills.py 20` is a part of `make proof`; a few kills are a test. The searches run in
+forked children of this process, so that most of their life is searching and not starting; with `--command`
+they are the real command, typed anew each time.
 """
 
 import argparse
@@ -38,8 +40,14 @@ def place(sampler):
 def options(sampler, out):
     one = sampler == "exact"
     return {
-        "goal": GOAL.partition(",")[0] if one else GOAL, "limits": LIMITS, "sampler": sampler, "budget": None if one else 30_000 if sampler == "random" else 3_000, "seed": 3, "out": out, "resume": True,
-    }  # fmt: skip
+        "goal": GOAL.partition(",")[0] if one else GOAL,
+        "limits": LIMITS,
+        "sampler": sampler,
+        "budget": None if one else 30_000 if sampler == "random" else 3_000,
+        "seed": 3,
+        "out": out,
+        "resume": True,
+    }
 
 
 def run_here(on, sampler, out):
@@ -80,7 +88,9 @@ def command(on, sampler, out):
         "--engine",
         "cores",
     ]
-    words += [w for text in LIMITS for w in ("--limit", text)] + (["--budget", str(told["budget"])] if told["budget"] else [])
+    words += [w for text in LIMITS for w in ("--limit", text)] + (
+        ["--budget", str(told["budget"])] if told["budget"] else []
+    )
     started = subprocess.Popen([sys.executable, "-m", "strata.app.cli", *words], stdout=subprocess.DEVNULL)
     return started.pid
 

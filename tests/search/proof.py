@@ -1,4 +1,6 @@
-"""Branch and bound against brute force on random sub-spaces: `make proof` runs fifty, the tests a few small ones."""
+"""Branch and bound against brute force on random sub-spaces: `make proof` runs fifty, the tests a few small
+ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from strata.search.samplers.exact import Exact
 from strata.search.space import Space, space
 from strata.search.work import perform
 
-GOALS = ("tokens_per_s", "tokens_per_s", "tokens_per_s_per_user", "tpot", "energy_per_token", "cost_per_mtoken", "tokens_per_s_per_mm2")
+GOALS = (
+    "tokens_per_s",
+    "tokens_per_s",
+    "tokens_per_s_per_user",
+    "tpot",
+    "energy_per_token",
+    "cost_per_mtoken",
+    "tokens_per_s_per_mm2",
+)
 
 
 def sub_space(whole: Space, rng: np.random.Generator, most: int) -> Space:
@@ -26,7 +36,13 @@ def sub_space(whole: Space, rng: np.random.Generator, most: int) -> Space:
         for axis, share in zip(whole.axes, shares, strict=True):
             count = int(np.clip(round(wanted**share), 1, len(axis)))
             kept = np.sort(rng.choice(len(axis), count, replace=False))
-            axes.append(replace(axis, values=tuple(axis.values[k] for k in kept), labels=tuple(axis.labels[k] for k in kept)))
+            axes.append(
+                replace(
+                    axis,
+                    values=tuple(axis.values[k] for k in kept),
+                    labels=tuple(axis.labels[k] for k in kept),
+                )
+            )
         made = replace(whole, axes=tuple(axes), name=f"part of {whole.name}")
         try:
             if wanted / 8 <= made.size <= most:
@@ -39,7 +55,9 @@ def brute_force(made: Space, wanted: Goal, chunk: int = 1 << 15) -> tuple[float,
     """The best score of all points, and how many are legal and fit."""
     best, fit = -np.inf, 0
     for start in range(0, made.size, chunk):
-        scores = wanted.scores(evaluate_points(made, made.digits(np.arange(start, min(start + chunk, made.size)))))[:, 0]
+        scores = wanted.scores(
+            evaluate_points(made, made.digits(np.arange(start, min(start + chunk, made.size))))
+        )[:, 0]
         best, fit = max(best, float(scores.max(initial=-np.inf))), fit + int(np.isfinite(scores).sum())
     return best, fit
 
@@ -81,4 +99,9 @@ def main(count: int, most: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50, int(float(sys.argv[2])) if len(sys.argv) > 2 else 1_000_000))
+    sys.exit(
+        main(
+            int(sys.argv[1]) if len(sys.argv) > 1 else 50,
+            int(float(sys.argv[2])) if len(sys.argv) > 2 else 1_000_000,
+        )
+    )

@@ -26,14 +26,18 @@ def drawn(whole):
     """Points, what they deliver, and a random box around each."""
     rng = np.random.default_rng(11)
     digits, axes = whole.random(rng, POINTS), list(relaxed_axes(whole))
-    wide = [rng.integers(0, 6, (POINTS, len(axes))) * (rng.random((POINTS, len(axes))) < 0.6) for _ in range(2)]
+    wide = [
+        rng.integers(0, 6, (POINTS, len(axes))) * (rng.random((POINTS, len(axes))) < 0.6) for _ in range(2)
+    ]
     low = np.maximum(digits[:, axes] - wide[0], 0)
     high = np.minimum(digits[:, axes] + wide[1], np.array([len(whole.axes[i]) - 1 for i in axes]))
     fixed, cores = digits.copy(), np.empty(POINTS)
     fixed[:, axes] = 0
     for which in alike(whole, digits):
         cores[which] = point_inputs(whole, digits[which])[0].chip.compute.cores
-    boxes, some = hull(whole, Boxes(fixed, low, high, cores, np.arange(POINTS), digits[:, whole.axis("plan")]))
+    boxes, some = hull(
+        whole, Boxes(fixed, low, high, cores, np.arange(POINTS), digits[:, whole.axis("plan")])
+    )
     assert some.all()
     return digits, evaluate_points(whole, digits), boxes
 
@@ -46,7 +50,17 @@ def test_corners_of_a_box_have_the_fewest_and_the_most_cores(whole, drawn):
 
 
 @pytest.mark.parametrize("kind", ["box", "nearest", "coarse"])
-@pytest.mark.parametrize("metric", ["tokens_per_s", "tpot", "energy_per_token", "cost_per_mtoken", "tokens_per_joule", "tokens_per_s_per_mm2"])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "tokens_per_s",
+        "tpot",
+        "energy_per_token",
+        "cost_per_mtoken",
+        "tokens_per_joule",
+        "tokens_per_s_per_mm2",
+    ],
+)
 def test_no_design_of_a_box_beats_its_bound(whole, drawn, kind, metric, bounded):
     _, evaluated, _ = drawn
     wanted = goal(metric)
@@ -79,9 +93,22 @@ def test_branch_and_bound_equals_brute_force(seed):
 
 
 def small():
-    return space("deepstack-3d", layers=[4, 8], connected=[2, 4], sram="128 KiB", port=["468.48 GB/s", "936.96 GB/s"], core=["base", "wide-matrix"],
-                 topology="switch-256", inner=[0.3, 1], middle=0.1, outer=[0.5, 1], power="100 W", overlap=["none", "tiles"],
-                 plan=["tp=64,dp=2,pp=2,ep=4,moe_tp=8", "tp=8,dp=32,ep=256", "tp=8,dp=16,pp=2,ep=128"], batch=[4, 1024])  # fmt: skip
+    return space(
+        "deepstack-3d",
+        layers=[4, 8],
+        connected=[2, 4],
+        sram="128 KiB",
+        port=["468.48 GB/s", "936.96 GB/s"],
+        core=["base", "wide-matrix"],
+        topology="switch-256",
+        inner=[0.3, 1],
+        middle=0.1,
+        outer=[0.5, 1],
+        power="100 W",
+        overlap=["none", "tiles"],
+        plan=["tp=64,dp=2,pp=2,ep=4,moe_tp=8", "tp=8,dp=32,ep=256", "tp=8,dp=16,pp=2,ep=128"],
+        batch=[4, 1024],
+    )
 
 
 def test_a_frontier_of_two_metrics_equals_that_of_all_points():
@@ -115,7 +142,10 @@ def test_many_plans_on_one_design_come_to_an_end():
     """Where nothing is left to cut, plans whose bounds are too high are evaluated, however many."""
     first = small()
     one = {a.name: a.labels[0] for a in first.axes if a.name not in ("plan", "overlap")}
-    made, wanted = space("deepstack-3d-prefill", **one, overlap=["tiles"], plan="(zero == 3) & (tp <= 8)"), goal("tokens_per_s")
+    made, wanted = (
+        space("deepstack-3d-prefill", **one, overlap=["tiles"], plan="(zero == 3) & (tp <= 8)"),
+        goal("tokens_per_s"),
+    )
     assert made.size > 1000
     found = branch_and_bound(made, wanted)
     every = wanted.scores(evaluate_points(made, made.digits(np.arange(made.size))))

@@ -25,7 +25,9 @@ def test_scores_are_larger_where_better_whatever_the_metric():
 
 
 def test_points_that_do_not_fit_or_break_a_limit_are_out_with_the_reason_in_words():
-    seen = points(tokens_per_s=[5.0, 4.0, 3.0, 2.0], tpot=[0.05, 0.01, 0.04, 0.001], reason=[0, int(MEMORY.bit), 0, 0])
+    seen = points(
+        tokens_per_s=[5.0, 4.0, 3.0, 2.0], tpot=[0.05, 0.01, 0.04, 0.001], reason=[0, int(MEMORY.bit), 0, 0]
+    )
     wanted = goal("tokens_per_s", limits=["tpot <= 40 ms", "tpot >= 2 ms"])
     assert wanted.scores(seen)[:, 0].tolist() == [-np.inf, -np.inf, 3.0, -np.inf]
     assert wanted.best(seen) == 2
@@ -54,7 +56,11 @@ def test_a_limit_on_a_point_that_is_out_does_not_speak_of_numbers_that_mean_noth
 
 
 def test_metrics_of_goals_only_follow_from_those_of_points():
-    seen = {"energy_per_token": np.array([0.5]), "tokens_per_s_per_device": np.array([300.0]), "die_area": np.array([100e-6])}
+    seen = {
+        "energy_per_token": np.array([0.5]),
+        "tokens_per_s_per_device": np.array([300.0]),
+        "die_area": np.array([100e-6]),
+    }
     assert column(seen, "tokens_per_joule").tolist() == [2.0]
     assert column(seen, "tokens_per_s_per_mm2") == pytest.approx(3.0)
     assert set(GOAL_UNITS) == {*LARGER, *SMALLER}
@@ -71,9 +77,15 @@ def test_the_frontier_is_what_comparing_every_pair_gives(metrics):
 
 
 def test_a_goal_survives_being_written_down():
-    made = goal("tokens_per_s, energy_per_token", limits={"tpot": "<= 40ms", "temperature": "<= 85 degC", "die_area": "<= 100 mm2", "mfu": ">= 0.1"})
+    made = goal(
+        "tokens_per_s, energy_per_token",
+        limits={"tpot": "<= 40ms", "temperature": "<= 85 degC", "die_area": "<= 100 mm2", "mfu": ">= 0.1"},
+    )
     assert goal(**made.spec()) == made
-    assert made.words() == "most tokens_per_s and least energy_per_token with tpot <= 40 ms, temperature <= 85 degC, die_area <= 100 mm2, mfu >= 0.1"
+    assert (
+        made.words()
+        == "most tokens_per_s and least energy_per_token with tpot <= 40 ms, temperature <= 85 degC, die_area <= 100 mm2, mfu >= 0.1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,11 @@ def test_a_goal_survives_being_written_down():
         ("tpot", ["tpot < 40 ms"], "METRIC <= VALUE or METRIC >= VALUE"),
         ("tpot", [""], "METRIC <= VALUE or METRIC >= VALUE"),
         ("tpot", ["tpot <= 40 ms", "tpot <= 50 ms"], "limited twice: 40 ms and 'tpot <= 50 ms'"),
-        ("tpot", ["tpot <= 40 ms", "tpot >= 50 ms"], "no point can keep both tpot >= 50 ms and tpot <= 40 ms"),
+        (
+            "tpot",
+            ["tpot <= 40 ms", "tpot >= 50 ms"],
+            "no point can keep both tpot >= 50 ms and tpot <= 40 ms",
+        ),
         ("tpot", ["tpot <= inf s"], "number with a unit"),
     ],
 )

@@ -1,4 +1,6 @@
-"""The contract of samplers, for every one there is: legal, repeatable, no point twice, within its budget, and near what counting through finds."""
+"""The contract of samplers, for every one there is: legal, repeatable, no point twice, within its budget, and
+near what counting through finds.
+"""
 
 from pathlib import Path
 
@@ -84,7 +86,16 @@ def test_a_space_where_nothing_fits_ends_without_an_answer_and_without_an_error(
 
 @pytest.mark.parametrize("name", names())
 def test_a_space_of_one_point_is_that_point(name):
-    one = space(SMALL, plan=["tp=16"], layers=[4], connected=[4], port=["468.48 GB/s"], core=["base"], overlap=["none"], links=[1])
+    one = space(
+        SMALL,
+        plan=["tp=16"],
+        layers=[4],
+        connected=[4],
+        port=["468.48 GB/s"],
+        core=["base"],
+        overlap=["none"],
+        links=[1],
+    )
     assert one.size == 1
     found = search(name, one, goal("tokens_per_s"), budget=10)
     assert found.digits.tolist() == [[0] * len(one.axes)]
@@ -101,7 +112,8 @@ def test_nsga2_comes_near_every_point_of_the_frontier(small, counted):
     truth, found = wanted.scores(counted), wanted.scores(search("nsga2", small, wanted, budget=1500))
     every, reached = truth[wanted.frontier(truth)], found[wanted.frontier(found)]
     assert len(every) > 5
-    short = ((every[:, None] - reached[None]) / np.abs(every[:, None])).max(axis=2).min(axis=1)  # of the nearest found, its worst metric
+    # of the nearest found, its worst metric
+    short = ((every[:, None] - reached[None]) / np.abs(every[:, None])).max(axis=2).min(axis=1)
     assert short.max() < 0.05
 
 
@@ -111,8 +123,15 @@ def test_the_stages_of_the_hierarchy_come_from_the_file(small):
     base = made.base
     labels = {a.name: a.labels[d] for a, d in zip(small.axes, base, strict=True)}
     assert labels | {"plan": ""} == {
-        "layers": "4", "connected": "4", "port": "468.48 GB/s", "core": "base", "overlap": "none", "links": "1", "plan": "", "batch": "16",
-    }  # fmt: skip
+        "layers": "4",
+        "connected": "4",
+        "port": "468.48 GB/s",
+        "core": "base",
+        "overlap": "none",
+        "links": "1",
+        "plan": "",
+        "batch": "16",
+    }
     plan = small.axis("plan")
     made.tell([perform(small, w) for w in made.ask()])  # the chip as it is
     second = np.concatenate([w.digits for w in made.ask()])

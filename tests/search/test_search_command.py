@@ -37,21 +37,50 @@ def typed(capsys):
 
 
 def test_the_command_gives_what_python_gives(typed):
-    code, out, err = typed(*QUICK, "--goal", "energy_per_token", "--limit", "tpot<=20ms", "--limit", "tokens_per_s >= 100", "--json")
+    code, out, err = typed(
+        *QUICK,
+        "--goal",
+        "energy_per_token",
+        "--limit",
+        "tpot<=20ms",
+        "--limit",
+        "tokens_per_s >= 100",
+        "--json",
+    )
     assert (code, err) == (0, "")
     got = json.loads(out)
     small = st.space("next-node", weights=["fp8"])
-    found = st.search(small, "energy_per_token", limits={"tpot": "<= 20 ms", "tokens_per_s": ">= 100"}, sampler="random", budget=2000)
+    found = st.search(
+        small,
+        "energy_per_token",
+        limits={"tpot": "<= 20 ms", "tokens_per_s": ">= 100"},
+        sampler="random",
+        budget=2000,
+    )
     assert got["best"]["design"] == found.best["design"] and got["size"] == small.size == 48000
     assert got["best"]["metrics"]["energy_per_token"] == found.best["metrics"]["energy_per_token"]
     assert (
-        got["out_by_reason"] == {k: {"points": p, "alone": a} for k, (p, a) in found.reasons.items()} and got["rows"] == 2000 and got["gap"] is None
+        got["out_by_reason"] == {k: {"points": p, "alone": a} for k, (p, a) in found.reasons.items()}
+        and got["rows"] == 2000
+        and got["gap"] is None
     )
-    assert got["out"] == sum(found.counts.values()) == 2000 - (found.goal.scores(found.evaluated()) > -float("inf")).sum()
+    assert (
+        got["out"]
+        == sum(found.counts.values())
+        == 2000 - (found.goal.scores(found.evaluated()) > -float("inf")).sum()
+    )
     result = found.result()
-    assert float(result.metrics.energy_per_token) == pytest.approx(found.best["metrics"]["energy_per_token"], rel=1e-12)
+    assert float(result.metrics.energy_per_token) == pytest.approx(
+        found.best["metrics"]["energy_per_token"], rel=1e-12
+    )
     assert got["bound_by"] == result.bound_by
-    assert {g["what"].partition(",")[0] for g in got["gains_of_axes"]} == {"bandwidth", "capacity", "links", "power_cap", "batch"}
+    assert {g["what"].partition(",")[0] for g in got["gains_of_axes"]} == {
+        "bandwidth",
+        "capacity",
+        "links",
+        "power_cap",
+        "batch",
+    }
     assert [g["what"] for g in got["gains_of_resources"]] == [g.resource for g in st.sensitivity(result)]
 
 
@@ -60,7 +89,9 @@ def test_what_ten_percent_more_buys_is_what_the_changed_design_gives():
     gains = {g.resource.partition(",")[0]: g for g in found.gains()[0]}
     r = found.result()
     memory = replace(r.system.chip.memory, bandwidth=1.1 * r.system.chip.memory.bandwidth)
-    again = st.evaluate(replace(r.system, chip=replace(r.system.chip, memory=memory)), r.model, r.workload, r.plan)
+    again = st.evaluate(
+        replace(r.system, chip=replace(r.system.chip, memory=memory)), r.model, r.workload, r.plan
+    )
     expected = float(again.metrics.tokens_per_s) / float(r.metrics.tokens_per_s) - 1
     assert gains["bandwidth"].speedup == pytest.approx(expected, abs=1e-9)
     assert gains["bandwidth"].more == pytest.approx(0.1)
@@ -78,15 +109,25 @@ def test_several_goals_give_a_frontier(typed):
     code, out, _ = typed(*QUICK, "--goal", "tokens_per_s,tokens_per_s_per_user")
     assert code == 0 and "points that no other beats" in out and "all have weights fp8" in out
     code, out, _ = typed(*QUICK, "--goal", "tokens_per_s,tokens_per_s_per_user", "--json")
-    rates = [(p["metrics"]["tokens_per_s"], p["metrics"]["tokens_per_s_per_user"]) for p in json.loads(out)["frontier"]]
-    assert len(rates) > 3 and rates == sorted(rates, reverse=True) and [u for _, u in rates] == sorted(u for _, u in rates)
+    rates = [
+        (p["metrics"]["tokens_per_s"], p["metrics"]["tokens_per_s_per_user"])
+        for p in json.loads(out)["frontier"]
+    ]
+    assert (
+        len(rates) > 3
+        and rates == sorted(rates, reverse=True)
+        and [u for _, u in rates] == sorted(u for _, u in rates)
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("search", "nextnode"), "called 'nextnode'; nearest: next-node"),
-        (("search", "next-node", "--set", "bach=4"), "no axis of space next-node called 'bach'; nearest: batch"),
+        (
+            ("search", "next-node", "--set", "bach=4"),
+            "no axis of space next-node called 'bach'; nearest: batch",
+        ),
         (("search", "next-node", "--set", "batch=3"), "no choice of axis batch called '3'"),
         (("search", "next-node", "--set", "batch"), "--set keeps choices of an axis, like batch=4,8"),
         (("search", "next-node", "--set", "batch=4", "--set", "batch=8"), "--set names axis batch twice"),
@@ -96,11 +137,23 @@ def test_several_goals_give_a_frontier(typed):
         (("search", "next-node", "--limit", ""), "a limit is METRIC <= VALUE"),
         (("search", "next-node", "--limit", "tpot<=1ms", "--limit", "tpot>=2ms"), "no point can keep both"),
         (("search", "next-node", "--sampler", "randm"), "no sampler called 'randm'; nearest: random"),
-        (("search", "next-node", "--sampler", "random", "--engine", "core"), "no engine for searches called 'core'; nearest: cores"),
-        (("search", "next-node", "--sampler", "random", "--budget", "none"), "--budget must be a positive whole number"),
-        (("search", "next-node", "--sampler", "random", "--workers", "0"), "--workers must be a positive whole number"),
+        (
+            ("search", "next-node", "--sampler", "random", "--engine", "core"),
+            "no engine for searches called 'core'; nearest: cores",
+        ),
+        (
+            ("search", "next-node", "--sampler", "random", "--budget", "none"),
+            "--budget must be a positive whole number",
+        ),
+        (
+            ("search", "next-node", "--sampler", "random", "--workers", "0"),
+            "--workers must be a positive whole number",
+        ),
         (("search", "next-node", "--sampler", "random", "--gap", "-1"), "a gap is zero or more"),
-        (("search", "next-node", "--sampler", "random", "--resume"), "to resume a study, say where it is: --out FOLDER"),
+        (
+            ("search", "next-node", "--sampler", "random", "--resume"),
+            "to resume a study, say where it is: --out FOLDER",
+        ),
         ((*QUICK, "--limit", "tpot<=1us"), "none of 2,000 points fits and keeps the limits"),
     ],
 )
@@ -119,7 +172,17 @@ def test_a_study_that_was_changed_is_one_line_and_stays(typed, tmp_path):
 
 
 def test_ctrl_c_shows_what_was_found_and_how_to_go_on(tmp_path):
-    words = ["search", "next-node", "--sampler", "random", "--budget", "90000", "--out", str(tmp_path / "o p"), "--json"]
+    words = [
+        "search",
+        "next-node",
+        "--sampler",
+        "random",
+        "--budget",
+        "90000",
+        "--out",
+        str(tmp_path / "o p"),
+        "--json",
+    ]
     started = subprocess.Popen([*WORDS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     stop = time.monotonic() + 60
     while not list((tmp_path / "o p").glob("parts/*.parquet")) and time.monotonic() < stop:
@@ -130,14 +193,22 @@ def test_ctrl_c_shows_what_was_found_and_how_to_go_on(tmp_path):
     found = json.loads(out)
     assert found["ended"] == "stopped" and 0 < found["rows"] < 90000 and found["best"]["design"]
     again, last = err.strip().splitlines()
-    assert again == f"strata: go on with: {shlex.join(['strata', *words, '--resume'])}" and last == "strata: stopped by Ctrl-C"
+    assert (
+        again == f"strata: go on with: {shlex.join(['strata', *words, '--resume'])}"
+        and last == "strata: stopped by Ctrl-C"
+    )
 
 
 def test_on_a_terminal_progress_moves(tmp_path):
     """A real terminal, as the kernel makes one."""
     parent, child = pty.openpty()
     words = ["search", "next-node", "--sampler", "random", "--budget", "20000"]
-    started = subprocess.Popen([*WORDS, *words], stdout=subprocess.PIPE, stderr=child, env={**os.environ, "COLUMNS": "160", "TERM": "xterm"})
+    started = subprocess.Popen(
+        [*WORDS, *words],
+        stdout=subprocess.PIPE,
+        stderr=child,
+        env={**os.environ, "COLUMNS": "160", "TERM": "xterm"},
+    )
     os.close(child)
     said = io.BytesIO()
     try:
@@ -155,7 +226,10 @@ def test_the_line_of_progress_says_bound_and_gap_where_they_are_known():
     looking = Search("next-node", sampler="random", budget=10)
     nan = float("nan")
     known = str(line(looking, Progress(3, 1500, 2000.0, 2100.0, 0.05, 12, 65.0, 500.0, nan)))
-    assert known == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  1:05 gone"
+    assert (
+        known
+        == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  1:05 gone"
+    )
     early = str(line(looking, Progress(1, 10, nan, nan, nan, 0, 1.0, 10.0, 30.0)))
     assert early == "round 1  10 points  10/s  nothing fits yet  0:01 gone  0:30 left"
     assert clock(7200) == "2:00:00"
@@ -167,7 +241,12 @@ def test_a_bound_within_the_gap_ends_a_search():
     looking.sampler.bound = 1.2 * best
     list(looking.rounds())
     found = looking.outcome()
-    assert found.ended == "within the gap" and found.rows < 20000 and 0 < found.gap <= 0.5 and found.bound == 1.2 * best
+    assert (
+        found.ended == "within the gap"
+        and found.rows < 20000
+        and 0 < found.gap <= 0.5
+        and found.bound == 1.2 * best
+    )
 
 
 def test_time_left_is_that_of_the_budget_or_of_the_shrinking_gap():
@@ -184,10 +263,25 @@ def test_time_left_is_that_of_the_budget_or_of_the_shrinking_gap():
 def test_help_names_the_options(typed):
     code, out, _ = typed("search", "--help")
     assert code == 0
-    for option in ("--goal", "--limit", "--set", "--sampler", "--engine", "--budget", "--gap", "--seed", "--out", "--resume", "--json", "--report"):
+    for option in (
+        "--goal",
+        "--limit",
+        "--set",
+        "--sampler",
+        "--engine",
+        "--budget",
+        "--gap",
+        "--seed",
+        "--out",
+        "--resume",
+        "--json",
+        "--report",
+    ):
         assert option in out
 
 
 def test_a_space_file_of_ones_own_is_searched(typed):
-    code, out, _ = typed("search", Path(__file__).parent / "small.toml", "--sampler", "random", "--budget", "300", "--json")
+    code, out, _ = typed(
+        "search", Path(__file__).parent / "small.toml", "--sampler", "random", "--budget", "300", "--json"
+    )
     assert code == 0 and json.loads(out)["space"] == "small"

@@ -88,12 +88,24 @@ def test_the_shipped_space_is_as_large_as_the_published_one_and_holds_its_winner
     rng = np.random.default_rng(0)
     drawn = whole.random(rng, 500)
     np.testing.assert_array_equal(whole.digits(whole.index(drawn)), drawn)
-    for batch, layers, sram, links in ((4, 10, "256 KiB", (0.7, 0.9, 1.9)), (1024, 7, "128 KiB", (1.9, 0.4, 1.7))):
+    for batch, layers, sram, links in (
+        (4, 10, "256 KiB", (0.7, 0.9, 1.9)),
+        (1024, 7, "128 KiB", (1.9, 0.4, 1.7)),
+    ):
         inner, middle, outer = links
         kept = space(
-            "deepstack-3d", batch=batch, layers=layers, connected=layers, sram=sram, port="1873.92 GB/s", inner=inner, middle=middle, outer=outer,
-            topology="torus-256", power="100 W",
-        )  # fmt: skip
+            "deepstack-3d",
+            batch=batch,
+            layers=layers,
+            connected=layers,
+            sram=sram,
+            port="1873.92 GB/s",
+            inner=inner,
+            middle=middle,
+            outer=outer,
+            topology="torus-256",
+            power="100 W",
+        )
         assert [a.labels for a in kept.axes if len(a) > 1 and a.name not in ("core", "overlap", "plan")] == []
 
 
@@ -138,21 +150,43 @@ def test_a_space_is_made_again_from_its_spec_and_told_apart_by_its_hash(written)
 
 
 def test_some_choices_are_kept_by_number_text_word_or_condition():
-    kept = space("deepstack-3d", batch=[4, 1024], sram="262144", plan="(ep == 1) & (cp == 1) & (zero == 0)", topology="switch-256")
-    assert [kept.axes[kept.axis(n)].labels for n in ("batch", "sram", "topology")] == [("4", "1024"), ("256 KiB",), ("switch-256",)]
+    kept = space(
+        "deepstack-3d",
+        batch=[4, 1024],
+        sram="262144",
+        plan="(ep == 1) & (cp == 1) & (zero == 0)",
+        topology="switch-256",
+    )
+    assert [kept.axes[kept.axis(n)].labels for n in ("batch", "sram", "topology")] == [
+        ("4", "1024"),
+        ("256 KiB",),
+        ("switch-256",),
+    ]
     assert all("ep=" not in label and "cp=" not in label for label in kept.axes[kept.axis("plan")].labels)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('field = "chip.stack.layers"', 'field = "chip.stack.layer"', "no field of space mine called 'chip.stack.layer'; nearest: chip.stack.layers"),
+        (
+            'field = "chip.stack.layers"',
+            'field = "chip.stack.layer"',
+            "no field of space mine called 'chip.stack.layer'; nearest: chip.stack.layers",
+        ),
         ("values = [2, 4, 8]", "values = [2, 8, 4]", "axis layers lists rising numbers"),
         ("values = [2, 4, 8]", 'values = ["2 mm", "4 mm"]', "layers"),
-        ('keep = "connected <= layers"', 'keep = "connected > 2 * layers + 100"', "constraints leave no point"),
+        (
+            'keep = "connected <= layers"',
+            'keep = "connected > 2 * layers + 100"',
+            "constraints leave no point",
+        ),
         ('keep = "connected <= layers"', 'keep = "conected <= 3"', "a constraint names axes"),
         ('name = "connected"\n', 'name = "layers"\n', "each axis has a name of its own"),
-        ('field = "chip.stack.connected_layers"', 'field = "chip.stack.layers"', "each field follows from one axis"),
+        (
+            'field = "chip.stack.connected_layers"',
+            'field = "chip.stack.layers"',
+            "each field follows from one axis",
+        ),
         ('source = "assumed: an example"\n\n[[constraint]]', "\n[[constraint]]", "axis batch needs a source"),
         ("[[tie]]", "[[tye]]", "tye"),
         ('model = "llama-3-8b"', 'model = "llama-3-8c"', "llama-3-8b"),
@@ -174,5 +208,7 @@ def test_a_choice_that_is_not_there_is_refused():
 
 def test_a_space_can_start_from_another(whole):
     prefill = space("deepstack-3d-prefill")
-    assert prefill.question.phase == "prefill" and [a.name for a in prefill.axes] == [a.name for a in whole.axes]
+    assert prefill.question.phase == "prefill" and [a.name for a in prefill.axes] == [
+        a.name for a in whole.axes
+    ]
     assert "axis" not in tomllib.loads(find("space", "deepstack-3d-prefill").read_text(encoding="utf-8"))

@@ -63,7 +63,8 @@ def whole(tmp_path_factory):
     return run(study(tmp_path_factory.mktemp("whole") / "out"))
 
 
-# ------------------------------------------------------------------------------------------------ what is kept
+# ------------------------------------------------------------------------------------------------ what is
+# kept
 
 
 def test_a_part_holds_points_as_they_were_evaluated(tmp_path):
@@ -84,7 +85,9 @@ def test_duckdb_reads_a_study_as_a_table(whole):
     parts = f"read_parquet('{whole.out}/parts/*.parquet')"
     rows, points = duckdb.sql(f'select count(*), count(distinct "index") from {parts}').fetchall()[0]
     assert rows == points == whole.rows == 4000
-    found = duckdb.sql(f"select max(tokens_per_s), arg_max(plan, tokens_per_s) from {parts} where reason = 0 and tpot <= 0.02").fetchall()[0]
+    found = duckdb.sql(
+        f"select max(tokens_per_s), arg_max(plan, tokens_per_s) from {parts} where reason = 0 and tpot <= 0.02"
+    ).fetchall()[0]
     assert found == (whole.best["metrics"]["tokens_per_s"], whole.best["design"]["plan"])
     out = duckdb.sql(f"select count(*) from {parts} where reason != 0 or tpot > 0.02").fetchall()[0][0]
     assert out == sum(whole.counts.values()) > 0
@@ -101,7 +104,9 @@ def test_an_axis_called_like_a_metric_has_a_column_of_its_own():
 
 def test_the_manifest_has_all_that_makes_the_study(whole):
     manifest = json.loads((whole.out / "manifest.json").read_text())
-    assert manifest["space"]["hash"] == NODE.hash and manifest["seed"] == 2 and manifest["sampler"] == "random"
+    assert (
+        manifest["space"]["hash"] == NODE.hash and manifest["seed"] == 2 and manifest["sampler"] == "random"
+    )
     assert manifest["goal"] == {"metrics": ["tokens_per_s"], "limits": ["tpot <= 0.02 s"]}
     assert set(manifest["files"]) == {"model", "system", "engine"}
     assert type(NODE).from_spec(manifest["space"]["spec"]).hash == NODE.hash
@@ -118,7 +123,8 @@ def test_without_a_folder_a_study_has_the_same_rows(whole):
     same_rows(whole, run(study(None)))
 
 
-# ------------------------------------------------------------------------------------------------ taking up again
+# ------------------------------------------------------------------------------------------------ taking up
+# again
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -175,7 +181,8 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
-# ------------------------------------------------------------------------------------------------ samplers with a state
+# ------------------------------------------------------------------------------------------------ samplers
+# with a state
 
 
 class Counting(PointSampler):
@@ -233,7 +240,8 @@ def test_a_replay_that_asks_for_other_points_is_refused(tmp_path):
     assert content(tmp_path / "out") == before
 
 
-# ------------------------------------------------------------------------------------------------ other studies
+# ------------------------------------------------------------------------------------------------ other
+# studies
 
 
 @pytest.mark.parametrize(
@@ -291,7 +299,13 @@ def test_two_searches_do_not_write_to_one_folder(tmp_path):
 
 
 def test_killed_at_random_moments_a_study_ends_with_the_same_rows():
-    said = subprocess.run([sys.executable, str(HERE / "kills.py"), "6", "--seed", "1"], capture_output=True, text=True, timeout=120, check=False)
+    said = subprocess.run(
+        [sys.executable, str(HERE / "kills.py"), "6", "--seed", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("random: 6 kills in ") and "same rows and frontier" in said.stdout
 
@@ -311,5 +325,7 @@ def test_points_that_are_out_are_counted_by_each_reason():
     rows = found.evaluated()
     memory = "what a device holds must fit its memory"
     assert found.reasons[memory] == ((rows.reason & 1 == 1).sum(), (rows.reason == 1).sum())
-    assert found.reasons["tpot above 20 ms"] == (((rows.reason == 0) & (rows.columns["tpot"] > 0.02)).sum(),) * 2
+    assert (
+        found.reasons["tpot above 20 ms"] == (((rows.reason == 0) & (rows.columns["tpot"] > 0.02)).sum(),) * 2
+    )
     assert sum(found.counts.values()) == ((rows.reason != 0) | (rows.columns["tpot"] > 0.02)).sum()

@@ -6,13 +6,17 @@ import numpy as np
 def play(curve, rate=None, clients=None, requests=3000, seed=0):
     """Mean TTFT, its 95th percentile and mean TPOT of the first plan of a curve with one lane.
 
-    Prompts are read one after the other, a piece a step; every sequence in flight gains a token in each step. Requests arrive at
-    random at a rate, or each of so many clients sends its next when the last is answered.
+    Prompts are read one after the other, a piece a step; every sequence in flight gains a token in each step.
+    Requests arrive at random at a rate, or each of so many clients sends its next when the last is answered.
     """
     rng = np.random.default_rng(seed)
     step, extra, alone = curve.step[0], curve.extra[0], float(curve.alone[0])
     later, pieces, slots = int(curve.requests.later), int(curve.pieces), int(curve.slots[0])
-    arrived = list(np.cumsum(rng.exponential(1.0 / rate, requests))) if clients is None else list(rng.uniform(0.0, 1e-3, clients))
+    arrived = (
+        list(np.cumsum(rng.exponential(1.0 / rate, requests)))
+        if clients is None
+        else list(rng.uniform(0.0, 1e-3, clients))
+    )
     first, last, left = {}, {}, {}
     now, taken, reading = 0.0, 0, None
     while len(last) < requests:

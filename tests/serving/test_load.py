@@ -1,4 +1,6 @@
-"""Engines under load: limits with known answers, laws, steps that read and generate, and an engine played through step by step."""
+"""Engines under load: limits with known answers, laws, steps that read and generate, and an engine played
+through step by step.
+"""
 
 import csv
 from dataclasses import replace
@@ -35,7 +37,8 @@ def many():
     return st.curve("4xh200", model, st.Requests(1024, 256), plans(4, model), "vllm", sequences=128)
 
 
-# ------------------------------------------------------------------------------------------------ steps that do both
+# ------------------------------------------------------------------------------------------------ steps that
+# do both
 
 
 MIXED = [
@@ -58,16 +61,25 @@ def test_a_mixed_step_costs_less_than_its_parts_and_more_than_either(model, syst
 
 
 def test_weights_are_read_once_and_operations_add_up():
-    """By hand on one chip: bytes and operations of a mixed step are those of its parts less one reading of all weights."""
+    """By hand on one chip: bytes and operations of a mixed step are those of its parts less one reading of
+    all weights.
+    """
     model, system = st.model("llama-3-8b"), st.system("1xh200")
     mixed = st.trace(model, st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0, cached=512.0))
     check_graph(mixed)
-    apart = st.trace(model, st.decode(64.0, 2048.0)).flop() + st.trace(model, st.prefill(1.0, 512.0, cached=512.0)).flop()
+    apart = (
+        st.trace(model, st.decode(64.0, 2048.0)).flop()
+        + st.trace(model, st.prefill(1.0, 512.0, cached=512.0)).flop()
+    )
     assert mixed.flop() == pytest.approx(apart, rel=1e-12)
     assert mixed.parameters() == st.trace(model, st.decode(64.0, 2048.0)).parameters()
     moved = [
         st.evaluate(system, model, w).steps[0].price.memory_bytes
-        for w in (st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0), st.decode(64.0, 2048.0), st.prefill(1.0, 512.0))
+        for w in (
+            st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0),
+            st.decode(64.0, 2048.0),
+            st.prefill(1.0, 512.0),
+        )
     ]
     weights = 2.0 * (model.layers * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336) + 4096 * 128256)
     assert moved[0] == pytest.approx(moved[1] + moved[2] - weights, rel=0.04)
@@ -77,22 +89,32 @@ def test_a_mixed_step_with_hardly_a_prompt_is_a_decode_step():
     for model, system, plan in MIXED:
         plain = st.evaluate(system, model, st.decode(64.0, 2048.0), plan).metrics
         hardly = st.evaluate(system, model, st.mixed(64.0, 2048.0, prompts=2.0, chunk=1e-6), plan).metrics
-        assert plain.step_time <= hardly.step_time < 1.08 * plain.step_time  # kernels for the prompts still start
+        # kernels for the prompts still start
+        assert plain.step_time <= hardly.step_time < 1.08 * plain.step_time
         assert hardly.tokens_per_s * hardly.step_time == pytest.approx(64.0)
 
 
 def test_mixed_steps_in_a_box_equal_single_ones():
     chunks = np.array([16.0, 256.0, 2048.0])
-    box = st.evaluate("8xb200", "deepseek-v3", st.mixed(32.0, 4096.0, prompts=1.0, chunk=chunks, cached=512.0), "tp=8,ep=8")
+    box = st.evaluate(
+        "8xb200", "deepseek-v3", st.mixed(32.0, 4096.0, prompts=1.0, chunk=chunks, cached=512.0), "tp=8,ep=8"
+    )
     for i, chunk in enumerate(chunks):
-        single = st.evaluate("8xb200", "deepseek-v3", st.mixed(32.0, 4096.0, prompts=1.0, chunk=float(chunk), cached=512.0), "tp=8,ep=8")
+        single = st.evaluate(
+            "8xb200",
+            "deepseek-v3",
+            st.mixed(32.0, 4096.0, prompts=1.0, chunk=float(chunk), cached=512.0),
+            "tp=8,ep=8",
+        )
         assert box.metrics.step_time[i] == pytest.approx(single.metrics.step_time, rel=1e-12)
 
 
 def test_mixed_steps_are_the_same_under_jax():
     pytest.importorskip("jax")
     work = st.mixed(np.array([8.0, 64.0]), 2048.0, prompts=1.0, chunk=512.0)
-    ours, theirs = (st.evaluate("1xh200", "llama-3-8b", work, backend=b).metrics.step_time for b in ("numpy", "jax"))
+    ours, theirs = (
+        st.evaluate("1xh200", "llama-3-8b", work, backend=b).metrics.step_time for b in ("numpy", "jax")
+    )
     assert theirs == pytest.approx(ours, rel=1e-9)
 
 
@@ -124,7 +146,9 @@ def test_smaller_chunks_read_later_and_disturb_less(one, pieces):
 
 
 def test_an_engine_has_its_own_limits_and_time_for_a_request():
-    ideal, vllm = (st.curve("8xh200", "llama-3-70b", st.Requests(16384, 128), "tp=8", by) for by in ("ideal", "vllm"))
+    ideal, vllm = (
+        st.curve("8xh200", "llama-3-70b", st.Requests(16384, 128), "tp=8", by) for by in ("ideal", "vllm")
+    )
     assert ideal.pieces == 1.0 and vllm.pieces == np.ceil(16384 / float(st.engine("vllm").tokens))
     assert vllm.slots[0] <= float(st.engine("vllm").sequences)
     assert st.open_load(vllm, 0.0).waits[0] == pytest.approx(float(st.engine("vllm").request))
@@ -133,7 +157,12 @@ def test_an_engine_has_its_own_limits_and_time_for_a_request():
 def test_beyond_what_it_completes_an_engine_is_overloaded(one):
     most = float(most_rate(one)[0])
     below, above = st.open_load(one, 0.5 * most).at(0), st.open_load(one, 1.2 * most).at(0)
-    assert below.fits and below.utilisation < 1 and np.isfinite(below.ttft) and below.tokens_per_s == pytest.approx(0.5 * most * 128)
+    assert (
+        below.fits
+        and below.utilisation < 1
+        and np.isfinite(below.ttft)
+        and below.tokens_per_s == pytest.approx(0.5 * most * 128)
+    )
     assert not above.fits and above.ttft == np.inf == above.tpot and above.tokens_per_s == 0.0
 
 
@@ -146,7 +175,11 @@ def test_latencies_grow_with_the_rate(one, pieces, share, more):
     for curve in (one, pieces):
         most = float(most_rate(curve)[0])
         low, high = (st.open_load(curve, s * most).at(0) for s in (share, share + more))
-        assert low.ttft <= high.ttft * (1 + 1e-9) and low.tpot <= high.tpot * (1 + 1e-9) and low.active <= high.active + 1e-9
+        assert (
+            low.ttft <= high.ttft * (1 + 1e-9)
+            and low.tpot <= high.tpot * (1 + 1e-9)
+            and low.active <= high.active + 1e-9
+        )
         assert low.ttft == pytest.approx(low.waits + low.reads)
         assert low.ttft <= low.ttft_at(0.9) * (1 + 1e-12) <= low.ttft_at(0.99) * (1 + 1e-9)
 
@@ -157,7 +190,8 @@ def test_more_clients_complete_more_and_each_sees_less(many):
     assert good.any()
     assert np.all(np.diff(seen.rate[good]) > -1e-9 * seen.rate[good][:, 1:])
     assert np.all(
-        seen.rate * (seen.ttft + 255 * seen.tpot) == pytest.approx(np.broadcast_to(np.arange(1.0, 129.0), seen.rate.shape), rel=1e-6)
+        seen.rate * (seen.ttft + 255 * seen.tpot)
+        == pytest.approx(np.broadcast_to(np.arange(1.0, 129.0), seen.rate.shape), rel=1e-6)
     )  # Little
 
 
@@ -218,7 +252,9 @@ def test_slots_are_what_memory_holds():
         plan, lanes = found.plan_at(int(i)), found.lanes[i]
 
         def fits(batch, plan=plan, lanes=lanes):
-            return st.evaluate("4xh200", model, st.mixed(batch, 8192 + 512, prompts=lanes, chunk=8192.0), plan).fits
+            return st.evaluate(
+                "4xh200", model, st.mixed(batch, 8192 + 512, prompts=lanes, chunk=8192.0), plan
+            ).fits
 
         assert fits(found.slots[i])
         assert not fits(1.02 * found.slots[i] + 2 * lanes)
@@ -252,7 +288,8 @@ def test_negative_rates_and_no_clients_are_refused(one):
             wrong()
 
 
-# ------------------------------------------------------------------------------------------------ against others
+# ------------------------------------------------------------------------------------------------ against
+# others
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8])
@@ -263,7 +300,8 @@ def test_an_engine_played_step_by_step_at_a_rate(request, name, share):
     ttft, late, tpot = play(curve, rate)
     seen = st.open_load(curve, rate).at(0)
     assert seen.ttft == pytest.approx(ttft, rel=0.05)
-    assert seen.tpot == pytest.approx(tpot, rel=0.04 + 0.1 * share)  # bursts of prompts meet full batches: what means do not see
+    # bursts of prompts meet full batches: what means do not see
+    assert seen.tpot == pytest.approx(tpot, rel=0.04 + 0.1 * share)
     assert seen.ttft_at(0.95) == pytest.approx(late, rel=0.2)
 
 
@@ -278,10 +316,15 @@ def test_an_engine_played_step_by_step_with_clients(request, name, clients):
 
 
 def test_a_real_server_that_was_overloaded():
-    """300 requests at 10 a second to vLLM on one RTX 4090, whose cache holds 41,408 tokens: it fell behind, as it should."""
+    """300 requests at 10 a second to vLLM on one RTX 4090, whose cache holds 41,408 tokens: it fell behind,
+    as it should.
+    """
     with (RUNS / "rtx4090_llama-3.1-8b.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    read, written, last, arrived = (np.array([float(r[k]) for r in rows]) for k in ("input_tokens", "output_tokens", "last_token_s", "arrival_s"))
+    read, written, last, arrived = (
+        np.array([float(r[k]) for r in rows])
+        for k in ("input_tokens", "output_tokens", "last_token_s", "arrival_s")
+    )
     asked = st.Requests(read.mean(), written.mean(), read.var() / read.mean() ** 2)
     found = st.curve("1xrtx-4090", "llama-3.1-8b", asked, "tp=1", "vllm", chunk=2048, sequences=256)
     assert not st.open_load(found, len(rows) / arrived.max()).fits[0]

@@ -32,7 +32,10 @@ def test_a_cache_weighs_what_its_layers_hold(name, each):
 
 def test_a_window_bounds_the_cache():
     model = st.model("gpt-oss-20b")  # every other layer has a window
-    assert float(cache_bytes(model, 20000.0)) < 1.1 * 0.5 * 20000 * model.layers * model.kv_heads * 2 * model.head_dim * 2
+    assert (
+        float(cache_bytes(model, 20000.0))
+        < 1.1 * 0.5 * 20000 * model.layers * model.kv_heads * 2 * model.head_dim * 2
+    )
 
 
 def test_pools_fill_the_fabric_and_make_up_the_system():
@@ -58,8 +61,11 @@ def test_sending_is_a_send_of_a_ranks_share():
 def test_a_split_keeps_its_limits_and_neither_pool_does_more(splits):
     assert splits == sorted(splits, key=lambda s: -s.rate) and splits[0].rate > 0
     for s in splits:
-        assert s.readers + s.writers == 8
-        assert float(s.reader_plan.devices) == s.readers and float(s.writer_plan.devices) == s.writers
+        assert s.prefill_devices + s.decode_devices == 8
+        assert (
+            float(s.prefill_plan.devices) == s.prefill_devices
+            and float(s.decode_plan.devices) == s.decode_devices
+        )
         assert s.rate <= min(s.reader_rate, s.writer_rate) * (1 + 1e-6) and s.rate < pools_limit(s)
         if s.rate > 0:
             seen = s.load(s.rate)
@@ -71,34 +77,48 @@ def test_the_best_split_balances_the_pools(splits):
     """Throughput matched: moving devices either way makes one pool the bottleneck."""
     best = splits[0]
     for s in splits:
-        if s.readers < best.readers:
+        if s.prefill_devices < best.prefill_devices:
             assert s.reader_rate <= best.rate * 1.001 or s.writer_rate <= best.rate * 1.001
 
 
 def test_a_request_without_load_sees_reading_then_sending(splits):
     s = splits[0]
     idle = s.load(1e-9)
-    plain = st.evaluate(pool(st.system("8xh200"), s.readers), "llama-3-70b", st.prefill(float(s.reader_plan.dp), 2048), s.reader_plan, "vllm")
+    plain = st.evaluate(
+        pool(st.system("8xh200"), s.prefill_devices),
+        "llama-3-70b",
+        st.prefill(float(s.prefill_plan.dp), 2048),
+        s.prefill_plan,
+        "vllm",
+    )
     assert s.read_time == pytest.approx(plain.metrics.ttft)
     assert idle.ttft == pytest.approx(s.read_time + s.send_time + float(st.engine("vllm").request), rel=1e-6)
-    step = st.evaluate(pool(st.system("8xh200"), s.writers), "llama-3-70b", st.decode(float(s.writer_plan.dp), ASKED.context), s.writer_plan, "vllm")
+    step = st.evaluate(
+        pool(st.system("8xh200"), s.decode_devices),
+        "llama-3-70b",
+        st.decode(float(s.decode_plan.dp), ASKED.context),
+        s.decode_plan,
+        "vllm",
+    )
     assert idle.tpot == pytest.approx(step.metrics.tpot, rel=1e-6)
 
 
 def test_tokens_in_the_other_pool_wait_for_no_prompt():
     """The same devices twice: generating is as quick as an engine that never reads, at any rate."""
     apart = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", reads=False, sequences=64)
-    together = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
-    assert np.array_equal(apart.step, together.step) and not apart.extra.any()
-    reader = Reader(*(np.array([v]) for v in (float(together.alone[0]), 1.0, 0.0, 1.0)))
-    rate = 0.5 * float(most_rate(together)[0])
-    assert st.open_load(apart, rate, reader).tpot < st.open_load(together, rate).tpot
-    # One pool equals an engine whose steps a prompt does not lengthen: only reading beside a step under way is left.
-    free = replace(together, extra=np.zeros_like(together.extra))
+    concurrent_collectives = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
+    assert np.array_equal(apart.step, concurrent_collectives.step) and not apart.extra.any()
+    reader = Reader(*(np.array([v]) for v in (float(concurrent_collectives.alone[0]), 1.0, 0.0, 1.0)))
+    rate = 0.5 * float(most_rate(concurrent_collectives)[0])
+    assert st.open_load(apart, rate, reader).tpot < st.open_load(concurrent_collectives, rate).tpot
+    # One pool equals an engine whose steps a prompt does not lengthen: only reading beside a step under way
+    # is left.
+    free = replace(concurrent_collectives, extra=np.zeros_like(concurrent_collectives.extra))
     assert st.open_load(free, rate).tpot == pytest.approx(st.open_load(apart, rate, reader).tpot)
 
 
-# ------------------------------------------------------------------------------------------------ the frontier
+# ------------------------------------------------------------------------------------------------ the
+# frontier
 
 
 @given(arrays(float, (20, 2), elements=some.floats(0.0, 10.0)))
@@ -119,28 +139,47 @@ def test_the_frontier_of_a_system(splits):
     plain, both = st.frontier(curve), st.frontier(curve, splits)
     best = plain.best
     assert len(best) > 5 and len({p.plan for p in best}) > 1
-    assert np.all(np.diff([p.per_user for p in best]) > 0) and np.all(np.diff([p.per_device for p in best]) < 0)
+    assert np.all(np.diff([p.per_user for p in best]) > 0) and np.all(
+        np.diff([p.per_device for p in best]) < 0
+    )
     assert [p.per_user for p in both.together] == [p.per_user for p in best]
     assert any(p.apart for p in both.points) and not any(p.apart for p in plain.points)
     for p in best[:3]:  # each point is what clients of that plan see
-        seen = st.closed_load(st.curve("8xh200", "llama-3-70b", ASKED, p.plan, "vllm", sequences=256), p.clients).at(0, 0)
-        assert 1.0 / seen.tpot == pytest.approx(p.per_user, rel=1e-6) and seen.tokens_per_s / 8 == pytest.approx(p.per_device, rel=1e-6)
+        seen = st.closed_load(
+            st.curve("8xh200", "llama-3-70b", ASKED, p.plan, "vllm", sequences=256), p.clients
+        ).at(0, 0)
+        assert 1.0 / seen.tpot == pytest.approx(
+            p.per_user, rel=1e-6
+        ) and seen.tokens_per_s / 8 == pytest.approx(p.per_device, rel=1e-6)
     limited = st.frontier(curve, ttft=0.3, tpot=0.02)
     assert limited.points and all(p.ttft <= 0.3 and p.tpot <= 0.02 for p in limited.points)
 
 
 def test_clients_step_up_to_the_most():
     assert client_steps(1.0).tolist() == [1.0]
-    assert client_steps(500.0)[0] == 1.0 and client_steps(500.0)[-1] == 500.0 and np.all(np.diff(client_steps(500.0)) >= 1)
+    assert (
+        client_steps(500.0)[0] == 1.0
+        and client_steps(500.0)[-1] == 500.0
+        and np.all(np.diff(client_steps(500.0)) >= 1)
+    )
 
 
 def test_guessing_makes_a_quiet_engine_quicker_and_takes_memory():
     asked = ("4xh200", "llama-3-70b", ASKED, "tp=4")
-    plain, guessed = st.curve(*asked, sequences=4096), st.curve(*asked, sequences=4096, guess=st.Guess(st.model("llama-3.2-1b"), 0.8))
+    plain, guessed = (
+        st.curve(*asked, sequences=4096),
+        st.curve(*asked, sequences=4096, guess=st.Drafting(st.model("llama-3.2-1b"), 0.8)),
+    )
     assert guessed.slots[0] < plain.slots[0] and guessed.gain == pytest.approx(3.3616)
     single = st.speculate(
-        st.system("4xh200"), st.model("llama-3-70b"), st.model("llama-3.2-1b"), st.plan(tp=4), batch=1, context=ASKED.context, acceptance=0.8
+        st.system("4xh200"),
+        st.model("llama-3-70b"),
+        st.model("llama-3.2-1b"),
+        st.plan(tp=4),
+        batch=1,
+        context=ASKED.context,
+        acceptance=0.8,
     )
     assert st.open_load(guessed, 0.0).tpot[0] == pytest.approx(float(single.tpot))
-    none = st.curve(*asked, guess=st.Guess(st.model("llama-3.2-1b"), 0.0))
+    none = st.curve(*asked, guess=st.Drafting(st.model("llama-3.2-1b"), 0.0))
     assert st.open_load(none, 0.0).tpot[0] > st.open_load(plain, 0.0).tpot[0]

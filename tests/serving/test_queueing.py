@@ -14,7 +14,9 @@ RATE = some.floats(0.01, 0.95)
 def test_one_server_waits_as_pollaczek_and_khinchine_say(load, service, variation):
     rate = load / service
     second_moment = service**2 * (1.0 + variation)
-    assert float(waiting(rate, service, 1.0, variation)) == pytest.approx(rate * second_moment / (2.0 * (1.0 - load)))
+    assert float(waiting(rate, service, 1.0, variation)) == pytest.approx(
+        rate * second_moment / (2.0 * (1.0 - load))
+    )
 
 
 @pytest.mark.parametrize("servers", [2, 4, 16])
@@ -26,7 +28,9 @@ def test_several_servers_wait_as_erlang_says(servers, load):
         total += term
     last = term * offered / servers / (1.0 - load)
     erlang = last / (total + last) / (servers * (1.0 - load))
-    assert float(waiting(servers * load, 1.0, float(servers), 1.0)) == pytest.approx(erlang, rel=0.05, abs=0.04)
+    assert float(waiting(servers * load, 1.0, float(servers), 1.0)) == pytest.approx(
+        erlang, rel=0.05, abs=0.04
+    )
 
 
 @given(load=some.floats(0.0, 0.9), more=some.floats(0.0, 0.09), servers=some.integers(1, 64))
@@ -49,7 +53,9 @@ def test_company_that_costs_nothing_is_a_queue_without_end(rate, token, tokens):
 
 @given(load=RATE, slots=some.integers(1, 20))
 def test_a_pace_that_is_shared_out_is_a_single_server(load, slots):
-    """With a step n times as long for n sequences one more slot changes nothing: M/M/1 processor sharing and M/M/1 in turn are alike."""
+    """With a step n times as long for n sequences one more slot changes nothing: M/M/1 processor sharing and
+    M/M/1 in turn are alike.
+    """
     token = np.arange(1.0, slots + 1.0)
     found = in_flight(load, token, 1.0, float(slots))
     number = load / (1.0 - load)  # in the system, Little
@@ -90,7 +96,9 @@ def test_steps_and_prompts_fill_the_second(step, extra, share):
 def test_a_closed_loop_is_littles_law_at_a_shared_step(active, step, extra, tokens, pieces):
     rate = closed_rate(active, step, extra, tokens, pieces)
     if rate * pieces * extra < 0.999:
-        assert rate * tokens * float(shared_step(step, extra, rate * pieces)) == pytest.approx(active, rel=1e-9)
+        assert rate * tokens * float(shared_step(step, extra, rate * pieces)) == pytest.approx(
+            active, rel=1e-9
+        )
 
 
 @given(mean=some.floats(0.0, 10.0), chance=some.floats(0.01, 1.0), share=some.floats(0.5, 0.998))

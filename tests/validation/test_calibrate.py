@@ -7,8 +7,8 @@ import pytest
 
 import strata as st
 from strata.errors import BadFile, UnknownName
-from strata.pricing.device import device
-from strata.pricing.matmul import matmul
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
 from strata.validation.calibrate import as_toml, calibrate
 from strata.validation.engines import FITS
 from strata.validation.families import FAMILIES, NETWORK, POWER
@@ -21,12 +21,17 @@ def write_products(folder, chip, rows=150, noise=0.02):
     """Products of random shapes timed by our own equations with other quantities, and some noise."""
     rng = np.random.default_rng(1)
     m, n, k = (np.exp2(rng.uniform(low, high, rows)).round() for low, high in ((0, 13), (9, 15), (9, 14)))
-    time = matmul(m, n, k, device(chip, resident=False), "bf16", "bf16").time * np.exp(rng.normal(0, noise, rows))
+    time = matmul(m, n, k, device(chip, resident=False), "bf16", "bf16").time * np.exp(
+        rng.normal(0, noise, rows)
+    )
     (folder / "h200").mkdir()
     with (folder / "h200" / "gemm.csv").open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["name", "dtype", "m", "n", "k", "median_s", "min_s", "max_s"])
-        writer.writerows([f"r{i}", "bf16", *map(float, row), row[-1], row[-1]] for i, row in enumerate(zip(m, n, k, time, strict=True)))
+        writer.writerows(
+            [f"r{i}", "bf16", *map(float, row), row[-1], row[-1]]
+            for i, row in enumerate(zip(m, n, k, time, strict=True))
+        )
 
 
 def test_it_finds_the_quantities_behind_the_data(tmp_path):
@@ -37,7 +42,11 @@ def test_it_finds_the_quantities_behind_the_data(tmp_path):
         assert found.values[path] == pytest.approx(value, rel=0.1), path
     assert "compute.matrix_efficiency.fp8" not in found.values  # no row of that format
     source = made.sources["memory.efficiency"].source
-    assert source.startswith("fitted: h200/gemm.csv") and "2026-01-01" in source and f"{found.held_out} rows" in source
+    assert (
+        source.startswith("fitted: h200/gemm.csv")
+        and "2026-01-01" in source
+        and f"{found.held_out} rows" in source
+    )
 
 
 def test_what_it_writes_is_a_chip(tmp_path):
@@ -52,7 +61,9 @@ def test_what_it_writes_is_a_chip(tmp_path):
 
 def test_too_few_rows_rows_of_another_chip_and_unknown_families_are_refused(tmp_path):
     write_products(tmp_path, st.chip("h200"), rows=10)
-    with pytest.raises(BadFile, match=r"nothing to fit h200 on: it needs at least 12 rows .* products: 10 rows"):
+    with pytest.raises(
+        BadFile, match=r"nothing to fit h200 on: it needs at least 12 rows .* products: 10 rows"
+    ):
         calibrate("h200", tmp_path)
     with pytest.raises(BadFile, match=r"nothing to fit b200 on: .* products: 0 rows of b200"):
         calibrate("b200", tmp_path)
@@ -62,17 +73,22 @@ def test_too_few_rows_rows_of_another_chip_and_unknown_families_are_refused(tmp_
         calibrate("h200", tmp_path / "nowhere")
 
 
-# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans say how).
+# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans
+# say how).
 BY_HAND = {"dram/channel.csv", "area/deepstack_cores.csv"}
 
 
 def test_every_file_that_is_fitted_is_held_out_in_the_table():
     served = {rows.file for fit in FITS for rows in fit.rows}
-    assert {name for family in (POWER, *FAMILIES, *NETWORK) for name in family.files} | served | BY_HAND == set(FITTED)
+    assert {
+        name for family in (POWER, *FAMILIES, *NETWORK) for name in family.files
+    } | served | BY_HAND == set(FITTED)
 
 
 def test_shipped_fits_say_what_they_rest_on():
     for name in ("h200", "a100-80", "b200"):
         fitted = [p for p in st.chip(name).sources.values() if p.source.startswith("fitted: ")]
-        assert len(fitted) >= 7 and all("held-out third" in p.source or "none to spare" in p.source for p in fitted)
+        assert len(fitted) >= 7 and all(
+            "held-out third" in p.source or "none to spare" in p.source for p in fitted
+        )
     assert all(not p.source.startswith("fitted") for p in st.chip("h100").sources.values())

@@ -83,9 +83,22 @@ def test_one_impossible_row_does_not_take_its_neighbours_along():
 def test_the_headline_leaves_other_metrics_out():
     ones = np.ones(3)
     head = np.array([True, True, False])
-    found = Points(ones, np.array([1.1, 0.9, 5.0]), np.array(["a", "a", "b"], dtype=object), np.arange(3), head, head, head.astype(object), {})
+    found = Points(
+        ones,
+        np.array([1.1, 0.9, 5.0]),
+        np.array(["a", "a", "b"], dtype=object),
+        np.arange(3),
+        head,
+        head,
+        head.astype(object),
+        {},
+    )
     said = entry("x.csv", found)
-    assert said["points"] == 2 and said["mape"] == pytest.approx(0.1) and said["groups"]["b"]["mape"] == pytest.approx(4.0)
+    assert (
+        said["points"] == 2
+        and said["mape"] == pytest.approx(0.1)
+        and said["groups"]["b"]["mape"] == pytest.approx(4.0)
+    )
 
 
 def test_the_fastest_backend_counts():

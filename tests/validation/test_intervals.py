@@ -9,8 +9,13 @@ from strata.validation.intervals import Interval, interval, intervals_of, residu
 
 TABLE = {
     "families": {"decode": ["llama"]},
-    "cases": {"decode|h200|dense": [40, -0.2, -0.1, 0.1], "decode|b200|dense": [2, -0.9, -0.9, -0.9], "decode|*|dense": [42, -0.4, -0.1, 0.1], "decode|*|*": [50, -0.5, 0, 1]},
-}  # fmt: skip
+    "cases": {
+        "decode|h200|dense": [40, -0.2, -0.1, 0.1],
+        "decode|b200|dense": [2, -0.9, -0.9, -0.9],
+        "decode|*|dense": [42, -0.4, -0.1, 0.1],
+        "decode|*|*": [50, -0.5, 0, 1],
+    },
+}
 
 
 def test_a_checked_case_is_inside():
@@ -27,7 +32,10 @@ def test_few_points_borrow_from_wider_cases():
 def test_what_was_never_checked_is_said():
     made = interval("decode", "tpu-v4", "moe", "qwen", TABLE)
     assert not made.inside and made.points == 50
-    assert made.missing == ("no decode of a moe model on tpu-v4 was ever checked", "no decode of a qwen model was ever checked")
+    assert made.missing == (
+        "no decode of a moe model on tpu-v4 was ever checked",
+        "no decode of a qwen model was ever checked",
+    )
     assert interval("train", "h200", "dense", table=TABLE) is None
 
 
@@ -37,7 +45,9 @@ def test_residuals_are_of_times():
     case = np.array(["decode|h200|dense|llama", "decode|h200|dense|llama", ""], dtype=object)
     p = Points(np.ones(3), np.array([0.5, 2.0, 9.0]), case, np.arange(3), rate, rate, case, {})
     made = residuals([("x", p)])
-    assert made["cases"]["decode|h200|dense"] == [2, -0.5, -0.5, -0.5] and made["families"] == {"decode": ["llama"]}
+    assert made["cases"]["decode|h200|dense"] == [2, -0.5, -0.5, -0.5] and made["families"] == {
+        "decode": ["llama"]
+    }
 
 
 def test_a_result_gets_the_intervals_of_its_times():

@@ -1,4 +1,6 @@
-"""`strata measure` without a GPU: what is measured, how long, and the files; a made-up GPU stands in for a real one."""
+"""`strata measure` without a GPU: what is measured, how long, and the files; a made-up GPU stands in for a
+real one.
+"""
 
 import csv
 import importlib
@@ -11,19 +13,31 @@ import pytest
 import strata as st
 from strata.app.cli import run
 from strata.errors import BadFile, StrataError, UnknownName
-from strata.pricing.clock import sustained as held
-from strata.pricing.device import device
-from strata.pricing.matmul import matmul
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.power_cap import sustained as held
 from strata.validation import gpu, measure, validate
 from strata.validation.calibrate import calibrate
-from strata.validation.measure import REPLAYS, Refused, Sample, calls_of_a_graph, chosen, folder_name, reading, sets_of_buffers, sustained
+from strata.validation.measure import (
+    REPLAYS,
+    Refused,
+    Sample,
+    calls_of_a_graph,
+    chosen,
+    folder_name,
+    reading,
+    sets_of_buffers,
+    sustained,
+)
 from strata.validation.shapes import COLUMNS, KINDS, QUICK, cases, gemm, loads, stream, tokens_of_experts
 
 SLOWER = 1.4  # a first replay, and a board that is not warm yet
 
 
 class MadeUp:
-    """A GPU whose products take what our equations say of an H200 with other quantities, and whose other kernels take 20 µs."""
+    """A GPU whose products take what our equations say of an H200 with other quantities, and whose other
+    kernels take 20 µs.
+    """
 
     name, cores, cache = "NVIDIA H200", 132, 50 << 20
 
@@ -45,7 +59,14 @@ class MadeUp:
         row = self.case.row
         if self.case.kind != "gemm":
             return 20e-6
-        price = matmul(float(row["m"]), float(row["n"]), float(row["k"]), device(self.chip, resident=False), row["dtype"], "bf16")
+        price = matmul(
+            float(row["m"]),
+            float(row["n"]),
+            float(row["k"]),
+            device(self.chip, resident=False),
+            row["dtype"],
+            "bf16",
+        )
         return float(held(price, self.chip).price.time)
 
     def record(self, call, count):
@@ -77,7 +98,8 @@ def test_the_lists_have_every_kind_and_no_row_twice():
         listed = loads() if kind == "power" else cases(kind)
         assert len({c.key for c in listed}) == len(listed), kind
         if kind != "power":
-            assert len(listed) > len(cases(kind, quick=True)) >= QUICK[kind] >= 18  # 12 to fit, a third held out
+            # 12 to fit, a third held out
+            assert len(listed) > len(cases(kind, quick=True)) >= QUICK[kind] >= 18
             assert set(COLUMNS[kind]) == {*listed[0].row, "median_s", "min_s", "max_s"}
             assert all(c.touched > 0 for c in listed)
     assert [c.key for c in cases("gemm")] == [c.key for c in cases("gemm")]
@@ -87,7 +109,13 @@ def test_a_quick_list_covers_small_and_large():
     sizes = [float(c.row["m"]) for c in cases("gemm", quick=True)]
     assert min(sizes) <= 16 and max(sizes) >= 4096
     assert {c.row["phase"] for c in cases("attention", quick=True)} == {"prefill", "decode"}
-    assert {c.row["op"] for c in cases("stream", quick=True)} == {"copy", "add", "rms_norm", "softmax", "gelu"}
+    assert {c.row["op"] for c in cases("stream", quick=True)} == {
+        "copy",
+        "add",
+        "rms_norm",
+        "softmax",
+        "gelu",
+    }
 
 
 def test_bytes_of_the_lists_are_those_of_the_shipped_files(tmp_path):
@@ -95,7 +123,8 @@ def test_bytes_of_the_lists_are_those_of_the_shipped_files(tmp_path):
     assert (add["bytes_read"], add["bytes_written"]) == (134217728, 67108864)  # validation/h200/stream.csv
     assert stream("copy", 1, 32768).row["dtype"] == "u8"
     by_name = {load.name: load.work for load in loads()}
-    assert by_name["gemm_bf16_4096"] == 137438953472 and by_name["gemv_m1"] == 939524096  # validation/h200/power.csv
+    # validation/h200/power.csv
+    assert by_name["gemm_bf16_4096"] == 137438953472 and by_name["gemv_m1"] == 939524096
 
 
 @pytest.mark.parametrize("routing", ["uniform", "zipf"])
@@ -111,7 +140,8 @@ def test_buffers_leave_the_cache_before_their_next_turn():
         sets = sets_of_buffers(touched, cache, room)
         assert sets * touched <= 0.8 * room
         assert touched >= 16 * cache or (sets - 1) * touched > cache, touched
-    assert sets_of_buffers(100e6, cache, 130e6) == 0  # one set would stay in the cache: rather no row than a wrong one
+    # one set would stay in the cache: rather no row than a wrong one
+    assert sets_of_buffers(100e6, cache, 130e6) == 0
     assert sets_of_buffers(1e3, cache, room) == 32
 
 
@@ -127,7 +157,8 @@ def test_a_reading_is_the_median_of_replays_after_a_warm_up():
     board = MadeUp()
     found = reading(board, gemm("square", "bf16", 4096, 4096, 4096))
     board_time = board.seconds()
-    assert float(found["median_s"]) == pytest.approx(board_time, rel=1e-3) == float(found["max_s"])  # the slow first replay does not count
+    # the slow first replay does not count
+    assert float(found["median_s"]) == pytest.approx(board_time, rel=1e-3) == float(found["max_s"])
     assert board.replayed > REPLAYS + 2 and board.used == set(range(board.sets))
     assert board.recorded[-1] * board_time >= 12e-3
 
@@ -181,7 +212,10 @@ def test_kinds_may_be_listed_and_unknown_ones_are_refused():
     ],
 )  # fmt: skip
 def test_a_gpu_is_the_shipped_chip_of_its_name_and_cores(device_name, cores, folder):
-    known = {name: float(st.chip(name).compute.cores) for name in ("h100", "h200", "a100-80", "b200", "gb200", "rtx-4090")}
+    known = {
+        name: float(st.chip(name).compute.cores)
+        for name in ("h100", "h200", "a100-80", "b200", "gb200", "rtx-4090")
+    }
     assert folder_name(device_name, cores, known) == folder
 
 
@@ -215,7 +249,9 @@ def test_without_pytorch_or_a_gpu_it_says_so_in_one_line(tmp_path, monkeypatch, 
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(StrataError, match="needs PyTorch with CUDA, and this Python has none: pip install torch"):
+    with pytest.raises(
+        StrataError, match="needs PyTorch with CUDA, and this Python has none: pip install torch"
+    ):
         gpu.torch_gpu()
 
     class Blind:

@@ -22,11 +22,28 @@ def some_points(count=60):
     rng = np.random.default_rng(0)
     measured, off = np.exp(rng.uniform(-12, -4, count)), np.exp(rng.normal(0, 0.1, count))
     made = [
-        {"file": "h200/gemm.csv", "row": i, "group": "bf16" if i % 2 else "fp8", "measured": m, "predicted": m * o, "headline": True}
+        {
+            "file": "h200/gemm.csv",
+            "row": i,
+            "group": "bf16" if i % 2 else "fp8",
+            "measured": m,
+            "predicted": m * o,
+            "headline": True,
+        }
         for i, (m, o) in enumerate(zip(measured, off, strict=True))
     ]
     extra = {"power/idle": (127.0, 130.0), "clock/idle": (1.98e9, 1.9e9), "power/failed": (500.0, 0.0)}
-    made += [{"file": "h200/power.csv", "row": 2, "group": g, "measured": m, "predicted": p, "headline": "power" in g} for g, (m, p) in extra.items()]
+    made += [
+        {
+            "file": "h200/power.csv",
+            "row": 2,
+            "group": g,
+            "measured": m,
+            "predicted": p,
+            "headline": "power" in g,
+        }
+        for g, (m, p) in extra.items()
+    ]
     return made
 
 
@@ -36,9 +53,11 @@ def test_every_file_gets_a_picture_and_there_is_one_of_all(tmp_path):
     text = (tmp_path / "h200-gemm.svg").read_text()
     assert "h200/gemm.csv: 60 points, MAPE" in text and "bf16" in text and "10 µs" in text
     power = (tmp_path / "h200-power.svg").read_text()
-    assert "power: 1 points" in power and "clock: 1 points" in power and "GHz" in power  # watts and hertz do not share an axis
+    # watts and hertz do not share an axis
+    assert "power: 1 points" in power and "clock: 1 points" in power and "GHz" in power
     overview = (tmp_path / "overview.svg").read_text()
-    assert "h200/power.csv" in overview and "51.2%" in overview  # (2.4 % + 100 % for the failed point) / 2, as in the table
+    # (2.4 % + 100 % for the failed point) / 2, as in the table
+    assert "h200/power.csv" in overview and "51.2%" in overview
 
 
 def test_the_same_points_give_the_same_bytes(tmp_path):
@@ -57,7 +76,9 @@ def test_names_of_groups_are_cut_until_colours_suffice():
 
 def test_the_command_draws_them(tmp_path, capsys):
     (tmp_path / "mine" / "h200").mkdir(parents=True)
-    (tmp_path / "mine" / "h200" / "gemm.csv").write_text("name,dtype,m,n,k,median_s,min_s,max_s\na,bf16,4096,4096,4096,2.1e-4,2e-4,2.2e-4\n")
+    (tmp_path / "mine" / "h200" / "gemm.csv").write_text(
+        "name,dtype,m,n,k,median_s,min_s,max_s\na,bf16,4096,4096,4096,2.1e-4,2e-4,2.2e-4\n"
+    )
     assert run(["validate", "--data", str(tmp_path / "mine"), "--pictures", str(tmp_path / "pictures")]) == 0
     assert "pictures: " in capsys.readouterr().err
     assert {p.name for p in (tmp_path / "pictures").iterdir()} == {"h200-gemm.svg", "overview.svg"}
@@ -80,7 +101,9 @@ def test_the_page_says_what_was_fitted_and_shows_what_it_can():
         assert f"| {entry['file']}" in page
         assert (f"| {entry['file']} (held out) |" in page) == fitting(entry["file"], *FITTED)
         if fitting(entry["file"], *PICTURED):
-            assert (ROOT / "docs" / "accuracy" / f"{picture_name(entry['file'])}.svg").exists(), "run: python -m strata.validation.tables"
+            assert (ROOT / "docs" / "accuracy" / f"{picture_name(entry['file'])}.svg").exists(), (
+                "run: python -m strata.validation.tables"
+            )
     assert len(re.findall(r"\| fitted: ", page)) >= 6 and "| assumed: as fitted on h200" in page
 
 

@@ -51,13 +51,20 @@ def test_every_known_file_is_predicted_and_nothing_fails(outcome):
     assert {f["file"]: f["failed"] for f in outcome["files"] if f["failed"]} == {}
     assert len(outcome["files"]) == len(READERS) - 1  # ns3/collectives.csv is kept apart
     assert outcome["unknown"] == []
-    assert outcome["not_yet"] == ["serving/requests/rtx4090_llama-3.1-8b.csv", "serving/requests/rtxpro6000_llama-3.1-8b.csv"]
+    assert outcome["not_yet"] == [
+        "serving/requests/rtx4090_llama-3.1-8b.csv",
+        "serving/requests/rtxpro6000_llama-3.1-8b.csv",
+    ]
 
 
 def test_points_are_counted_after_merging_backends(outcome):
     count = {f["file"]: f["points"] for f in outcome["files"]}
     assert (count["h200/gemm.csv"], count["h200/attention.csv"], count["h200/decoder.csv"]) == (456, 113, 79)
-    assert (count["ops/gemm.csv"], count["serving/silicon.csv"], count["training/h100_nanotron_oom.csv"]) == (10628, 537, 735)
+    assert (count["ops/gemm.csv"], count["serving/silicon.csv"], count["training/h100_nanotron_oom.csv"]) == (
+        10628,
+        537,
+        735,
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,7 +86,10 @@ def test_points_are_counted_after_merging_backends(outcome):
         ("ops/nccl.csv", {"h100_sxm/all_reduce/8", "a100_sxm/alltoall/2"}),
         ("ops/custom_allreduce.csv", {"b200_sxm/vLLM_custom_eager/4"}),
         ("ops/deepep_low_latency.csv", {"h200_sxm/dispatch", "h200_sxm/combine"}),
-        ("serving/vllm.csv", {"8xB200/deepseek-v3/decode", "8xB200/deepseek-v3/prefill", "8xB200/deepseek-v3/decode/eager"}),
+        (
+            "serving/vllm.csv",
+            {"8xB200/deepseek-v3/decode", "8xB200/deepseek-v3/prefill", "8xB200/deepseek-v3/decode/eager"},
+        ),
         ("serving/silicon.csv", {"tpot/b200_sxm/trtllm/llama-3.1-70b", "ttft/h100_sxm/vllm/llama-3.1-70b"}),
         ("serving/trtllm_max_throughput.csv", {"H200/DeepSeek-R1-0528"}),
         ("serving/llama33_70b_8xa100_nim.csv", {"ttft", "itl", "throughput"}),
@@ -96,7 +106,9 @@ def test_groups_have_their_names(groups, file, some):
 
 def test_headlines(outcome, groups):
     by = {f["file"]: f for f in outcome["files"]}
-    assert by["serving/silicon.csv"]["points"] == sum(g["points"] for k, g in groups["serving/silicon.csv"].items() if k.startswith("tpot/"))
+    assert by["serving/silicon.csv"]["points"] == sum(
+        g["points"] for k, g in groups["serving/silicon.csv"].items() if k.startswith("tpot/")
+    )
     decode = [g for k, g in groups["serving/vllm.csv"].items() if k.endswith("/decode")]
     assert by["serving/vllm.csv"]["points"] == sum(g["points"] for g in decode)
     power = [g for k, g in groups["ops/gemm_power.csv"].items() if k.startswith("power/")]
@@ -129,14 +141,18 @@ def test_a_fitted_file_is_judged_on_its_held_out_third(outcome, unseen):
 
 def test_accuracy_stays_within_its_limits(unseen):
     limits = json.loads((DATA / "limits.json").read_text(encoding="utf-8"))
-    worse = {f["file"]: (f["mape"], limits[f["file"]]) for f in unseen["files"] if f["mape"] > limits[f["file"]]}
+    worse = {
+        f["file"]: (f["mape"], limits[f["file"]]) for f in unseen["files"] if f["mape"] > limits[f["file"]]
+    }
     assert worse == {}, "python -m strata.validation.tables writes new limits; say in CHANGELOG why"
     assert set(limits) == {f["file"] for f in unseen["files"]}
 
 
 def test_the_committed_table_lists_the_same_files(unseen):
     table = json.loads((DATA / "accuracy.json").read_text(encoding="utf-8"))
-    assert [(f["file"], f["points"]) for f in table["files"]] == [(f["file"], f["points"]) for f in unseen["files"]]
+    assert [(f["file"], f["points"]) for f in table["files"]] == [
+        (f["file"], f["points"]) for f in unseen["files"]
+    ]
 
 
 def part(tmp_path, *names):
@@ -178,13 +194,17 @@ def test_rows_that_cannot_be_predicted_are_named(tmp_path):
     rewrite(folder / "ops/gemm.csv", "a100_sxm,trtllm,bfloat16,1,", "z900_sxm,trtllm,bfloat16,1,")
     rewrite(folder / "serving/vllm.csv", "8xB200,deepseek-v3,", "8xB200,no-such-model,")
     gemm, vllm = validate(folder)["files"]
-    assert gemm["failed"] == 1 and gemm["failures"][0]["row"] == 2 and "z900_sxm" in gemm["failures"][0]["why"]
+    assert (
+        gemm["failed"] == 1 and gemm["failures"][0]["row"] == 2 and "z900_sxm" in gemm["failures"][0]["why"]
+    )
     assert gemm["groups"]["z900_sxm/bfloat16"]["mape"] == 1.0
     assert vllm["failed"] == 1 and "no-such-model" in vllm["failures"][0]["why"]
 
 
 def test_training_shapes_do_not_need_their_file(tmp_path):
-    with_file = validate(part(tmp_path / "a", "training/h100_nanotron_oom.csv", "training/h100_nanotron_models.csv"))
+    with_file = validate(
+        part(tmp_path / "a", "training/h100_nanotron_oom.csv", "training/h100_nanotron_models.csv")
+    )
     without = validate(part(tmp_path / "b", "training/h100_nanotron_oom.csv"))
     assert with_file == without
 
@@ -219,4 +239,6 @@ def test_points_are_there_for_plots(tmp_path):
     ((name, found),) = list(points(folder))
     kept = validate(folder, keep_points=True)["points"]
     assert name == "h200/gemm.csv" and len(found) == len(kept) == 456
-    assert set(kept[0]) == {"file", "row", "group", "measured", "predicted", "headline"} and kept[0]["row"] == 2
+    assert (
+        set(kept[0]) == {"file", "row", "group", "measured", "predicted", "headline"} and kept[0]["row"] == 2
+    )

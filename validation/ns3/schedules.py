@@ -10,9 +10,9 @@ import itertools
 import sys
 
 from strata.hardware.transport import packets
-from strata.pricing.packets import packet_count
-from strata.pricing.routes import route
-from strata.pricing.schedules import legal_schedules
+from strata.pricing.network.packets import packet_count
+from strata.pricing.network.routes import route
+from strata.pricing.network.schedules import legal_schedules
 from strata.validation.network import job_of
 from strata.validation.simulate import simulated
 

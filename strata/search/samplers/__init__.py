@@ -1,8 +1,9 @@
 """Samplers: who says which points come next. A file in this folder is a sampler, and its name is the file's.
 
-A sampler is asked for a round of work, and told what came of it, until it asks for nothing. What it asks depends on its seed and on
-what it was told, never on time or on the number of workers; so every engine gives the same rows, and a study is resumed by telling
-the sampler its stored rows again. Most samplers are a `PointSampler` with `propose` and, where they learn, `learn`::
+A sampler is asked for a round of work, and told what came of it, until it asks for nothing. What it asks
+depends on its seed and on what it was told, never on time or on the number of workers; so every engine gives
+the same rows, and a study is resumed by telling the sampler its stored rows again. Most samplers are a
+`PointSampler` with `propose` and, where they learn, `learn`::
 
     class Mine(PointSampler):
         def propose(self) -> np.ndarray:              # digits [N, axes] of legal points; none when finished
@@ -37,16 +38,19 @@ CHUNK = 4096  # most points in a piece of work: a second or so, so that little i
 class Sampler(Protocol):
     """What the loop needs of a sampler.
 
-    It may also have `bound` (no legal point has a better score; nan where nothing is proven), `open` (how many regions may still
-    hold a better one), `gap` (set before the first round: how near the bound is near enough), and `save() -> dict[str, array]` with
-    `restore(state)`; one without these two is resumed by replay, and then every piece of its work must be `Points`.
+    It may also have `bound` (no legal point has a better score; nan where nothing is proven), `open` (how
+    many regions may still hold a better one), `gap` (set before the first round: how near the bound is near
+    enough), and `save() -> dict[str, array]` with `restore(state)`; one without these two is resumed by
+    replay, and then every piece of its work must be `Points`.
     """
 
     def ask(self) -> list[Work]:
         """The work of the next round; nothing when the sampler is finished."""
 
     def tell(self, done: list[Any]) -> Evaluated | None:
-        """What came of it, in the order asked; returns the points of the round that are worth a row each (all of them, for a replay)."""
+        """What came of it, in the order asked; returns the points of the round that are worth a row each (all
+        of them, for a replay).
+        """
 
 
 class PointSampler:
@@ -64,7 +68,9 @@ class PointSampler:
         raise NotImplementedError
 
     def learn(self, evaluated: Evaluated) -> None:
-        """What became of the points just proposed, in the same order (of the last ones only as many as the budget had room for)."""
+        """What became of the points just proposed, in the same order (of the last ones only as many as the
+        budget had room for).
+        """
 
     def ask(self) -> list[Work]:
         left = self.budget - self.asked
@@ -88,7 +94,8 @@ def names() -> list[str]:
 
 
 def sampler_class(name: str) -> Callable[..., Sampler]:
-    """What makes a sampler of that name: called with a space, a goal, a seed and, where the caller has one, a budget.
+    """What makes a sampler of that name: called with a space, a goal, a seed and, where the caller has one, a
+    budget.
 
     >>> sampler_class("randon")  # doctest: +ELLIPSIS
     Traceback (most recent call last):

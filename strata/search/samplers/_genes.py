@@ -1,7 +1,9 @@
-"""Points as learners see them: small genes that each mean something, a gene an axis, and a gene for each degree of a plan.
+"""Points as learners see them: small genes that each mean something, a gene an axis, and a gene for each
+degree of a plan.
 
-A plan axis may have tens of thousands of choices, of which each is seen once or never; its degrees (tensor, expert, pipeline parallel, ...)
-have a few choices each, and what is learned of them holds for every plan that has them.
+A plan axis may have tens of thousands of choices, of which each is seen once or never; its degrees (tensor,
+expert, pipeline parallel, ...) have a few choices each, and what is learned of them holds for every plan that
+has them.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import numpy as np
 if TYPE_CHECKING:
     from strata.search.space import Space
 
-CATEGORIES = 64  # choices without order up to which each is learned for itself; longer lists are searched along their order
-UNLIKE = 0.5  # how far apart two plans are that differ in a word, where degrees at both ends of their range are 1 apart
+# choices without order up to which each is learned for itself; longer lists are searched along their order
+CATEGORIES = 64
+# how far apart two plans are that differ in a word, where degrees at both ends of their range are 1 apart
+UNLIKE = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Genes:
         self.space = space
         self.fixed = np.zeros(len(space.axes), np.int64)
         self.genes: list[Gene] = []
-        self.plans: dict[int, tuple[list[int], np.ndarray, Any, np.ndarray]] = {}  # axis: its genes, codes of its plans, tree, scale
+        # axis: its genes, codes of its plans, tree, scale
+        self.plans: dict[int, tuple[list[int], np.ndarray, Any, np.ndarray]] = {}
         for i, axis in enumerate(space.axes):
             if len(axis) > 1 and axis.kind == "plan":
                 self._split(i, np.array(axis.values, float))
@@ -46,13 +51,23 @@ class Genes:
         from scipy.spatial import cKDTree
 
         columns = [np.unique(column, return_inverse=True) for column in table.T]
-        first = {codes.tobytes(): k for k, (_, codes) in reversed(list(enumerate(columns)))}  # a field that follows another tells nothing new
-        varied = [(values, codes) for k, (values, codes) in enumerate(columns) if len(values) > 1 and first[codes.tobytes()] == k]
+        # a field that follows another tells nothing new
+        first = {codes.tobytes(): k for k, (_, codes) in reversed(list(enumerate(columns)))}
+        varied = [
+            (values, codes)
+            for k, (values, codes) in enumerate(columns)
+            if len(values) > 1 and first[codes.tobytes()] == k
+        ]
         own = list(range(len(self.genes), len(self.genes) + len(varied)))
         ordered = [float(values.min()) >= 1.0 or len(values) > CATEGORIES for values, _ in varied]
         self.genes += [Gene(i, len(values), o) for (values, _), o in zip(varied, ordered, strict=True)]
         codes = np.stack([c for _, c in varied], axis=1)
-        scale = np.array([(1.0 if o else UNLIKE) / (len(values) - 1) for (values, _), o in zip(varied, ordered, strict=True)])
+        scale = np.array(
+            [
+                (1.0 if o else UNLIKE) / (len(values) - 1)
+                for (values, _), o in zip(varied, ordered, strict=True)
+            ]
+        )
         self.plans[i] = (own, codes, cKDTree(codes * scale), scale)
 
     def __len__(self) -> int:

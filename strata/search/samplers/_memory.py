@@ -1,4 +1,6 @@
-"""What samplers that learn share: no point is asked for twice, illegal points are mended, points that are out still rank."""
+"""What samplers that learn share: no point is asked for twice, illegal points are mended, points that are out
+still rank.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,17 @@ if TYPE_CHECKING:
     from strata.search.points import Evaluated
     from strata.search.space import Space
 
-STALE = 25  # wanted rounds without a new point after which a sampler is finished: it moves among what it knows
+# wanted rounds without a new point after which a sampler is finished: it moves among what it knows
+STALE = 25
 SETTLED = 0.8  # share of known points in what a sampler wants, above which it learns no more
-OUT = -1e300  # rank of a point that breaks one rule: below every score, and far enough from the end of doubles to add rules up
+# rank of a point that breaks one rule: below every score, and far enough from the end of doubles to add rules
+# up
+OUT = -1e300
 
 
 class LearningSampler(PointSampler):
-    """Base of samplers that come back to points they know: those are answered from memory, only new ones are asked for.
+    """Base of samplers that come back to points they know: those are answered from memory, only new ones are
+    asked for.
 
     A sampler says what it wants (`want`) and is given scores and excess for all of it (`got`).
     """
@@ -30,14 +36,18 @@ class LearningSampler(PointSampler):
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 100_000):
         super().__init__(space, goal, seed, budget)
         if len(goal.metrics) > 1 and not self.several:
-            raise BadValue(f"this sampler searches for one metric, but got {', '.join(goal.metrics)}; for several use nsga2, random or exact")
+            raise BadValue(
+                f"this sampler searches for one metric, but got {', '.join(goal.metrics)}; for several use nsga2, random or exact"
+            )
         self.known = np.empty(0, np.int64)  # sorted indices of points seen
         self.scores = np.empty((0, len(goal.metrics)))
         self.excess = np.empty(0)
         self.wanted = np.empty((0, len(space.axes)), np.int64)
 
     def want(self) -> np.ndarray:
-        """Digits [N, axes] of legal points whose scores are needed next, known ones included; none when finished."""
+        """Digits [N, axes] of legal points whose scores are needed next, known ones included; none when
+        finished.
+        """
         raise NotImplementedError
 
     def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
@@ -62,11 +72,14 @@ class LearningSampler(PointSampler):
         self.known = index[order]
         self.scores = np.concatenate([self.scores, self.goal.scores(evaluated)])[order]
         self.excess = np.concatenate([self.excess, self.goal.excess(evaluated)])[order]
-        if self.asked < self.budget:  # else this was the last round, and it may lack what the budget had no room for
+        # else this was the last round, and it may lack what the budget had no room for
+        if self.asked < self.budget:
             self._answer()
 
     def settled(self, digits: np.ndarray) -> bool:
-        """Whether hardly any of these points is new: whoever proposed them has learned what it can, and may begin anew."""
+        """Whether hardly any of these points is new: whoever proposed them has learned what it can, and may
+        begin anew.
+        """
         return bool(np.isin(self.space.index(digits), self.known).mean() > SETTLED)
 
     def _answer(self) -> None:
@@ -75,7 +88,8 @@ class LearningSampler(PointSampler):
 
 
 def ranked(scores: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """One number a point that orders all of them: the score where it is in, and below every score the less the further it is out.
+    """One number a point that orders all of them: the score where it is in, and below every score the less
+    the further it is out.
 
     >>> ranked(np.array([[-np.inf], [-3.0]]), np.array([2.0, 0.0])).tolist()
     [-3e+300, -3.0]
@@ -84,7 +98,9 @@ def ranked(scores: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def mended(space: Space, digits: np.ndarray, rng: np.random.Generator, tries: int = 8) -> np.ndarray:
-    """Legal points near the given ones: an illegal one takes more and more of its digits from a random legal point, at last all of them."""
+    """Legal points near the given ones: an illegal one takes more and more of its digits from a random legal
+    point, at last all of them.
+    """
     made = np.array(digits, np.int64)
     for attempt in range(1, tries + 1):
         bad = np.flatnonzero(~np.asarray(space.legal(made)))

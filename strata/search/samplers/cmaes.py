@@ -1,4 +1,6 @@
-"""CatCMA with margin (Hamano et al., arXiv 2504.07884) by the cmaes library: CMA-ES for numbers and categories together; one metric."""
+"""CatCMA with margin (Hamano et al., arXiv 2504.07884) by the cmaes library: CMA-ES for numbers and
+categories together; one metric.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ TIRED = 2  # generations in a row with hardly a new point, after which it begins
 
 
 class Cmaes(LearningSampler):
-    """A distribution over choices that moves towards better ones: normal along numbers, a share for each word.
+    """A distribution over choices that moves towards better ones: normal along numbers, a share for each
+    word.
 
     A point that breaks a constraint is worth what a legal point near it is.
     """
@@ -48,7 +51,11 @@ class Cmaes(LearningSampler):
         lines = [np.linspace(0.0, 1.0, self.genes.genes[k].count).tolist() for k in self.numbers]
         counts = [self.genes.genes[k].count for k in self.words]
         return CatCMAwM(
-            z_space=lines or None, c_space=counts or None, population_size=self.size, sigma=0.3, seed=(self.seed * 1000 + self.starts) % 2**32
+            z_space=lines or None,
+            c_space=counts or None,
+            population_size=self.size,
+            sigma=0.3,
+            seed=(self.seed * 1000 + self.starts) % 2**32,
         )
 
     def want(self) -> np.ndarray:
@@ -69,7 +76,9 @@ class Cmaes(LearningSampler):
 
     def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
         if self.strategy is not None:
-            self.strategy.tell([(s, -float(v)) for s, v in zip(self.solutions, ranked(scores, excess), strict=True)])
+            self.strategy.tell(
+                [(s, -float(v)) for s, v in zip(self.solutions, ranked(scores, excess), strict=True)]
+            )
 
 
 SAMPLER = Cmaes

@@ -1,9 +1,10 @@
 """Branch and bound: the best design of a space, with a proof.
 
-A node is a box of designs with the plans that may still win in it. Coarse nodes cover all variants of a core and the best links there
-are; those that may hold something better are opened to the variants, then to topologies and orders of plans, then cut in halves.
-Small boxes are evaluated point by point. A plan leaves a node when its bound there is not better than the best design found, by more
-than `gap`; when no node is left, that design is the best within the gap.
+A node is a box of designs with the plans that may still win in it. Coarse nodes cover all variants of a core
+and the best links there are; those that may hold something better are opened to the variants, then to
+topologies and orders of plans, then cut in halves. Small boxes are evaluated point by point. A plan leaves a
+node when its bound there is not better than the best design found, by more than `gap`; when no node is left,
+that design is the best within the gap.
 """
 
 from __future__ import annotations
@@ -56,15 +57,19 @@ class Exact:
         known = (*BOUNDED, *FOLLOW)
         for metric in goal.metrics:
             if metric not in known:
-                raise BadValue(f"an exact search needs a metric with bounds ({', '.join(known)}), but got {metric}; other samplers take it")
+                raise BadValue(
+                    f"an exact search needs a metric with bounds ({', '.join(known)}), but got {metric}; other samplers take it"
+                )
         self.space, self.goal, self.seed, self.budget = space, goal, seed, budget
         self.plans = Plans(space)
         self.nodes: list[Node] | None = None
         self.best = np.empty((0, len(space.axes)), np.int64)  # designs no other beats, and their scores
         self.scores = np.empty((0, len(goal.metrics)))
         self.passed = np.full(len(goal.metrics), -np.inf)  # the best bound of what was ruled out
-        self.gains = np.ones(len(relaxed_axes(space)))  # percent of its bound that cutting along an axis has won so far
-        self.walks: np.ndarray | None = None  # designs from which better ones are looked for step by step, the first of them now
+        # percent of its bound that cutting along an axis has won so far
+        self.gains = np.ones(len(relaxed_axes(space)))
+        # designs from which better ones are looked for step by step, the first of them now
+        self.walks: np.ndarray | None = None
         self.reached = -np.inf  # score of that walk's design
         self.fresh = False  # whether the best changed in the last round
         self.seen = np.empty(0, np.int64)  # numbers of the points evaluated
@@ -93,7 +98,9 @@ class Exact:
         if self.evaluated >= self.budget:
             return []
         if self.walks is None:
-            return self._works([self.space.random(np.random.default_rng(self.seed), min(DRAWN, self.space.size))], [])
+            return self._works(
+                [self.space.random(np.random.default_rng(self.seed), min(DRAWN, self.space.size))], []
+            )
         while self.nodes is None and len(self.walks):
             works = self._works([self._around(self.walks[0], plans=True)], [])
             if works:
@@ -149,23 +156,35 @@ class Exact:
             self._drop()
         return found
 
-    # ------------------------------------------------------------------------------------------------ good designs
+    # ------------------------------------------------------------------------------------------------ good
+    # designs
 
     def _walk(self, found: Evaluated) -> None:
-        """From the best designs drawn, step by step to the best neighbour while that is better; one walk after the other."""
+        """From the best designs drawn, step by step to the best neighbour while that is better; one walk
+        after the other.
+        """
         scores = self.goal.scores(found)[:, 0]
         order = np.argsort(-scores, kind="stable")
         if self.walks is None:
             first = order[:STARTS]
             self.walks = found.digits[first][scores[first] > -np.inf]
         elif scores[order[0]] > self.reached:
-            self.walks, self.reached = np.concatenate([found.digits[order[:1]], self.walks[1:]]), float(scores[order[0]])
+            self.walks, self.reached = (
+                np.concatenate([found.digits[order[:1]], self.walks[1:]]),
+                float(scores[order[0]]),
+            )
         else:
             self.walks, self.reached = self.walks[1:], -np.inf
 
     def _around(self, design: np.ndarray, plans: bool = False) -> np.ndarray:
-        """Legal designs that differ in one axis, or in axes that constraints join; in the plan by all plans, each in one order."""
-        moves = [(np.array([[i]]), np.arange(len(a))[:, None]) for i, a in enumerate(self.space.axes) if i != self.plans.axis]
+        """Legal designs that differ in one axis, or in axes that constraints join; in the plan by all plans,
+        each in one order.
+        """
+        moves = [
+            (np.array([[i]]), np.arange(len(a))[:, None])
+            for i, a in enumerate(self.space.axes)
+            if i != self.plans.axis
+        ]
         for part in self.space.joined_parts():
             if self.plans.axis not in part.axes and part.count <= JOINED:
                 moves.append((np.array([part.axes]), part.digits(np.arange(part.count))))
@@ -184,7 +203,10 @@ class Exact:
         """Hold the designs that no other beats."""
         scores = self.goal.scores(found)
         some = scores[:, 0] > -np.inf
-        both, designs = np.concatenate([self.scores, scores[some]]), np.concatenate([self.best, found.digits[some]])
+        both, designs = (
+            np.concatenate([self.scores, scores[some]]),
+            np.concatenate([self.best, found.digits[some]]),
+        )
         on = np.flatnonzero(frontier(both))
         on = on[np.argsort(-both[on, 0], kind="stable")]
         self.fresh = len(on) > 0 and (not len(self.scores) or both[on[0], 0] > self.scores[0, 0])
@@ -255,14 +277,26 @@ class Exact:
 
     def save(self) -> dict[str, np.ndarray]:
         """All that the next round depends on."""
-        plain = {"best": self.best, "scores": self.scores, "passed": self.passed, "gains": self.gains, "seen": self.seen}
+        plain = {
+            "best": self.best,
+            "scores": self.scores,
+            "passed": self.passed,
+            "gains": self.gains,
+            "seen": self.seen,
+        }
         counts = np.array([self.nodes is not None, self.fresh, self.bounded, self.walks is not None])
         walks = np.empty((0, len(self.space.axes)), np.int64) if self.walks is None else self.walks
-        return plain | {"counts": counts, "walks": walks, "reached": np.array(self.reached)} | as_arrays(self.nodes or [])
+        return (
+            plain
+            | {"counts": counts, "walks": walks, "reached": np.array(self.reached)}
+            | as_arrays(self.nodes or [])
+        )
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         begun, fresh, self.bounded, walked = (int(v) for v in state["counts"])
-        self.best, self.scores, self.passed, self.gains, self.seen = (np.array(state[k]) for k in ("best", "scores", "passed", "gains", "seen"))
+        self.best, self.scores, self.passed, self.gains, self.seen = (
+            np.array(state[k]) for k in ("best", "scores", "passed", "gains", "seen")
+        )
         self.walks, self.reached = (state["walks"] if walked else None), float(state["reached"])
         self.fresh, self.nodes = bool(fresh), from_arrays(state) if begun else None
 

@@ -1,9 +1,11 @@
-"""Projected gradient, as DeepFlow searches: finite differences over all numeric axes at once, momentum, many starts.
+"""Projected gradient, as DeepFlow searches: finite differences over all numeric axes at once, momentum, many
+starts.
 
-Numeric axes are relaxed to real positions along their choices. Each step prices the nearest point of the space and its neighbours on
-every numeric axis (of all climbers in one batch), moves along the normalised gradient with momentum, and projects the position onto the
-box of the axes. Words, variants and plans have no gradient: they come from the starts, the best of a random draw; half of a later draw
-keeps the best numbers so far.
+Numeric axes are relaxed to real positions along their choices. Each step prices the nearest point of the
+space and its neighbours on every numeric axis (of all climbers in one batch), moves along the normalised
+gradient with momentum, and projects the position onto the box of the axes. Words, variants and plans have no
+gradient: they come from the starts, the best of a random draw; half of a later draw keeps the best numbers so
+far.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Climber:
 
 
 class Gradient(LearningSampler):
-    """Waves of climbers: a random draw, the best of it climb until no neighbour is better, then the next wave."""
+    """Waves of climbers: a random draw, the best of it climb until no neighbour is better, then the next
+    wave.
+    """
 
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 100_000):
         super().__init__(space, goal, seed, budget)
@@ -58,7 +62,9 @@ class Gradient(LearningSampler):
         return np.concatenate([self._around(c.trial) for c in self.climbers])
 
     def _drawn(self) -> np.ndarray:
-        """Where a wave may start: random points, and after the first wave half of them with the numbers of the best point so far."""
+        """Where a wave may start: random points, and after the first wave half of them with the numbers of
+        the best point so far.
+        """
         drawn = self.space.random(self.rng, self.draw)
         if len(self.known) and self.numeric:
             best = self.space.digits(self.known[[np.argmax(ranked(self.scores, self.excess))]])[0]
@@ -67,7 +73,9 @@ class Gradient(LearningSampler):
         return drawn
 
     def _around(self, digits: np.ndarray) -> np.ndarray:
-        """A point and its legal neighbours, one choice down and up each numeric axis; where there is none, the point itself."""
+        """A point and its legal neighbours, one choice down and up each numeric axis; where there is none,
+        the point itself.
+        """
         rows = np.repeat(digits[None], 2 * len(self.numeric) + 1, axis=0)
         for k, i in enumerate(self.numeric):
             rows[1 + 2 * k, i] = max(digits[i] - 1, 0)
@@ -77,15 +85,26 @@ class Gradient(LearningSampler):
     def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
         ranks = ranked(scores, excess)
         if self.drawing:
-            chosen: list[int] = np.argsort(-ranks, kind="stable")[: self.count].tolist() if self.numeric else []
-            self.climbers = [Climber(digits[c], digits[c, self.numeric].astype(float), np.zeros(len(self.numeric))) for c in chosen]
+            chosen: list[int] = (
+                np.argsort(-ranks, kind="stable")[: self.count].tolist() if self.numeric else []
+            )
+            self.climbers = [
+                Climber(digits[c], digits[c, self.numeric].astype(float), np.zeros(len(self.numeric)))
+                for c in chosen
+            ]
             return
         span = 2 * len(self.numeric) + 1
         parts = [slice(k * span, (k + 1) * span) for k in range(len(self.climbers))]
-        self.climbers = [c for c, p in zip(self.climbers, parts, strict=True) if self._step(c, digits[p], ranks[p], excess[p])]
+        self.climbers = [
+            c
+            for c, p in zip(self.climbers, parts, strict=True)
+            if self._step(c, digits[p], ranks[p], excess[p])
+        ]
 
     def _step(self, climber: Climber, rows: np.ndarray, ranks: np.ndarray, excess: np.ndarray) -> bool:
-        """What a climber tries next, from its trial and the neighbours of that; False when it stands on a top."""
+        """What a climber tries next, from its trial and the neighbours of that; False when it stands on a
+        top.
+        """
         if climber.home is not None and ranks[0] <= climber.rank:
             climber.stride *= SHRINK
         else:
@@ -105,13 +124,18 @@ class Gradient(LearningSampler):
         if climber.next is None:
             return False
         # No stride gains anything: the best neighbour does, and from there strides begin anew.
-        climber.trial, climber.position, climber.stride = climber.next, climber.next[self.numeric].astype(float), LONGEST
+        climber.trial, climber.position, climber.stride = (
+            climber.next,
+            climber.next[self.numeric].astype(float),
+            LONGEST,
+        )
         climber.move = climber.move * 0.0
         return True
 
 
 def _slope(rows: np.ndarray, ranks: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Central differences of the score, relative to the point's own; of what is broken where the point itself is out.
+    """Central differences of the score, relative to the point's own; of what is broken where the point itself
+    is out.
 
     A neighbour that is out is a wall: no slope leads to it.
     """

@@ -1,10 +1,13 @@
-"""Stages, each greedy, as DeepStack searches: to compare with. Which axes a stage opens is said by `stage` in the space's file.
+"""Stages, each greedy, as DeepStack searches: to compare with. Which axes a stage opens is said by `stage` in
+the space's file.
 
-Stages 1 to 3 find the plan on the system as it is described, 4 the variant of the cores, 5 what overlaps, each keeping what went before.
-Stage 6 tries its axes (the stack) with the plans, keeps the hardware within 5 % of the best and freezes the best plan of each. Stage 7
-tries its axes (the fabric) on the three best of those: a coarse grid, then every choice near the winner. Axes without a stage stay as
-the system is described. The plan is not looked at again after stage 6: that is the weakness of the method. Where stack x plans is more
-than half of the points that are left, it is cut: to the plans that were best in the first stages, then to a coarse grid of the stack.
+Stages 1 to 3 find the plan on the system as it is described, 4 the variant of the cores, 5 what overlaps,
+each keeping what went before. Stage 6 tries its axes (the stack) with the plans, keeps the hardware within 5
+% of the best and freezes the best plan of each. Stage 7 tries its axes (the fabric) on the three best of
+those: a coarse grid, then every choice near the winner. Axes without a stage stay as the system is described.
+The plan is not looked at again after stage 6: that is the weakness of the method. Where stack x plans is more
+than half of the points that are left, it is cut: to the plans that were best in the first stages, then to a
+coarse grid of the stack.
 """
 
 from __future__ import annotations
@@ -68,7 +71,9 @@ class Hierarchical(LearningSampler):
         finalists = _hardware(digits, ranks, stack)
         tried = []
         for start in finalists:
-            tried.append((yield from self._grid(start, fabric, {i: _coarse(self.space.axes[i]) for i in fabric})))
+            tried.append(
+                (yield from self._grid(start, fabric, {i: _coarse(self.space.axes[i]) for i in fabric}))
+            )
         digits, ranks = (np.concatenate(parts) for parts in zip(*tried, strict=True))
         winner = digits[np.argmax(ranks)]
         yield from self._grid(winner, fabric, {i: _near(self.space.axes[i], int(winner[i])) for i in fabric})
@@ -90,11 +95,17 @@ class Hierarchical(LearningSampler):
             found += yield from self._round(rows)
         return _joined(found)
 
-    def _grid(self, start: np.ndarray, axes: list[int], choices: dict[int, Sequence[int]] | None = None) -> Rounds:
-        """Every legal combination of choices of some axes at a point, in rounds, and what they are worth; the point itself is one of them."""
+    def _grid(
+        self, start: np.ndarray, axes: list[int], choices: dict[int, Sequence[int]] | None = None
+    ) -> Rounds:
+        """Every legal combination of choices of some axes at a point, in rounds, and what they are worth; the
+        point itself is one of them.
+        """
         yield start[None]
         found = [self.last]
-        for block in _blocks(itertools.product(*((choices or {}).get(i, range(len(self.space.axes[i]))) for i in axes)), ROUND):
+        for block in _blocks(
+            itertools.product(*((choices or {}).get(i, range(len(self.space.axes[i]))) for i in axes)), ROUND
+        ):
             rows = np.repeat(start[None], len(block), axis=0)
             rows[:, axes] = block
             found += yield from self._round(rows)
@@ -131,7 +142,11 @@ def _hardware(digits: np.ndarray, ranks: np.ndarray, stack: list[int]) -> np.nda
 def _coarse(axis: Axis) -> Sequence[int]:
     """Choices spread over an axis of numbers; words all."""
     count = len(axis)
-    return np.unique(np.rint(np.linspace(0, count - 1, min(COARSE, count)))).astype(int).tolist() if axis.ordered else range(count)
+    return (
+        np.unique(np.rint(np.linspace(0, count - 1, min(COARSE, count)))).astype(int).tolist()
+        if axis.ordered
+        else range(count)
+    )
 
 
 def _near(axis: Axis, at: int) -> Sequence[int]:
@@ -140,12 +155,16 @@ def _near(axis: Axis, at: int) -> Sequence[int]:
 
 
 def described(space: Space, rng: np.random.Generator) -> np.ndarray:
-    """The legal point nearest to the system as its file has it: numbers nearest to its own, its words, the variant that changes nothing.
+    """The legal point nearest to the system as its file has it: numbers nearest to its own, its words, the
+    variant that changes nothing.
 
-    A quantity that the file leaves open is not limited there: it takes its highest choice that is legal with the others.
+    A quantity that the file leaves open is not limited there: it takes its highest choice that is legal with
+    the others.
     """
     own = [_own(axis, space.question) for axis in space.axes]
-    lists = [range(len(axis) - 1, -1, -1) if k is None else [k] for axis, k in zip(space.axes, own, strict=True)]
+    lists = [
+        range(len(axis) - 1, -1, -1) if k is None else [k] for axis, k in zip(space.axes, own, strict=True)
+    ]
     for block in _blocks(itertools.product(*lists), ROUND):
         legal = block[np.asarray(space.legal(block))]
         if len(legal):
@@ -155,7 +174,9 @@ def described(space: Space, rng: np.random.Generator) -> np.ndarray:
 
 
 def _own(axis: Axis, question: Question) -> int | None:
-    """The choice of an axis that is nearest to what its first field is in the question; None where the file leaves it open."""
+    """The choice of an axis that is nearest to what its first field is in the question; None where the file
+    leaves it open.
+    """
     if axis.kind == "times":
         return int(np.argmin(np.abs(np.array(axis.values, float) - 1.0)))
     if axis.kind == "plan":

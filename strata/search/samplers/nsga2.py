@@ -1,4 +1,6 @@
-"""NSGA-II (Deb et al., IEEE Trans. Evol. Comput. 6 (2002)) by pymoo: one metric or several, points that break limits ranked by how far."""
+"""NSGA-II (Deb et al., IEEE Trans. Evol. Comput. 6 (2002)) by pymoo: one metric or several, points that break
+limits ranked by how far.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,17 @@ if TYPE_CHECKING:
 
 POPULATION = 512
 LEAST = 32  # with a small budget; others get twenty generations or more
-SPREAD = 3.0  # how near to their parents children are; pymoo's usual 15 to 20 would round back to the parent on axes of a few choices
-CHANGED = (1.0, 2.0, 4.0)  # genes that change in a child that is known already, on average, in one try after another
+# how near to their parents children are; pymoo's usual 15 to 20 would round back to the parent on axes of a
+# few choices
+SPREAD = 3.0
+# genes that change in a child that is known already, on average, in one try after another
+CHANGED = (1.0, 2.0, 4.0)
 
 
 class Nsga2(LearningSampler):
-    """A population that mates and mutates: numbers and degrees of plans move along their choices, words are swapped whole."""
+    """A population that mates and mutates: numbers and degrees of plans move along their choices, words are
+    swapped whole.
+    """
 
     several = True
 
@@ -47,13 +54,17 @@ class Nsga2(LearningSampler):
         return digits
 
     def _new(self, genes: np.ndarray) -> np.ndarray:
-        """Legal points of some genes; of those that are known (few plans are near many degrees), more and more genes change."""
+        """Legal points of some genes; of those that are known (few plans are near many degrees), more and
+        more genes change.
+        """
         digits = mended(self.space, self.genes.digits(genes), self.rng)
         counts = np.array([gene.count for gene in self.genes.genes])
         for changed in CHANGED:
             old = np.flatnonzero(np.isin(self.space.index(digits), self.known))
             other = (self.rng.random((len(old), len(counts))) * counts).astype(np.int64)
-            moved = np.where(self.rng.random(other.shape) < changed / len(counts), other, self.genes.of(digits[old]))
+            moved = np.where(
+                self.rng.random(other.shape) < changed / len(counts), other, self.genes.of(digits[old])
+            )
             digits[old] = mended(self.space, self.genes.digits(moved), self.rng)
         return digits
 
@@ -104,14 +115,21 @@ def _algorithm(genes: Genes, goals: int, size: int, seed: int) -> Any:
             return is_duplicate
 
     choices = {
-        f"{k}": Integer(bounds=(0, gene.count - 1)) if gene.ordered else Choice(options=list(range(gene.count))) for k, gene in enumerate(genes.genes)
+        f"{k}": Integer(bounds=(0, gene.count - 1))
+        if gene.ordered
+        else Choice(options=list(range(gene.count)))
+        for k, gene in enumerate(genes.genes)
     }
     problem = Problem(vars=choices, n_obj=goals, n_ieq_constr=1)
-    fitter = TournamentSelection(func_comp=binary_tournament)  # pymoo's mating of mixed variables draws parents evenly, unless told
+    # pymoo's mating of mixed variables draws parents evenly, unless told
+    fitter = TournamentSelection(func_comp=binary_tournament)
     mating = MixedVariableMating(
         selection=fitter,
         crossover={Integer: SBX(eta=SPREAD, vtype=float, repair=RoundingRepair()), Choice: UX()},
-        mutation={Integer: PM(eta=SPREAD, vtype=float, repair=RoundingRepair()), Choice: ChoiceRandomMutation()},
+        mutation={
+            Integer: PM(eta=SPREAD, vtype=float, repair=RoundingRepair()),
+            Choice: ChoiceRandomMutation(),
+        },
         eliminate_duplicates=Same(),
         n_max_iterations=10,
     )

@@ -6,9 +6,11 @@ import numpy as np
 
 from strata.search.samplers import CHUNK, PointSampler
 
-ROUND = (1024, 8 * CHUNK)  # fewest and most points of a round: work for several workers, and a part on disk worth its file
+# fewest and most points of a round: work for several workers, and a part on disk worth its file
+ROUND = (1024, 8 * CHUNK)
 ROUNDS = 16  # of a search, where each has at least the fewest: so often there is news
-SHUFFLED = 1 << 24  # spaces up to this size are shuffled whole; in larger ones a repeat is rare and drawn again
+# spaces up to this size are shuffled whole; in larger ones a repeat is rare and drawn again
+SHUFFLED = 1 << 24
 
 
 class Random(PointSampler):

@@ -1,4 +1,6 @@
-"""Tree-structured Parzen estimator (Bergstra et al., NIPS 2011) by optuna: one metric; learns most from few points, and thinks longest."""
+"""Tree-structured Parzen estimator (Bergstra et al., NIPS 2011) by optuna: one metric; learns most from few
+points, and thinks longest.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
 BATCH = 64  # trials asked for at once; those under way count as bad, so that they are told apart
 STARTUP = 64  # random points before the first estimate
 TIRED = 2  # batches in a row with hardly a new point, after which a study begins that knows nothing
-FULL = 1024  # trials of a study: each costs time in every later one, so a full study hands its best on to the next
+# trials of a study: each costs time in every later one, so a full study hands its best on to the next
+FULL = 1024
 HANDED_ON = 256
 
 
 class Tpe(LearningSampler):
     """Trials of an optuna study, all axes in one joint estimate.
 
-    A trial that is no legal point (a constraint, degrees that no plan has) is dropped, and one near it is tried and told in its place.
+    A trial that is no legal point (a constraint, degrees that no plan has) is dropped, and one near it is
+    tried and told in its place.
     """
 
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 2_000):
@@ -34,14 +38,20 @@ class Tpe(LearningSampler):
         self.starts = self.tired = self.told = 0
         self.study = self._fresh()
         self.trials: list[Any] = []
-        self.meant = np.empty((0, len(self.genes)), np.int64)  # genes of the trials, before they became legal points
+        # genes of the trials, before they became legal points
+        self.meant = np.empty((0, len(self.genes)), np.int64)
 
     def _fresh(self) -> Any:
         """A study that knows nothing."""
         import optuna
 
         self.starts, self.told = self.starts + 1, 0
-        sampler = optuna.samplers.TPESampler(seed=self.seed * 1000 + self.starts, multivariate=True, n_startup_trials=STARTUP, constant_liar=True)
+        sampler = optuna.samplers.TPESampler(
+            seed=self.seed * 1000 + self.starts,
+            multivariate=True,
+            n_startup_trials=STARTUP,
+            constant_liar=True,
+        )
         return optuna.create_study(direction="maximize", sampler=sampler)
 
     def want(self) -> np.ndarray:
@@ -52,8 +62,12 @@ class Tpe(LearningSampler):
         elif self.told >= FULL:
             self.study = self._fresh()
             self._hand_on()
-        self.trials = [self.study.ask(self.distributions) for _ in range(min(BATCH, self.budget - self.asked))]
-        self.meant = np.array([[trial.params[f"{k}"] for k in range(len(self.genes))] for trial in self.trials], np.int64)
+        self.trials = [
+            self.study.ask(self.distributions) for _ in range(min(BATCH, self.budget - self.asked))
+        ]
+        self.meant = np.array(
+            [[trial.params[f"{k}"] for k in range(len(self.genes))] for trial in self.trials], np.int64
+        )
         digits = mended(self.space, self.genes.digits(self.meant), self.rng)
         self.tired = self.tired + 1 if self.settled(digits) else 0
         return digits
@@ -78,7 +92,9 @@ class Tpe(LearningSampler):
         """What is known of the best points, for a study that knows nothing."""
         values = ranked(self.scores, self.excess)
         best = np.argsort(-values, kind="stable")[:HANDED_ON]
-        for genes, value in zip(self.genes.of(self.space.digits(self.known[best])), values[best], strict=True):
+        for genes, value in zip(
+            self.genes.of(self.space.digits(self.known[best])), values[best], strict=True
+        ):
             self.study.add_trial(self._trial(genes, float(value)))
 
     def _trial(self, genes: np.ndarray, value: float) -> Any:
@@ -96,7 +112,10 @@ def _distributions(genes: Genes) -> dict[str, Any]:
         raise StrataError("tpe needs optuna: pip install 'strata[search]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     whole, words = optuna.distributions.IntDistribution, optuna.distributions.CategoricalDistribution
-    return {f"{k}": whole(0, gene.count - 1) if gene.ordered else words(list(range(gene.count))) for k, gene in enumerate(genes.genes)}
+    return {
+        f"{k}": whole(0, gene.count - 1) if gene.ordered else words(list(range(gene.count)))
+        for k, gene in enumerate(genes.genes)
+    }
 
 
 SAMPLER = Tpe

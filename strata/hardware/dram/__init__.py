@@ -1,0 +1,1 @@
+"""DRAM: banks, channels and stacks."""

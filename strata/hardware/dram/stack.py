@@ -1,0 +1,144 @@
+"""DRAM stacked on logic: what its geometry and its banks give in bandwidth and capacity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, ceil_div, namespace, register_pytree
+from strata.errors import UnknownName, require
+from strata.hardware.dram.channel import Dram, shipped
+from strata.params import load_table, merged, names, part, quantity, text
+
+PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """DRAM layers bonded onto a logic die; unconnected layers add capacity and banks, not peak bandwidth."""
+
+    layers: Number = quantity("1", "DRAM layers in the stack", minimum=1)
+    channels_per_layer: Number = quantity("1", "independent channels (vaults) of one layer", minimum=1)
+    channel_width: Number = quantity("B", "bytes a channel moves in one transfer", minimum=1)
+    transfer_rate: Number = quantity("Hz", "transfers a second of one channel", positive=True)
+    capacity_per_layer: Number = quantity("B", "capacity of one layer", positive=True)
+    connected_layers: Number = quantity(
+        "1", "layers with their own data connection to the logic die; left out: all", optional=True, minimum=1
+    )
+    memory: str = text(
+        "the banks behind a channel: a memory's name or TOML path; left out: a fixed efficiency of the peak",
+        default="",
+    )
+    dram: Dram | None = part(Dram, "that memory's quantities, from its file", optional=True)
+
+
+def with_memory(table: dict[str, Any]) -> dict[str, Any]:
+    """A chip's table with the memory its stack names written out; what the stack says itself of it goes
+    before.
+    """
+    stack = table.get("stack")
+    if not isinstance(stack, dict) or not stack.get("memory"):
+        return table
+    name, known = str(stack["memory"]), names("memory")
+    if not name.endswith(".toml") and name not in known:
+        raise UnknownName("memory", name, known, ", ".join(known))
+    return table | {"stack": stack | {"dram": merged(load_table("memory", name), stack.get("dram", {}))}}
+
+
+def dram_of(stack: Stack) -> Dram | None:
+    """The banks behind a channel of a stack, none where it does not describe them."""
+    if stack.dram is not None:
+        return stack.dram
+    return shipped(stack.memory) if stack.memory else None
+
+
+def check_stack(stack: Stack, where: str) -> None:
+    """Refuse more connected layers than there are.
+
+    >>> check_stack(Stack(4.0, 16.0, 32.0, 1e9, 1e9, 6.0), "my.toml")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: my.toml: stack.connected_layers must be at most stack.layers, but got (connected_layers=6.0, layers=4.0)
+    """
+    if stack.connected_layers is not None:
+        fits = bool(np.all(np.asarray(stack.connected_layers) <= np.asarray(stack.layers)))
+        relation = f"{where}: stack.connected_layers must be at most stack.layers"
+        require(fits, relation, connected_layers=stack.connected_layers, layers=stack.layers)
+
+
+def connected(stack: Stack) -> Number:
+    """Layers with a data connection of their own, at most those there are."""
+    if stack.connected_layers is None:
+        return stack.layers
+    return namespace(stack.connected_layers, stack.layers).minimum(stack.connected_layers, stack.layers)
+
+
+def stack_channels(stack: Stack) -> Number:
+    """Channels that work side by side: those of the connected layers."""
+    return connected(stack) * stack.channels_per_layer
+
+
+def stack_bandwidth(stack: Stack) -> Number:
+    r"""Peak bandwidth of a stack [B/s].
+
+    .. math:: B = n \, C \, w \, f
+
+    connected layers n; channels a layer C; bytes a transfer w; transfers a second f.
+
+    DeepStack (arXiv 2604.04750), bandwidth of connected layers.
+
+    >>> stack_bandwidth(Stack(4.0, 16.0, 32.0, 1e9, 1e9)) / 1e12
+    2.048
+    """
+    return stack_channels(stack) * stack.channel_width * stack.transfer_rate
+
+
+def stack_capacity(stack: Stack) -> Number:
+    r"""Capacity of a stack [B]: layers times capacity of one; unconnected layers hold data too.
+
+    .. math:: C = m \, c
+
+    >>> stack_capacity(Stack(4.0, 16.0, 32.0, 1e9, 1.5e9)) / 1e9
+    6.0
+    """
+    return stack.layers * stack.capacity_per_layer
+
+
+def whole_waves(wave: Number, moved: Number) -> Number:
+    r"""Bytes a stack moves when so many are asked for [B]: whole transactions on all channels of a layer.
+
+    .. math:: \hat m = \left\lceil \frac{m}{x C} \right\rceil x C
+
+    wave x C: bytes of a transaction times channels a layer, over which addresses are spread.
+
+    DeepStack (arXiv 2604.04750): waves of transaction bytes times channels of a connected layer.
+
+    >>> float(whole_waves(2048.0, 1.0)), float(whole_waves(2048.0, 2049.0))
+    (2048.0, 4096.0)
+    """
+    return ceil_div(moved, wave) * wave
+
+
+def channel_of(stack: Stack, found: Dram) -> Dram:
+    """A channel of a stack: its memory, with the time of a burst that width and rate of the channel allow."""
+    burst = found.burst / (stack.channel_width * stack.transfer_rate)
+    xp = namespace(burst, found.timing.ccd_s)
+    return replace(
+        found,
+        timing=replace(
+            found.timing,
+            ccd_s=xp.maximum(found.timing.ccd_s, burst),
+            ccd_l=xp.maximum(found.timing.ccd_l, burst),
+        ),
+    )
+
+
+def stack_banks(stack: Stack, found: Dram, banks: Number | None = None) -> Number:
+    """Banks behind a channel of a connected layer: its own (all, or so many), and its part of those of
+    unconnected layers.
+    """
+    own = found.bank_groups * found.banks_per_group if banks is None else banks
+    return own * (stack.layers / connected(stack))

@@ -1,0 +1,1 @@
+"""Area, yield, energy and cost of dies."""

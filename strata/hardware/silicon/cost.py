@@ -1,0 +1,203 @@
+"""What a chip costs to make: dies and their yield, DRAM, bonding, package and test; and DFModel's linear cost
+of a system.
+
+Made cost is without margin, masks and design. `package.price` stays what a chip is bought for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.hardware.technology import Bonding, Packaging, Technology
+from strata.params import Sources, build, find, load_table, quantity, text
+
+WAFER = 0.3  # diameter [m]
+PI = 3.141592653589793
+
+
+def die_yield(area: Number, defects: Number, clustering: Number, repairable: Number = 0.0) -> Number:
+    r"""Share of dies that work, in (0, 1].
+
+    .. math:: Y = \left(1 + \frac{(1 - r) A D}{\alpha}\right)^{-\alpha}
+
+    die area A [m2]; defects that kill D [1/m2]; they cluster the more the smaller α; in the share r of the
+    die a defect is repaired or switched off (spare cores, rows of SRAM). Negative binomial; α to infinity is
+    Poisson's exp(-A D).
+
+    Stapper, Defect density distribution for LSI yield calculations, IEEE Trans. Electron Devices 20 (1973).
+
+    >>> round(float(die_yield(814e-6, 1000.0, 3.0)), 4), round(float(die_yield(814e-6, 1000.0, 3.0, 0.7)), 4)
+    (0.4867, 0.7908)
+    """
+    return (1.0 + (1.0 - repairable) * area * defects / clustering) ** -clustering
+
+
+def gross_dies(area: Number, diameter: Number = WAFER) -> Number:
+    r"""Whole dies on a wafer: 0 where a die is larger than the wafer, else at least 1.
+
+    .. math:: N = \max\left(1, \frac{\pi d^2}{4 A} - \frac{\pi d}{\sqrt{2 A}}\right)
+
+    die area A, wafer diameter d; the second term is what the round edge cuts off. Not rounded: it is the mean
+    over placements.
+
+    de Vries, Investigation of gross die per wafer formulas, IEEE Trans. Semicond. Manuf. 18 (2005).
+
+    >>> [round(float(gross_dies(a * 1e-6)), 1) for a in (100.0, 814.0, 46225.0, 80000.0)]
+    [640.2, 63.5, 1.0, 0.0]
+    """
+    xp = namespace(area, diameter)
+    disc = PI * diameter**2 / 4.0
+    return xp.where(area <= disc, xp.maximum(disc / area - PI * diameter / (2.0 * area) ** 0.5, 1.0), 0.0)
+
+
+def die_cost(technology: Technology, area: Number, repairable: Number = 0.0) -> Number:
+    r"""Cost of one working die [USD]; infinite where it is larger than a wafer, 0 where there is none.
+
+    .. math:: c = \frac{W}{N \, Y}
+
+    wafer price W, dies on it N (`gross_dies`), of which Y work (`die_yield`).
+
+    >>> from strata.hardware.technology import technology
+    >>> round(float(die_cost(technology("n5"), 814e-6))), round(float(die_cost(technology("n5"), 100e-6)), 1)
+    (550, 29.3)
+    """
+    xp = namespace(area, technology.wafer_price)
+    sized = xp.where(area > 0.0, area, 1.0)
+    good = gross_dies(sized) * die_yield(sized, technology.defect_density, technology.clustering, repairable)
+    each = xp.where(good > 0.0, technology.wafer_price / xp.where(good > 0.0, good, 1.0), xp.inf)
+    return xp.where(area > 0.0, each, 0.0)
+
+
+def stacking_yield(bonding: Bonding, layers: Number, known_good: Number) -> Number:
+    r"""Share of stacks that work after all layers are bonded, in (0, 1].
+
+    .. math:: Y = (y_b \, y_k)^m
+
+    m layers, each bonded with yield y_b; of the layers tested good before, the share y_k is.
+
+    Reda, Smith & Smith, Maximizing the functional yield of wafer-to-wafer 3-D integration, IEEE Trans. VLSI
+    17 (2009).
+
+    >>> from strata.hardware.technology import bonding
+    >>> [round(float(stacking_yield(bonding("hybrid-bond"), m, 0.998)), 3) for m in (0.0, 4.0, 12.0)]
+    [1.0, 0.953, 0.865]
+    """
+    return (bonding.step_yield * known_good) ** layers
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Cost:
+    """What one packaged chip costs to make [USD]. Parts add up to `made`; `scrap` is what was lost on the
+    way.
+    """
+
+    made: Number
+    parts: dict[str, Number]
+    die_yield: Number
+    stacking_yield: Number
+    package_yield: Number
+
+
+COST_PARTS = ("logic", "memory", "bonding", "interposer", "substrate", "placement", "test", "scrap")
+
+
+def chip_cost(
+    technology: Technology,
+    bonding: Bonding,
+    packaging: Packaging,
+    *,
+    die_area: Number,
+    dies: Number,
+    memory: Number,
+    memory_price: Number,
+    layers: Number,
+    beside: Number,
+    beside_area: Number,
+    known_good: Number,
+    repairable: Number,
+) -> Cost:
+    r"""Cost of making one packaged chip from good dies [USD], by part.
+
+    .. math:: C = \left(\frac{n_d c_d + C_{mem} + m \, c_b}{Y_s} + a (r_i p_i + r_s p_s) + (n_d + n_b) \, c_p\right) \frac{1}{Y_p} + c_t
+
+    n_d logic dies of c_d (`die_cost` of die_area over dies); DRAM C_mem = bytes x price; m layers bonded on
+    each die at c_b with yield Y_s (`stacking_yield`); area a of dies and of n_b stacks of DRAM beside them;
+    interposer and substrate by their ratios r and prices p an area; placing at c_p a piece, each surviving
+    with y_p: Y_p = y_p^(n_d + n_b); test c_t. DRAM beside the die is bought as whole stacks. `scrap` is what
+    Y_s and Y_p lose.
+
+    After Feng & Ma, Chiplet Actuary, DAC 2022 (arXiv 2203.12268): the same terms for known good dies.
+
+    >>> from strata.hardware import technology as t
+    >>> made = chip_cost(t.technology("n5"), t.bonding("hybrid-bond"), t.packaging("organic"), die_area=1e-4, dies=1.0, memory=6e9,
+    ...     memory_price=6e-9, layers=4.0, beside=0.0, beside_area=0.0, known_good=0.998, repairable=0.0)
+    >>> round(float(made.made), 1), round(float(sum(made.parts.values()) - made.made), 9)
+    (162.9, 0.0)
+    """
+    pieces = dies + beside
+    logic = dies * die_cost(technology, die_area / dies, repairable)
+    parts = {"logic": logic, "memory": memory * memory_price, "bonding": dies * layers * bonding.step_price}
+    stacked = logic + parts["memory"] + parts["bonding"]
+    stack_yield = stacking_yield(bonding, layers, known_good)
+    area = die_area + beside * beside_area
+    parts["interposer"] = area * packaging.interposer_ratio * packaging.interposer_price
+    parts["substrate"] = area * packaging.substrate_ratio * packaging.substrate_price
+    parts["placement"] = pieces * packaging.placement_price
+    parts["test"] = packaging.test_price + 0.0 * area
+    package_yield = packaging.placement_yield**pieces
+    assembled = stacked / stack_yield + parts["interposer"] + parts["substrate"] + parts["placement"]
+    made = assembled / package_yield + parts["test"]
+    xp = namespace(made)
+    known = sum(parts.values(), 0.0)
+    finite = made < xp.inf
+    parts["scrap"] = xp.where(finite, xp.where(finite, made, 0.0) - xp.where(finite, known, 0.0), 0.0)
+    works = die_yield(die_area / dies, technology.defect_density, technology.clustering, repairable)
+    return Cost(made, parts, works, stack_yield, package_yield)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class LinearCost:
+    """Prices by bandwidth, as DFModel has them."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    memory: Number = quantity("USD*s/B", "DRAM, for its bandwidth")
+    link: Number = quantity("USD*s/B", "link, for its bandwidth")
+    port: Number = quantity("USD*s/B", "switch port, for its bandwidth")
+    sources: Sources = field(default_factory=Sources)
+
+
+def linear_cost(name: str = "dfmodel") -> LinearCost:
+    """Prices by bandwidth, by name or TOML path."""
+    made, params = build(LinearCost, load_table("linear-cost", name), find("linear-cost", name).name)
+    return replace(made, sources=Sources(params))
+
+
+def linear_system_cost(
+    prices: LinearCost,
+    devices: Number,
+    chip_price: Number,
+    memory_bandwidth: Number,
+    links: Number,
+    ports: Number,
+) -> Number:
+    r"""Price of a system, linear in its chips and bandwidths [USD].
+
+    .. math:: C = P (K + k_m b_m) + k_l \sum_l b_l + k_s \sum_s b_s
+
+    P devices at K with DRAM of b_m [B/s]; links and switch ports by the sum of their bandwidths [B/s]. One
+    device has no links.
+
+    Ko et al., DFModel (2024), cost model; our study, sec. 6: it reproduces all but one of 320 published
+    costs.
+
+    >>> round(float(linear_system_cost(linear_cost(), 1024.0, 33000.0, 300e9, 1024 * 100e9, (2 * 128 + 2 * 8) * 50e9)))  # 2D torus, DDR, PCIe
+    34630400
+    """
+    several = namespace(devices).where(devices > 1.0, 1.0, 0.0)
+    return devices * (chip_price + prices.memory * memory_bandwidth) + several * (
+        prices.link * links + prices.port * ports
+    )

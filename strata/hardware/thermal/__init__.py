@@ -1,0 +1,1 @@
+"""Heat: cooling, the grid, its solution, the compact form used by searches, and reports."""

@@ -1,0 +1,1 @@
+"""Prices of single kernels: one pricer an op kind."""

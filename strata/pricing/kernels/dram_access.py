@@ -1,0 +1,204 @@
+"""How kernels read and write DRAM: the stream each presents, and the time it takes of chips whose memory is
+described by its banks.
+
+A chip without such a description keeps its measured share of the peak; nothing here touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from strata.arrays import Number, namespace
+from strata.hardware.chip import Chip
+from strata.hardware.dram.channel import Bus, bus_of, in_flight_bound, visit
+from strata.hardware.dram.stack import (
+    PORT_PASSES,
+    channel_of,
+    dram_of,
+    stack_banks,
+    stack_channels,
+    whole_waves,
+)
+from strata.hardware.noc import Noc, access_latency, access_limit, local_share
+
+if TYPE_CHECKING:
+    from strata.pricing.kernels.device import Device
+
+SIDE = 128.0  # rows or columns of an operand's tile that a core holds
+BUFFERED = 0.5  # of a core's memory is being filled while the other half is worked on
+PAGE = 16.0  # tokens of a page of a key and value cache, as serving frameworks cut it (vLLM's default)
+
+
+def in_flight(chip: Chip) -> Number:
+    """Bytes all cores together have asked for at a time [B]: the half of their memories that is being filled."""
+    return chip.compute.cores * chip.compute.sram_capacity * BUFFERED
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Asked:
+    """What a kernel asks of DRAM: `run` bytes in a row, of which `read_share` are read; `packed` as in
+    `Stream`.
+
+    `even`: reads and writes take turns in that share however much is moved; else whole waves of each are what
+    is read and written.
+    """
+
+    run: Number
+    read_share: Number
+    packed: bool = False
+    even: bool = False
+
+
+def shared(read: Number, written: Number) -> Number:
+    """Share of bytes that are read; 0 where none is moved."""
+    moved = read + written
+    return read / namespace(moved).where(moved > 0.0, moved, 1.0)
+
+
+def network_of(chip: Chip) -> Noc | None:
+    """The network between the cores and the vaults above them, where a chip's making describes one.
+
+    Elsewhere what crosses the die is part of the chip's own figures of latency, cache bandwidth and energy.
+    """
+    return None if chip.silicon is None or chip.stack is None else chip.silicon.noc
+
+
+def crossing_time(chip: Chip) -> Number:
+    """What the network inside the chip adds to a load of DRAM on average [s]."""
+    noc = network_of(chip)
+    return (
+        0.0 if noc is None else access_latency(noc, chip.compute.cores, local_share(noc, chip.compute.cores))
+    )
+
+
+def product_stream(chip: Chip, m: Number, n: Number, k: Number, a: Number, w: Number, o: Number) -> Asked:
+    r"""The stream of a product: weights along their depth, as far as a core's buffer reaches.
+
+    .. math:: l = \min\left(k w, \frac{w \, M / 2}{\min(m, 128) a + \min(n, 128) w}\right), \quad p = \frac{m k a + k n w}{m k a + k n w + m n o}
+
+    A core of memory M fills half of it with a tile's rows and columns of bytes a and w an element, as deep as
+    fits: few rows leave the weights long runs, many cut them short. Results of o bytes are written.
+
+    >>> from strata.hardware.chip import chip
+    >>> ref = chip("stack-ref")
+    >>> gemv, gemm = (product_stream(ref, m, 8192.0, 8192.0, 2.0, 2.0, 2.0) for m in (1.0, 4096.0))
+    >>> round(float(gemv.run)), float(gemm.run), round(float(gemv.read_share), 3), round(float(gemm.read_share), 3)
+    (1016, 512.0, 1.0, 0.75)
+    """
+    xp = namespace(m, n, k, chip.compute.sram_capacity)
+    depth = BUFFERED * chip.compute.sram_capacity / (xp.minimum(m, SIDE) * a + xp.minimum(n, SIDE) * w)
+    return Asked(xp.minimum(k, depth) * w, shared(k * (m * a + n * w), m * n * o), packed=True)
+
+
+def cache_stream(width: Number, size: Number, read: Number, written: Number) -> Asked:
+    """The stream of attention over a paged cache: one head's keys or values of a page lie together.
+
+    >>> cache_stream(128.0, 2.0, 1e9, 1e6).run
+    4096.0
+    """
+    return Asked(PAGE * width * size, shared(read, written))
+
+
+def long_stream(device: Device, read_share: Number) -> Asked:
+    """The stream of a kernel that walks tensors from end to end: whole rows of the banks."""
+    return Asked(0.0 if device.banks is None else device.banks.bus.made.row, read_share, even=True)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Banks:
+    """A chip's DRAM as all its kernels find it: one channel's bus, how many there are, bytes of a wave, and
+    what bounds any stream [B/s].
+
+    Streams of fixed run and read share, of which a model has many, are worked out once: their bandwidths are
+    `known`.
+    """
+
+    bus: Bus
+    channels: Number
+    wave: Number
+    ceiling: Number
+    known: dict[tuple[float, float, bool], Number] = field(default_factory=dict)
+
+    def bandwidth(self, asked: Asked) -> Number:
+        """What a stream gets of all channels [B/s], below the ceiling."""
+        key = (asked.run, asked.read_share, asked.packed)
+        fixed = asked.even and isinstance(asked.run, float) and isinstance(asked.read_share, float)
+        if fixed and key in self.known:
+            return self.known[key]
+        found = visit(self.bus, *key).bandwidth * self.channels
+        found = namespace(found, self.ceiling).minimum(found, self.ceiling)
+        if fixed:
+            self.known[key] = found
+        return found
+
+
+def banks_of(chip: Chip) -> Banks | None:
+    r"""A chip's DRAM by its banks; None where it is not described by them.
+
+    .. math:: B \le \min\left(\frac{o}{\lambda}, \frac{p S}{2}, \frac{R}{1 - l}\right)
+
+    is the ceiling of every stream: o bytes that p cores have asked for, over the latency λ of a load across
+    the network; ports S of their local memories, through which a byte goes twice; remote traffic R of all but
+    the local share l (`access_bandwidth`).
+
+    >>> from strata.hardware.chip import chip
+    >>> banks_of(chip("h200")) is None, round(float(banks_of(chip("stack-ref")).ceiling / 1e12), 2)
+    (True, 1.87)
+    """
+    found = None if chip.stack is None else dram_of(chip.stack)
+    if chip.stack is None or found is None:
+        return None
+    channel, channels, cores, noc = (
+        channel_of(chip.stack, found),
+        stack_channels(chip.stack),
+        chip.compute.cores,
+        network_of(chip),
+    )
+    buffered = in_flight_bound(channel.timing, in_flight(chip), chip.memory.latency + crossing_time(chip))
+    port = cores * chip.compute.sram_bandwidth / PORT_PASSES
+    ceiling = namespace(buffered, port).minimum(buffered, port)
+    if noc is not None:
+        limit = access_limit(noc, cores, local_share(noc, cores))
+        ceiling = namespace(ceiling, limit).minimum(ceiling, limit)
+    return Banks(
+        bus_of(channel, stack_banks(chip.stack, found)),
+        channels,
+        found.burst * chip.stack.channels_per_layer,
+        ceiling,
+    )
+
+
+def dram_bandwidth(device: Device, efficiency: Number, stream: Callable[[], Asked]) -> Number:
+    r"""DRAM bandwidth a kernel gets [B/s]: a measured share of the peak, or what banks leave of it for its
+    stream.
+
+    .. math:: B = \begin{cases} B_{peak} \, \eta & \text{no banks described} \\ \min(n C \, B_1(\text{stream}), B_{max}) & \text{else} \end{cases}
+
+    channels n C of `sustained_channel` each, below the ceiling of all streams (`banks_of`).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> h200 = device(chip("h200"))
+    >>> dram_bandwidth(h200, 0.5, lambda: long_stream(h200, 0.5)) / h200.chip.memory.bandwidth
+    0.5
+    """
+    return (
+        device.chip.memory.bandwidth * efficiency
+        if device.banks is None
+        else device.banks.bandwidth(stream())
+    )
+
+
+def dram_time(device: Device, moved: Number, efficiency: Number, stream: Callable[[], Asked]) -> Number:
+    """Time DRAM needs for the bytes of a kernel [s]; a stack moves whole waves, of reads and of writes."""
+    banks = device.banks
+    if banks is None:
+        return moved / (device.chip.memory.bandwidth * efficiency)
+    asked = stream()
+    read = whole_waves(banks.wave, moved * asked.read_share)
+    total = read + whole_waves(banks.wave, moved * (1.0 - asked.read_share))
+    if not asked.even:
+        asked = Asked(asked.run, read / namespace(total).where(total > 0.0, total, 1.0), asked.packed)
+    return total / banks.bandwidth(asked)

@@ -1,0 +1,340 @@
+"""One kernel on one chip, asked for by name: the prices a model's step is made of, each by itself, with what
+was asked checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, as_float
+from strata.errors import BadValue, MissingQuantity, UnknownName, require
+from strata.hardware.chip import Chip
+from strata.hardware.chip import chip as make_chip
+from strata.precision import bytes_of, check, rate_of, supports
+from strata.pricing.kernels.attention import price_attention
+from strata.pricing.kernels.device import Device, device
+from strata.pricing.kernels.experts import price_experts
+from strata.pricing.kernels.matmul import price_matmul
+from strata.pricing.kernels.vector import price_vector
+from strata.pricing.power_cap import power_capped
+from strata.pricing.price import RESOURCES, Price
+from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
+from strata.workload.graph import Attention, ExpertMatMul, Extent, MatMul, Vector
+from strata.workload.transformer import attended
+
+# Sizes each kind needs, and those it has a value for when they are left out.
+NEEDED = {
+    "gemm": ("m", "n", "k"),
+    "grouped": ("tokens", "experts", "n", "k"),
+    "attention": ("sequences", "queries", "context", "heads", "head_dim"),
+    "stream": ("rows", "columns"),
+}
+USUAL: dict[str, dict[str, Number]] = {
+    "gemm": {"batch": 1.0},
+    "grouped": {"top_k": 1.0, "skew": 0.0},
+    "attention": {"kv_heads": 0.0},
+    "stream": {},
+}
+# Elements read and written for each element of the result, arithmetic and special functions, from the
+# definitions: softmax
+# subtracts the maximum, takes an exponential, adds up and divides; the erf of gelu is a polynomial and an
+# exponential.
+STREAMS = {
+    "copy": (1.0, 1.0, 0.0, 0.0),
+    "add": (2.0, 1.0, 1.0, 0.0),
+    "rms_norm": (1.0, 1.0, NORM_FLOP, 0.0),
+    "softmax": (1.0, 1.0, 4.0, 1.0),
+    "gelu": (1.0, 1.0, 12.0, 1.0),
+    "silu": (2.0, 1.0, SILU_FLOP, SILU_SPECIAL),
+}
+ALL = 1e18  # no window
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel with its price at the clock it holds [Hz] and the power drawn meanwhile [W]; arrays where a
+    size was one.
+    """
+
+    chip: Chip
+    kind: str
+    sizes: dict[str, Number]
+    precision: str
+    price: Price
+    clock: Number
+    power: Number
+    op: str = ""  # of a stream
+
+    @property
+    def time(self) -> Number:
+        return self.price.time
+
+    @property
+    def bound_by(self) -> Any:
+        """The resource the time is credited to; an array of names where sizes are arrays."""
+        shares = np.stack(
+            np.broadcast_arrays(*(np.asarray(getattr(self.price, r), float) for r in RESOURCES))
+        )
+        most = np.argmax(shares, axis=0)
+        return np.array(RESOURCES)[most] if shares.ndim > 1 else RESOURCES[int(most)]
+
+    @property
+    def flop_per_s(self) -> Number:
+        """Useful operations a second."""
+        return self.price.flop / self.price.time
+
+    @property
+    def memory_bandwidth(self) -> Number:
+        """Bytes a second to and from DRAM."""
+        return self.price.memory_bytes / self.price.time
+
+
+def kernel(
+    chip: str | Chip,
+    kind: str,
+    *,
+    precision: str = "bf16",
+    activations: str = "",
+    kv: str = "",
+    op: str = "copy",
+    weight_only: bool = False,
+    causal: bool = True,
+    resident: bool = False,
+    repeated: bool = True,
+    **sizes: Number,
+) -> Kernel:
+    """One kernel on one chip: a plain or grouped product, attention, or a pass over memory. Sizes may be
+    arrays.
+
+    gemm: m, n, k (batch=1). grouped: tokens, experts, n, k (top_k=1, skew=0). attention: sequences, queries,
+    context, heads, head_dim (kv_heads as heads). stream: rows, columns, and `op`, one of `STREAMS`.
+    `precision` is that of the arithmetic and of the weights; activations are stored as told, else in 16 bits
+    or wider. `weight_only`: narrow weights are widened before use. Data come from DRAM, or with `resident`
+    activations from the cache where they fit. `repeated`: at the clock the power limit allows when it is run
+    without pause; else once, at the highest clock.
+
+    >>> import numpy as np
+    >>> found = kernel("h200", "gemm", m=np.array([1, 8192]), n=8192, k=8192)
+    >>> [str(b) for b in found.bound_by], bool(found.time[0] < found.time[1])
+    (['memory', 'compute'], True)
+    """
+    made = make_chip(chip) if isinstance(chip, str) else chip
+    given = checked_sizes(kind, sizes)
+    check(precision)
+    if op not in STREAMS:
+        raise UnknownName("streaming op", op, STREAMS, ", ".join(STREAMS))
+    if kind != "stream":
+        _check_rate(made, precision, weight_only)
+    stored = (
+        check(activations)
+        if activations
+        else precision
+        if bytes_of(precision) >= bytes_of("bf16")
+        else "bf16"
+    )
+    where = device(made, resident=resident, weight_only=weight_only)
+    price = _PRICED[kind](given, where, precision, stored, check(kv) if kv else stored, op, causal)
+    told = op if kind == "stream" else ""
+    if not repeated:
+        return Kernel(
+            made,
+            kind,
+            given,
+            precision,
+            price,
+            made.compute.max_clock,
+            price.energy / price.time + made.energy.static_power,
+            told,
+        )
+    held = power_capped(price, made)
+    return Kernel(
+        made, kind, given, precision, held.price, held.share * made.compute.max_clock, held.power, told
+    )
+
+
+def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
+    """Every size of a kernel as floats, with the usual values of those left out; what is wrong is said in one
+    line.
+
+    >>> checked_sizes("gemm", {"m": 8, "n": 0, "k": 8})
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: gemm n must be a positive whole number, but got 0
+    """
+    if kind not in NEEDED:
+        raise UnknownName("kernel", kind, NEEDED, ", ".join(NEEDED))
+    known = (*NEEDED[kind], *USUAL[kind])
+    for name in sizes:
+        if name not in known:
+            raise UnknownName(f"size of {kind}", name, known, ", ".join(known))
+    missing = [name for name in NEEDED[kind] if name not in sizes]
+    if missing:
+        raise BadValue(
+            f"{kind} needs {', '.join(NEEDED[kind])}, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        )
+    given = {
+        name: _checked(kind, name, sizes[name]) if name in sizes else USUAL[kind][name] for name in known
+    }
+    shapes = {name: getattr(value, "shape", ()) for name, value in given.items()}
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape)
+        raise BadValue(f"{kind} sizes must broadcast against each other, but got {told}") from None
+    if kind == "attention":
+        given["kv_heads"] = given["kv_heads"] if "kv_heads" in sizes else given["heads"]
+        _relation(
+            given,
+            "heads",
+            "kv_heads",
+            "attention heads must be a multiple of kv_heads",
+            lambda heads, kv: heads % kv == 0,
+        )
+        _relation(
+            given,
+            "context",
+            "queries",
+            "attention context counts the new tokens and must not be below queries",
+            lambda c, q: c >= q,
+        )
+    if kind == "grouped":
+        _relation(
+            given,
+            "top_k",
+            "experts",
+            "grouped top_k must not exceed experts",
+            lambda chosen, held: chosen <= held,
+        )
+    return given
+
+
+def _checked(kind: str, name: str, value: Number) -> Number:
+    """A size as float, positive and whole (a skew: not negative); traced arrays are taken as they are."""
+    try:
+        seen = np.asarray(value, float)
+    except (TypeError, ValueError) as error:
+        if hasattr(value, "__array_namespace__"):
+            return value
+        raise BadValue(f"{kind} {name} must be a number, but got {value!r}") from error
+    rule = "a number of at least 0" if name == "skew" else "a positive whole number"
+    good = (
+        (seen >= 0) & np.isfinite(seen)
+        if name == "skew"
+        else (seen >= 1) & (seen < 1e15) & (seen == np.floor(seen))
+    )
+    if not np.all(good):
+        raise BadValue(f"{kind} {name} must be {rule}, but got {np.ravel(seen)[np.argmin(np.ravel(good))]:g}")
+    return as_float(seen if isinstance(value, (list, tuple)) else value)
+
+
+def _relation(given: dict[str, Number], first: str, second: str, relation: str, holds: Any) -> None:
+    try:
+        a, b = np.broadcast_arrays(np.asarray(given[first], float), np.asarray(given[second], float))
+    except TypeError:  # traced
+        return
+    broken = ~np.ravel(holds(a, b))
+    if broken.any():
+        at = int(np.argmax(broken))
+        require(False, relation, **{first: int(np.ravel(a)[at]), second: int(np.ravel(b)[at])})
+
+
+def _check_rate(chip: Chip, precision: str, weight_only: bool) -> None:
+    """The chip computes in this precision, or widens its weights to one it has."""
+    if weight_only:
+        return
+    try:
+        rate_of(chip.compute.matrix_rate, precision, f"chip {chip.name}")
+    except MissingQuantity as error:
+        narrow = bytes_of(precision) < bytes_of("bf16") and supports(chip.compute.matrix_rate, "bf16")
+        raise MissingQuantity(
+            f"{error}" + ("; weight-only use widens such weights to bf16" if narrow else "")
+        ) from None
+
+
+def _gemm(
+    s: dict[str, Number], dev: Device, weight: str, stored: str, kv: str, op: str, causal: bool
+) -> Price:
+    return price_matmul(
+        MatMul(
+            "gemm",
+            "",
+            (),
+            "out",
+            Extent(s["m"]),
+            (Extent(s["n"]),),
+            Extent(s["k"]),
+            weight,
+            stored,
+            Extent(s["batch"]),
+        ),
+        dev,
+    )
+
+
+def _grouped(
+    s: dict[str, Number], dev: Device, weight: str, stored: str, kv: str, op: str, causal: bool
+) -> Price:
+    experts = Extent(s["experts"])
+    skew = s["skew"] + 0.0 * s["tokens"]
+    return price_experts(
+        ExpertMatMul(
+            "grouped",
+            "",
+            (),
+            "out",
+            Extent(s["tokens"]),
+            s["top_k"],
+            experts,
+            experts.size,
+            (Extent(s["n"]),),
+            Extent(s["k"]),
+            skew,
+            weight,
+            stored,
+        ),
+        dev,
+    )
+
+
+def _attention(
+    s: dict[str, Number], dev: Device, precision: str, stored: str, kv: str, op: str, causal: bool
+) -> Price:
+    context = Extent(s["context"])
+    span = Extent(attended(s["context"], s["queries"], ALL)) if causal else context
+    width = s["head_dim"]
+    return price_attention(
+        Attention(
+            "attention",
+            "",
+            (),
+            "out",
+            Extent(s["sequences"]),
+            Extent(s["queries"]),
+            span,
+            context,
+            context,
+            Extent(s["heads"]),
+            Extent(s["kv_heads"]),
+            width,
+            width,
+            2.0 * width,
+            stored,
+            kv,
+            products=precision,
+        ),
+        dev,
+    )
+
+
+def _stream(
+    s: dict[str, Number], dev: Device, precision: str, stored: str, kv: str, op: str, causal: bool
+) -> Price:
+    return price_vector(
+        Vector(op, "", (), "out", Extent(s["rows"]), (Extent(s["columns"]),), *STREAMS[op], precision), dev
+    )
+
+
+_PRICED = {"gemm": _gemm, "grouped": _grouped, "attention": _attention, "stream": _stream}

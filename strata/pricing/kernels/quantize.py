@@ -1,0 +1,35 @@
+"""Activations brought to a narrower format before a product, as serving frameworks do it."""
+
+from __future__ import annotations
+
+from strata.arrays import Number
+from strata.precision import bytes_of
+from strata.pricing.kernels.device import WIDENED, Device, of_format
+from strata.pricing.kernels.vector import vector
+from strata.pricing.price import Price
+
+ROUND_FLOP = 3.0  # an element is compared with the largest of its block, scaled and rounded
+
+
+def rounding(elements: Number, to: str, device: Device, resident: bool) -> Price:
+    r"""Price of rounding 16-bit activations before a product, or of what weights that are widened inside it
+    add.
+
+    .. math:: T = T_r + T_{stream}(e \, b)
+
+    e elements, of b bytes each for all passes over them, in a streaming kernel; and the fixed time T_r that
+    frameworks add: finding the largest value, allocating, launching. Both are of the chip's frameworks
+    (`overhead.quantise`).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> d = device(chip("h200"))
+    >>> bool(rounding(1e9, "fp8", d, False).memory > 0), float(rounding(1e9, "widened", d, False).memory)
+    (True, 0.0)
+    """
+    added = of_format(device.chip.overhead.quantise, to)
+    fixed = Price(time=added, overhead=added, upper=added)
+    if to == WIDENED:
+        return fixed
+    wide, narrow = elements * of_format(device.chip.overhead.quantise_bytes, to), elements * bytes_of(to)
+    return fixed + vector(wide - narrow, narrow, elements * ROUND_FLOP, 0.0, device, resident)

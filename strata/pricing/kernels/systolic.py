@@ -1,0 +1,290 @@
+"""Matrix products on systolic and dataflow arrays: what stays in the array, what streams past it, and how
+often it is read again.
+
+One of the three matrices of a product stays (weights, activations or results) while the other two stream
+past. The same formula gives the traffic into the arrays, from the shared memory into the cores, and from
+DRAM: only the block that stays at a level differs. The best of `CHOICES` is taken, and on-chip and DRAM
+traffic choose for themselves.
+
+Samajdar et al., SCALE-Sim, arXiv 1811.02883, and ISPASS 2020: names and mapping of the three dataflows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
+from strata.precision import bytes_of
+from strata.pricing.kernels.device import Device, MatrixRate, close_price
+from strata.pricing.kernels.dram_access import dram_time, product_stream
+from strata.pricing.price import Price
+
+# What stays, and the block of it that stays in a memory: balanced, or as deep as the product. Results lie on
+# the array as
+# they are or turned, so that a product and its transpose cost the same.
+CHOICES = ("weights", "weights, deep", "activations", "activations, deep", "results", "results, turned")
+ACCUMULATOR = 4.0  # bytes of a partial sum
+HELD = 0.5  # part of a memory that holds the block; the rest takes in the next one and the streams meanwhile
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Streams:
+    """A product seen from what stays: a matrix of `rows` x `columns`, with `steps` of the other two streaming
+    past.
+
+    Bytes of an element: `kept` of what stays, `held` as it lies in memory; `along` of the stream that enters
+    at the rows and is read again for every block of columns; `across` of the one at the columns, for every
+    block of rows, and `ends` more once.
+    """
+
+    rows: Number
+    columns: Number
+    steps: Number
+    kept: Number
+    held: Number
+    along: Number
+    across: Number
+    ends: Number
+    deep: Any  # whether the block is as deep as it can be
+    sums: Any  # whether results leave as partial sums: steps may then be shared out freely
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Streamed:
+    """A product on arrays: time of the arrays and of the on-chip memories [s], bytes through the shared one,
+    bytes of DRAM.
+    """
+
+    compute: Number
+    cache: Number
+    moved: Number
+    dram: Number
+
+
+def streams(m: Number, n: Number, k: Number, a: Number, w: Number, o: Number, rank: int, xp: Any) -> Streams:
+    """Each of `CHOICES` on the leading axis, for out[m, n] = in[m, k] weight[k, n] of a, w and o bytes an
+    element.
+    """
+    weights, results, turned, deep = (
+        lead(np.array([word in c for c in CHOICES]), rank, xp)
+        for word in ("weights", "results", "turned", "deep")
+    )
+    # a partial sum is written and read; the last one leaves as a result
+    sums, once = 2.0 * ACCUMULATOR, o - 2.0 * ACCUMULATOR
+    return Streams(
+        rows=xp.where(results, xp.where(turned, n, m), k),
+        columns=xp.where(weights | results & ~turned, n, m),
+        steps=xp.where(results, k, xp.where(weights, m, n)),
+        kept=xp.where(results, o, xp.where(weights, w, a)),
+        held=xp.where(results, ACCUMULATOR, xp.where(weights, w, a)),
+        along=xp.where(weights | results & ~turned, a, w),
+        across=xp.where(results, xp.where(turned, a, w), sums),
+        ends=xp.where(results, 0.0, once),
+        deep=deep,
+        sums=~results,
+    )
+
+
+def array_cycles(
+    folds: Number,
+    steps: Number,
+    rows: Number,
+    columns: Number,
+    cores: Number,
+    shared: Any,
+    buffered: bool = True,
+) -> Number:
+    r"""Clocks of arrays of R x C cells for F folds of T steps each, on p arrays.
+
+    .. math::
+        c_{alone} = \left\lceil \frac{F}{p} \right\rceil (2 R + C + T - 2), \quad
+        c = \left\lceil \frac{F}{p} \right\rceil \max(T, R) + 2 R + C - 2, \quad
+        c_{shared} = \max\left(\frac{F T}{p}, \left\lceil \frac{F}{p} \right\rceil R\right) + 2 R + C - 2
+
+    A fold loads R rows of what stays, lets T steps enter skewed along the rows, and drains over rows and
+    columns. With a second set of registers in the cells (`buffered`) folds follow each other: loading and
+    draining hide behind the steps of their neighbours and only the first fill and the last drain remain, but
+    a fold takes at least the R clocks of its load. Where outputs leave as partial sums (`shared`) arrays may
+    also divide the steps of a fold; results that stay belong to one array.
+
+    Samajdar et al., A Systematic Methodology for Characterizing Scalability of DNN Accelerators using
+    SCALE-Sim, ISPASS (2020): 2 R + C + T - 2 clocks a fold, without the second set.
+
+    >>> float(array_cycles(133.0, 1024.0, 256.0, 256.0, 1.0, False, buffered=False))  # SCALE-Sim v2: 238069 from 0
+    238070.0
+    >>> float(array_cycles(133.0, 1024.0, 256.0, 256.0, 1.0, False))
+    136958.0
+    """
+    xp = namespace(folds, steps, rows, columns, cores, shared)
+    turns, ends = ceil_div(folds, cores), 2.0 * rows + columns - 2.0
+    if not buffered:
+        return turns * (steps + ends)
+    divided = xp.maximum(folds * steps / cores, turns * rows)
+    return xp.where(shared, divided, turns * xp.maximum(steps, rows)) + ends
+
+
+def block_sides(
+    s: Streams, elements: Number, rows: Number = 1.0, columns: Number = 1.0
+) -> tuple[Number, Number]:
+    r"""Rows and columns of the block that stays in a memory of so many elements, at least those of the array.
+
+    .. math:: \frac{p_b}{q_b} = \frac{v}{u} \quad \text{minimises} \quad \frac{u}{q_b} + \frac{v}{p_b}, \quad p_b q_b = e
+
+    u and v bytes of the streams along rows and across columns, e elements of the memory. Sides end at the
+    matrix, and the other one takes what is left. A deep block takes all rows first, so that nothing leaves as
+    a partial sum.
+
+    >>> import numpy as np
+    >>> s = streams(1e4, 1e4, 1e4, 2.0, 2.0, 2.0, 0, np)
+    >>> p, q = block_sides(s, 1e6)
+    >>> [round(float(x)) for x in p], [round(float(x)) for x in q]
+    ([2000, 10000, 2000, 10000, 1000, 1000], [500, 100, 500, 100, 1000, 1000])
+    """
+    xp = namespace(s.rows, s.columns, s.across, elements, rows, columns)
+    balanced = xp.maximum(xp.sqrt(elements * s.across / s.along), elements / s.columns)
+    high = xp.minimum(s.rows, xp.maximum(xp.where(s.deep, elements / columns, balanced), rows))
+    return high, xp.minimum(s.columns, xp.maximum(elements / high, columns))
+
+
+def traffic(s: Streams, by_rows: Number, by_columns: Number) -> Number:
+    r"""Bytes into the level above, and back, when what stays is cut into so many blocks along rows and
+    columns.
+
+    .. math:: b = p q s + t \left(p u \left\lceil \frac{q}{q_b} \right\rceil + q \left(v \left\lceil \frac{p}{p_b} \right\rceil + e\right)\right)
+
+    p x q elements of s bytes stay and are read once; t steps of the two streams, of u and v bytes, are read
+    again for every block of the other side. Weights that stay: p = k, q = n, t = m; activations are read
+    again for every block of columns, and every block of rows but the last adds a partial sum, written and
+    read (v = 8, e = o - 8). Activations that stay: n and m change places. Results that stay: p = m, q = n, t
+    = k, and both operands stream.
+
+    Samajdar et al., SCALE-Sim, arXiv 1811.02883: the three dataflows and how they lie on an array.
+
+    >>> import numpy as np
+    >>> s = streams(4.0, 6.0, 8.0, 1.0, 1.0, 1.0, 0, np)
+    >>> [float(x) for x in traffic(s, 2.0, 3.0)]  # 48 weights + 3 x 32 activations + 24 results + 8 x 24 of partial sums
+    [360.0, 360.0, 392.0, 392.0, 216.0, 232.0]
+    """
+    return s.rows * s.columns * s.kept + s.steps * (
+        s.rows * s.along * by_columns + s.columns * (s.across * by_rows + s.ends)
+    )
+
+
+def block_traffic(s: Streams, memory: Number, rows: Number = 1.0, columns: Number = 1.0) -> Number:
+    """Bytes into a memory of so many bytes from the one below it."""
+    high, wide = block_sides(s, HELD * memory / s.held, rows, columns)
+    return traffic(s, ceil_div(s.rows, high), ceil_div(s.columns, wide))
+
+
+def stationary_times(
+    m: Number, n: Number, k: Number, batch: Number, device: Device, unit: MatrixRate, w: Number, o: Number
+) -> Streamed:
+    r"""Times and bytes of b products of m x n x k on the arrays of a chip, with the best of `CHOICES`.
+
+    .. math::
+        F = b \left\lceil \frac{p}{R} \right\rceil \left\lceil \frac{q}{C} \right\rceil, \quad
+        T_p = c(F, t) \frac{2 R C p_c}{R_{max}}, \quad
+        T_l = \max\left(\frac{b_{array}}{p_c \beta_s}, \frac{b_{core}}{\beta_l}\right)
+
+    p_c arrays of R x C cells, of rate R_max together [FLOP/s]; c clocks (`array_cycles`); a core's memory
+    feeds its array at β_s [B/s], the shared memory feeds cores at β_l [B/s]. What several arrays take at once
+    is sent to them once. The choice is the quickest on chip, and of equally quick ones the one that moves
+    least; DRAM traffic is the least of any.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> d = device(chip("tpu-v4"))
+    >>> found = stationary_times(8192.0, 8192.0, 8192.0, 1.0, d, d.matrix("bf16", "bf16"), 2.0, 2.0)
+    >>> round(2 * 8192.0**3 / float(found.compute) / d.matrix("bf16", "bf16").sustained, 3), float(found.dram) == 3 * 8192.0**2 * 2
+    (1.0, False)
+    """
+    compute = device.chip.compute
+    given = (
+        m,
+        n,
+        k,
+        batch,
+        w,
+        o,
+        device.cores,
+        device.core_bandwidth,
+        device.cache_bandwidth,
+        device.cache_capacity,
+        unit.sustained,
+        compute.sram_capacity,
+        compute.sram_bandwidth,
+        compute.array_rows,
+        compute.array_columns,
+    )
+    xp, rank = namespace(*given), rank_of(*given)
+    s = streams(m, n, k, unit.activation, w, o, rank, xp)
+    high, wide, cores = compute.array_rows, compute.array_columns, device.cores
+    by_rows, by_columns = ceil_div(s.rows, high), ceil_div(s.columns, wide)
+    clocks = array_cycles(by_rows * by_columns * batch, s.steps, high, wide, cores, s.sums)
+    arrays = clocks * (2.0 * high * wide * cores / unit.sustained)
+    fed = traffic(s, by_rows, by_columns) * (batch / (cores * compute.sram_bandwidth))
+    moved = block_traffic(s, compute.sram_capacity, high, wide) * batch
+    cache = xp.maximum(fed, moved / xp.minimum(device.cache_bandwidth, cores * device.core_bandwidth))
+    dram = block_traffic(s, device.cache_capacity) * batch
+    took = xp.maximum(arrays, cache)
+    quick = took <= xp.min(took, axis=0) * (1.0 + 1e-9)
+    arrays, cache, moved = choose(xp.where(quick, moved, xp.inf), arrays, cache, moved)
+    return Streamed(arrays, cache, moved, xp.min(dram, axis=0))
+
+
+def array_matmul(
+    m: Number,
+    n: Number,
+    k: Number,
+    device: Device,
+    weight: str,
+    activation: str,
+    batch: Number = 1.0,
+    resident: bool = False,
+    warm: Number = 0.0,
+) -> Price:
+    """Price of out[b, m, n] = in[b, m, k] weight[b, k, n] on a chip of systolic or dataflow arrays: as
+    `matmul` on a GPU.
+
+    With `resident` activations stay on the chip where they fit half of its shared memory; `warm` is the share
+    of the weights that lies there already, as in a section of a dataflow graph that keeps them.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> sn = device(chip("sn40l"))
+    >>> streamed = array_matmul(64.0, 8192.0, 8192.0, sn, "bf16", "bf16", resident=True)
+    >>> kept = array_matmul(64.0, 8192.0, 8192.0, sn, "bf16", "bf16", resident=True, warm=1.0)
+    >>> bool(streamed.memory > 0), float(kept.memory_bytes), bool(kept.time < streamed.time)
+    (True, 0.0, True)
+    """
+    unit = device.matrix(weight, activation)
+    w, stored = bytes_of(weight), bytes_of(activation)
+    found = stationary_times(m, n, k, batch, device, unit, w, stored)
+    xp = namespace(found.dram, found.moved, warm)
+    weights, dram = batch * k * n * w, found.dram
+    if resident:
+        inout = batch * m * (k * unit.activation + n * stored)
+        dram = xp.where(inout > HELD * device.cache_capacity, dram, weights)
+    dram, flop = dram - warm * weights, 2.0 * batch * m * n * k
+    chip = device.chip
+    memory = dram_time(
+        device,
+        dram,
+        chip.memory.efficiency,
+        lambda: product_stream(chip, m, n, k, unit.activation, w, stored),
+    )
+    return close_price(
+        device,
+        compute=found.compute,
+        cache=found.cache,
+        memory=memory,
+        moved=found.moved,
+        dram=dram,
+        flop=flop,
+        joule=flop * unit.energy,
+        lower=xp.maximum(flop / unit.peak, dram / device.chip.memory.bandwidth),
+        floor=device.floor,
+    )

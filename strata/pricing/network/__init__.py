@@ -1,0 +1,1 @@
+"""Prices of communication: collectives, transports, packets."""

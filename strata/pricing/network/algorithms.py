@@ -1,0 +1,308 @@
+"""Closed forms of collective algorithms inside one fabric dimension: steps of its latency at its sustained
+bandwidth.
+
+What a collective costs where no software is known. `ideal_ways` has those that can be the cheapest,
+`named_ways` the others too, for whoever asks for one by name. `strata.pricing.network.schedules` has the same
+algorithms message by message.
+"""
+
+from __future__ import annotations
+
+from strata.arrays import Number, namespace
+from strata.hardware.fabric import DIRECT, Dimension, group_share, peak_link
+from strata.mapping.place import GroupLayout
+from strata.pricing.network.transport_times import AlgorithmTimes, double_tree
+
+
+def ring_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:
+    r"""Time of a ring reduce-scatter or all-gather [s].
+
+    .. math:: T = (p-1) (\alpha + n / (p \beta))
+
+    payload n, the whole buffer [B]; ranks p; bandwidth β of one rank into the ring, one direction [B/s];
+    latency α of a step [s]. Equal links, no reduction inside the network.
+
+    Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009), sec. 3.
+
+    >>> round(2 * ring_scatter(1e9, ranks=8, bandwidth=50e9, latency=1e-6), 6)
+    0.035014
+    """
+    return (ranks - 1) * (latency + payload / (ranks * bandwidth))
+
+
+def bidirectional_scatter(
+    payload: Number, ranks: Number, bandwidth: Number, latency: Number, closed: Number
+) -> Number:
+    r"""Time of a reduce-scatter or all-gather in which every part goes both ways along a ring or a chain [s].
+
+    .. math:: T = \lceil \tfrac{p-1}{2} \rceil \alpha + \frac{p-1}{p} \frac{n}{\beta} \;\text{(ring)}, \quad
+              T = (p-1) \Big(\alpha + \frac{2 n}{p \beta}\Big) \;\text{(chain)}
+
+    payload n, the whole buffer [B]; ranks p; bandwidth β of one rank, both its links together, one direction
+    [B/s]; latency α [s]. Where the ring is closed, no part goes farther than half round; in an even one the
+    farthest goes half and half. Else the last link of a chain carries the parts of all ranks before it, one
+    after the other.
+
+    Chan, Heimlich, Purkayastha & van de Geijn, Concurrency Computat.: Pract. Exper. 19 (2007), sec. 4:
+    buckets both ways round.
+
+    >>> [round(float(bidirectional_scatter(1e9, 8.0, 100e9, 1e-6, closed)) * 1e3, 3) for closed in (True, False)]
+    [8.754, 17.507]
+    """
+    xp = namespace(payload, ranks, bandwidth)
+    others = ranks - 1.0
+    steps = xp.where(closed, xp.ceil(0.5 * others - 1e-9), others)
+    return steps * latency + others * payload / (xp.where(closed, 1.0, 0.5) * ranks * bandwidth)
+
+
+def direct_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:
+    r"""Time of a one-step reduce-scatter or all-gather through a switch [s]: every rank to every rank at
+    once.
+
+    .. math:: T = \alpha + \frac{p-1}{p} \frac{n}{\beta}
+
+    Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19 (2005), sec. 4: the bandwidth term of
+    all bandwidth-optimal algorithms; one step because a switch connects all pairs.
+
+    >>> round(float(direct_scatter(1e9, 8.0, 50e9, 1e-6)), 6)
+    0.017501
+    """
+    return (
+        namespace(payload, ranks, bandwidth).where(ranks > 1, latency, 0.0)
+        + (ranks - 1) / ranks * payload / bandwidth
+    )
+
+
+def halving_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:
+    r"""Time of a reduce-scatter by recursive halving, or an all-gather by doubling [s]; infinite unless p is
+    a power of two.
+
+    .. math:: T = \log_2 p \; \alpha + \frac{p-1}{p} \frac{n}{\beta}
+
+    payload n, the whole buffer [B]; ranks p; bandwidth β to one partner [B/s]; latency α of a step [s].
+
+    Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19 (2005), sec. 4.1 and 4.4.
+
+    >>> [round(float(halving_scatter(1e9, p, 50e9, 1e-6)) * 1e3, 3) for p in (8.0, 6.0)]
+    [17.503, inf]
+    """
+    xp = namespace(payload, ranks, bandwidth)
+    steps = xp.log2(xp.maximum(ranks, 1.0))
+    time = steps * latency + (ranks - 1.0) / ranks * payload / bandwidth
+    return xp.where(abs(steps - xp.floor(steps + 0.5)) < 1e-9, time, float("inf"))
+
+
+def one_shot_all_reduce(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:
+    r"""Time of a one-step all-reduce [s]: every rank sends its whole buffer to every other and adds up what
+    it gets.
+
+    .. math:: T = \alpha + (p-1) n / \beta
+
+    For messages so small that a second step costs more than the extra bytes.
+
+    >>> round(float(one_shot_all_reduce(8192.0, 8.0, 370e9, 1.25e-6)) * 1e6, 3)
+    1.405
+    """
+    return (
+        namespace(payload, ranks, bandwidth).where(ranks > 1, latency, 0.0)
+        + (ranks - 1) * payload / bandwidth
+    )
+
+
+def group_link(spread: GroupLayout, dimension: Dimension) -> Number:
+    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
+
+    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
+    share the wires: :math:`\beta / s`.
+    """
+    link = peak_link(dimension) * group_share(dimension, spread.size)
+    return link if dimension.kind in DIRECT else link / spread.stride
+
+
+def group_bandwidth(spread: GroupLayout, dimension: Dimension) -> Number:
+    """Bandwidth one rank sustains into its group inside a dimension, one direction [B/s]."""
+    return group_link(spread, dimension) * dimension.efficiency
+
+
+def partner_bandwidth(spread: GroupLayout, dimension: Dimension, partners: float) -> Number:
+    """Bandwidth one rank sustains to so many partners of its group in a direct dimension, one direction
+    [B/s].
+
+    All it has through a switch; where each pair has a link of its own, no more than the links to them.
+    """
+    xp = namespace(spread.size, dimension.size)
+    share = group_share(dimension, xp.minimum(1.0 + partners, spread.size))
+    return peak_link(dimension) * share * dimension.efficiency
+
+
+def is_closed(spread: GroupLayout, dimension: Dimension) -> Number:
+    """Whether a group has a ring's closing link: only a group that goes all the way round does; a smaller one
+    is a chain.
+    """
+    return dimension.kind == "ring" and spread.size * spread.stride >= dimension.size * (1.0 - 1e-9)
+
+
+def dimension_scatter(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+    """Reduce-scatter or all-gather inside one fabric dimension by its cheapest way [s]."""
+    bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
+    if dimension.kind in DIRECT:
+        return direct_scatter(payload, spread.size, bandwidth, latency)
+    return bidirectional_scatter(
+        payload, spread.size, bandwidth, latency * spread.stride, is_closed(spread, dimension)
+    )
+
+
+def dimension_exchange(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+    r"""All-to-all inside one fabric dimension [s]; payload is what one rank sends in all, itself included.
+
+    .. math:: T = \alpha + \frac{p-1}{p}\frac{n}{\beta} \;\text{(switch)}, \quad
+              T = \frac{p}{2}\alpha + \frac{p}{4}\frac{n}{\beta} \;\text{(ring)}, \quad
+              T = (p-1)\,\alpha + \frac{p}{2}\frac{n}{\beta} \;\text{(chain)}
+
+    β counts both directions of a ring's links; the busiest link carries p/8 of what a rank sends in each
+    direction of an even ring, and p/4 in the middle of a chain.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: bisection load of
+    uniform traffic.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> ring = fabric("torus-256").dimension[0]
+    >>> round(float(dimension_exchange(1e9, GroupLayout(4.0, 1.0), ring)) * 1e3, 3)  # 2 x 0.2 us + 1 GB x 4 / (4 x 180 GB/s)
+    5.556
+    """
+    bandwidth, latency, ranks = group_bandwidth(spread, dimension), dimension.latency, spread.size
+    if dimension.kind in DIRECT:
+        return direct_scatter(payload, ranks, bandwidth, latency)
+    closed = is_closed(spread, dimension)
+    xp = namespace(payload, ranks, bandwidth)
+    loads = xp.where(closed, 4.0, 2.0)
+    hops = xp.where(closed, ranks / 2.0, ranks - 1.0)
+    return xp.where(ranks > 1, hops * latency * spread.stride + payload * ranks / (loads * bandwidth), 0.0)
+
+
+def relayed_exchange(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+    r"""All-to-all from neighbour to neighbour, one way round [s]: what is for the rank k places on is passed
+    on k times.
+
+    .. math:: T = \frac{p (p-1)}{2} \Big(\alpha + \frac{2 n}{p \beta}\Big)
+
+    payload n, what one rank sends in all, itself included [B]; ranks p; bandwidth β of both links, one
+    direction [B/s]. On a chain the way from the last rank to the first takes the links back, which are free,
+    but p - 1 latencies.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> ring = fabric("torus-256").dimension[0]
+    >>> round(float(relayed_exchange(1e9, GroupLayout(4.0, 1.0), ring)) * 1e3, 3)
+    16.668
+    """
+    ranks, closed = spread.size, is_closed(spread, dimension)
+    xp = namespace(payload, ranks, dimension.size)
+    step = xp.where(closed, 1.0, xp.maximum(ranks - 1.0, 1.0)) * dimension.latency * spread.stride
+    return ranks * (ranks - 1.0) / 2.0 * (step + 2.0 * payload / (ranks * group_bandwidth(spread, dimension)))
+
+
+def broadcast(payload: Number, ranks: Number, bandwidth: Number, latency: Number, direct: bool) -> Number:
+    r"""Time of a broadcast in pieces that follow each other [s]: down two trees where ranks reach each other,
+    else along a chain.
+
+    .. math:: T = h \alpha + n / \beta, \quad h = \lceil \log_2 p \rceil \;\text{or}\; p - 1
+
+    payload n [B]; ranks p; bandwidth β [B/s]; latency α of a step [s]. Pieces are small against n / β and
+    large against α.
+
+    Sanders, Speck & Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
+    Comput. 35 (2009).
+
+    >>> [round(float(broadcast(1e9, 8.0, 50e9, 1e-6, direct)) * 1e3, 3) for direct in (True, False)]
+    [20.003, 20.007]
+    """
+    xp = namespace(payload, ranks, bandwidth)
+    hops = xp.ceil(xp.log2(xp.maximum(ranks, 1.0)) - 1e-9) if direct else ranks - 1.0
+    return hops * latency + payload / bandwidth
+
+
+def ideal_ways(pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension) -> AlgorithmTimes:
+    """Ways that can be the cheapest of a collective inside one dimension, with their times [s]."""
+    direct = dimension.kind in DIRECT
+    if pattern == "all_to_all":
+        return {"exchange": dimension_exchange(payload, spread, dimension)}
+    if pattern == "broadcast":
+        return {"trees" if direct else "pipeline": _broadcast(payload, spread, dimension)}
+    once = dimension_scatter(payload, spread, dimension)
+    if not direct:
+        name = "bidirectional ring" if dimension.kind == "ring" else "both ways"
+        return {name: 2.0 * once if pattern == "all_reduce" else once}
+    if pattern != "all_reduce":
+        return {"scatter": once}
+    bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
+    found = {
+        "scatter and gather": 2.0 * once,
+        "one-shot": one_shot_all_reduce(payload, spread.size, bandwidth, latency),
+    }
+    if dimension.reduction is not None:
+        xp = namespace(payload, spread.size, bandwidth, dimension.reduction)
+        found["in switch"] = xp.where(
+            dimension.reduction > 0, 2.0 * latency + payload / bandwidth, float("inf")
+        )
+    return found
+
+
+def _broadcast(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+    """Down two trees through a switch; else along the links, on a closed ring half of it each way."""
+    bandwidth = group_bandwidth(spread, dimension)
+    if dimension.kind in DIRECT:
+        return broadcast(payload, spread.size, bandwidth, dimension.latency, True)
+    closed = is_closed(spread, dimension)
+    halves = namespace(payload, bandwidth).where(closed, 1.0, 2.0)
+    return broadcast(payload, spread.size, bandwidth / halves, dimension.latency * spread.stride, False)
+
+
+def named_ways(pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension) -> AlgorithmTimes:
+    """Every way there is inside one dimension: `ideal_ways`, and those that cannot be cheaper than one of
+    them.
+
+    They send the same bytes over no more links in no fewer steps: against one step through a switch, rings,
+    halvings, trees and pairs in turn; against parts that go both ways, a ring's p - 1 steps and relays, which
+    go one way and stop at every rank.
+    """
+    found = ideal_ways(pattern, payload, spread, dimension)
+    ranks, latency = spread.size, dimension.latency
+    if dimension.kind not in DIRECT:
+        return found | _dominated_along(pattern, payload, spread, dimension)
+    rings, pairs = (partner_bandwidth(spread, dimension, partners) for partners in (2.0, 1.0))
+    if pattern == "all_to_all":
+        found["pairwise"] = (ranks - 1.0) * (latency + payload / (ranks * pairs))
+    if pattern not in ("all_reduce", "all_gather", "reduce_scatter"):
+        return found
+    passes = 2.0 if pattern == "all_reduce" else 1.0
+    found["ring"] = passes * ring_scatter(payload, ranks, rings, latency)
+    found["halving-doubling"] = passes * halving_scatter(payload, ranks, pairs, latency)
+    if pattern == "all_reduce":
+        found["double tree"] = double_tree(payload, ranks, latency, 0.0, 1.0, rings)
+    return found
+
+
+def _dominated_along(
+    pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension
+) -> AlgorithmTimes:
+    """Ways along a ring or chain that another one beats."""
+    if pattern == "all_to_all":
+        return {"relay": relayed_exchange(payload, spread, dimension)}
+    if pattern not in ("all_reduce", "all_gather", "reduce_scatter"):
+        return {}
+    closed, bandwidth, ranks = is_closed(spread, dimension), group_bandwidth(spread, dimension), spread.size
+    xp = namespace(payload, ranks, dimension.size, bandwidth)
+    # On a chain a ring goes there by every other rank and back by the others: twice as far, each wire for two
+    # of its steps.
+    twice, hops = xp.where(closed, 1.0, 2.0), xp.where(closed | (ranks < 3.0), 1.0, 2.0)
+    passes = 2.0 if pattern == "all_reduce" else 1.0
+    return {
+        "ring": passes * ring_scatter(payload, ranks, bandwidth / twice, latency_of(spread, dimension) * hops)
+    }
+
+
+def latency_of(spread: GroupLayout, dimension: Dimension) -> Number:
+    """Latency of a step between neighbours of a group along a ring or chain [s]: over all members between
+    them.
+    """
+    return dimension.latency * spread.stride

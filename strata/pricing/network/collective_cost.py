@@ -1,0 +1,264 @@
+"""One collective on one fabric, asked for by name: the prices a model's step waits for, each by itself, with
+what was asked checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, as_float, map_leaves
+from strata.errors import BadValue, UnknownName, require
+from strata.hardware.fabric import Fabric, check_group, devices_of, sized, with_library
+from strata.hardware.system import System
+from strata.hardware.system import system as make_system
+from strata.hardware.transport import IDEAL, Packets
+from strata.hardware.transport import packets as make_packets
+from strata.mapping.engine import Engine
+from strata.mapping.engine import engine as make_engine
+from strata.mapping.place import GroupLayout, spread
+from strata.pricing.network.collectives import PATTERNS, every_dimension, price_collective
+from strata.pricing.network.collectives import algorithm as algorithm_of
+from strata.pricing.network.packet_collectives import packet_price
+from strata.pricing.network.transport_times import AlgorithmTimes
+from strata.pricing.price import Price
+from strata.workload.graph import Collective
+
+# How often the share of a buffer that is not a rank's own crosses its link; patterns not named send the whole
+# buffer once.
+PASSES = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+
+
+def bus_factor(pattern: str, ranks: Number) -> Number:
+    r"""Bytes that cross one rank's link for a byte of its buffer, in algorithms without addition inside the
+    network.
+
+    .. math:: f = 2 \frac{p-1}{p} \;\text{(all-reduce)}, \quad
+              f = \frac{p-1}{p} \;\text{(all-gather, reduce-scatter, all-to-all)}, \quad f = 1 \;\text{(others)}
+
+    ranks p. Bandwidth times f compares with a link's own, whatever the number of ranks; a switch that adds up
+    can exceed it.
+
+    NVIDIA, nccl-tests, doc/PERFORMANCE.md: algorithm and bus bandwidth; all-to-all and broadcast as in its
+    summary.
+
+    >>> bus_factor("all_reduce", 8.0), bus_factor("all_gather", 8.0), bus_factor("send", 8.0)
+    (1.75, 0.875, 1.0)
+    """
+    return PASSES[pattern] * (ranks - 1.0) / ranks if pattern in PASSES else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class CollectiveCost:
+    """A collective with its price; arrays where bytes, ranks or stride were. `fabric` is as the engine's
+    software uses it.
+    """
+
+    fabric: Fabric
+    pattern: str
+    bytes: Number  # the whole buffer of one rank [B]
+    ranks: Number
+    stride: Number
+    engine: str  # "" on the links alone
+    spreads: tuple[GroupLayout, ...]
+    price: Price
+    asked: str | tuple[str, ...] = ""  # algorithms asked for; the cheapest where there are none
+    packets: str = ""  # packet network it was priced on, packet by packet
+    names: tuple[Any, ...] = ()  # ways taken there
+
+    @property
+    def op(self) -> Collective:
+        """The collective as a step knows it."""
+        return Collective(self.pattern, "", (), "", self.pattern, "", self.bytes)
+
+    @property
+    def ways(self) -> tuple[AlgorithmTimes, ...]:
+        """Every legal way in each dimension with its time [s], {} where it is not crossed; infinite where it
+        is not legal.
+        """
+        return tuple(every_dimension(self.op, self.spreads, self.fabric, every=True))
+
+    @property
+    def time(self) -> Number:
+        return self.price.time
+
+    @property
+    def lower(self) -> Number:
+        """What must cross the links of one dimension after the other, at their peak [s]; pieces that overlap
+        dimensions are not in it.
+        """
+        return self.price.lower
+
+    @property
+    def energy(self) -> Number:
+        """Energy of one rank's links [J]."""
+        return self.price.link_energy
+
+    @property
+    def algorithm_bandwidth(self) -> Number:
+        """Bytes of the buffer a second."""
+        return self.bytes / self.price.time
+
+    @property
+    def bus_bandwidth(self) -> Number:
+        """Bytes a second over one rank's link, as nccl-tests counts them (`bus_factor`)."""
+        return self.algorithm_bandwidth * bus_factor(self.pattern, self.ranks)
+
+    @property
+    def algorithms(self) -> tuple[Any, ...]:
+        """The way taken in each dimension of the fabric, innermost first, "" where it is not crossed; arrays
+        of names for arrays.
+        """
+        if self.names:
+            return self.names
+        op, shape = self.op, np.shape(self.price.time)
+        if not shape:
+            return algorithm_of(op, self.spreads, self.fabric, self.asked)
+
+        def one(i: int) -> tuple[str, ...]:
+            def pick(value: Number) -> float:
+                return float(np.broadcast_to(value, shape).flat[i])
+
+            single = replace(op, payload=pick(self.bytes))
+            made = replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension))
+            return algorithm_of(single, map_leaves(pick, self.spreads), made, self.asked)
+
+        each = [one(i) for i in range(int(np.prod(shape)))]
+        return tuple(
+            np.array([names[d] for names in each], dtype=str).reshape(shape) for d in range(len(self.spreads))
+        )
+
+
+def collective(
+    on: str | System | Fabric,
+    pattern: str,
+    *,
+    bytes: Number,
+    ranks: Number = None,
+    stride: Number = 1,
+    engine: str | Engine = "ideal",
+    algorithm: str | Sequence[str] = "",
+    packets: str | Packets = "",
+    links: bool = False,
+) -> CollectiveCost:
+    """One collective of a group of ranks: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or
+    send. Sizes may be arrays.
+
+    `on`: a system or its name, or a fabric, whose open dimensions count as 1. `bytes` is the whole buffer of
+    one rank: what is summed, gathered, scattered or sent in all. The group has every `stride`-th device,
+    innermost first; all there are when `ranks` is left out. `engine`: whose ways of sending it may use, as in
+    a step. `algorithm`: a name for every dimension the group crosses, or one for each dimension, innermost
+    first; the cheapest when left out. `links`: on the links alone, whatever software sends there. `packets`:
+    a packet network, to price it on them packet by packet.
+
+    >>> import numpy as np
+    >>> found = collective("8xh200", "all_reduce", bytes=np.array([8e3, 1e9]), ranks=8)
+    >>> bool(found.time[0] < found.time[1]), bool(np.all(found.lower <= found.time)), found.bus_bandwidth.shape
+    (True, True, (2,))
+    """
+    if pattern not in PATTERNS:
+        raise UnknownName("collective", pattern, PATTERNS, ", ".join(PATTERNS))
+    software = make_engine(engine) if isinstance(engine, str) else engine
+    made = with_library(_joined(on), IDEAL if links or packets else software.collectives)
+    payload = _checked("bytes", bytes, whole=False)
+    apart = _checked("stride", stride)
+    members = devices_of(made) // apart if ranks is None else _checked("ranks", ranks)
+    _check_shapes(bytes=payload, ranks=members, stride=apart)
+    spreads = spread(apart, members, made)
+    _check_group(made, members, apart, spreads)
+    asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
+    if packets:
+        priced = _by_packets(
+            pattern,
+            payload,
+            spreads,
+            made,
+            make_packets(packets) if isinstance(packets, str) else packets,
+            asked,
+        )
+        return CollectiveCost(made, pattern, payload, members, apart, "", spreads, *priced)
+    price = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made, asked)
+    return CollectiveCost(
+        made, pattern, payload, members, apart, "" if links else software.name, spreads, price, asked
+    )
+
+
+def _by_packets(
+    pattern: str,
+    payload: Number,
+    spreads: tuple[GroupLayout, ...],
+    made: Fabric,
+    how: Packets,
+    asked: str | tuple[str, ...],
+) -> tuple[Price, str | tuple[str, ...], str, tuple[Any, ...]]:
+    """A price with the packets' time, and the rest of a `CollectiveCost`: what was asked, the network, the
+    ways taken.
+    """
+    if not isinstance(asked, str):
+        raise BadValue(
+            f"packet by packet a collective goes by one algorithm for all dimensions, but got {', '.join(asked)}"
+        )
+    found = packet_price(pattern, payload, spreads, made, how, asked)
+    ideal = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made)
+    return replace(ideal, time=found.time, network=found.time, upper=found.time), asked, how.name, found.names
+
+
+def _joined(on: str | System | Fabric) -> Fabric:
+    """The fabric that was named, with a size for each dimension."""
+    made = on if isinstance(on, Fabric) else (make_system(on) if isinstance(on, str) else on).fabric
+    return sized(made, tuple(1.0 if d.size is None else d.size for d in made.dimension))
+
+
+def _checked(name: str, value: Number, whole: bool = True) -> Number:
+    """A size as float, positive and, unless it counts bytes, whole; traced arrays are taken as they are."""
+    try:
+        seen = np.asarray(value, float)
+    except (TypeError, ValueError) as error:
+        if hasattr(value, "__array_namespace__"):
+            return value
+        raise BadValue(f"collective {name} must be a number, but got {value!r}") from error
+    good = (seen >= 1) & (seen < 1e15) & (seen == np.floor(seen)) if whole else (seen > 0) & np.isfinite(seen)
+    if not np.all(good):
+        rule = "a positive whole number" if whole else "a positive number"
+        raise BadValue(
+            f"collective {name} must be {rule}, but got {np.ravel(seen)[np.argmin(np.ravel(good))]:g}"
+        )
+    return as_float(seen if isinstance(value, (list, tuple)) else value)
+
+
+def _check_shapes(**sizes: Number) -> None:
+    shapes = {name: np.shape(value) for name, value in sizes.items()}
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape)
+        raise BadValue(f"collective sizes must broadcast against each other, but got {told}") from None
+
+
+def _check_group(made: Fabric, ranks: Number, stride: Number, spreads: tuple[GroupLayout, ...]) -> None:
+    """Two ranks or more, as many as the fabric has at this stride, in each dimension a whole number of them."""
+    try:
+        most, *rest = np.broadcast_arrays(
+            np.asarray(devices_of(made), float), ranks, stride, *(s.size for s in spreads)
+        )
+    except TypeError:  # traced
+        return
+    members, apart, inside = rest[0], rest[1], np.stack(rest[2:])
+
+    def refuse(broken: Any, relation: str) -> None:
+        if np.any(broken):
+            at = int(np.argmax(np.ravel(broken)))
+            require(False, relation, ranks=int(np.ravel(members)[at]), stride=int(np.ravel(apart)[at]))
+
+    refuse(members < 2, f"a collective on fabric {made.name} needs 2 ranks or more")
+    check_group(made, int(np.max(members)))
+    refuse(
+        members * apart > most,
+        f"ranks x stride must not exceed the {np.max(most):g} devices of fabric {made.name}",
+    )
+    shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in made.dimension)
+    uneven = np.abs(np.prod(inside, axis=0) - members) > 1e-9
+    refuse(uneven, f"a group must fill the inner dimensions of fabric {made.name} ({shape}) evenly")

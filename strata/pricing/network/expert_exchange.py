@@ -1,0 +1,177 @@
+"""Tokens between ranks of experts: uneven routing, and kernels made for it beside a library's all-to-all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strata.arrays import Number, namespace
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_link
+from strata.hardware.transport import Experts
+from strata.mapping.place import GroupLayout, exchange_ranks
+from strata.mapping.plan import Plan
+from strata.precision import bytes_of
+from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.experts import most_on_a_rank, shared_load
+from strata.pricing.network.collectives import price_collective
+from strata.pricing.network.transport_times import expert_exchange
+from strata.pricing.price import Price
+from strata.workload.graph import Collective, Exchange, ExpertMatMul, Op, Vector
+
+AROUND = ("dispatch", "experts_activation", "combine")  # ops over rows of picks
+NARROW = 1.0  # bytes of an element up to which scales travel with it
+
+
+def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
+    """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank, rows of
+    every pick or of a rank's own.
+    """
+    experts = next((op for op in ops if isinstance(op, ExpertMatMul)), None)
+    if experts is None:
+        return ops
+    taken = device.matrix(experts.weight, experts.activation).activation
+    ranks = exchange_ranks(plan)
+    if device.served:
+        ops = tuple(
+            _laid_out(op, taken, experts.top_k, plan.ep, device.pads_remote_experts, ranks) for op in ops
+        )
+    if not any(isinstance(op, Collective) and op.exchange for op in ops):
+        return ops
+    xp = namespace(ranks, experts.all_experts)
+    share = most_on_a_rank(
+        shared_load(experts, device, plan.ep), ranks, xp.maximum(experts.slots / ranks, 1.0)
+    )
+    share = xp.minimum(share, ranks)
+    more = received(share, ranks, experts.top_k)
+    made: list[Op] = []
+    for op in ops:
+        if isinstance(op, Collective) and op.exchange is not None:
+            element = taken if op.exchange.direction == "dispatch" else op.exchange.element
+            op = replace(op, exchange=replace(op.exchange, busiest=share, received=more, element=element))
+        made.append(op)
+    return tuple(made)
+
+
+def _laid_out(
+    op: Op, taken: Number, top_k: Number, ranks: Number, pads_remote_experts: Number, exchanged: Number
+) -> Op:
+    """An op around experts whose tokens every rank sees, as serving frameworks run it; where tokens are
+    `exchanged` among ranks it stays.
+
+    Tokens are sorted in the format the products take. An engine with a row for every pick also activates and
+    sums the rows of experts held elsewhere, which its products fill with zeros.
+    """
+    if not isinstance(op, Vector) or op.name not in AROUND:
+        return op
+    xp = namespace(exchanged, ranks, taken)
+    if op.name == "dispatch":
+        return replace(op, writes=op.writes * xp.where(exchanged > 1.0, 1.0, taken / bytes_of(op.precision)))
+    own = xp.where(exchanged > 1.0, 0.0, pads_remote_experts)
+    rows, zeros = 1.0 + own * (ranks - 1.0), own * (1.0 - 1.0 / ranks)
+    filled = zeros * (top_k if op.name == "combine" else op.reads)
+    return replace(op, m=replace(op.m, count=op.m.count * rows), writes=op.writes + filled)
+
+
+def received(share: Number, ranks: Number, top_k: Number) -> Number:
+    r"""Tokens the busiest rank gets over the mean, where a token is sent to a rank once however many of its
+    experts are there.
+
+    .. math:: y = \frac{1 - (1 - x/R)^k}{1 - (1 - 1/R)^k}
+
+    share x of picks on the busiest of R ranks over the mean; k picks a token. As in `exchange_bytes`, with
+    the busiest rank's own chance :math:`x/R` of a pick. Never above :math:`R`: no rank gets more than all
+    tokens.
+
+    >>> [round(float(received(x, 8.0, 8.0)), 3) for x in (1.0, 2.0, 8.0)]
+    [1.0, 1.371, 1.523]
+    """
+    xp = namespace(share, ranks, top_k)
+    cheapest = 1e-12  # groups of one hold every token already: the ratio is 1
+    return (1.0 - (1.0 - xp.minimum(share / ranks, 1.0)) ** top_k + cheapest) / (
+        1.0 - (1.0 - 1.0 / ranks) ** top_k + cheapest
+    )
+
+
+def uneven(more: Number, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Number:
+    r"""What the busiest link carries in an exchange, over a balanced one: the most of the dimensions the
+    group crosses.
+
+    .. math:: u = y \;\text{(any pair direct)}, \quad u = 1 + (y - 1) \min(1, 4/p) \;\text{(ring, chain)}
+
+    y as `received`. A switch's busiest port is the busiest rank's. On a ring of p, the links beside that rank
+    carry :math:`p n / 8` each way in passing and :math:`(y - 1) n / 2` more for it; a chain with that rank at
+    its end has the same ratio.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> [round(float(uneven(1.5, (GroupLayout(8.0, 1.0),), fabric(n))), 3) for n in ("hgx-h200", "tpu-v4-torus")]
+    [1.5, 1.25]
+    """
+    cheapest: Number = 0.0
+    for spread, dimension in zip(spreads, fabric.dimension, strict=False):  # outer dimensions may be left out
+        xp = namespace(spread.size, cheapest)
+        part = 1.0 if dimension.kind in DIRECT else xp.minimum(1.0, 4.0 / spread.size)
+        cheapest = xp.maximum(cheapest, xp.where(spread.size > 1, part, 0.0))
+    return 1.0 + (more - 1.0) * cheapest
+
+
+def message_bytes(way: str, width: Number, element: Number, by: Experts) -> Number:
+    """Bytes of one pick's message: a header and the scales of narrow elements go out; plain elements come
+    back.
+
+    >>> by = Experts(start={}, expert={}, share={}, lane=1e9, header=16.0, scale=0.03125)
+    >>> float(message_bytes("dispatch", 7168.0, 1.0, by)), float(message_bytes("combine", 7168.0, 2.0, by))
+    (7408.0, 14336.0)
+    """
+    if way == "combine":
+        return width * element
+    return width * (element + namespace(element).where(element <= NARROW, by.scale, 0.0)) + by.header
+
+
+def by_kernels(
+    made: Exchange, spread: GroupLayout, ranks: Number, dimension: Dimension
+) -> tuple[Number, Number]:
+    """Time of an exchange by a dimension's kernels made for it, and the bytes a rank sends over its links
+    that way.
+
+    They are known inside one dimension, which must hold the whole group, and for so many tokens of a rank;
+    infinite elsewhere.
+    """
+    assert dimension.transport_model is not None and dimension.transport_model.experts is not None
+    by = dimension.transport_model.experts
+    sent = made.tokens * made.top_k * message_bytes(made.direction, made.width, made.element, by)
+    link = peak_link(dimension) * group_share(dimension, spread.size)
+    time = expert_exchange(sent * made.busiest, spread.size, made.experts, link, made.direction, by)
+    legal = (spread.size > 1) & (spread.size >= ranks)
+    if by.limit is not None:
+        legal = legal & (made.tokens <= by.limit)
+    return namespace(legal, time).where(legal, time, float("inf")), (spread.size - 1.0) / spread.size * sent
+
+
+def price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Price:
+    """Price of an exchange of tokens as its busiest rank has it: the library's all-to-all, or kernels made
+    for it where they are quicker.
+
+    The library sends one copy of a token to each rank, the kernels one message to each expert. Energy is that
+    of a mean rank.
+    """
+    made = op.exchange
+    assert made is not None
+    ranks: Number = 1.0
+    for spread in spreads:
+        ranks = ranks * spread.size
+    scale = uneven(made.received, spreads, fabric)
+    found = price_collective(replace(op, payload=op.payload * scale), spreads, fabric)
+    time, lower, energy = found.time, found.lower / scale, found.energy / scale
+    for spread, dimension in zip(spreads, fabric.dimension, strict=True):
+        if (
+            dimension.transport_model is None
+            or dimension.transport_model.experts is None
+            or made.direction not in dimension.transport_model.experts.start
+        ):
+            continue
+        direct, crossing = by_kernels(made, spread, ranks, dimension)
+        xp = namespace(direct, time, lower, crossing)
+        legal = direct < float("inf")
+        lower = xp.where(legal, xp.minimum(lower, crossing / dimension.bandwidth), lower)
+        energy = xp.where(direct < time, crossing * dimension.energy, energy)
+        time = xp.minimum(time, direct)
+    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)

@@ -1,0 +1,173 @@
+"""Communication that runs beside computation: whole, or tile by tile; and links that two collectives share."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from strata.arrays import Number, ceil_div, namespace
+from strata.hardware.fabric import Fabric
+from strata.mapping.place import GroupLayout
+from strata.pricing.price import Price
+
+# Times all ranks meet in a kernel that communicates by tiles. A gather or exchange starts when every peer's
+# buffer is there; sums
+# wait once more until all parts have come; tokens to experts are counted, the counts exchanged, then sent,
+# and seen to have come.
+MEETINGS = {
+    "all_gather": 1.0,
+    "all_to_all": 1.0,
+    "reduce_scatter": 2.0,
+    "all_reduce": 2.0,
+    "dispatch": 4.0,
+    "combine": 2.0,
+}
+# of results that a core finishes at a time, the largest a library ships
+TILE_ROWS, TILE_COLUMNS = 128.0, 256.0
+
+
+def exposed(communication: Number, cover: Number) -> Number:
+    r"""Communication time that remains when it may run beside so much computation [s].
+
+    .. math:: T = \max(0, c - h)
+
+    No contention for cores or memory; the first and last pieces are not held back.
+
+    >>> float(exposed(3.0, 2.0)), float(exposed(1.0, 2.0))
+    (1.0, 0.0)
+    """
+    return namespace(communication, cover).maximum(communication - cover, 0.0)
+
+
+def beside(communication: Number, work: Number, busy: Number) -> Number:
+    r"""Time that communication adds to work whose own collectives keep the same links busy for a part of it
+    [s].
+
+    .. math:: T = \max(0, c - (w - b))
+
+    communication c; work w with its own collectives; b of it on links that c needs as well. Work and
+    communication together never take less than the links they share: :math:`w + T \ge b + c`.
+
+    >>> float(beside(3.0, 4.0, 0.0)), float(beside(3.0, 4.0, 2.0))
+    (0.0, 1.0)
+    """
+    xp = namespace(work, busy)
+    return exposed(communication, xp.maximum(work - busy, 0.0))
+
+
+def share_links(one: tuple[GroupLayout, ...], other: tuple[GroupLayout, ...], fabric: Fabric) -> Number:
+    """1 where two groups have links in common, else 0: a dimension that both cross, or whose traffic leaves
+    by the same links.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> two = sized(fabric("hgx-h200"), (8, 4))
+    >>> inner, across, all_of_it = spread(1.0, 8.0, two), spread(8.0, 4.0, two), spread(1.0, 32.0, two)
+    >>> [float(share_links(*pair, two)) for pair in ((inner, across), (inner, all_of_it), (across, all_of_it))]
+    [0.0, 1.0, 1.0]
+    """
+    found: Number = 0.0
+    links = [d.shares_links_of or d.name for d in fabric.dimension]
+    for mine, a in zip(links, one, strict=True):
+        for theirs, b in zip(links, other, strict=True):
+            if mine == theirs:
+                xp = namespace(a.size, b.size, found)
+                found = xp.where((a.size > 1) & (b.size > 1), 1.0, found)
+    return found
+
+
+def waves(m: Number, n: Number, batch: Number, cores: Number) -> Number:
+    r"""Waves in which a product's results come: the pieces that communication can take it in.
+
+    .. math:: w = \left\lceil \frac{b \lceil m/128 \rceil \lceil n/256 \rceil}{p} \right\rceil
+
+    b products of m x n results on p cores. A product of one wave ends everywhere at once: nothing can be sent
+    before.
+
+    >>> float(waves(8192.0, 4096.0, 1.0, 132.0)), float(waves(64.0, 8192.0, 1.0, 132.0))
+    (8.0, 1.0)
+    """
+    return ceil_div(batch * ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_COLUMNS), cores)
+
+
+def in_pieces(first: Number, second: Number, pieces: Number) -> Number:
+    r"""Time of two stages of which the second takes in piece by piece what the first makes [s].
+
+    .. math:: T = \max\left(a + \frac{b}{w}, \frac{a}{w} + b\right)
+
+    stages a and b, in w equal pieces: the first piece fills, the last drains, between them the slower stage
+    rules. One piece is one stage after the other; never less than the larger stage, never more than both.
+
+    Hockney & Jesshope, Parallel Computers 2 (1988), sec. 1.3: a pipeline of two stages.
+
+    >>> [round(float(in_pieces(3.0, 2.0, w)), 2) for w in (1.0, 4.0, 1e9)]
+    [5.0, 3.5, 3.0]
+    """
+    xp = namespace(first, second, pieces)
+    return xp.maximum(first + second / pieces, first / pieces + second)
+
+
+def own_first(link: Number, product: Number, pieces: Number) -> Number:
+    r"""Time of a gather that feeds a product which starts with the rank's own piece [s].
+
+    .. math:: T = \max\left(c, l + \frac{c}{w}\right)
+
+    link time l of what the others hold; product c in w pieces, the first of which is there from the start,
+    and the last of which waits for the last to arrive.
+
+    >>> round(float(own_first(1.0, 4.0, 8.0)), 2), round(float(own_first(4.0, 1.0, 8.0)), 3)
+    (4.0, 4.125)
+    """
+    return namespace(link, product, pieces).maximum(product, link + product / pieces)
+
+
+def slowed(price: Price, cores: Number, moved: Number, bandwidth: Number) -> Price:
+    r"""Kernels beside which communication takes some of the cores and of the memory's time.
+
+    .. math:: T = \max\left(\frac{T_c}{1 - s} + \max\left(T_m, \frac{T_h}{1 - s}\right), \frac{b + d}{B}\right) + T_0
+
+    time T_c bound by cores and caches, T_m bound by memory with cores busy for T_h of it, T_0 overheads;
+    share s of the cores taken; bytes b of the kernels and d that communication moves through the memory, of
+    sustained bandwidth B, meanwhile.
+
+    >>> computed, streamed = Price(time=1.0, compute=1.0, memory_bytes=1e12), Price(time=1.0, memory=1.0, core_time_under_dram=0.5, memory_bytes=4e12)
+    >>> [round(float(slowed(p, 0.2, 1e12, 4e12).time), 3) for p in (computed, streamed)]
+    [1.25, 1.25]
+    """
+    xp = namespace(price.memory, price.compute, price.memory_bytes, cores, moved, bandwidth)
+    left = 1.0 - cores
+    compute, cache, hidden = price.compute / left, price.cache / left, price.core_time_under_dram / left
+    memory = xp.maximum(price.memory, hidden)
+    # Kernels never stream faster than alone.
+    alone = xp.minimum(price.memory_bytes / bandwidth, price.compute + price.cache + price.memory)
+    memory = memory + xp.maximum(alone + moved / bandwidth - (compute + cache + memory), 0.0)
+    time = compute + cache + memory + price.overhead
+    return replace(
+        price,
+        time=time,
+        compute=compute,
+        cache=cache,
+        memory=memory,
+        core_time_under_dram=hidden,
+        upper=xp.maximum(price.upper, time),
+    )
+
+
+def price_where(condition: Number, one: Price, other: Price) -> Price:
+    """One price where a condition holds, else the other.
+
+    >>> float(price_where(True, Price(time=1.0), Price(time=2.0)).time)
+    1.0
+    """
+    xp = namespace(one.time, other.time)  # a single condition is no array
+    return Price(
+        *(_either(xp, condition, getattr(one, f.name), getattr(other, f.name)) for f in fields(Price))
+    )
+
+
+def _either(xp: Any, condition: Number, a: Number, b: Number) -> Number:
+    return (
+        a
+        if a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
+        else xp.where(condition, a, b)
+    )

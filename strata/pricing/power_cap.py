@@ -1,0 +1,246 @@
+"""The clock a chip can hold: at its limits of power and heat the cores slow down, DRAM and links do not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, leaves, map_leaves, namespace, repeated
+from strata.hardware.chip import Chip
+from strata.hardware.dram.channel import refresh_left
+from strata.pricing.power_limits import Limit, limits, rest_power
+from strata.pricing.price import Price
+
+STEPS = 11  # halvings of the clock's range: a resolution of 0.04 % of the highest clock
+LEAST = 0.2  # lowest clock tried, as a share of the highest: about the idle clock of a GPU
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Throttled:
+    """A load at the clock it can hold: its price, that clock as a share of the highest, power and
+    temperatures meanwhile.
+    """
+
+    price: Price
+    share: Number
+    power: Number  # [W]
+    static: Number = 0.0  # of it, what flows whatever the load [W]
+    # hottest place of logic and of DRAM [K]; nan where the chip's cooling is not described
+    logic: Number = float("nan")
+    dram: Number = float("nan")
+    holds: Number = 1.0  # 1 where power and temperatures keep their limits at this clock, else 0
+
+
+def voltage_energy(share: Number, slope: Number) -> Number:
+    r"""Energy of an operation at a share of the highest clock, over that at the highest.
+
+    .. math:: \left(\frac{V}{V_{max}}\right)^2 = (1 - s (1 - f / f_{max}))^2
+
+    Supply voltage V falls linearly with the clock f, with slope s, over the range GPUs are run at; switching
+    energy follows its square.
+
+    Burd & Brodersen, Processor design for portable systems, J. VLSI Signal Process. 13 (1996): energy an
+    operation C V^2.
+
+    >>> round(float(voltage_energy(0.5, 0.5)), 4)
+    0.5625
+    """
+    return (1.0 - slope * (1.0 - share)) ** 2
+
+
+def time_at(price: Price, share: Number) -> Number:
+    r"""Time of a load when the cores run at a share of their highest clock [s].
+
+    .. math:: T(\phi) = \frac{T_c + T_l}{\phi} + \max\left(T_m, \frac{T_h}{\phi}\right) + T_n + T_0
+
+    Times credited to cores T_c, caches T_l, DRAM T_m, network T_n and overhead T_0; work of the cores T_h
+    hidden behind DRAM. Exact for one kernel; of many, those that wait for DRAM share their slack.
+
+    >>> kernel = Price(time=5.0, memory=5.0, core_time_under_dram=4.0)
+    >>> float(time_at(kernel, 0.9)), float(time_at(kernel, 0.5))
+    (5.0, 8.0)
+    """
+    xp = namespace(price.compute, price.memory, price.core_time_under_dram, share)
+    return (
+        (price.compute + price.cache) / share
+        + xp.maximum(price.memory, price.core_time_under_dram / share)
+        + price.network
+        + price.overhead
+    )
+
+
+def optimistic_price(price: Price, time: Number, apart: Number = True) -> Price:
+    r"""A price that no design with at most this work and time undercuts at any clock: all work of the cores
+    hides behind the rest.
+
+    .. math:: T'(\phi) = \max\left(T(1), \frac{T_c + T_l + T_h}{\phi} + T_n + T_0\right)
+
+    `time` T(1) of the step, waits of a pipeline included. A better chip can turn time of DRAM into time of
+    its cores, which then follows the clock although the sum fell; here it does not, so that bounds from it
+    hold (search/bounds.py). Where communication is not `apart` from kernels but beside them, quicker kernels
+    show more of it: T_n is then left out.
+
+    >>> kernel = Price(time=5.0, compute=1.0, memory=4.0, core_time_under_dram=2.0)
+    >>> [float(time_at(optimistic_price(kernel, 5.0), share)) for share in (1.0, 0.5)], float(time_at(kernel, 0.5))
+    ([5.0, 6.0], 6.0)
+    """
+    work = price.compute + price.cache + price.core_time_under_dram
+    network = namespace(price.network, apart).where(apart, price.network, 0.0)
+    memory = time - network - price.overhead
+    return replace(
+        price,
+        time=time,
+        compute=0.0 * work,
+        cache=0.0 * work,
+        memory=memory,
+        network=network,
+        core_time_under_dram=work,
+    )
+
+
+def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool = False) -> Throttled:
+    r"""A load, repeated without end, at the highest clock its chip's power limit and its dies' temperatures
+    allow.
+
+    .. math:: w_c \frac{E_c v(\phi)^2 + E_n}{w \, T(\phi)} + w_m \frac{E_m}{w \, T(\phi)} \le r \quad \text{for every limit}
+
+    energy of the load in cores and caches E_c, DRAM E_m and links E_n at the highest clock; time T and energy
+    v^2 at the share φ of it (`time_at`, `voltage_energy`); w >= 1 stretches T by what the device waits for
+    others; weights and room of a limit: `limits`. The left side grows with φ, which is found by halving; a
+    load below all limits runs at φ = 1 exactly. Slow controllers average over milliseconds, so that a load is
+    a whole step, or one kernel repeated; `briefly`, as in a benchmark of some ten milliseconds, more passes
+    than the limit (`energy.burst`). DRAM above its refresh limit is refreshed twice as often.
+
+    >>> from strata.hardware.chip import chip
+    >>> load = Price(time=1e-3, compute=1e-3, energy=1.2)  # asks for 1.2 kW and what idles
+    >>> held = power_capped(load, chip("h200"))
+    >>> 0.5 < float(held.share) < 0.9, 698 < float(held.power) <= 700
+    (True, True)
+    """
+    bounds = limits(chip, briefly)
+    price = _refreshed(price, chip, idle)
+    xp = namespace(
+        price.energy,
+        price.time,
+        price.memory,
+        chip.energy.power_limit,
+        chip.energy.voltage_slope,
+        idle,
+        *(b.room for b in bounds),
+    )
+    memory = price.memory_bytes * chip.energy.memory
+    core = price.energy - memory - price.link_energy
+    span = time_at(price, 1.0) * idle
+    over: Number = False
+    for b in bounds:
+        over = over | (b.core * (core + price.link_energy) + b.memory * memory > b.room * span)
+    if not _any(over):
+        share, holds = 1.0 + 0.0 * span, 1.0
+    else:
+        share, holds = _slowed(over, price, core, bounds, memory, idle, chip.energy.voltage_slope)
+    held = at_share(price, share, chip)
+    time = held.time * idle
+    safe = xp.where(time > 0.0, time, 1.0)
+    static, logic, dram = rest_power(chip, (held.energy - memory) / safe, memory / safe)
+    return Throttled(held, share, static + held.energy / safe, static, logic, dram, holds)
+
+
+def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
+    """A load whose DRAM may pass its refresh limit: where it would at the highest clock, DRAM is refreshed
+    twice as often.
+
+    The hotter branch is taken for good, so that a point never swings between the two.
+    """
+    heat, stack = chip.heat, chip.stack
+    if heat is None or stack is None or stack.dram is None or not _any(heat.dram_limit > heat.refresh_limit):
+        return price
+    memory = price.memory_bytes * chip.energy.memory
+    span = time_at(price, 1.0) * idle
+    safe = namespace(span).where(span > 0.0, span, 1.0)
+    _, _, dram = rest_power(chip, (price.energy - memory) / safe, memory / safe)
+    longer = refresh_left(stack.dram.timing, 0.0) / refresh_left(stack.dram.timing, 1.0)
+    xp = namespace(dram, price.memory, longer)
+    added = xp.where(
+        (dram > heat.refresh_limit) & (heat.dram_limit > heat.refresh_limit),
+        price.memory * (longer - 1.0),
+        0.0,
+    )
+    return replace(price, time=price.time + added, memory=price.memory + added, upper=price.upper + added)
+
+
+def _any(over: Number) -> bool:
+    """Whether a point must slow down; a compiler cannot know, and always looks."""
+    return bool(np.any(over)) if isinstance(over, bool | np.bool_ | np.ndarray) else True
+
+
+def _slowed(over: Number, *load: Any) -> tuple[Number, Number]:
+    """The share of the clock that a load holds, and whether it keeps every limit there; looked for only where
+    one is passed.
+    """
+    xp = namespace(over)
+    if not isinstance(over, np.ndarray):
+        share, holds = _halved(*load)
+        return xp.where(over, share, 1.0), xp.where(over, holds, 1.0)
+    shape = np.broadcast_shapes(over.shape, *(np.shape(value) for value in leaves(load)))
+    where = np.broadcast_to(over, shape)
+    share, holds = np.ones(shape), np.ones(shape)
+    share[where], holds[where] = _halved(
+        *map_leaves(lambda v: np.broadcast_to(v, shape)[where] if np.ndim(v) else v, load)
+    )
+    return share, holds
+
+
+def _halved(
+    price: Price, core: Number, bounds: tuple[Limit, ...], memory: Number, idle: Number, slope: Number
+) -> tuple[Number, Number]:
+    """The highest share of the clock at which a load keeps every limit, and whether the lowest one does:
+    `power_capped`, multiplied out.
+    """
+    xp = namespace(
+        core, memory, slope, price.memory, price.core_time_under_dram, idle, *(b.room for b in bounds)
+    )
+    busy, waits = price.compute + price.cache, price.network + price.overhead
+    # Of each limit: what falls with the voltage, what does not, and room for a second of the load.
+    terms = [(b.core * core, b.core * price.link_energy + b.memory * memory, b.room * idle) for b in bounds]
+    low = 1.0 - slope
+
+    def fits(tried: Number) -> Number:
+        voltage = low + slope * tried
+        squared, span = (
+            voltage * voltage * tried,
+            busy + xp.maximum(price.memory * tried, price.core_time_under_dram) + waits * tried,
+        )
+        kept: Number = True
+        for falls, stays, room in terms:
+            kept = kept & (falls * squared + stays * tried <= room * span)
+        return kept
+
+    def halved(state: tuple[Number, Number]) -> tuple[Number, Number]:
+        share, step = state
+        tried = share + step
+        return share + xp.where(fits(tried), step, 0.0), 0.5 * step
+
+    lowest = fits(LEAST)
+    share, _ = repeated(STEPS, halved, (LEAST + xp.where(lowest, 0.0, 0.0), 0.5 * (1.0 - LEAST)))
+    return share, xp.where(lowest, 1.0, 0.0)
+
+
+def at_share(price: Price, share: Number, chip: Chip) -> Price:
+    """The price of a load at a share of the highest clock, bounds kept."""
+    xp = namespace(price.memory, price.core_time_under_dram, share)
+    waited = xp.maximum(price.memory, price.core_time_under_dram / share)
+    time = time_at(price, share)
+    fixed = price.memory_bytes * chip.energy.memory + price.link_energy
+    energy = (price.energy - fixed) * voltage_energy(share, chip.energy.voltage_slope) + fixed
+    upper = xp.maximum(price.upper / share, time)
+    return replace(
+        price,
+        time=time,
+        compute=price.compute / share,
+        cache=price.cache / share,
+        memory=waited,
+        energy=energy,
+        upper=upper,
+    )

@@ -1,0 +1,233 @@
+"""What bounds a chip's power: its limit, and the temperatures of its dies, as weights of two powers and the
+room for their sum.
+
+Leakage follows temperature, and temperature leakage. Between the coolant and the highest temperature that
+logic can have while a limit holds, leakage is taken by its chord, which lies above it and meets it there:
+then all limits are linear in the powers of a load, hold where they bind, and err on the safe side elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strata.arrays import Number, namespace
+from strata.errors import Infeasible
+from strata.hardware.chip import Chip
+from strata.hardware.thermal.compact import Heat, hottest, junction, leakage, settled_temperature
+from strata.mapping.plan import LIMITS
+
+if TYPE_CHECKING:
+    from strata.pricing.step import Step
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Limit:
+    r"""A bound on the powers of a load.
+
+    .. math:: w_c P_c + w_m P_m \le r
+
+    power of cores, caches and links P_c and of DRAM P_m [W], both without what flows at rest.
+    """
+
+    core: Number
+    memory: Number
+    room: Number
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rest:
+    """Powers that flow whatever the load [W]: logic without leakage, leakage where it is stated, connected
+    and idle DRAM.
+    """
+
+    logic: Number
+    leaking: Number
+    connected: Number
+    idle: Number
+
+    @property
+    def dram(self) -> Number:
+        return self.connected + self.idle
+
+
+def at_rest(chip: Chip) -> Rest:
+    """Where static power flows: what leaks follows temperature; every DRAM layer has its own."""
+    share = 0.0 if chip.heat is None else chip.heat.leakage_share
+    static = chip.energy.static_power
+    each = chip.energy.layer_power
+    if each is None or chip.stack is None:
+        return Rest(static * (1.0 - share), static * share, 0.0, 0.0)
+    layers = chip.stack.layers
+    connected = (
+        layers
+        if chip.stack.connected_layers is None
+        else namespace(layers).minimum(layers, chip.stack.connected_layers)
+    )
+    return Rest(static * (1.0 - share), static * share, connected * each, (layers - connected) * each)
+
+
+def limits(chip: Chip, briefly: bool = False) -> tuple[Limit, ...]:
+    """Every limit of a chip; `briefly` more power passes than its limit (`energy.burst`), and heat has no
+    time to build up.
+    """
+    allowed = chip.energy.power_limit * chip.energy.burst if briefly else chip.energy.power_limit
+    rest = at_rest(chip)
+    if chip.heat is None or briefly:
+        return (Limit(1.0, 1.0, allowed - rest.logic - rest.leaking - rest.dram),)
+    return tuple(_with_heat(chip.heat, rest, allowed))
+
+
+def chord(heat: Heat, leaking: Number, end: Number) -> tuple[Number, Number]:
+    r"""Leakage at the coolant's temperature [W], and how much the chord to a higher temperature rises [W/K].
+
+    .. math:: L(T) \le L(T_0) + \frac{L(T_e) - L(T_0)}{T_e - T_0} (T - T_0)
+
+    Leakage is convex in temperature, so its chord lies above it between the coolant T_0 and its end T_e.
+
+    >>> heat = Heat(((0.5, 0.4, 0.4),), ((0.4, 0.5, 0.5),), 308.0, 378.0, 358.0, 358.0, 0.5, 358.0, 25.0)
+    >>> [round(v, 4) for v in chord(heat, 10.0, 378.0)]
+    [2.5, 0.213]
+    """
+    low, high = (
+        leakage(leaking, t, heat.leakage_temperature, heat.leakage_doubling) for t in (heat.ambient, end)
+    )
+    return low, (high - low) / (end - heat.ambient)
+
+
+def _with_heat(heat: Heat, rest: Rest, allowed: Number) -> list[Limit]:
+    """Power, the temperature of logic and that of DRAM, for each cell that can be hottest.
+
+    A cell's rise t over the coolant makes logic leak c t more: of t = r (P + c t) + ... follows t = g (r P +
+    ...), g = 1 / (1 - r c). Where r c reaches 1 heat runs away at any power, and nothing holds.
+    """
+    found = []
+    for row in heat.logic:
+        for end, bounds in (
+            (heat.logic_limit, _of_logic),
+            (_at_power(heat, allowed), _of_power),
+            (_beside_dram(heat), _of_dram),
+        ):
+            low, slope = chord(heat, rest.leaking, end)
+            xp = namespace(row[0], row[1], slope, allowed)
+            runs_away = row[0] * slope >= 1.0
+            gain = 1.0 / xp.where(runs_away, 1.0, 1.0 - row[0] * slope)
+            base = rest.logic + low
+            # rise of this cell without a load [K]
+            offset = gain * (row[0] * base + row[1] * rest.connected + row[2] * rest.idle)
+            cell = _Cell(gain * row[0], gain * row[1], offset, slope, base)
+            for bound in bounds(heat, rest, allowed, cell):
+                found.append(
+                    Limit(
+                        bound.core,
+                        bound.memory,
+                        namespace(bound.room, runs_away).where(runs_away, -1.0, bound.room),
+                    )
+                )
+    return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Cell:
+    """A cell of logic: rise for a watt of cores and of DRAM [K/W], rise at rest [K], leakage a kelvin [W/K],
+    power of logic at the coolant's [W].
+    """
+
+    core: Number
+    memory: Number
+    offset: Number
+    slope: Number
+    base: Number
+
+
+def _of_logic(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+    return [Limit(cell.core, cell.memory, heat.logic_limit - heat.ambient - cell.offset)]
+
+
+def _of_power(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+    return [
+        Limit(
+            1.0 + cell.slope * cell.core,
+            1.0 + cell.slope * cell.memory,
+            allowed - cell.base - rest.dram - cell.slope * cell.offset,
+        )
+    ]
+
+
+def _of_dram(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+    found = []
+    for own, joined, other in heat.dram:
+        fixed = own * (cell.base + cell.slope * cell.offset) + joined * rest.connected + other * rest.idle
+        more = own * cell.slope
+        found.append(
+            Limit(own + more * cell.core, joined + more * cell.memory, heat.dram_limit - heat.ambient - fixed)
+        )
+    return found
+
+
+def _at_power(heat: Heat, allowed: Number) -> Number:
+    """The highest temperature logic can have while its power limit holds, all of it in the worst place [K];
+    at most its own limit.
+    """
+    xp = namespace(heat.ambient, allowed, heat.logic_limit, *(r for row in heat.logic for r in row))
+    worst = heat.logic[0][0]
+    for row in heat.logic:
+        for r in row:
+            worst = xp.maximum(worst, r)
+    return xp.minimum(heat.logic_limit, heat.ambient + worst * allowed)
+
+
+def _beside_dram(heat: Heat) -> Number:
+    """The highest temperature logic can have while DRAM keeps its limit [K].
+
+    Whatever the powers, logic's rise is at most the largest ratio of their resistances times DRAM's.
+    """
+    xp = namespace(heat.dram_limit, heat.logic_limit, *(r for row in (*heat.logic, *heat.dram) for r in row))
+    ratio: Number = 1.0
+    for row in heat.logic:
+        for below in heat.dram:
+            for r, q in zip(row, below, strict=True):
+                ratio = xp.maximum(ratio, r / xp.where(q > 0.0, q, 1.0))
+    return xp.minimum(heat.logic_limit, heat.ambient + ratio * (heat.dram_limit - heat.ambient))
+
+
+def rest_power(chip: Chip, core: Number, memory: Number) -> tuple[Number, Number, Number]:
+    """What flows at rest beside a load's powers [W], and the temperatures of logic and of DRAM [K]; inf where
+    nothing holds them.
+
+    Chips without a description of their cooling have no temperatures: nan.
+    """
+    rest = at_rest(chip)
+    heat = chip.heat
+    if heat is None:
+        return rest.logic + rest.leaking + rest.dram, float("nan"), float("nan")
+    logic, leaks = settled_temperature(
+        heat, rest.logic + core, rest.leaking, rest.connected + memory, rest.idle
+    )
+    dram = hottest(heat.ambient, heat.dram, (rest.logic + core + leaks, rest.connected + memory, rest.idle))
+    dram = namespace(logic, dram).where(logic < float("inf"), dram, float("inf"))
+    return rest.logic + leaks + rest.dram, logic, dram
+
+
+def over_limits(chip: Chip, steps: Sequence[Step]) -> Infeasible:
+    """Which limit a single point passes at its lowest clock, and by how much: the hotter die, or the power."""
+    rest, heat = at_rest(chip), chip.heat
+    worst = max(steps, key=lambda s: float(s.price.energy) / float(s.time))
+    memory = float(worst.price.memory_bytes * chip.energy.memory / worst.time)
+    core = float(worst.price.energy / worst.time) - memory
+    if heat is None:
+        return Infeasible(
+            LIMITS.relation,
+            float(worst.static) + core + memory,
+            float(chip.energy.power_limit),
+            "W",
+            LIMITS.levers,
+        )
+    leaks = leakage(rest.leaking, heat.logic_limit, heat.leakage_temperature, heat.leakage_doubling)
+    logic, dram = junction(heat, rest.logic + leaks + core, rest.connected + memory, rest.idle)
+    over = {"logic": (float(logic), float(heat.logic_limit)), "DRAM": (float(dram), float(heat.dram_limit))}
+    name = max(over, key=lambda die: over[die][0] - over[die][1])
+    return Infeasible(
+        f"temperature of {name} at the lowest clock must keep its limit", *over[name], "K", LIMITS.levers
+    )

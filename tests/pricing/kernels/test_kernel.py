@@ -1,0 +1,182 @@
+"""One kernel asked for by name: the same price as inside a step, and one line for each thing a user can get
+wrong.
+"""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+
+import strata as st
+from strata.params import names
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.kernel import NEEDED, STREAMS
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.power_cap import power_capped
+from strata.pricing.price import RESOURCES
+
+SIZES = {
+    "gemm": {"m": 300, "n": 4096, "k": 1024},
+    "grouped": {"tokens": 512, "experts": 16, "n": 1024, "k": 2048, "top_k": 2},
+    "attention": {
+        "sequences": 4,
+        "queries": 64,
+        "context": 2048,
+        "heads": 32,
+        "kv_heads": 8,
+        "head_dim": 128,
+    },
+    "stream": {"rows": 1024, "columns": 4096},
+}
+KINDS = list(SIZES)
+
+
+def asked(kind, chip="h200", **changes):
+    return st.kernel(chip, kind, **{**SIZES[kind], **changes})
+
+
+@pytest.mark.parametrize(("chip", "kind"), list(product(names("chip"), KINDS)))
+def test_every_kernel_runs_on_every_chip(chip, kind):
+    precision = "bf16" if any(p in st.chip(chip).compute.matrix_rate for p in ("bf16", "fp16")) else "fp32"
+    found = asked(kind, chip, precision=precision)
+    price, made = found.price, found.chip
+    assert 0 < price.lower <= found.time * (1 + 1e-12) and found.time <= price.upper * (1 + 1e-9)
+    assert found.bound_by in RESOURCES and sum(getattr(price, r) for r in RESOURCES) == pytest.approx(
+        found.time, rel=1e-9
+    )
+    assert 0 < found.clock <= made.compute.max_clock
+    assert (
+        made.energy.static_power
+        < found.power
+        <= max(made.energy.power_limit, made.energy.static_power) * 1.001
+    )
+
+
+def test_a_product_is_priced_as_in_a_step():
+    chip = st.chip("h200")
+    held = power_capped(matmul(4096.0, 4096.0, 4096.0, device(chip, resident=False), "fp8", "bf16"), chip)
+    found = st.kernel("h200", "gemm", m=4096, n=4096, k=4096, precision="fp8")
+    assert float(found.time) == float(held.price.time) and float(found.power) == float(held.power)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_of_sizes_are_single_answers(kind):
+    first = NEEDED[kind][0]
+    values = np.array([64, 300, 2048])
+    many = asked(kind, **{first: values})
+    for i, value in enumerate(values):
+        one = asked(kind, **{first: int(value)})
+        assert float(one.time) == pytest.approx(float(many.time[i]), rel=1e-12) and one.bound_by == str(
+            many.bound_by[i]
+        )
+
+
+def test_sizes_make_a_box():
+    box = st.kernel("h200", "gemm", m=np.array([1, 512])[:, None], n=[1024, 4096, 8192], k=4096)
+    assert box.time.shape == (2, 3) and box.bound_by.shape == (2, 3) and np.all(np.diff(box.time, axis=0) > 0)
+
+
+def test_once_is_the_highest_clock_and_never_slower():
+    repeated, once = (st.kernel("h200", "gemm", m=8192, n=8192, k=8192, repeated=r) for r in (True, False))
+    assert (
+        once.clock == st.chip("h200").compute.max_clock
+        and once.time <= repeated.time
+        and once.power >= repeated.power
+    )
+
+
+def test_resident_activations_and_narrow_weights_are_quicker():
+    small = st.kernel("h200", "gemm", m=16, n=4096, k=4096)
+    for options in ({"resident": True}, {"precision": "fp8"}, {"precision": "int4", "weight_only": True}):
+        assert st.kernel("h200", "gemm", m=16, n=4096, k=4096, **options).time < small.time
+
+
+def test_formats_count_their_bytes():
+    m, n, k = 128, 1024, 2048
+    wide = st.kernel("h200", "gemm", m=m, n=n, k=k, precision="fp32")
+    fp8 = st.kernel("h200", "gemm", m=m, n=n, k=k, precision="fp8")
+    narrow = st.kernel("h200", "gemm", m=m, n=n, k=k, precision="fp8", activations="fp8")
+    assert wide.price.memory_bytes == 4 * (m * k + k * n + m * n)
+    assert (
+        fp8.price.memory_bytes == m * k + k * n + 2 * m * n
+        and narrow.price.memory_bytes == m * k + k * n + m * n
+    )
+
+
+def test_causal_attention_does_half_the_work_of_a_long_pass():
+    causal, full = (asked("attention", queries=2048, causal=c).price.flop for c in (True, False))
+    assert causal / full == pytest.approx(2049 / 4096)
+
+
+def test_streams_read_and_write_what_they_say():
+    for op, (reads, writes, _, _) in STREAMS.items():
+        assert asked("stream", op=op).price.memory_bytes == (reads + writes) * 1024 * 4096 * 2
+
+
+BAD = {
+    "zero": ({"m": 0}, "gemm m must be a positive whole number, but got 0"),
+    "negative": ({"k": -8}, "gemm k must be a positive whole number, but got -8"),
+    "in pieces": ({"n": 1.5}, "gemm n must be a positive whole number, but got 1.5"),
+    "not a number": ({"n": float("nan")}, "gemm n must be a positive whole number, but got nan"),
+    "infinite": ({"n": float("inf")}, "gemm n must be a positive whole number, but got inf"),
+    "text": ({"n": "many"}, "gemm n must be a number, but got 'many'"),
+    "one of an array": ({"m": np.array([4, 0, 2])}, "gemm m must be a positive whole number, but got 0"),
+    "zero batch": ({"batch": 0}, "gemm batch must be a positive whole number, but got 0"),
+    "unknown size": ({"mm": 4}, "no size of gemm called 'mm'; nearest: m; all: m, n, k, batch"),
+    "shapes": (
+        {"m": np.ones(2), "n": np.ones(3)},
+        "gemm sizes must broadcast against each other, but got m (2,), n (3,)",
+    ),
+    "precision": ({"precision": "fp7"}, "no precision called 'fp7'; nearest: fp8"),
+    "activations": ({"activations": "bf61"}, "no precision called 'bf61'; nearest: bf16"),
+    "no such rate": (
+        {"precision": "fp4"},
+        "chip h200 has no fp4 matrix rate; it has: fp64, fp32, tf32, bf16, fp8, int8; weight-only use widens",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_named_in_one_line(case):
+    changes, said = BAD[case]
+    with pytest.raises(st.StrataError, match="^" + re.escape(said)) as caught:
+        asked("gemm", **changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        (
+            "attention",
+            {"context": 32},
+            "attention context counts the new tokens and must not be below queries, but got (context=32, queries=64)",
+        ),
+        (
+            "attention",
+            {"kv_heads": 5},
+            "attention heads must be a multiple of kv_heads, but got (heads=32, kv_heads=5)",
+        ),
+        ("attention", {"kv": "fp9"}, "no precision called 'fp9'"),
+        ("grouped", {"top_k": 17}, "grouped top_k must not exceed experts, but got (top_k=17, experts=16)"),
+        ("grouped", {"skew": -1}, "grouped skew must be a number of at least 0, but got -1"),
+        ("stream", {"op": "cpy"}, "no streaming op called 'cpy'; nearest: copy"),
+    ],
+)
+def test_relations_of_sizes_are_named_in_one_line(kind, changes, said):
+    with pytest.raises(st.StrataError, match="^" + re.escape(said)):
+        asked(kind, **changes)
+
+
+def test_unknown_kernels_missing_sizes_and_chips_without_a_rate():
+    with pytest.raises(
+        st.StrataError, match="no kernel called 'gem'; nearest: gemm; all: gemm, grouped, attention, stream"
+    ):
+        st.kernel("h200", "gem", m=1)
+    with pytest.raises(st.StrataError, match="gemm needs m, n, k, but n, k are missing"):
+        st.kernel("h200", "gemm", m=1)
+    with pytest.raises(st.StrataError, match=r"^chip a100-80 has no fp8 matrix rate; it has: "):
+        asked("attention", "a100-80", precision="fp8")
+    with pytest.raises(st.StrataError, match=r"^chip p4 has no bf16 matrix rate; it has: fp32, int8$"):
+        asked("gemm", "p4")
