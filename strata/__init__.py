@@ -8,7 +8,8 @@ functions.
 """
 
 from strata.errors import Infeasible, StrataError
-from strata.evaluate import Result, evaluate, reasons
+from strata.case import Case, Program
+from strata.evaluate import evaluate, evaluate_case
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.silicon.report import area, cost
@@ -17,10 +18,13 @@ from strata.hardware.system import System, economics, system
 from strata.hardware.thermal.report import Temperatures, heat
 from strata.hardware.topology import Topology, topology
 from strata.mapping.engine import Engine, engine
-from strata.mapping.plan import Plan, plan, plans
+from strata.mapping.layout import Layout, layout
+from strata.mapping.plan import Plan, plan
+from strata.mapping.plans import plans
 from strata.pricing.kernels.kernel import Kernel, kernel
 from strata.pricing.network.collective_cost import CollectiveCost, collective
 from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
+from strata.result import Result, reasons
 from strata.search.goal import Goal, goal
 from strata.search.plans import best_plans
 from strata.search.run import Outcome, Search, search
@@ -33,8 +37,7 @@ from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.workload.model import Model, model
 from strata.workload.routing import Routing, read_routing, routing
-from strata.workload.tasks import Workload, decode, mixed, prefill, serve, train
-from strata.workload.transformer import trace
+from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 
 __version__ = "0.1.0"
 __all__ = [

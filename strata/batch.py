@@ -18,12 +18,12 @@ from strata.params import Sources
 CHUNK = 65536  # points of a box priced at once; more do not fit the caches, fewer waste time between calls
 
 
-def as_float64_box(trees: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+def as_float64_box(tree: Any) -> tuple[Any, tuple[int, ...]]:
     """Inputs as float64 (integer products of sizes would wrap), and the shape all quantities broadcast to."""
-    found = leaves(trees)
+    found = leaves(tree)
     if not all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found):
-        trees = map_leaves(as_float, trees)
-    return trees, box_shape([tuple(v.shape) for v in found if getattr(v, "ndim", 0)])
+        tree = map_leaves(as_float, tree)
+    return tree, box_shape([tuple(v.shape) for v in found if getattr(v, "ndim", 0)])
 
 
 def unlabelled(tree: Any) -> Any:
@@ -127,8 +127,8 @@ def chunk_size(shape: tuple[int, ...]) -> int:
 
 
 def run_box(
-    function: Callable[..., Any],
-    trees: tuple[Any, ...],
+    function: Callable[[Any], Any],
+    tree: Any,
     shape: tuple[int, ...],
     limit: int | None = None,
     even: bool = False,
@@ -139,10 +139,10 @@ def run_box(
     """
     limit = limit or chunk_size(shape)
     if math.prod(shape) <= limit:
-        return map_leaves(lambda v: np.broadcast_to(v, shape), function(*trees))
+        return map_leaves(lambda v: np.broadcast_to(v, shape), function(tree))
 
     def part(where: tuple[slice, ...]) -> tuple[tuple[slice, ...], Any]:
-        return where, function(*(take(tree, where, len(shape)) for tree in trees))
+        return where, function(take(tree, where, len(shape)))
 
     places, result, flat = pieces(shape, limit, even), None, list[np.ndarray]()
     with ThreadPoolExecutor(workers) as pool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.words import plain_table, titled
 from strata.errors import BadFile
-from strata.evaluate import Result
+from strata.result import Result
 from strata.hardware.chip import Chip
 from strata.units import show
 

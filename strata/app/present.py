@@ -10,7 +10,7 @@ import numpy as np
 
 from strata import __version__
 from strata.app.words import plain_table, titled
-from strata.evaluate import Result
+from strata.result import Result
 from strata.mapping.plan import Plan, plan_text
 from strata.params import stated
 from strata.pricing.metrics import METRIC_UNITS

@@ -8,9 +8,10 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.hardware.fabric import DIRECT, Fabric
-from strata.mapping.plan import DIMENSIONS, ORDERS, Plan, taken
-
-ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
+from strata.mapping.layout import Layout
+from strata.mapping.plan import ORDERS, Plan
+from strata.mapping.plan_layout import ORDERED
+from strata.mapping.plans import taken
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,82 +39,19 @@ class Placement:
     groups: dict[str, tuple[GroupLayout, ...]]
 
 
-def place(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
-    """Lay the plan's dimensions on the fabric in its order, innermost first.
+def place(division: Plan | Layout, fabric: Fabric, active: frozenset[str]) -> Placement:
+    """Lay the groups of a plan or layout on the fabric, innermost first.
 
     A group with stride s and p members covers the ranks s, 2s .. ps; a fabric dimension with stride S and
-    size F covers the interval S .. SF. What they share is the group's size there. The expert groups lie over
-    tp x cp x dp.
+    size F covers the interval S .. SF. What they share is the group's size there. The groups of a mixture's
+    experts lie over tp x cp x dp.
     """
-    if ORDERED in active:
-        return _in_order(plan, fabric, active)
     groups = {}
-    stride: Number = 1.0
-    for name in DIMENSIONS:
-        degree = getattr(plan, name)
+    for name, (stride, ranks, levels) in division.group_ranks(active).items():
         if name in active:
-            groups[name] = spread(stride, degree, fabric)
-        stride = stride * degree
-    groups |= {
-        name: spread(apart, ranks, fabric)
-        for name, (apart, ranks) in _over_experts(plan).items()
-        if name in active
-    }
-    return Placement(groups)
-
-
-def _over_experts(plan: Plan) -> dict[str, tuple[Number, Number]]:
-    """Groups of a mixture over the tp x cp x dp ranks, tp innermost: how far apart their members are, and how
-    many.
-    """
-    return {
-        "cut": (1.0, plan.moe_tp),  # the parts of one expert
-        "joined": (plan.tp, joined_ranks(plan)),
-        "ep": (expert_stride(plan), exchange_ranks(plan)),
-        "copies": (plan.ep * plan.moe_tp, plan.moe_groups),  # the same part of the same experts
-    }
-
-
-def strides(plan: Plan) -> dict[str, Number]:
-    """How far apart the ranks of each dimension lie: the product of the degrees inside it, in any order.
-
-    >>> from strata.mapping.plan import plan
-    >>> strides(plan(tp=4, dp=8, pp=2, order="dp-tp-cp-pp"))["tp"]
-    8.0
-    """
-    found = {}
-    for name in DIMENSIONS:
-        stride: Number = 1.0
-        for other in DIMENSIONS:
-            if other != name:
-                inside = _looked_up(
-                    [float(order.index(other) < order.index(name)) for order in ORDERS], plan.order
-                )
-                degree = getattr(plan, other)
-                stride = stride * namespace(inside, degree).where(inside > 0.0, degree, 1.0)
-        found[name] = stride
-    return found
-
-
-def _looked_up(table: list[float], index: Number) -> Number:
-    if isinstance(index, (float, int)):
-        return table[int(index)]
-    xp = namespace(index)
-    return xp.asarray(table)[index.astype(int)]
-
-
-def _in_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> Placement:
-    """Where each plan has its own order: groups of a mixture count tensor ranks first, then context ranks,
-    then data parallel ones, as `shard` does.
-    """
-    apart = strides(plan)
-    groups = {name: spread(apart[name], getattr(plan, name), fabric) for name in DIMENSIONS if name in active}
-    levels = tuple((apart[name], getattr(plan, name)) for name in ("tp", "cp", "dp"))
-    groups |= {
-        name: _over(levels, start, ranks, fabric)
-        for name, (start, ranks) in _over_experts(plan).items()
-        if name in active
-    }
+            groups[name] = (
+                spread(stride, ranks, fabric) if levels is None else _over(levels, stride, ranks, fabric)
+            )
     return Placement(groups)
 
 
@@ -179,21 +117,6 @@ def layout_key(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray
             far = 0.0 if dimension.kind in DIRECT else np.where(one.size > 1, one.stride, 0.0)
             mark = mark + size * one.size + members * one.members + stride * far
     return mark
-
-
-def joined_ranks(plan: Plan) -> Number:
-    """Tensor groups whose tokens are brought together because each expert is cut over all of them."""
-    return namespace(plan.tp, plan.moe_tp).maximum(plan.moe_tp / plan.tp, 1.0)
-
-
-def expert_stride(plan: Plan) -> Number:
-    """Distance between ranks that exchange tokens: ranks inside a tensor group hold the same tokens already."""
-    return namespace(plan.tp, plan.moe_tp).maximum(plan.tp, plan.moe_tp)
-
-
-def exchange_ranks(plan: Plan) -> Number:
-    """Ranks a token may have to be sent to: the expert group counted in whole tensor groups."""
-    return namespace(plan.ep, plan.moe_tp, plan.tp).maximum(plan.ep * plan.moe_tp / expert_stride(plan), 1.0)
 
 
 def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[GroupLayout, ...]:

@@ -1,26 +1,37 @@
-"""Plans: how many ways each dimension of the work is divided. Degrees may be arrays; which is legal is an
+"""Plans: the named layouts of language models, as parallel degrees that may be arrays; which is legal is an
 answer.
+
+`Plan` is the table of degrees: one field is one row, with what it divides. What each does to axes stands in
+`plan_layout`.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.workload.model import Model
+from strata.mapping.layout import Sharding
+from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
+from strata.mapping.rules import Violation
+from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
 RECOMPUTE = ("none", "selective", "full")
 CONTEXT = ("gather", "ring", "ulysses")
-DIMENSIONS = ("tp", "cp", "dp", "pp")
-# innermost first on the fabric; the first is the usual one
-ORDERS = tuple(itertools.permutations(DIMENSIONS))
+
+
+def degree(default: float, divides: str, *, words: tuple[str, ...] = (), dimension: bool = False) -> Any:
+    """A degree of a plan: what it divides, words for its values, and whether it is a dimension of the mesh of
+    devices.
+    """
+    row = {"divides": divides, "least": 1 if default else 0, "words": words, "dimension": dimension}
+    return field(default=default, metadata=row)
 
 
 @register_pytree
@@ -30,24 +41,30 @@ class Plan:
     devices anew.
     """
 
-    tp: Number = 1.0  # tensor parallel: heads, ffn columns, vocabulary
-    cp: Number = 1.0  # context parallel: tokens of a sequence
-    dp: Number = 1.0  # data parallel: sequences (also "attention data parallel")
-    pp: Number = 1.0  # pipeline parallel: layers
-    ep: Number = 1.0  # expert parallel: experts, over the tp x cp x dp devices
-    moe_tp: Number = 1.0  # how often each expert is cut; tp / ep unless given
-    sp: Number = 0.0  # 1: norms and residuals are split over the tp group (Megatron sequence parallel)
-    zero: Number = 0.0  # 1 optimiser state, 2 and gradients, 3 and weights are sharded over dp (3 is FSDP)
-    microbatches: Number = 0.0  # pieces a rank's batch is cut into; 0 lets the phase decide
-    virtual_stages: Number = 1.0  # interleaved pipeline: model chunks on each stage
-    recompute: Number = 0.0  # training: 0 keep activations, 1 recompute attention, 2 recompute layers
-    cp_mode: Number = (
-        # context ranks meet in attention: 0 keys are gathered first, 1 keys go round a ring beside it, 2
-        # tokens swapped for heads (Ulysses)
-        0.0
+    tp: Number = degree(1.0, "tensor parallel: heads, ffn columns, vocabulary", dimension=True)
+    cp: Number = degree(1.0, "context parallel: tokens of a sequence", dimension=True)
+    dp: Number = degree(1.0, 'data parallel: sequences (also "attention data parallel")', dimension=True)
+    pp: Number = degree(1.0, "pipeline parallel: layers", dimension=True)
+    ep: Number = degree(1.0, "expert parallel: experts, over the tp x cp x dp devices")
+    moe_tp: Number = degree(1.0, "expert tensor parallel: parts of each expert; tp / ep unless given")
+    sp: Number = degree(
+        0.0, "1: norms and residuals are split over the tp group (Megatron sequence parallel)"
     )
-    redundant_experts: Number = 0.0  # copies of popular experts in each layer, beside the experts themselves
-    order: Number = 0.0  # which of ORDERS: the dimensions as they lie on the fabric, innermost first
+    zero: Number = degree(
+        0.0, "ZeRO: 1 optimiser state, 2 and gradients, 3 and weights are sharded over dp (3 is FSDP)"
+    )
+    microbatches: Number = degree(0.0, "micro-batches of a rank; 0 lets the phase decide")
+    virtual_stages: Number = degree(1.0, "interleaved pipeline: model chunks on each stage")
+    recompute: Number = degree(
+        0.0, "training: keep activations, recompute attention, recompute layers", words=RECOMPUTE
+    )
+    # keys are gathered first, keys go round a ring beside attention, or tokens are swapped for heads
+    # (Ulysses)
+    cp_mode: Number = degree(0.0, "how context ranks meet in attention", words=CONTEXT)
+    redundant_experts: Number = degree(
+        0.0, "copies of popular experts in each layer, beside the experts themselves"
+    )
+    order: Number = degree(0.0, "which of ORDERS: the dimensions as they lie on the fabric, innermost first")
 
     @property
     def devices(self) -> Number:
@@ -58,9 +75,24 @@ class Plan:
         """Copies of the whole set of experts."""
         return self.tp * self.cp * self.dp / (self.ep * self.moe_tp)
 
+    def active(self) -> frozenset[str]:
+        return active_groups(self)
 
-_DEGREES = (*DIMENSIONS, "ep", "moe_tp", "virtual_stages")
-WORDS = {"recompute": RECOMPUTE, "cp_mode": CONTEXT}
+    def group_ranks(self, active: frozenset[str]) -> dict[str, Any]:
+        return group_ranks(self, active)
+
+    def sharding(self, graph: Graph, work: Workload, active: frozenset[str]) -> Sharding:
+        return plan_sharding(self, work, active)
+
+    def violations(self, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
+        return plan_violations(self, units, work, devices)
+
+
+DIMENSIONS = tuple(f.name for f in fields(Plan) if f.metadata["dimension"])
+# innermost first on the fabric; the first is the usual one
+ORDERS = tuple(itertools.permutations(DIMENSIONS))
+_LEAST = {f.name: f.metadata["least"] for f in fields(Plan)} | {"fsdp": 0}
+WORDS = {f.name: f.metadata["words"] for f in fields(Plan) if f.metadata["words"]}
 
 
 def plan(text: str = "", **degrees: Any) -> Plan:
@@ -152,7 +184,7 @@ def _degree(key: str, value: Any) -> Number:
             legal = f"one of {', '.join(words)}" if words else "a whole number"
             raise BadValue(f"plan.{key} must be {legal}, but got ({key}={value!r})") from None
     low = value.min() if hasattr(value, "min") else value
-    least = 1 if key in _DEGREES else 0
+    least = _LEAST[key]
     require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
     require(
         bool(np.all((value == np.floor(value)) & np.isfinite(value))),
@@ -164,211 +196,6 @@ def _degree(key: str, value: Any) -> Number:
             bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value}
         )
     return value * 1.0
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One relation a legal plan obeys: its bit in `Result.reason`, its words, and what to change."""
-
-    bit: int
-    relation: str
-    levers: tuple[str, ...]
-
-
-MEMORY = Rule(
-    1,
-    "what a device holds must fit its memory",
-    (
-        "raise tp, pp or ep",
-        "lower batch or context",
-        "store weights or kv in fewer bits",
-        "use more devices",
-        "zero=3",
-    ),
-)
-DEVICES = Rule(
-    2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size")
-)
-HEADS = Rule(
-    4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",)
-)
-KV_HEADS = Rule(
-    8,
-    "plan.tp must divide kv_heads or be a multiple of it",
-    ("choose tp among the divisors or multiples of kv_heads",),
-)
-EXPERTS = Rule(
-    16,
-    "plan.ep must divide experts and their redundant copies",
-    ("choose ep among the divisors of experts; a dense model has ep=1",),
-)
-MOE_GRID = Rule(
-    32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",)
-)
-LAYERS = Rule(64, "plan.pp x virtual_stages must not exceed layers", ("lower pp or virtual_stages",))
-BATCH = Rule(
-    128,
-    "plan.dp must not exceed the batch, but for ranks that share one set of experts",
-    ("lower dp", "raise batch"),
-)
-MICRO = Rule(
-    256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch")
-)
-LIMITS = Rule(
-    512,
-    "power and temperatures of a device must keep their limits at its lowest clock",
-    ("a better cooling", "fewer layers", "a higher power limit", "fewer accesses: larger batch or tiles"),
-)
-CORES = Rule(
-    1024,
-    "the cores of a chip must fit its die",
-    ("a larger die", "fewer connected layers", "less local memory", "fewer cores"),
-)
-SWAP = Rule(
-    2048,
-    "plan.tp x cp must divide heads where context ranks swap tokens for heads (cp_mode=ulysses)",
-    ("lower cp", "cp_mode=ring"),
-)
-COPIES = Rule(
-    4096,
-    "plan.redundant_experts must not exceed the experts",
-    ("lower redundant_experts; a dense model has none",),
-)
-RULES = (
-    MEMORY,
-    DEVICES,
-    HEADS,
-    KV_HEADS,
-    EXPERTS,
-    MOE_GRID,
-    LAYERS,
-    BATCH,
-    MICRO,
-    LIMITS,
-    CORES,
-    SWAP,
-    COPIES,
-)
-
-
-def violations(
-    made: Plan, model: Model, work: Workload, devices: Number
-) -> list[tuple[Rule, Number, Number, Number]]:
-    """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
-    group = made.tp * made.cp * made.dp
-    experts = model.experts if model.has_experts else 1.0 + 0.0 * model.heads
-    kv_heads = model.heads if model.attention == "mla" else model.kv_heads
-    swapped = namespace(made.cp_mode, made.cp).where(made.cp_mode > 1, made.cp, 1.0) * made.tp
-    copies = experts if model.has_experts else 0.0 * model.heads
-    # Ranks without a sequence still serve their experts; in training they would have no gradients to add.
-    alone = made.dp if work.phase == "train" else made.dp / sharing(made)
-    return [
-        (DEVICES, made.devices != devices, made.devices, devices),
-        (HEADS, _unequal(made.tp, model.heads), made.tp, model.heads),
-        (KV_HEADS, _unequal(made.tp, kv_heads), made.tp, kv_heads),
-        (
-            EXPERTS,
-            _rest(experts + made.redundant_experts, made.ep) > 0,
-            made.ep,
-            experts + made.redundant_experts,
-        ),
-        (MOE_GRID, _rest(group, made.ep * made.moe_tp) > 0, made.ep * made.moe_tp, group),
-        (LAYERS, made.pp * made.virtual_stages > model.layers, made.pp * made.virtual_stages, model.layers),
-        (BATCH, alone > work.batch, alone, work.batch),
-        (MICRO, made.microbatches * made.dp > work.batch, made.microbatches * made.dp, work.batch),
-        (SWAP, (made.cp_mode > 1) & (_rest(model.heads, swapped) > 0), swapped, model.heads),
-        (COPIES, made.redundant_experts > copies, made.redundant_experts, copies),
-    ]
-
-
-def sharing(made: Plan) -> Number:
-    """Data parallel ranks that share one set of experts, as these are dealt to tensor ranks first, then
-    context ranks, then data parallel ones.
-
-    >>> float(sharing(plan(tp=16, dp=16, ep=16, moe_tp=16))), float(sharing(plan(tp=4, cp=4, dp=2, ep=8))), float(sharing(plan(dp=8)))
-    (16.0, 2.0, 1.0)
-    """
-    return namespace(made.ep, made.moe_tp, made.tp, made.cp).maximum(
-        made.ep * made.moe_tp / (made.tp * made.cp), 1.0
-    )
-
-
-def _rest(a: Number, b: Number) -> Number:
-    return a - b * floor_div(a, b)
-
-
-def _unequal(parts: Number, units: Number) -> Number:
-    """Whether units cannot be shared out: parts neither divides them nor is a multiple of them."""
-    return (_rest(units, parts) > 0) & (_rest(parts, units) > 0)
-
-
-def divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
-
-
-def plans(
-    devices: int,
-    model: Model,
-    *,
-    phase: str = "decode",
-    batch: float = float("inf"),
-    zero: tuple[int, ...] = (0,),
-    cp_mode: tuple[int, ...] = (0,),
-    freely: bool = True,
-    sp: bool = False,
-) -> Plan:
-    """Every legal plan of a device count, as one Plan whose degrees are arrays: all factorisations into tp,
-    cp, dp and pp, all ways to share the experts out, and each of the ZeRO levels and of the ways of context
-    parallelism asked for.
-
-    An expert is cut into as many parts as attention at most, or, without expert parallelism, over every data
-    parallel rank; not `freely`: as its tensor group leaves it, or not at all. With `sp` tensor groups share
-    out norms and residuals.
-    """
-    require(devices >= 1, "devices must be at least 1", devices=devices)
-    rows = []
-    experts = int(float(model.experts)) if model.has_experts else 1
-    for tp, cp, dp in itertools.product(divisors(devices), repeat=3):
-        if devices % (tp * cp * dp):
-            continue
-        group = tp * cp * dp
-        grids = _grids(tp, cp, dp, experts, freely) if model.has_experts else [(1, tp)]
-        for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_mode):
-            if (level == 0 or dp > 1) and (by == cp_mode[0] or cp > 1):
-                rows.append((tp, cp, dp, devices // group, ep, moe_tp, level, by))
-    table = np.array(rows, float).T
-    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_mode"), table, strict=True)))
-    made = replace(made, sp=(made.tp > 1) * 1.0) if sp else made
-    work = Workload(phase, batch, 1.0, 1.0)
-    broken = np.zeros(table.shape[1], bool)
-    for _, mask, _, _ in violations(made, model, work, float(devices)):
-        broken |= np.broadcast_to(mask, broken.shape)
-    return taken(made, ~broken)
-
-
-def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool) -> list[tuple[int, int]]:
-    """Ways to share out experts over tp x cp x dp ranks: how many parts, and how often each expert is cut."""
-    group = tp * cp * dp
-    found = set()
-    for ep in divisors(group):
-        if experts % ep == 0:
-            cuts = {int(usual_moe_tp(tp, cp, dp, ep)), 1, *(divisors(tp) if freely else ())}
-            # attention data parallel, experts cut over all of its ranks
-            cuts |= {tp * dp} if ep == cp == 1 else set()
-            found |= {(ep, cut) for cut in cuts if cut and group % (ep * cut) == 0}
-    return sorted(found)
-
-
-def taken(many: Plan, which: Any) -> Plan:
-    """Some of the plans of an array of plans, by a mask or by indices."""
-    return replace(
-        many,
-        **{
-            f.name: getattr(many, f.name)[which]
-            for f in fields(Plan)
-            if isinstance(getattr(many, f.name), np.ndarray)
-        },
-    )
 
 
 def plan_text(plan: Plan) -> str:

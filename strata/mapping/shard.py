@@ -1,395 +1,280 @@
-"""shard(): the graph of one rank. Extents are divided by their axis; collectives appear where a contraction
-was divided.
+"""shard(): the graph of one rank. Extents are divided as their axes lie; collectives stand where layouts do
+not meet.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from strata.arrays import Number, ceil_div, field_names, namespace
-from strata.mapping.place import ORDERED, exchange_ranks, joined_ranks
-from strata.mapping.plan import DIMENSIONS, Plan, sharing
-from strata.precision import bytes_of
-from strata.workload.graph import (
-    Attention,
-    Block,
-    Collective,
-    Exchange,
-    ExpertMatMul,
-    Extent,
-    Graph,
-    MatMul,
-    Op,
-    Vector,
-    total,
-)
-from strata.workload.tasks import Workload
+from strata.arrays import Number, ceil_div, namespace
+from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
+from strata.mapping.layout import PLAIN, Alternative, Conversion, Lies, Sharding, conversions, divide
+from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
+from strata.workload.ops import ExpertMatMul, is_expert_product
 
-# axes whose contraction leaves partial sums on the tensor group
-SUMMED = ("heads", "ffn", "shared_ffn", "vocab")
+SUFFIXES = {
+    "all_reduce": "sum",
+    "reduce_scatter": "scatter",
+    "all_gather": "gather",
+    "all_to_all": "exchange",
+}
 
 
-def active_groups(plan: Plan) -> frozenset[str]:
-    """Plan dimensions with more than one rank anywhere: which collectives exist is structure."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Left:
+    """How a tensor was left by the op that made it, under one of the alternatives a batch has."""
 
-    def any_above(value: Number, limit: float) -> bool:
-        return bool((value > limit).any()) if hasattr(value, "any") else value > limit
-
-    found = {name for name in DIMENSIONS if any_above(getattr(plan, name), 1)}
-    if any_above(exchange_ranks(plan), 1):
-        found.add("ep")
-        if any_above(plan.moe_tp, 1):
-            found.add("cut")
-    if any_above(joined_ranks(plan), 1):
-        found.add("joined")
-    if any_above(plan.zero, 2) and "dp" in found:
-        found |= {"fsdp", "copies"} if any_above(plan.moe_groups, 1) else {"fsdp"}
-    for name, value in (("ring", plan.cp_mode == 1), ("ulysses", plan.cp_mode > 1)):
-        if "cp" in found and any_above(value * 1.0, 0):
-            found.add(name)
-    if any_above(plan.redundant_experts, 0):
-        found.add("redundant_experts")
-    if any_above(plan.order, 0):
-        found.add(ORDERED)
-    return frozenset(found)
+    lies: Lies
+    partial: tuple[str, ...] = ()
+    bytes: Number = 0.0  # of one rank
+    summed: Number = 0.0  # as partial sums
+    maker: str = ""
+    way: Alternative = PLAIN
+    routed: bool = False  # rows of experts' results: as a sum they are as large as the tokens they belong to
 
 
-def microbatches(plan: Plan, work: Workload) -> Number:
-    """Pieces a rank's batch is cut into: as told, else enough to keep each pipeline stage busy, never more
-    than sequences.
-
-    Decode keeps pp pieces in flight; training goes sequence by sequence, and so does prefill where there is a
-    pipeline.
+def shard(graph: Graph, sharding: Sharding) -> Graph:
+    """The graph of the busiest rank under a layout, for one micro-batch. A layout of one rank leaves the
+    graph as it is.
     """
-    xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
-    sequences = xp.maximum(work.batch / plan.dp, 1.0)
-    wanted = {"decode": plan.pp, "train": sequences}.get(work.phase, xp.where(plan.pp > 1, sequences, 1.0))
-    return xp.where(plan.microbatches > 0, plan.microbatches, xp.minimum(wanted, xp.floor(sequences)))
-
-
-def shard(graph: Graph, plan: Plan, work: Workload, active: frozenset[str]) -> Graph:
-    """The graph of the busiest rank under a plan, for one micro-batch. The identity plan leaves the graph as
-    it is.
-    """
-    whole = work.phase != "train" and isinstance(plan.microbatches, float) and plan.microbatches in (0.0, 1.0)
-    if not active and whole:
+    if sharding.whole:
         return graph
-    divider = _Divider(_splits(plan, work))
+    known: dict[tuple[int, str], Extent] = {}
+    gathers: dict[str, list[Collective]] = {}  # weights a block needs whole, forward and again backward
+    training = any(block.direction == "backward" for block in graph.blocks)
     blocks = []
-    gathered: dict[tuple[int, str], list[Op]] = {}  # weights a block needs whole, forward and again backward
     for block in graph.blocks:
-        ops = [_divide(op, divider) for op in block.ops]
-        if "ulysses" in active:
-            ops = [swap_heads(op, plan, work) if isinstance(op, Attention) else op for op in ops]
-        if "redundant_experts" in active:
-            ops = [_with_copies(op, plan) if isinstance(op, ExpertMatMul) else op for op in ops]
-        made = _with_collectives(block, ops, plan, work, active)
-        if "fsdp" in active:
-            place = (block.part, block.layer)
-            if block.passes == "forward":
-                gathered[place] = _gather_weights(ops, plan, active)
-            made = gathered[place] + made
-        blocks.append(replace(block, ops=tuple(made)))
-    return replace(graph, blocks=tuple(blocks))
+        entry, output = (_local(tensor, block, sharding, known) for tensor in (block.entry, block.output))
+        local = replace(block, entry=entry, output=output)
+        nodes = [
+            (weight, _with_copies([divide(op, sharding, known) for op in ops], sharding))
+            for weight, ops in block.at_nodes()
+        ]
+        made = [(weight, _BlockPass(local, sharding, training).run(ops)) for weight, ops in nodes]
+        if "fsdp" in sharding.active:
+            if block.direction == "forward":
+                gathers[block.name] = _gather_weights(nodes[0][1], sharding)
+            made = [(w, gathers[block.gradient_of or block.name] + ops) for w, ops in made]
+        final = tuple((weight, tuple(ops)) for weight, ops in made)
+        blocks.append(replace(local, ops=final[0][1], nodes=final if block.nodes else ()))
+    return checked(replace(graph, blocks=tuple(blocks)))
 
 
-def _with_copies(op: ExpertMatMul, plan: Plan) -> ExpertMatMul:
-    """Experts of a rank where popular ones are held more than once."""
-    held = ceil_div(op.all_experts + plan.redundant_experts, plan.ep)
-    return replace(op, experts=replace(op.experts, count=held), redundant_experts=plan.redundant_experts)
+def _local(
+    tensor: Tensor | None, block: Block, sharding: Sharding, known: dict[tuple[int, str], Extent]
+) -> Tensor | None:
+    """One rank's part of a boundary."""
+    if tensor is None:
+        return None
+    extents = tuple(sharding.axis(block.role, e.axis).local(e) if e.axis else e for e in tensor.extents)
+    return Tensor(tensor.name, extents, tensor.format)
 
 
-def _gather_weights(ops: list[Op], plan: Plan, active: frozenset[str]) -> list[Op]:
+def _with_copies(ops: list[Op], sharding: Sharding) -> list[Op]:
+    """Products of experts with the ranks they are dealt to, and the popular ones among them held more than
+    once.
+    """
+    return [_dealt_out(op, sharding) if is_expert_product(op) else op for op in ops]
+
+
+def _dealt_out(op: ExpertMatMul, sharding: Sharding) -> ExpertMatMul:
+    ranks = sharding.axis(op.module, op.experts.axis).parts
+    if "redundant_experts" not in sharding.active:
+        return replace(op, ranks=ranks)
+    held = ceil_div(op.all_experts + sharding.redundant_experts, ranks)
+    experts = replace(op.experts, count=held)
+    return replace(op, ranks=ranks, experts=experts, redundant_experts=sharding.redundant_experts)
+
+
+def _gather_weights(ops: list[Op], sharding: Sharding) -> list[Collective]:
     """Sharded weights of a block brought together before it runs, beside the work of the block before.
 
     Data parallel ranks shard what they all hold; experts are held by fewer ranks, and sharded over those.
     """
+    zero, dp = sharding.zero, sharding.replicas
 
     def gather(name: str, group: str, held: Number) -> Collective:
-        share = namespace(plan.zero, plan.dp, held).where((plan.zero > 2) & (plan.dp > 1), held, 0.0)
-        return Collective(name, "", (), name, "all_gather", group, share, prefetch=True)
-
-    made: list[Op] = [
-        gather(
-            "gather_weights",
-            "dp",
-            sum((op.weight_bytes() for op in ops if not isinstance(op, ExpertMatMul)), 0.0),
+        share = namespace(zero, dp, held).where((zero > 2) & (dp > 1), held, 0.0)
+        return Collective(
+            name=name, output=name, pattern="all_gather", group=group, payload=share, prefetch=True
         )
-    ]
-    experts = [op.weight_bytes() for op in ops if isinstance(op, ExpertMatMul)]
-    if experts and "copies" in active:
-        made.append(gather("gather_experts", "copies", sum(experts, 0.0)))
-    return made
+
+    routed = [op.weight_bytes() for op in ops if op.category == "experts"]
+    rest = sum((op.weight_bytes() for op in ops if op.category != "experts"), 0.0)
+    found = [gather("gather_weights", "dp", rest)]
+    if routed and "expert_dp" in sharding.active:
+        found.append(gather("gather_experts", "expert_dp", sum(routed, 0.0)))
+    return found
 
 
-def _splits(plan: Plan, work: Workload) -> dict[str, tuple[Number, Number]]:
-    """Axis to (parts of its units, parts inside a unit)."""
-    rows = plan.dp * microbatches(plan, work)
-    inside = 1.0 if work.phase == "decode" else plan.cp
-    # Tensor groups that share one set of experts: context ranks first. In decode those hold the same tokens,
-    # which count once.
-    groups = plan.ep * plan.moe_tp / plan.tp
-    xp = namespace(groups, plan.cp, plan.sp)
-    batches, within = sharing(plan), xp.minimum(groups, inside)
-    normed = xp.where(plan.sp > 0, plan.tp, 1.0)
-    return {
-        "tokens": (rows, inside),
-        "sequences": (rows, 1.0),
-        "queries": (1.0, inside),
-        "normed": (rows, inside * normed),
-        "grouped": (rows / batches, inside / within),
-        "routed": (rows / batches, inside * plan.ep / within),
-        "span": (1.0, plan.cp if work.phase == "decode" else 1.0),
-        "held": (1.0, plan.cp),
-        "heads": (plan.tp, 1.0),
-        "kv_heads": (plan.tp, 1.0),
-        "ffn": (plan.tp, 1.0),
-        "shared_ffn": (plan.tp, 1.0),
-        "vocab": (plan.tp, 1.0),
-        "experts": (plan.ep, 1.0),
-        "expert_ffn": (plan.moe_tp, 1.0),
-    }
+class _BlockPass:
+    """One walk over the ops of a block: what each tensor was left as, and the collectives where a reader
+    wants another.
+    """
 
+    def __init__(self, block: Block, sharding: Sharding, training: bool):
+        self.block, self.sharding, self.training = block, sharding, training
+        self.left: dict[str, tuple[Left, ...]] = {}
+        self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
+        self.ops: list[Op] = []
+        if block.entry is not None:
+            lies = sharding.lies(block.role, block.entry.axes)
+            self.left[block.entry.name] = (Left(lies, (), block.entry.bytes()),)
 
-class _Divider:
-    """Local extents by the identity of the whole ones, so that an extent many ops share is divided once."""
+    def run(self, ops: list[Op]) -> list[Op]:
+        experts = next((op for op in ops if is_expert_product(op)), None)
+        for op in ops:
+            if op.route and experts is not None:
+                self._route(op, experts)
+            else:
+                self._plain(op)
+        self._close(ops)
+        return self.ops
 
-    def __init__(self, splits: dict[str, tuple[Number, Number]]):
-        self.splits = splits
-        self.made: dict[int, Extent] = {}
+    def _plain(self, op: Op) -> None:
+        """An op after the collectives its operands need."""
+        sharding = self.sharding
+        summed = self._sum_first(op) if getattr(op, "adds", False) else frozenset()
+        for place, tensor in enumerate(op.inputs):
+            if tensor not in summed:
+                self._bring(op, place, tensor)
+        self.ops.append(op)
+        ways = sharding.alternatives if op.module in sharding.modules or self._ways_differ(op) else (PLAIN,)
+        contracted, result = op.contracted_axes(), op.result_axes()
+        if op.weight_gradient and not sharding.gradient_sums:
+            contracted = ()  # added up once for a whole step
+        left = []
+        for way in ways:
+            over = sharding.lies(op.module, contracted, way)
+            partial = tuple(dict.fromkeys(group for groups in over.values() for group in groups))
+            lies = sharding.lies(op.module, result, way)
+            lies = {c: kept for c, g in lies.items() if (kept := tuple(x for x in g if x not in partial))}
+            left.append(
+                Left(lies, partial, op.output_bytes(), op.partial_bytes() if partial else 0.0, op.name, way)
+            )
+        same = all(state.lies == left[0].lies and state.partial == left[0].partial for state in left)
+        self.left[op.output] = (replace(left[0], way=PLAIN),) if same else tuple(left)
 
-    def local(self, extent: Extent) -> Extent:
-        if not extent.axis:
-            return extent
-        made = self.made.get(id(extent))
-        if made is None:
-            parts, inner = self.splits[extent.axis]
-            made = self.made[id(extent)] = Extent(
-                ceil_div(extent.count, parts), extent.unit / inner, extent.axis
+    def _ways_differ(self, op: Op) -> bool:
+        """Whether alternatives treat a stored operand of this op differently."""
+        return len(self.sharding.alternatives) > 1 and any(op.stored_axes(i) for i in range(len(op.inputs)))
+
+    def _bring(self, op: Op, place: int, tensor: str) -> None:
+        """Collectives that bring one operand to where an op wants it."""
+        sharding, stored = self.sharding, op.stored_axes(place)
+        left = self.left.get(tensor, ())
+        if not stored and not left:
+            return
+        whole, wanted = op.whole_axes(), op.operand_axes(place)
+        wanted = tuple(axis for axis in wanted if axis not in whole)
+        found: list[tuple[list[Conversion], Left, Alternative]] = []
+        for way in self._ways(op, left, bool(stored)):
+            want = sharding.lies(op.module, wanted, way)
+            if stored:
+                state = Left(sharding.lies(op.module, stored, way), maker=op.name, way=way)
+            else:
+                state = next((s for s in left if s.way is way), left[0])
+            found.append((conversions(state.lies, state.partial, want), state, way))
+        if not any(way.ring for _, _, way in found) and all(f[0] == found[0][0] for f in found):
+            found = [(*found[0][:2], PLAIN)] if len(found) > 1 else found
+        for made, state, way in found:
+            for one in made:
+                key = (tensor, op.name if stored else "", one, way.name)
+                if key not in self.done:
+                    self.done.add(key)
+                    self.ops.append(self._collective(one, op, place, tensor, state, way))
+        if any(state.partial for _, state, _ in found):  # added up: the next reader finds whole sums
+            self.left[tensor] = tuple(replace(state, partial=()) for state in left)
+
+    def _ways(self, op: Op, left: tuple[Left, ...], stored: bool) -> tuple[Alternative, ...]:
+        if stored or op.module in self.sharding.modules:
+            return self.sharding.alternatives
+        return tuple(state.way for state in left)
+
+    def _collective(
+        self, one: Conversion, op: Op, place: int, tensor: str, state: Left, way: Alternative
+    ) -> Collective:
+        own = op.operand_bytes(place)
+        degree = self.sharding.degrees[one.group]
+        if one.pattern in ("all_reduce", "reduce_scatter"):
+            payload, name = state.summed, f"{state.maker}_{SUFFIXES[one.pattern]}"
+        else:
+            payload = state.bytes if own is None else own
+            # What was stored is asked for as the whole that its reader wants.
+            payload = (
+                payload * degree
+                if one.gathered and not (own is not None and op.stored_axes(place))
+                else payload
+            )
+            name = f"{op.name}_{SUFFIXES[one.pattern]}"
+        made = Collective(
+            name=name + (f"_{way.name}" if way.name else ""),
+            module=op.module,
+            inputs=(tensor,),
+            output=tensor,
+            pattern=one.pattern,
+            group=one.group,
+            payload=way.of(payload),
+        )
+        if way.ring and one.pattern == "all_gather":
+            steps = namespace(degree).maximum(degree - 1.0, 1.0)
+            return replace(
+                made, pattern="send", payload=way.of(payload / degree), steps=steps, overlaps=op.name
             )
         return made
 
+    def _sum_first(self, op: Op) -> frozenset[str]:
+        """Operands that are added up: their partial sums are added on each rank first, and then once between
+        ranks.
+        """
+        inputs = [t for t in op.inputs if any(s.partial for s in self.left.get(t, ()))]
+        if not inputs:
+            return frozenset()
+        self._sum(inputs, op.name, self.left[inputs[-1]])
+        return frozenset(inputs)
 
-def _divide(op: Op, divider: _Divider) -> Op:
-    kind: type[Any] = type(op)
-    values: list[Any] = []
-    for name in field_names(kind):
-        value = getattr(op, name)
-        if isinstance(value, Extent):
-            value = divider.local(value)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Extent):
-            value = tuple([divider.local(e) for e in value])
-        values.append(value)
-    made: Op = kind(*values)
-    return made
-
-
-def _after(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
-    """Communication of what an op made."""
-    return Collective(f"{op.name}_{suffix}", op.module, (op.output,), op.output, pattern, group, payload)
-
-
-def _before(op: Op, suffix: str, pattern: str, group: str, payload: Number) -> Collective:
-    """Communication of what an op is about to read."""
-    return Collective(f"{op.name}_{suffix}", op.module, op.inputs[:1], op.inputs[0], pattern, group, payload)
-
-
-def _with_collectives(
-    block: Block, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]
-) -> list[Op]:
-    """The ops with the communication a plan needs: sums where a contraction was cut, tokens to experts, keys
-    to queries.
-    """
-    made: list[Op] = []
-    moe = any(isinstance(op, ExpertMatMul) for op in ops)
-    for op in ops:
-        before, after = _around_experts(op, ops, plan, work, active) if moe else ([], [])
-        if "cp" in active and isinstance(op, Attention):
-            before, after = around_attention(op, plan, work, active)
-        made += [*before, op, *after]
-        if "tp" in active and not moe and isinstance(op, MatMul) and op.k.axis in SUMMED:
-            made.append(
-                _after(op, "sum", "all_reduce", "tp", op.m.size * total(op.n) * bytes_of(op.activation))
-            )
-        if "tp" in active and op.name == "embed" and isinstance(op, Vector):
-            made.append(_after(op, "sum", "all_reduce", "tp", op.elements() * bytes_of(op.precision)))
-        if "tp" in active and op.name == "head" and isinstance(op, MatMul) and work.phase != "train":
-            made.append(
-                _after(
-                    op,
-                    "gather",
-                    "all_gather",
-                    "tp",
-                    op.m.size * total(op.n) * plan.tp * bytes_of(op.activation),
+    def _sum(self, tensors: list[str], name: str, left: tuple[Left, ...]) -> None:
+        """One sum between ranks of tensors that were added up, as large as the block's boundary."""
+        groups = dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial)
+        alone = len(tensors) == 1 and not left[0].routed
+        payload = left[0].summed if alone or self.block.output is None else self.block.output.bytes()
+        for group in groups:
+            self.ops.append(
+                Collective(
+                    name=f"{left[0].maker or name}_sum", module=self.block.role, inputs=(tensors[-1],),
+                    output=tensors[-1], pattern="all_reduce", group=group, payload=payload,
                 )
-            )
-    if moe and "tp" in active:
-        made.append(_moe_sum(made, block))
-    return made
+            )  # fmt: skip
 
-
-def _around_experts(
-    op: Op, ops: list[Op], plan: Plan, work: Workload, active: frozenset[str]
-) -> tuple[list[Op], list[Op]]:
-    """What brings tokens to experts and their results back: an exchange between ranks of experts, and among
-    the ranks that hold parts of the same expert one gather of its tokens and one sum of its results.
-
-    Where experts are cut over several data parallel ranks, these gather the tokens of all of them.
-    """
-    sends, returns = op.name in ("dispatch", "combine_backward"), op.name in ("combine", "dispatch_backward")
-    if not (sends or returns):
-        return [], []
-    assert isinstance(op, Vector)
-    make, suffix, pattern = (
-        (_after, "gather", "all_gather") if sends else (_before, "scatter", "reduce_scatter")
-    )
-    found: list[Op] = []
-    xp = namespace(plan.ep, plan.moe_tp, plan.tp)
-    apart = exchange_ranks(plan) > 1
-    if "ep" in active:
-        payload = exchange_bytes(op, plan, work)
-        found.append(_exchange(make(op, "exchange", "all_to_all", "ep", payload), op, ops, plan, work))
-        if "cut" in active:
-            found.append(make(op, suffix, pattern, "cut", xp.where(apart, payload * plan.moe_tp, 0.0)))
-    if "joined" in active:
-        experts = next(o for o in ops if isinstance(o, ExpertMatMul))
-        width = op.reads if op.name.startswith("dispatch") else total(op.n)
-        every = experts.tokens.size * width * bytes_of(op.precision)
-        found.append(make(op, f"{suffix}_all", pattern, "joined", xp.where(apart, 0.0, every)))
-    return ([], found) if sends else (found[::-1], [])
-
-
-def _moe_sum(made: list[Op], block: Block) -> Collective:
-    """One sum over the tensor group closes a mixture layer: routed and shared experts are added before it."""
-    norm = next(op for op in made if isinstance(op, MatMul) and op.name.startswith("router"))
-    hidden = norm.k.size if block.passes == "forward" else total(norm.n)
-    return _after(made[-1], "sum", "all_reduce", "tp", norm.m.size * hidden * bytes_of(norm.activation))
-
-
-def _exchange(made: Collective, op: Op, ops: list[Op], plan: Plan, work: Workload) -> Collective:
-    """The all-to-all with what it carries token by token; kernels made for it run in inference only."""
-    assert isinstance(op, Vector)
-    routed = next(o for o in ops if isinstance(o, ExpertMatMul))
-    way = op.name if work.phase != "train" else ""
-    width = op.reads if op.name.startswith("dispatch") else total(op.n)
-    return replace(
-        made,
-        exchange=Exchange(
-            way, _rank_tokens(plan, work), routed.top_k, routed.all_experts, width, bytes_of(op.precision)
-        ),
-    )
-
-
-def _rank_tokens(plan: Plan, work: Workload) -> Number:
-    """Tokens one rank sends: the ranks of a tensor group share out what they all hold."""
-    # of a rank that has any, where dp exceeds the batch
-    sequences = ceil_div(work.batch, plan.dp * microbatches(plan, work))
-    return sequences * work.sequence / plan.tp / (1.0 if work.phase == "decode" else plan.cp)
-
-
-def exchange_bytes(op: Op, plan: Plan, work: Workload) -> Number:
-    r"""Bytes one rank sends to bring tokens to their experts, or their results back: one copy to each
-    distinct rank.
-
-    .. math:: n = \frac{T}{d\,t} R \left(1 - (1 - 1/R)^k\right) h b
-
-    tokens T over d data and context parallel ranks, the t ranks of a tensor group sharing what they all hold;
-    R ranks of which k uniform picks hit :math:`R (1 - (1 - 1/R)^k)` distinct ones; width h of b bytes.
-    """
-    assert isinstance(op, Vector)
-    sends = op.name.startswith("dispatch")
-    ranks = exchange_ranks(plan)
-    top_k, width = (total(op.n), op.reads) if sends else (op.reads, total(op.n))
-    copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
-    return _rank_tokens(plan, work) * copies * width * bytes_of(op.precision)
-
-
-def around_attention(
-    op: Attention, plan: Plan, work: Workload, active: frozenset[str]
-) -> tuple[list[Op], list[Op]]:
-    """Communication of context ranks before and after attention, by what the plan says of them (`cp_mode`).
-
-    Decode splits the cache and adds up partial outputs. Longer phases gather keys and values first, pass them
-    round a ring beside attention, or swap tokens for heads and back (Ulysses).
-
-    Ring: Liu et al., arXiv 2310.01889. Swap: Jacobs et al., DeepSpeed-Ulysses, arXiv 2309.14509.
-    """
-    xp = namespace(plan.cp_mode, plan.cp)
-    ring, swap = plan.cp_mode == 1, plan.cp_mode > 1
-    # else all heads share one latent: it is gathered, or its cache stays split
-    split = op.kv_heads.axis != ""
-    wide = bytes_of(op.activation)
-    rows = op.sequences.size * op.queries.size * op.heads.size * wide
-    if work.phase == "decode":
-        merged = context_bytes(op, work)
-        merge = _after(
-            op,
-            "merge",
-            "all_reduce",
-            "cp",
-            xp.where(swap, 0.0, merged) if "ulysses" in active and split else merged,
+    def _route(self, op: Op, experts: ExpertMatMul) -> None:
+        """An op that moves rows between tokens and experts, with the collectives that carry them."""
+        stream = self.block.output
+        assert stream is not None
+        before, after = expert_collectives(op, experts, self.sharding, stream, self.training)  # type: ignore[arg-type]
+        self.ops += [*before, op, *after]
+        partial = (PARTIAL_OVER,) if op.route == "combine" and PARTIAL_OVER in self.sharding.active else ()
+        self.left[op.output] = (
+            Left({}, partial, op.output_bytes(), op.partial_bytes(), op.name, routed=True),
         )
-        if not ("ulysses" in active and split):
-            return [], [merge]
-        return [], [
-            merge,
-            _after(op, "heads", "all_gather", "cp", xp.where(swap, rows * plan.cp * op.value_dim, 0.0)),
-        ]
-    stored = context_bytes(op, work)
-    gathered = (
-        xp.where(ring | (swap if split else False), 0.0, stored) if active & {"ring", "ulysses"} else stored
-    )
-    before: list[Op] = [_before(op, "ring", "all_gather", "cp", gathered)]
-    after: list[Op] = []
-    if "ring" in active:
-        passed = _before(op, "pass", "send", "cp", xp.where(ring, stored / plan.cp, 0.0))
-        before.append(replace(passed, steps=xp.maximum(plan.cp - 1.0, 1.0), overlaps=op.name))
-    if "ulysses" in active:
-        moved = op.sequences.size * op.queries.size * op.kv_heads.size * op.kv_width * wide if split else 0.0
-        before.append(_before(op, "swap", "all_to_all", "cp", xp.where(swap, rows * op.key_dim + moved, 0.0)))
-        after.append(_after(op, "swap_back", "all_to_all", "cp", xp.where(swap, rows * op.value_dim, 0.0)))
-    return before, after
 
-
-def swap_heads(op: Attention, plan: Plan, work: Workload) -> Attention:
-    """Attention of a rank whose context group shares out heads: all tokens of its sequences, fewer heads, the
-    cache of those.
-
-    Where all heads share one latent a step keeps its cache split by tokens. The scorer of sparse attention
-    stays as it is.
-    """
-    split = op.kv_heads.axis != ""
-    if op.heads.axis == "" or (work.phase == "decode" and not split):
-        return op
-    parts = namespace(plan.cp_mode, plan.cp).where(plan.cp_mode > 1, plan.cp, 1.0)
-
-    def longer(extent: Extent) -> Extent:
-        return replace(extent, unit=extent.unit * parts)
-
-    fewer: dict[str, Any] = {"heads": replace(op.heads, count=ceil_div(op.heads.count, parts))}
-    if split:
-        fewer |= {
-            "kv_heads": replace(op.kv_heads, count=ceil_div(op.kv_heads.count, parts)),
-            "held": longer(op.held),
-        }
-    if work.phase == "decode":
-        return replace(op, **fewer, span=longer(op.span), cached=longer(op.cached))
-    return replace(op, **fewer, queries=longer(op.queries))
-
-
-def context_bytes(op: Op, work: Workload) -> Number:
-    """Context parallel traffic: decode adds up partial outputs; longer phases pass keys and values round,
-    twice in backward.
-    """
-    assert isinstance(op, Attention)
-    if work.phase == "decode":
-        return (
-            op.sequences.size
-            * op.queries.size
-            * op.heads.size
-            * (op.value_dim + 1.0)
-            * bytes_of(op.activation)
-        )
-    stored = op.sequences.size * op.cached.size * op.kv_heads.size * op.kv_width * bytes_of(op.activation)
-    return stored * (2.0 if op.backward else 1.0)
+    def _close(self, ops: list[Op]) -> None:
+        """What the block hands on is whole sums, and so are gradients of weights that nobody adds up later."""
+        tensors = [t for t in self.block.leaves if any(s.partial for s in self.left.get(t, ()))]
+        if tensors:
+            self._sum(tensors, "", self.left[tensors[-1]])
+        if not self.sharding.gradient_sums:
+            return
+        for op in ops:
+            if op.weight_gradient:
+                for group in self.left[op.output][0].partial:
+                    self.ops.append(
+                        Collective(
+                            name=f"{op.name}_sum",
+                            module=op.module,
+                            inputs=(op.output,),
+                            output=op.output,
+                            pattern="all_reduce",
+                            group=group,
+                            payload=op.output_bytes(),
+                        )
+                    )

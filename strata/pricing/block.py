@@ -7,181 +7,199 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric import Fabric
-from strata.hardware.system import System
-from strata.mapping.place import Placement
-from strata.mapping.plan import Plan
+from strata.mapping.layout import Sharding
 from strata.pricing.footprint import Footprint, footprint_of
-from strata.pricing.kernels.attention import price_attention
-from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.experts import price_experts, price_gather
-from strata.pricing.kernels.matmul import price_matmul
-from strata.pricing.kernels.vector import price_vector
-from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.expert_exchange import price_exchange, routed
+from strata.pricing.network.expert_exchange import uneven_routing
+from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
-from strata.pricing.overlap.hiding import Halves, dual_batch_overlap, overlap_by_tile
 from strata.pricing.overlap.shared_experts import overlap_shared_experts
+from strata.pricing.overlap.tiles import overlap_by_tile
 from strata.pricing.pipeline import ring_exposed
 from strata.pricing.price import ZERO, Price, total_price
-from strata.workload.graph import Attention, Block, Collective, ExpertMatMul, MatMul, Op, Vector
+from strata.pricing.pricers import PricedOp, Rank, price_op
+from strata.workload.graph import Block, BlockSequence, Op, is_collective
+
+DATA_GROUP = "dp"  # whose links the sums of gradients need
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PricedBlock:
-    """A block with the price of each op, their sum, their time by kind of op, and what the block holds."""
+    """A block with the price of each op, their sum, their time by category of op, and what the block holds."""
 
     block: Block
-    ops: tuple[tuple[Op, Price], ...]
+    ops: tuple[PricedOp, ...]
     price: Price
-    kinds: dict[str, Number]
+    time_by_kind: dict[str, Number]
     held: Footprint
     again: Price = ZERO  # what runs a second time before the backward pass
     # training: time in which its collectives, hidden or not, use links of the data parallel group
     busy: Number = 0.0
-
-
-def price_op(op: Op, dev: Device, placement: Placement, system: System, plan: Plan) -> Price:
-    """The price of any op of a rank's graph."""
-    dev = dev.launching(op)
-    if isinstance(op, MatMul):
-        return price_matmul(op, dev)
-    if isinstance(op, Vector):
-        return price_gather(op, dev) if op.gathered else price_vector(op, dev)
-    if isinstance(op, Attention):
-        return price_attention(op, dev)
-    if isinstance(op, ExpertMatMul):
-        return price_experts(op, dev, plan.ep)
-    assert isinstance(op, Collective)
-    price = price_collective if op.exchange is None else price_exchange
-    once = price(op, placement.groups[op.group], system.fabric)
-    # A batch holds steps that some of its points do not take.
-    return (
-        once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
-        if op.overlaps
-        else once
-    )
+    raw: tuple[tuple[Number, list[PricedOp]], ...] = ()  # prices of each node's ops before anything overlaps
 
 
 def price_block(
-    block: Block,
-    dev: Device,
-    placement: Placement,
-    system: System,
-    plan: Plan,
-    training: bool,
-    page: Number = 1.0,
-    overlap: str = "none",
+    block: Block, rank: Rank, sharding: Sharding, *, training: bool, page: Number = 1.0
 ) -> PricedBlock:
     """Price every op of a block once; communication that may hide costs only what the block's own work does
     not cover.
-
-    What hides runs beside the block's kernels and beside collectives on other links; on links it shares it
-    waits its turn.
     """
-    priced = [(op, price_op(op, dev, placement, system, plan)) for op in routed(block.ops, dev, plan)]
-    if any(isinstance(op, Collective) and op.overlaps for op, _ in priced):
-        priced = _passed_round(priced)
-    if dev.served:
-        priced = overlap_shared_experts(priced, dev)
-    # links are taken as long, whatever hides it
-    visible = [(op, p) for op, p in priced if not (isinstance(op, Collective) and op.prefetch)]
-    if overlap == "tiles" and not training:
-        priced = overlap_by_tile(priced, dev, placement, system.fabric)
-    shown = total_price([(1.0, p) for op, p in priced if not (isinstance(op, Collective) and op.prefetch)])
-    final = []
-    for op, price in priced:
-        if isinstance(op, Collective) and op.prefetch:
-            left = beside(price.time, shown.time, _busy(op.group, visible, placement, system))
-            visible = [*visible, (op, price)]  # the next one that hides finds its links taken
-            price = Price(
-                time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy
-            )
-            shown = shown + price
-        final.append((op, price))
-    kinds = _by_kind(final)
-    again = ZERO
-    if training and block.passes == "forward":
-        again, repeated = _recomputed(final, shown, kinds, plan)
-        kinds = {kind: time + repeated[kind] for kind, time in kinds.items()}
-    busy = _busy("dp", priced, placement, system) if training and "dp" in placement.groups else 0.0
+    raw = tuple((weight, _priced(ops, rank, sharding)) for weight, ops in block.at_nodes())
+    held = footprint_of(block, sharding, training, page)
+    return assembled(block, raw, held, rank, sharding, training=training)
+
+
+def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedOp]:
+    device = rank.device
+    priced = [(op, price_op(op, rank)) for op in uneven_routing(ops, device, sharding)]
+    if any(_passed_round(op) for op, _ in priced):
+        priced = _shown_of_rings(priced)
+    return overlap_shared_experts(priced, device) if device.served else priced
+
+
+def overlapped(priced: PricedBlock, rank: Rank, sharding: Sharding) -> PricedBlock:
+    """The same block with collectives beside the kernels that feed them or that they feed, tile by tile."""
+    return assembled(priced.block, priced.raw, priced.held, rank, sharding, training=False, by_tile=True)
+
+
+def assembled(
+    block: Block,
+    raw: tuple[tuple[Number, list[PricedOp]], ...],
+    held: Footprint,
+    rank: Rank,
+    sharding: Sharding,
+    *,
+    training: bool,
+    by_tile: bool = False,
+) -> PricedBlock:
+    """A block from the prices of its ops: what hides runs beside kernels and beside collectives on other
+    links.
+    """
+    ops: list[PricedOp] = []
+    shown, again, busy = ZERO, ZERO, 0.0
+    kinds: dict[str, Number] = {}
+    for weight, priced in raw:
+        own, price = _with_prefetched(priced, rank, by_tile)
+        own_kinds = _by_kind(own)
+        if training and block.direction == "forward":
+            repeated, extra = _recomputed(own, price, own_kinds, sharding)
+            own_kinds = {kind: time + extra[kind] for kind, time in own_kinds.items()}
+            again = again + repeated.times(weight) if block.nodes else repeated
+        if training and DATA_GROUP in rank.placement.groups:
+            busy = busy + weight * _busy(DATA_GROUP, priced, rank)
+        shown = shown + price.times(weight) if block.nodes else price
+        for kind, time in own_kinds.items():
+            kinds[kind] = kinds.get(kind, 0.0) + (time * weight if block.nodes else time)
+        ops += own
     return PricedBlock(
-        block, tuple(final), shown, kinds, footprint_of(block, training, plan, page), again, busy
+        block=block,
+        ops=tuple(ops),
+        price=shown,
+        time_by_kind=kinds,
+        held=held,
+        again=again,
+        busy=busy,
+        raw=raw,
     )
 
 
-def _passed_round(priced: list[tuple[Op, Price]]) -> list[tuple[Op, Price]]:
+def _with_prefetched(priced: list[PricedOp], rank: Rank, by_tile: bool) -> tuple[list[PricedOp], Price]:
+    """Ops with what is fetched ahead shown as far as the rest does not cover it; on links it shares it waits
+    its turn.
+    """
+    # links are taken as long, whatever hides it
+    visible = [(op, p) for op, p in priced if not _prefetched(op)]
+    if by_tile:
+        priced = overlap_by_tile(priced, rank)
+    shown = total_price([(1.0, p) for op, p in priced if not _prefetched(op)])
+    final = []
+    for op, price in priced:
+        if is_collective(op) and op.prefetch:
+            left = beside(price.time, shown.time, _busy(op.group, visible, rank))
+            visible = [*visible, (op, price)]  # the next one that hides finds its links taken
+            price = _hidden_but(left, price)
+            shown = shown + price
+        final.append((op, price))
+    return final, shown
+
+
+def _prefetched(op: Op) -> bool:
+    return is_collective(op) and op.prefetch
+
+
+def _passed_round(op: Op) -> bool:
+    return is_collective(op) and bool(op.overlaps)
+
+
+def _hidden_but(left: Number, price: Price) -> Price:
+    """A collective of which only so much is seen."""
+    return Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)
+
+
+def _shown_of_rings(priced: list[PricedOp]) -> list[PricedOp]:
     """Ops with what is passed round in steps shown only as far as the parts of the op behind it do not cover
     them.
     """
     times = {op.name: price.time for op, price in priced}
     found = []
     for op, price in priced:
-        if isinstance(op, Collective) and op.overlaps:
-            left = ring_exposed(price.time, times[op.overlaps], op.steps)
-            price = Price(
-                time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy
-            )
+        if is_collective(op) and op.overlaps:
+            price = _hidden_but(ring_exposed(price.time, times[op.overlaps], op.steps), price)
         found.append((op, price))
     return found
 
 
-def _busy(group: str, ops: list[tuple[Op, Price]], placement: Placement, system: System) -> Number:
+def _busy(group: str, ops: list[PricedOp], rank: Rank) -> Number:
     """Time in which collectives keep links busy that a group's own collective needs."""
     busy: Number = 0.0
     shared: dict[str, Number] = {}
+    groups = rank.placement.groups
     for op, price in ops:
-        if isinstance(op, Collective):
+        if is_collective(op):
             if op.group not in shared:
-                shared[op.group] = share_links(
-                    placement.groups[group], placement.groups[op.group], system.fabric
-                )
+                shared[op.group] = share_links(groups[group], groups[op.group], rank.fabric)
             busy = busy + price.time * shared[op.group]
     return busy
 
 
 def _recomputed(
-    ops: list[tuple[Op, Price]], whole: Price, kinds: dict[str, Number], plan: Plan
+    ops: list[PricedOp], whole: Price, kinds: dict[str, Number], sharding: Sharding
 ) -> tuple[Price, dict[str, Number]]:
     """What a forward block repeats before its backward pass: all of it, its attention kernels, or nothing."""
-    xp = namespace(plan.recompute)
-    full, part = (
-        xp.where(test, 1.0, 0.0)
-        for test in (plan.recompute > 1, (plan.recompute > 0) & (plan.recompute <= 1))
-    )
-    attention = total_price([(1.0, price) for op, price in ops if op.kind == "attention"])
+    level = sharding.recompute
+    xp = namespace(level)
+    full, part = (xp.where(test, 1.0, 0.0) for test in (level > 1, (level > 0) & (level <= 1)))
+    attention = total_price([(1.0, price) for op, price in ops if op.category == "attention"])
     repeated = {kind: time * (full + part if kind == "attention" else full) for kind, time in kinds.items()}
     return whole.times(full) + attention.times(part), repeated
 
 
-def _by_kind(ops: list[tuple[Op, Price]]) -> dict[str, Number]:
-    """Time by kind of op."""
+def _by_kind(ops: list[PricedOp]) -> dict[str, Number]:
+    """Time by category of op."""
     kinds: dict[str, Number] = {}
     for op, price in ops:
-        kinds[op.kind] = kinds.get(op.kind, 0.0) + price.time
+        kinds[op.category] = kinds.get(op.category, 0.0) + price.time
     return kinds
 
 
-def dual(
-    blocks: tuple[PricedBlock, ...],
-    halves: tuple[PricedBlock, ...],
-    dev: Device,
-    placement: Placement,
-    fabric: Fabric,
+def two_halves(
+    blocks: tuple[PricedBlock, ...], halves: tuple[PricedBlock, ...], order: BlockSequence, rank: Rank
 ) -> tuple[PricedBlock, ...]:
-    """Blocks whose layers run as two half batches beside each other where that is quicker; the ends of the
-    model run whole.
+    """Blocks whose layers run as two half batches beside each other where that is quicker; other blocks run
+    whole.
     """
-    layers = [Halves(b.block, b.ops, h.ops) for b, h in zip(blocks, halves, strict=True) if b.block.part >= 0]
-    found = iter(dual_batch_overlap(layers, dev, placement, fabric))
+    inside = [order.in_layers(b.block.name) for b in blocks]
+    layers = [
+        Halves(b.block, order.starts_layer(b.block.name), b.ops, h.ops)
+        for b, h, within in zip(blocks, halves, inside, strict=True)
+        if within
+    ]
+    found = iter(dual_batch_overlap(layers, rank))
     made = []
-    for b in blocks:
-        ops = next(found) if b.block.part >= 0 else None
-        made.append(
-            b
-            if ops is None
-            else replace(
-                b, ops=tuple(ops), price=total_price([(1.0, p) for _, p in ops]), kinds=_by_kind(ops)
-            )
-        )
+    for b, within in zip(blocks, inside, strict=True):
+        if not within:
+            made.append(b)
+            continue
+        ops = next(found)
+        price = total_price([(1.0, p) for _, p in ops])
+        made.append(replace(b, ops=tuple(ops), price=price, time_by_kind=_by_kind(ops)))
     return tuple(made)

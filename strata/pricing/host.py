@@ -7,11 +7,9 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan
+from strata.mapping.layout import Sharding
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
-
-UNCAPTURED = "attention.sparse"  # blocks around which captured graphs are broken
 
 
 def host_time(fixed: Number, each: Number, sequences: Number, breaks: Number, broken: Number) -> Number:
@@ -29,16 +27,16 @@ def host_time(fixed: Number, each: Number, sequences: Number, breaks: Number, br
     return fixed + sequences * each + breaks * broken
 
 
-def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, plan: Plan) -> Number:
+def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, sharding: Sharding) -> Number:
     """A step of kernels with its engine's host time. Data-parallel ranks have schedulers of their own."""
     breaks: Number = 0.0
     for block in graph.blocks:
-        if block.name == UNCAPTURED:
+        if not block.captured:
             breaks = breaks + block.count
     xp = namespace(engine.graphs, engine.graph_break_time)
     broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
     return time + host_time(
-        engine.step, engine.sequence + engine.stream, work.batch / plan.dp, breaks, broken
+        engine.step, engine.sequence + engine.stream, work.batch / sharding.replicas, breaks, broken
     )
 
 

@@ -1,4 +1,5 @@
-"""Metrics: what a point delivers, each declared once with its unit, which way is better, its label and its phases.
+"""Metrics: what a point delivers, each declared once with its unit, which way is better, its label and its
+phases.
 
 Whoever ranks, bounds, sweeps, prints or plots metrics reads `METRICS`; nobody keeps a list of names.
 """
@@ -38,7 +39,9 @@ def metric(unit: str, better: str, label: str, phases: tuple[str, ...] = ANY_PHA
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepMetrics:
-    """What one step of any program delivers. Where it does not fit or is not legal, times are +inf and rates 0."""
+    """What one step of any program delivers. Where it does not fit or is not legal, times are +inf and rates
+    0.
+    """
 
     # one forward of the phase, or one optimiser step; `lower` and `upper` bound it
     step_time: Number = metric("s", LOWER, "step time")
@@ -65,7 +68,9 @@ class StepMetrics:
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenMetrics(StepMetrics):
-    """What a step of a language model delivers, in tokens; a phase without a first token or a next one has them at +inf."""
+    """What a step of a language model delivers, in tokens; a phase without a first token or a next one has
+    them at +inf.
+    """
 
     ttft: Number = metric("s", LOWER, "time to first token", ("prefill", "serve"))  # of every sequence
     tpot: Number = metric("s", LOWER, "time per output token", GENERATING)  # between tokens of a sequence

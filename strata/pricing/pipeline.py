@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strata.arrays import Number, floor_div, namespace
-from strata.workload.model import Pattern
+from strata.workload.graph import BlockSequence
 
 
 def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number, Number]:
@@ -52,9 +52,17 @@ def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0) -> N
     return nodes.reshape((nodes.shape[0],) + (1,) * (rank + 1 - nodes.ndim) + nodes.shape[1:])
 
 
-def stage_counts(pattern: Pattern, part: int, layer: str, start: Number, size: Number) -> Number:
-    """How many layers of one kind lie in a stage."""
-    return pattern.first(start + size, part, layer) - pattern.first(start, part, layer)
+def stage_counts(order: BlockSequence, block: str, stages: Number, nodes: Number) -> Number:
+    """How often a block stands in each of some stages: blocks before and after all layers in the first and
+    last one.
+    """
+    xp = namespace(nodes, stages)
+    if block in order.first:
+        return xp.where(nodes == 0.0, 1.0, 0.0)
+    if block in order.last:
+        return xp.where(nodes == stages - 1.0, 1.0, 0.0)
+    start, size = stage_bounds(order.layers, stages, nodes)
+    return order.within(start + size, block) - order.within(start, block)
 
 
 def pipeline_time(

@@ -16,7 +16,7 @@ from strata.arrays import Number, namespace
 from strata.errors import Infeasible
 from strata.hardware.chip import Chip
 from strata.hardware.thermal.compact import Heat, hottest, junction, leakage, settled_temperature
-from strata.mapping.plan import LIMITS
+from strata.mapping.rules import LIMITS
 
 if TYPE_CHECKING:
     from strata.pricing.step import Step

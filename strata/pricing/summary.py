@@ -3,121 +3,157 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
+from strata.case import Case
 from strata.hardware.silicon.silicon import price_of
 from strata.hardware.system import Economics, System
-from strata.mapping.plan import CORES, LIMITS, MEMORY, Plan, violations
+from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of
 from strata.pricing.kernels.device import arithmetic, on_chip
-from strata.pricing.metrics import TokenMetrics
+from strata.pricing.metrics import StepMetrics, TokenMetrics
 from strata.pricing.power_cap import voltage_energy
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import OP_KINDS, Step
-from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 MILLION = 1e6
+# what no device works on: pipeline bubbles, slower stages, the engine's host time
+BUBBLE_AND_HOST = "waiting"
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Summary:
     """Metrics, why a point is out (a bitmask, 0 is in), and where time and memory go."""
 
-    metrics: TokenMetrics
+    metrics: StepMetrics  # TokenMetrics of a language model
     reason: Number
     resources: dict[str, Number]  # mean device time credited to each resource, and waiting [s]
-    kinds: dict[str, Number]  # mean device time by kind of op [s]
+    time_by_kind: dict[str, Number]  # mean device time by category of op [s]
     memory: dict[str, Number]  # bytes by purpose
-    energy: dict[str, Number]  # joules a token by level, of the whole system; they add up to energy_per_token
-    # mean device time that communication beside computation saves [s], of what `kinds` counts
+    energy: dict[str, Number]  # joules an item by level, of the whole system; they add up to energy_per_item
+    # mean device time that communication beside computation saves [s], of what `time_by_kind` counts
     overlap: Number
 
 
-def summarise(
-    system: System,
-    model: Model,
-    work: Workload,
-    plan: Plan,
-    money: Economics,
-    steps: list[tuple[Number, Step]],
-    share: Number,
-    prefill: Step | None,
-) -> Summary:
-    """Metrics of weighted steps (the decode steps of a generation, or the one step of another phase).
-
-    steps: weight and step, weights adding up to 1; share: the part of device memory that may be filled;
-    prefill: the step that reads the prompts of a served batch.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Run:
+    """Steps of one kind of work with their weights, the step that reads the prompts of a served batch, and
+    what they yield.
     """
+
+    steps: list[tuple[Number, Step]]  # weights add up to 1
+    prefill: Step | None
+    time: Number  # mean of the steps
+    span: Number  # of the whole run
+    items: Number  # that it yields
+
+    @property
+    def every(self) -> list[tuple[Number, Step]]:
+        """All steps with how often they run."""
+        if self.prefill is None:
+            return self.steps
+        often = (self.span - self.prefill.time) / self.time
+        return [*((w * often, s) for w, s in self.steps), (1.0, self.prefill)]
+
+    def total(self, path: str) -> Number:
+        """A quantity of the steps' mean device, added up over the run."""
+        return sum((w * getattr(s.price, path) for w, s in self.every), 0.0)
+
+
+def run_of(work: Workload, steps: list[tuple[Number, Step]], prefill: Step | None) -> Run:
+    """The run that steps make: one step of a phase, or a generation after its prompts were read."""
     time = sum((w * s.time for w, s in steps), 0.0)
-    xp = namespace(time, work.batch)
-    devices = system.devices
+    if prefill is None:
+        return Run(steps=steps, prefill=None, time=time, span=time, items=steps[-1][1].items)
+    span = prefill.time + work.output * time
+    return Run(steps=steps, prefill=prefill, time=time, span=span, items=work.batch * work.output)
+
+
+def summarise(case: Case, steps: list[tuple[Number, Step]], prefill: Step | None) -> Summary:
+    """Metrics of weighted steps (the decode steps of a generation, or the one step of another phase)."""
+    system, run = case.system, run_of(case.workload, steps, prefill)
     main = steps[-1][1]
-    memory = main.memory
-    used = sum(memory.values(), 0.0)
-    limit = system.chip.memory.capacity * share
-    reason = legality(system, model, work, plan, used, limit) + _unbuilt(
-        system, [s for _, s in steps] + ([] if prefill is None else [prefill])
+    used = sum(main.memory.values(), 0.0)
+    limit = system.chip.memory.capacity * case.engine.memory_share
+    reason = legality(case, used, limit) + _unbuilt(system, [s for _, s in run.every])
+    static = sum((w * s.static * s.time for w, s in run.every), 0.0) / sum(
+        (w * s.time for w, s in run.every), 0.0
     )
-    out = reason > 0
-    tokens, span = _tokens(work, time, prefill)
-    every = [(w * (work.output if prefill is not None else 1.0), s) for w, s in steps] + (
-        [(1.0, prefill)] if prefill is not None else []
+    resources = {r: run.total(r) for r in RESOURCES}
+    waited = sum((w * (s.time - s.price.time) for w, s in run.every), 0.0)
+    # a difference of sums: its last bits are noise
+    xp = namespace(waited, run.time)
+    resources[BUBBLE_AND_HOST] = xp.where(waited > 1e-12 * run.time, waited, 0.0)
+    return Summary(
+        metrics=_metrics(case, run, reason > 0, static, used, limit),
+        reason=reason,
+        resources=resources,
+        time_by_kind={k: sum((w * s.time_by_kind.get(k, 0.0) for w, s in run.every), 0.0) for k in OP_KINDS},
+        memory=main.memory,
+        energy=energy_by_level(system, run, static),
+        overlap=run.total("saved"),
     )
-    flop = sum((w * s.flop for w, s in every), 0.0)
-    moved = sum((w * s.price.memory_bytes for w, s in every), 0.0)
-    dynamic = sum((w * s.price.energy for w, s in every), 0.0)
-    static = sum((w * s.static * s.time for w, s in every), 0.0) / sum((w * s.time for w, s in every), 0.0)
-    device_power = dynamic / span + static
-    host = 0.0 if system.fabric.host is None else system.fabric.host.power
-    power = devices * (device_power + host)
-    rate = tokens / span
+
+
+def _metrics(case: Case, run: Run, out: Number, static: Number, used: Number, limit: Number) -> StepMetrics:
+    """Metrics of a run; where a point is `out`, times are infinite and rates nothing."""
+    system, main = case.system, run.steps[-1][1]
+    xp = namespace(run.time, case.workload.batch, out)
     infinite = xp.where(out, xp.inf, 0.0)
 
     def gated(value: Number) -> Number:
         return xp.where(out, 0.0, value)
 
-    user = work.generated / time if work.phase == "decode" else rate / work.batch
-    metrics = TokenMetrics(
-        step_time=time + infinite,
-        ttft=(prefill.time if prefill is not None else (time if work.phase == "prefill" else xp.inf))
-        + infinite,
-        tpot=(
-            time / (work.generated if work.phase == "decode" else 1.0)
-            if work.phase in ("decode", "serve")
-            else xp.inf
-        )
-        + infinite,
-        items_per_s=gated(rate),
-        tokens_per_s=gated(rate),
-        tokens_per_s_per_user=gated(1.0 / time if work.phase == "serve" else user),
-        tokens_per_s_per_device=gated(rate / devices),
-        mfu=gated(flop / (span * devices * _peak(system, model))),
-        mbu=gated(moved / (span * system.chip.memory.bandwidth)),
-        energy_per_item=power * span / tokens + infinite,
-        energy_per_token=power * span / tokens + infinite,
-        power=gated(power),
-        device_power=gated(device_power),
-        clock=main.clock * system.chip.compute.max_clock,
-        temperature=_hottest(every),
-        memory_used=used,
-        memory_limit=limit,
-        cost_per_mitem=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
-        cost_per_mtoken=cost_rate(system, money, power) * span / tokens * MILLION + infinite,
-        lower=sum((w * s.lower for w, s in steps), 0.0) + infinite,
-        upper=sum((w * s.upper for w, s in steps), 0.0) + infinite,
+    flop = sum((w * s.flop for w, s in run.every), 0.0)
+    device_power = run.total("energy") / run.span + static
+    host = 0.0 if system.fabric.host is None else system.fabric.host.power
+    power, rate = system.devices * (device_power + host), run.items / run.span
+    energy = power * run.span / run.items + infinite
+    cost = cost_rate(system, case.economics, power) * run.span / run.items * MILLION + infinite
+    found: dict[str, Any] = {
+        "step_time": run.time + infinite,
+        "items_per_s": gated(rate),
+        "energy_per_item": energy,
+        "cost_per_mitem": cost,
+        "mfu": gated(flop / (run.span * system.devices * _peak(system, main.formats))),
+        "mbu": gated(run.total("memory_bytes") / (run.span * system.chip.memory.bandwidth)),
+        "power": gated(power),
+        "device_power": gated(device_power),
+        "clock": main.clock * system.chip.compute.max_clock,
+        "temperature": _hottest(run.every),
+        "memory_used": used,
+        "memory_limit": limit,
+        "lower": sum((w * s.lower for w, s in run.steps), 0.0) + infinite,
+        "upper": sum((w * s.upper for w, s in run.steps), 0.0) + infinite,
+    }
+    if main.item != "token":
+        return StepMetrics(**found)
+    return TokenMetrics(
+        **found,
+        **_token_metrics(case, run, rate, gated, infinite),
+        energy_per_token=energy,
+        cost_per_mtoken=cost,
     )
-    resources = {r: sum((w * getattr(s.price, r) for w, s in every), 0.0) for r in RESOURCES}
-    # What no device works on: pipeline bubbles, stages that wait for slower ones, the engine's host time.
-    waited = sum((w * (s.time - s.price.time) for w, s in every), 0.0)
-    # a difference of sums: its last bits are noise
-    resources["waiting"] = xp.where(waited > 1e-12 * time, waited, 0.0)
-    saved = sum((w * s.price.saved for w, s in every), 0.0)
-    kinds = {k: sum((w * s.kinds.get(k, 0.0) for w, s in every), 0.0) for k in OP_KINDS}
-    return Summary(
-        metrics, reason, resources, kinds, memory, energy_by_level(system, every, static, span, tokens), saved
-    )
+
+
+def _token_metrics(case: Case, run: Run, rate: Number, gated: Any, infinite: Number) -> dict[str, Number]:
+    """What users of a language model see."""
+    work, time = case.workload, run.time
+    nothing = float("inf")
+    first = run.prefill.time if run.prefill is not None else time if work.phase == "prefill" else nothing
+    each = work.generated if work.phase == "decode" else 1.0
+    next_token = time / each if work.phase in ("decode", "serve") else nothing
+    user = {"decode": work.generated / time, "serve": 1.0 / time}.get(work.phase, rate / work.batch)
+    return {
+        "ttft": first + infinite,
+        "tpot": next_token + infinite,
+        "tokens_per_s": gated(rate),
+        "tokens_per_s_per_user": gated(user),
+        "tokens_per_s_per_device": gated(rate / case.system.devices),
+    }
 
 
 def _hottest(every: list[tuple[Number, Step]]) -> Number:
@@ -133,25 +169,19 @@ def _unbuilt(system: System, steps: list[Step]) -> Number:
     """The bits of rules that a chip breaks by itself: limits it cannot hold, cores its die has no room for."""
     kept: Number = 1.0
     for step in steps:
-        kept = kept * step.holds
+        kept = kept * step.within_limits
     reason = (1.0 - kept) * float(LIMITS.bit)
     if system.chip.cores_fit is not None:
         reason = reason + (system.chip.cores_fit < system.chip.compute.cores) * float(CORES.bit)
     return reason
 
 
-def energy_by_level(
-    system: System, every: list[tuple[Number, Step]], static: Number, span: Number, tokens: Number
-) -> dict[str, Number]:
-    """Joules a token: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
-    chip, devices = system.chip, system.devices
-    dynamic, moved, links = (
-        sum((w * getattr(s.price, name) for w, s in every), 0.0)
-        for name in ("energy", "memory_bytes", "link_energy")
-    )
-    cached = sum(
-        (w * s.price.cache_bytes * voltage_energy(s.clock, chip.energy.voltage_slope) for w, s in every), 0.0
-    )
+def energy_by_level(system: System, run: Run, static: Number) -> dict[str, Number]:
+    """Joules an item: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
+    chip = system.chip
+    dynamic, moved, links = (run.total(name) for name in ("energy", "memory_bytes", "link_energy"))
+    voltage = chip.energy.voltage_slope
+    cached = sum((w * s.price.cache_bytes * voltage_energy(s.clock, voltage) for w, s in run.every), 0.0)
     memory, on_die = moved * chip.energy.memory, cached * on_chip(chip)
     host = 0.0 if system.fabric.host is None else system.fabric.host.power
     parts = {
@@ -159,36 +189,26 @@ def energy_by_level(
         "cache": on_die,
         "memory": memory,
         "network": links,
+        "static": static * run.span,
+        "hosts": host * run.span,
     }
-    parts |= {"static": static * span, "hosts": host * span}
-    return {name: devices * joules / tokens for name, joules in parts.items()}
+    return {name: system.devices * joules / run.items for name, joules in parts.items()}
 
 
-def _tokens(work: Workload, time: Number, prefill: Step | None) -> tuple[Number, Number]:
-    """Tokens that count, and the time they take."""
-    if prefill is not None:
-        return work.batch * work.output, prefill.time + work.output * time
-    return work.batch * work.generated, time
-
-
-def _peak(system: System, model: Model) -> Number:
-    """The fastest matrix peak the model's formats use on this chip."""
-    rates = system.chip.compute.matrix_rate
-    used = [
-        rate_of(rates, arithmetic(system.chip, w, model.activations))
-        for w in (model.weights, model.expert_weights, model.embedding_dtype)
-    ]
-    peak = used[0]
-    for other in used[1:]:
-        peak = namespace(peak, other).maximum(peak, other)
+def _peak(system: System, formats: tuple[tuple[str, str], ...]) -> Number:
+    """The fastest matrix peak that products of these formats have on this chip."""
+    peak: Number = 0.0
+    for weight, activation in formats:
+        rate = rate_of(system.chip.compute.matrix_rate, arithmetic(system.chip, weight, activation))
+        peak = namespace(peak, rate).maximum(peak, rate)
     return peak
 
 
-def legality(system: System, model: Model, work: Workload, plan: Plan, used: Number, limit: Number) -> Number:
+def legality(case: Case, used: Number, limit: Number) -> Number:
     """The bitmask of rules a point breaks."""
     reason = (used > limit) * float(MEMORY.bit)
-    for rule, broken, _, _ in violations(plan, model, work, system.devices):
-        reason = reason + broken * float(rule.bit)
+    for violation in case.plan.violations(case.program.units, case.workload, case.system.devices):
+        reason = reason + violation.broken * float(violation.rule.bit)
     return reason
 
 

@@ -11,7 +11,7 @@ from strata.pricing.block import PricedBlock
 from strata.pricing.power_cap import at_share
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import Step
-from strata.workload.model import Model
+from strata.workload.graph import BlockSequence
 
 
 @dataclass(frozen=True)
@@ -73,51 +73,44 @@ class Timeline:
         return target
 
 
-def timeline(step: Step, model: Model, chip: Chip) -> Timeline:
-    """Lay the priced blocks of a step out in the order of the layers, at the clock the step holds."""
+def timeline(step: Step, order: BlockSequence, chip: Chip) -> Timeline:
+    """Lay the priced blocks of a step out in the order of the program, at the clock the step holds."""
     events: list[Event] = []
     clock = 0.0
-    for priced, layer in _sequence(step, model):
+    for priced, layer in _in_order(step, order):
         for op, full in priced.ops:
             price = at_share(full, step.clock, chip)
             duration = float(price.time)
             resources = {r: float(getattr(price, r)) for r in RESOURCES}
-            binds = max(resources, key=lambda r: resources[r])
             events.append(
                 Event(
-                    op.name,
-                    priced.block.name,
-                    layer,
-                    op.kind,
-                    clock,
-                    duration,
-                    binds,
-                    float(price.lower),
-                    float(price.flop),
-                    float(price.memory_bytes),
-                    float(price.saved),
+                    name=op.name,
+                    block=priced.block.name,
+                    layer=layer,
+                    kind=op.category,
+                    start=clock,
+                    duration=duration,
+                    bound_by=max(resources, key=lambda r: resources[r]),
+                    lower=float(price.lower),
+                    flop=float(price.flop),
+                    memory_bytes=float(price.memory_bytes),
+                    saved=float(price.saved),
                 )
             )
             clock += duration
     return Timeline(tuple(events))
 
 
-def _sequence(step: Step, model: Model) -> list[tuple[PricedBlock, int]]:
-    by_place = {(b.block.part, b.block.layer, b.block.passes): b for b in step.blocks}
-    pattern, layers = model.pattern, int(model.pattern.layers)
-    kinds = [
-        pattern.prefix
-        if i < pattern.prefix_layers
-        else pattern.period[int(i - pattern.prefix_layers) % len(pattern.period)]
-        for i in range(layers)
-    ]
-    order = [(by_place[(-1, "", "forward")], -1)]
-    for i, kind in enumerate(kinds):
-        order += [(by_place[(part, kind[part], "forward")], i) for part in (0, 1)]
-    order.append((by_place[(-2, "", "forward")], layers))
-    if (-2, "", "backward") in by_place:
-        order.append((by_place[(-2, "", "backward")], layers))
-        for i in reversed(range(layers)):
-            order += [(by_place[(part, kinds[i][part], "backward")], i) for part in (1, 0)]
-        order.append((by_place[(-1, "", "backward")], -1))
-    return order
+def _in_order(step: Step, order: BlockSequence) -> list[tuple[PricedBlock, int]]:
+    """Blocks with the layer they stand in, -1 before all layers; a backward pass goes through them last
+    first.
+    """
+    by_name = {b.block.name: b for b in step.blocks}
+    back = {b.block.gradient_of: b for b in step.blocks if b.block.gradient_of}
+    layers = int(float(order.layers))
+    names = [(name, -1) for name in order.first]
+    for i in range(layers):
+        names += [(name, i) for name in order.layer_blocks(i)]
+    names += [(name, layers) for name in order.last]
+    forward = [(by_name[name], i) for name, i in names]
+    return forward + [(back[name], i) for name, i in reversed(names) if name in back]

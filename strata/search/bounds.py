@@ -15,10 +15,10 @@ import numpy as np
 
 from strata.arrays import map_leaves
 from strata.batch import as_float64_box
-from strata.evaluate import summary
+from strata.case import Case
+from strata.evaluate import summarised
 from strata.hardware.system import System, economics
 from strata.mapping.plan import Plan
-from strata.mapping.shard import active_groups
 from strata.pricing.power_cap import LEAST, voltage_energy
 from strata.pricing.step import Step, Structure
 from strata.pricing.summary import Summary, cost_rate
@@ -168,8 +168,9 @@ def _priced(
     system, model, work, _, engine = (_gathered(tree, at) for tree in inputs)
     where = next((i for i, a in enumerate(space.axes) if a.kind == "plan"), None)
     plan = Plan() if where is None else plans_at(space, where, plans)
-    trees, shape = as_float64_box((system, model, work, plan, engine, _money()))
-    return summary(Structure(active_groups(trees[3]), len(shape), for_bounds=True), *trees)
+    given = Case(system=system, program=model, workload=work, plan=plan, engine=engine, economics=_money())
+    case, shape = as_float64_box(given)
+    return summarised(case, Structure(case.plan.active(), len(shape), for_bounds=True))
 
 
 def _at_best(found: Summary, steps: list[Step], chip: Any, cheap: System, slack: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.evaluate import reasons
+from strata.result import reasons
 from strata.pricing.metrics import METRIC_UNITS
 from strata.units import parse, show
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from strata.errors import StrataError, require
-from strata.evaluate import Result, evaluate
+from strata.evaluate import evaluate
+from strata.result import Result
 from strata.search.goal import GOAL_UNITS, Goal, column
 from strata.search.goal import goal as make_goal
 from strata.search.points import Evaluated, joined, point_inputs

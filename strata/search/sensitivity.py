@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strata.errors import BadValue
-from strata.evaluate import Result, evaluate
+from strata.evaluate import evaluate
+from strata.result import Result
 from strata.params import leaf_paths, override, value_at
 from strata.search.points import evaluate_points
 

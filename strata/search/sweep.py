@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.evaluate import Result, evaluate
+from strata.evaluate import evaluate
+from strata.result import Result
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine

@@ -15,15 +15,14 @@ from strata.hardware.fabric import sized
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
-from strata.mapping.plan import Plan, plans
+from strata.mapping.plan import Plan
+from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
 from strata.serving.curve import Array, Curve, Requests, as_many, curve
 from strata.serving.load import Load, Reader, goodput, most_rate, open_load, shortlist
 from strata.serving.queueing import waiting
-from strata.workload.graph import Attention
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
-from strata.workload.transformer import trace
 
 TRIED = 4  # plans of each pool that are tried with each other, best first
 
@@ -39,8 +38,8 @@ def cache_bytes(model: Model, tokens: Number) -> Number:
     >>> float(cache_bytes(model("llama-3-8b"), 1000.0)) / 1e6  # 32 layers x 8 heads x 2 x 128 elements x 2 bytes = 131 kB a token
     131.072
     """
-    graph = trace(model, decode(1.0, tokens))
-    return sum((b.count * op.cache_bytes() for b, op in graph.ops() if isinstance(op, Attention)), 0.0)
+    graph = model.trace(decode(1.0, tokens))
+    return sum((b.count * op.cache_bytes(1.0) for b, op in graph.ops()), 0.0)
 
 
 def pool_sizes(system: System) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.evaluate import Result
+from strata.result import Result
 from strata.validation.datasets import Points
 from strata.validation.steps import family_of, kind_of
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from strata.arrays import Number
-from strata.workload.graph import Extent, MatMul, Op, Vector
+from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
+from strata.workload.ops import MatMul, Vector
 
 # Vector work per element (arithmetic, special functions): RMS norm squares, sums, scales and multiplies by a
 # weight;
@@ -14,48 +15,41 @@ NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL = 4.0, 3.0, 4.0, 2.0
 
 
 def gated_ffn(
-    model: Model, tokens: Extent, width: Number, axis: str, module: str, source: str, bias: bool
+    model: Model,
+    tokens: Extent,
+    *,
+    width: Number,
+    axis: str,
+    module: str,
+    source: str,
+    bias: bool,
+    prefix: str = "",
+    role: str = "",
 ) -> tuple[Op, ...]:
-    """Up (and gate), activation, down; `axis` is what a plan may split."""
+    """Up (and gate), activation, down; `axis` is what a layout may divide."""
     sides = 2.0 if model.gated else 1.0
-    inner = Extent(width, 1.0, axis)
-    prefix = "" if module == "ffn" else "shared_"
+    inner, hidden = Extent(width, 1.0, axis), Extent(model.hidden)
     up = MatMul(
-        f"{prefix}up",
-        module,
-        (source,),
-        f"{prefix}up_out",
-        tokens,
-        (Extent(width, sides, axis),),
-        Extent(model.hidden),
-        model.weights,
-        model.activations,
-        bias=bias,
-    )
+        name=f"{prefix}up", module=module, role=role, inputs=(source,), output=f"{prefix}up_out",
+        m=tokens, n=(Extent(width, sides, axis),), k=hidden, bias=bias, **formats,
+    )  # fmt: skip
     act = Vector(
-        f"{prefix}activation",
-        module,
-        (up.output,),
-        f"{prefix}act_out",
-        tokens,
-        (inner,),
-        sides,
-        1.0,
-        SILU_FLOP,
-        SILU_SPECIAL,
-        model.activations,
+        name=f"{prefix}activation",
+        module=module,
+        role=role,
+        inputs=(up.output,),
+        output=f"{prefix}act_out",
+        m=tokens,
+        n=(inner,),
+        reads=sides,
+        writes=1.0,
+        flop_per_element=SILU_FLOP,
+        special_per_element=SILU_SPECIAL,
+        precision=model.activations,
         pieces=2.0 if model.gated else 1.0,
     )
     down = MatMul(
-        f"{prefix}down",
-        module,
-        (act.output,),
-        f"{prefix}down_out",
-        tokens,
-        (Extent(model.hidden),),
-        inner,
-        model.weights,
-        model.activations,
-        bias=bias,
-    )
+        name=f"{prefix}down", module=module, role=role, inputs=(act.output,), output=f"{prefix}down_out",
+        m=tokens, n=(hidden,), k=inner, bias=bias, **formats,
+    )  # fmt: skip
     return (up, act, down)

@@ -1,39 +1,19 @@
-"""What must be computed: ops with extents, in blocks that repeat, joined by named tensors.
+"""What must be computed: ops joined by tensors with named axes, in blocks that follow one another.
 
-An `Extent` knows which logical axis it lies on; a plan splits axes, never ops. Structure (which ops, which
-tensors) is fixed by model family and phase; every size is a number or an array.
+An `Extent` knows which logical axis it lies on; a layout divides axes, never ops. Structure (which ops, which
+tensors) is fixed by program family and phase; every size is a number or an array.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
-from strata.arrays import Number
+from strata.arrays import Number, floor_div, namespace
 from strata.errors import BadValue
 from strata.precision import bytes_of
-from strata.workload.routing import Routing
-
-# Axes a plan may split; an extent without an axis is never divided.
-AXES = (
-    "",
-    "tokens",
-    "sequences",
-    "queries",
-    "normed",
-    "grouped",
-    "routed",
-    "span",
-    "held",
-    "heads",
-    "kv_heads",
-    "ffn",
-    "shared_ffn",
-    "vocab",
-    "experts",
-    "expert_ffn",
-)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -44,7 +24,7 @@ class Extent:
 
     count: Number
     unit: Number = 1.0
-    axis: str = ""
+    axis: str = ""  # an extent without an axis is never divided
 
     @property
     def size(self) -> Number:
@@ -62,160 +42,114 @@ def total(extents: tuple[Extent, ...]) -> Number:
     return size
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Op:
-    """One kernel: its name, the module whose plan rules it, what it reads and what it makes."""
+def axes_of(*extents: Extent) -> tuple[str, ...]:
+    """The named axes among extents, each once."""
+    return tuple(dict.fromkeys(e.axis for e in extents if e.axis))
 
-    kind: ClassVar[str] = "op"
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tensor:
+    """What flows between ops: a product of extents along named axes, in a storage format."""
 
     name: str
-    module: str
-    inputs: tuple[str, ...]
-    output: str
-
-    def weight_elements(self) -> Number:
-        return 0.0
-
-    def weight_bytes(self) -> Number:
-        return 0.0
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class MatMul(Op):
-    """out[b, m, n] = in[b, m, k] weight[b, k, n]; `weight` and `activation` name the storage precisions."""
-
-    kind: ClassVar[str] = "matmul"
-
-    m: Extent
-    n: tuple[Extent, ...]
-    k: Extent
-    weight: str
-    activation: str
-    batch: Extent = ONE
-    bias: bool = False
-    tied: bool = False  # the weight is stored elsewhere already
-    stored: bool = True  # False for products of two activations
-
-    def flop(self) -> Number:
-        return 2.0 * self.batch.size * self.m.size * total(self.n) * self.k.size
-
-    def weight_elements(self) -> Number:
-        if self.tied or not self.stored:
-            return 0.0
-        columns = self.batch.size * total(self.n)
-        return columns * self.k.size + (columns if self.bias else 0.0)
-
-    def weight_bytes(self) -> Number:
-        return self.weight_elements() * bytes_of(self.weight)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ExpertMatMul(Op):
-    """One product of the routed experts: each of `tokens` goes to `top_k` of `experts`, each k x n."""
-
-    kind: ClassVar[str] = "experts"
-
-    tokens: Extent
-    top_k: Number
-    experts: Extent
-    all_experts: Number
-    n: tuple[Extent, ...]
-    k: Extent
-    skew: Number
-    weight: str
-    activation: str
-    bias: bool = False
-    seen: Routing | None = None  # popularity from a trace, in place of the skew
-    redundant_experts: Number = 0.0  # copies of popular experts beside all experts
+    extents: tuple[Extent, ...]
+    format: str
 
     @property
-    def slots(self) -> Number:
-        """Experts of the layer with their redundant copies."""
-        return self.all_experts + self.redundant_experts
-
-    def flop(self) -> Number:
-        share = self.experts.size / self.slots
-        return 2.0 * self.tokens.size * self.top_k * share * total(self.n) * self.k.size
-
-    def weight_elements(self) -> Number:
-        return self.experts.size * total(self.n) * (self.k.size + (1.0 if self.bias else 0.0))
-
-    def weight_bytes(self) -> Number:
-        return self.weight_elements() * bytes_of(self.weight)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Attention(Op):
-    """Softmax attention of `queries` new tokens of each sequence over `span` earlier ones, read from a cache
-    of `cached`.
-    """
-
-    kind: ClassVar[str] = "attention"
-
-    sequences: Extent
-    queries: Extent
-    span: Extent  # mean tokens a query attends to
-    cached: Extent  # tokens of one sequence whose keys and values are read
-    held: Extent  # tokens of one sequence the cache keeps
-    heads: Extent
-    kv_heads: Extent
-    key_dim: Number
-    value_dim: Number
-    kv_width: Number  # elements stored for one token and kv head
-    activation: str
-    kv: str
-    backward: bool = False
-    products: str = ""  # format of the products where it is narrower than the activations
-    latent: bool = False  # all heads share one latent (MLA)
-
-    def flop(self) -> Number:
-        per_pair = 2.0 * (self.key_dim + self.value_dim) * (2.5 if self.backward else 1.0)
-        return per_pair * self.sequences.size * self.queries.size * self.span.size * self.heads.size
-
-    def cache_bytes(self) -> Number:
-        """Bytes the cache of one layer holds for these sequences."""
-        return self.sequences.size * self.held.size * self.kv_heads.size * self.kv_width * bytes_of(self.kv)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Vector(Op):
-    """Element-wise or row-wise work: `reads` and `writes` count elements moved for each of m x n, with op
-    counts beside.
-    """
-
-    kind: ClassVar[str] = "vector"
-
-    m: Extent
-    n: tuple[Extent, ...]
-    reads: Number
-    writes: Number
-    flop_per_element: Number
-    special_per_element: Number
-    precision: str
-    parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
-    parameter_precision: str = "bf16"
-    pieces: float = 1.0  # kernels it takes where nothing is fused: each reads and writes every element
-    gathered: bool = False  # rows go to or come from addresses of their own
-    # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
-    trips: Number | None = None
+    def axes(self) -> tuple[str, ...]:
+        return axes_of(*self.extents)
 
     def elements(self) -> Number:
-        return self.m.size * total(self.n)
-
-    def flop(self) -> Number:
-        return self.elements() * self.flop_per_element
-
-    def weight_elements(self) -> Number:
-        size: Number = 1.0 if self.parameters else 0.0
-        for extent in self.parameters:
+        size: Number = 1.0
+        for extent in self.extents:
             size = size * extent.size
         return size
 
+    def bytes(self) -> Number:
+        return self.elements() * bytes_of(self.format)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Op:
+    """One kernel, and the protocol every kind of op answers.
+
+    `kind` names its pricer (`pricing/pricers.py`), `category` the line of a breakdown it counts in. An op
+    says which axes its operands and its result have and which of them it sums over; collectives follow from
+    that and a layout.
+    """
+
+    kind: ClassVar[str] = "op"
+    category: ClassVar[str] = "vector"
+    # "dispatch" or "combine": it moves rows between the ranks of tokens and those of experts
+    route: ClassVar[str] = ""
+
+    name: str
+    module: str  # whose layout rules it
+    inputs: tuple[str, ...]
+    output: str
+    role: str = ""  # what it is for where a pass must know, such as shared_expert
+    backward: bool = False  # it carries a gradient
+    weight_gradient: bool = False  # to a weight
+    gradients: int = 99  # operands, from the first on, that its gradient flows back to
+
+    def flop(self) -> Number:
+        """Useful operations; those beside matrix products and attention do not count as useful."""
+        return 0.0
+
+    def weight_elements(self) -> Number:
+        """Elements of weights of its own."""
+        return 0.0
+
     def weight_bytes(self) -> Number:
-        return self.weight_elements() * bytes_of(self.parameter_precision)
+        return 0.0
+
+    def tied_bytes(self) -> Number:
+        """Bytes of weights that another op stores: a pipeline may put that one on another device."""
+        return 0.0
+
+    def cache_bytes(self, page: Number) -> Number:
+        """Bytes it keeps between steps, in blocks of `page` tokens."""
+        return 0.0
+
+    def output_bytes(self) -> Number:
+        """Bytes it writes for the ops after it."""
+        return 0.0
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        """Axes of the operand at a place of `inputs`."""
+        return ()
+
+    def stored_axes(self, place: int) -> tuple[str, ...]:
+        """Axes of an operand that lies in memory between steps, as it lies there; () where another op made
+        it.
+        """
+        return ()
+
+    def operand_bytes(self, place: int) -> Number | None:
+        """Bytes of one rank's part of that operand, where it is not simply what another op wrote."""
+        return None
+
+    def whole_axes(self) -> tuple[str, ...]:
+        """Axes that must lie whole on a rank before it runs, although its own work on them is divided."""
+        return ()
+
+    def result_axes(self) -> tuple[str, ...]:
+        return ()
+
+    def contracted_axes(self) -> tuple[str, ...]:
+        """Axes it sums over: where one is divided, its result is partial sums."""
+        return ()
+
+    def partial_bytes(self) -> Number:
+        """Bytes of a partial result, as it is added up between ranks."""
+        return self.output_bytes()
+
+    def gradient(self) -> tuple[Op, ...]:
+        """Ops that carry the gradient of its result back to its operands and weights."""
+        return ()
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Exchange:
     """Tokens on their way to experts or back: what kernels made for that send, and how uneven it is."""
 
@@ -230,42 +164,120 @@ class Exchange:
     received: Number = 1.0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Collective(Op):
-    """Communication inside the group of one plan dimension; `payload` is the whole buffer of one rank, in
-    bytes.
-    """
+    """Communication inside one group of ranks; `payload` is the whole buffer of one rank, in bytes."""
 
     kind: ClassVar[str] = "collective"
+    category: ClassVar[str] = "collective"
 
     pattern: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send
     group: str
     payload: Number
+    name: str = ""
+    module: str = ""
+    inputs: tuple[str, ...] = ()
+    output: str = ""
     prefetch: bool = False  # it may run beside the block's own work
     steps: Number = 1.0  # one after the other, each with this payload
     overlaps: str = ""  # the op of the block whose equal parts run beside these steps
     exchange: Exchange | None = None  # of an all-to-all between experts
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+def is_collective(op: Op) -> TypeGuard[Collective]:
+    return op.kind == Collective.kind
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Block:
-    """Ops in order that repeat `count` times. `part` and `layer` say which layers of the pattern hold it."""
+    """Ops in order, as often as they stand in the program.
+
+    `count` copies have weights of their own; each runs `repeats` times with the same weights (time steps of a
+    recurrence). Sizes that change over iterations are `nodes`: weights with the ops at each node (a trailing
+    matrix that shrinks), `ops` then being those of the first; weights add up to the number of iterations.
+    """
 
     name: str
-    part: int  # 0 attention, 1 ffn, -1 first end of the model, -2 last end
-    layer: str
-    count: Number
     ops: tuple[Op, ...]
-    passes: str = "forward"  # or backward
+    count: Number = 1.0
+    repeats: Number = 1.0
+    nodes: tuple[tuple[Number, tuple[Op, ...]], ...] = ()
+    role: str = ""  # what it is in the program: embedding, attention, ffn, head
+    direction: str = "forward"  # or backward
+    entry: Tensor | None = None  # what it takes in: what a pipeline sends, what recomputation keeps
+    output: Tensor | None = None  # what it hands on
+    leaves: tuple[str, ...] = ()  # tensors whose sum that is; the last op's result where none is named
+    gradient_of: str = ""  # the forward block of a backward one
+    captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
+
+    @property
+    def times(self) -> Number:
+        """How often it runs in a pass over the program."""
+        one = isinstance(self.repeats, float) and self.repeats == 1.0
+        return self.count if one else self.count * self.repeats
+
+    def at_nodes(self) -> tuple[tuple[Number, tuple[Op, ...]], ...]:
+        return self.nodes or ((1.0, self.ops),)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class BlockSequence:
+    """The order of blocks: some first, then layers (a prefix of one kind, then a period of kinds to the end),
+    some last.
+
+    A layer is the names of its blocks; names are structure, counts are quantities.
+    """
+
+    first: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    prefix_layers: Number = 0.0
+    period: tuple[tuple[str, ...], ...] = ()
+    layers: Number = 0.0
+    last: tuple[str, ...] = ()
+
+    def within(self, layers: Number, block: str) -> Number:
+        """How often a block stands in the first so many layers.
+
+        >>> moe = BlockSequence(prefix=("a", "f"), prefix_layers=3.0, period=(("a", "m"),), layers=61.0)
+        >>> [float(moe.within(n, "m")) for n in (2.0, 10.0, 61.0)], float(moe.within(10.0, "f"))
+        ([0.0, 7.0, 58.0], 3.0)
+        """
+        xp = namespace(layers, self.prefix_layers)
+        inside = xp.minimum(layers, self.prefix_layers) if block in self.prefix else 0.0 * layers
+        rest = xp.maximum(layers - self.prefix_layers, 0.0)
+        length = len(self.period)
+        for place, names in enumerate(self.period):
+            if block in names:
+                inside = inside + floor_div(rest + (length - 1 - place), length)
+        return inside
+
+    def in_layers(self, block: str) -> bool:
+        return block in self.prefix or any(block in names for names in self.period)
+
+    def starts_layer(self, block: str) -> bool:
+        """Whether it is the first block of its layer."""
+        return any(names[:1] == (block,) for names in (self.prefix, *self.period))
+
+    def layer_blocks(self, index: int) -> tuple[str, ...]:
+        """Blocks of one layer, counted from 0."""
+        prefix = int(float(self.prefix_layers)) if self.prefix else 0
+        return self.prefix if index < prefix else self.period[(index - prefix) % len(self.period)]
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Graph:
-    """Blocks in the order of the model; `inputs` are tensors that come from outside."""
+    """Blocks and their order, with what the program counts: its items, the formats of its products, its
+    indivisible units.
+    """
 
     blocks: tuple[Block, ...]
-    inputs: tuple[str, ...] = ("ids", "hidden", "cache")
-    notes: tuple[str, ...] = field(default=())
+    sequence: BlockSequence
+    items: Number = 1.0  # what one pass yields
+    item: str = "item"  # what one is called: token, sample, transform
+    inputs: tuple[str, ...] = ()  # tensors that come from outside
+    formats: tuple[tuple[str, str], ...] = ()  # weight and activation formats of its products
+    weight_only: bool = False  # narrow weights are widened before each product
+    units: dict[str, Number] = field(default_factory=dict)  # indivisible units of axes that layouts divide
 
     def ops(self) -> Iterator[tuple[Block, Op]]:
         for block in self.blocks:
@@ -274,40 +286,66 @@ class Graph:
 
     def parameters(self) -> Number:
         """Stored weights, each counted once."""
-        forward = (pair for pair in self.ops() if pair[0].passes == "forward")
+        forward = (pair for pair in self.ops() if pair[0].direction == "forward")
         return sum((block.count * op.weight_elements() for block, op in forward), 0.0)
 
     def flop(self) -> Number:
         """Useful operations of one pass over the graph: matrix products and attention."""
-        work = ((b, op) for b, op in self.ops() if isinstance(op, (MatMul, ExpertMatMul, Attention)))
-        return sum((block.count * op.flop() for block, op in work), 0.0)
+        every = (
+            block.times * weight * op.flop()
+            for block in self.blocks
+            for weight, ops in block.at_nodes()
+            for op in ops
+        )
+        return sum(every, 0.0)
 
 
-def check_graph(graph: Graph) -> None:
-    """Raise where a law of graphs is broken: every input is made before it is read, names are unique in a
-    block, axes known.
+def check_graph(graph: Graph) -> Graph:
+    """The graph itself, after its laws were checked: raise where one is broken.
+
+    Every tensor is made before it is read, in its block or, by `block:tensor`, in another one; names are
+    unique in a block; a block hands on what it makes; the sequence and the blocks name each other; every node
+    has the ops of its block.
     """
+    blocks = {block.name: block for block in graph.blocks}
+    _check(len(blocks) == len(graph.blocks), "two blocks have one name")
+    made = {f"{b.name}:{op.output}" for b in graph.blocks for op in b.ops}
+    made |= {f"{b.name}:{b.entry.name}" for b in graph.blocks if b.entry is not None}
     for block in graph.blocks:
-        made = set(graph.inputs)
-        seen: set[str] = set()
-        for op in block.ops:
-            missing = [name for name in op.inputs if name not in made]
-            if missing:
-                raise BadValue(
-                    f"graph: {block.name}.{op.name} reads {missing[0]}, which nothing before it makes"
-                )
-            if op.name in seen:
-                raise BadValue(f"graph: {block.name} has two ops called {op.name}")
-            seen.add(op.name)
-            made.add(op.output)
-            for name in op.__dataclass_fields__:
-                for extent in (v := getattr(op, name)) if isinstance(v := getattr(op, name), tuple) else (v,):
-                    if isinstance(extent, Extent) and extent.axis not in AXES:
-                        raise BadValue(
-                            f"graph: {block.name}.{op.name}.{name} lies on an unknown axis '{extent.axis}'"
-                        )
+        _check_block(graph, block, made)
+    order = graph.sequence
+    placed = {*order.first, *order.last, *order.prefix, *(n for names in order.period for n in names)}
+    for name in placed:
+        _check(name in blocks, f"the sequence names block {name}, which is not there")
+    for block in graph.blocks:
+        _check(
+            (block.gradient_of or block.name) in placed, f"block {block.name} has no place in the sequence"
+        )
+    return graph
 
 
-def of_shared_experts(op: Op) -> bool:
-    """Whether it is a kernel of experts that all tokens pass: it needs nothing that is exchanged."""
-    return op.name.startswith("shared_") and not isinstance(op, Collective)
+def _check_block(graph: Graph, block: Block, elsewhere: set[str]) -> None:
+    known = {*graph.inputs, *((block.entry.name,) if block.entry else ())}
+    names: set[str] = set()
+    for op in block.ops:
+        for tensor in op.inputs:
+            there = tensor in known or (":" in tensor and tensor in elsewhere)
+            _check(there, f"{block.name}.{op.name} reads {tensor}, which nothing before it makes")
+        _check(op.name not in names, f"{block.name} has two ops called {op.name}")
+        names.add(op.name)
+        known.add(op.output)
+    for tensor in block.leaves:
+        _check(tensor in known, f"{block.name} hands on {tensor}, which it does not make")
+    kinds = [op.kind for op in block.ops]
+    for _, ops in block.nodes:
+        _check([op.kind for op in ops] == kinds, f"{block.name} has a node with other ops than the block")
+
+
+def _check(holds: bool, said: str) -> None:
+    if not holds:
+        raise BadValue(f"graph: {said}")
+
+
+def checked(graph: Graph) -> Graph:
+    """`check_graph` where it is asked for by STRATA_CHECK=1, as in the tests: after every pass."""
+    return check_graph(graph) if os.environ.get("STRATA_CHECK") == "1" else graph

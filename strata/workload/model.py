@@ -11,6 +11,8 @@ from strata.arrays import Number, floor_div, is_leaf, namespace, register_pytree
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, names
 from strata.precision import check
+from strata.workload.graph import Graph
+from strata.workload.tasks import Workload
 
 
 @register_pytree
@@ -103,6 +105,19 @@ class Model:
     @property
     def has_experts(self) -> bool:
         return "moe" in self.pattern.kinds(1)
+
+    @property
+    def units(self) -> dict[str, Number]:
+        """Indivisible units of the axes that layouts divide."""
+        kv_heads = self.heads if self.attention == "mla" else self.kv_heads
+        found = {"heads": self.heads, "kv_heads": kv_heads, "layers": self.layers}
+        return found | ({"experts": self.experts} if self.has_experts else {})
+
+    def trace(self, work: Workload) -> Graph:
+        """The graph of one step of a phase, undivided."""
+        from strata.workload.transformer import trace_transformer  # which reads this record
+
+        return trace_transformer(self, work)
 
 
 def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:

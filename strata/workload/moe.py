@@ -8,8 +8,9 @@ import numpy as np
 
 from strata.arrays import Number, lead, namespace
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
-from strata.workload.graph import ExpertMatMul, Extent, MatMul, Op, Vector
+from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
+from strata.workload.ops import EXPERT_ROWS, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul, MatMul, Vector
 from strata.workload.tasks import Workload
 
 # Midpoints of eight equally likely slices of the standard normal distribution: scipy.special.ndtri((i + 1/2)
@@ -30,97 +31,125 @@ NORMAL_NODES = np.array(
 
 def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tuple[Op, ...]:
     """The ops of a mixture-of-experts layer after its norm."""
-    a, w = model.activations, model.expert_weights
-    every = (Extent(model.experts),)
-    hidden = (Extent(model.hidden),)
-    held = Extent(model.experts, 1.0, "experts")
-    grouped = Extent(tokens.count, tokens.unit, "grouped")
-    routed = Extent(tokens.count, tokens.unit, "routed")
-    sides = 2.0 if model.gated else 1.0
-    routing = {
-        "tokens": grouped,
-        "top_k": model.top_k,
-        "experts": held,
-        "all_experts": model.experts,
-        "skew": work.skew,
-        "seen": work.routing,
-    }
-    formats = {"weight": w, "activation": a, "bias": model.expert_bias}
-    inner = Extent(model.expert_ffn, 1.0, "expert_ffn")
-    each = (Extent(model.top_k),)
-    ops: list[Op] = [
-        MatMul(
-            "router",
-            "moe",
-            (source,),
-            "router_out",
-            tokens,
-            every,
-            Extent(model.hidden),
-            model.embedding_dtype,
-            a,
-            bias=model.router_bias,
-        ),
-        Vector("top_k", "moe", ("router_out",), "routes", tokens, every, 1.0, 0.0, 2.0, 1.0, "fp32"),
-        Vector(
-            "dispatch",
-            "moe",
-            (source, "routes"),
-            "sent",
-            routed,
-            each,
-            model.hidden,
-            model.hidden,
-            0.0,
-            0.0,
-            a,
-            gathered=True,
-        ),
-        ExpertMatMul(
-            "experts_up",
-            "moe",
-            ("sent",),
-            "experts_mid",
-            n=(Extent(model.expert_ffn, sides, "expert_ffn"),),
-            k=Extent(model.hidden),
-            **routing,
-            **formats,
-        ),  # type: ignore[arg-type]
-        Vector(
-            "experts_activation",
-            "moe",
-            ("experts_mid",),
-            "experts_act",
-            routed,
-            (Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),),
-            sides,
-            1.0,
-            SILU_FLOP,
-            SILU_SPECIAL,
-            a,
-            pieces=2.0,
-        ),
-        ExpertMatMul(
-            "experts_down", "moe", ("experts_act",), "experts_out", n=hidden, k=inner, **routing, **formats
-        ),  # type: ignore[arg-type]
-        Vector(
-            "combine",
-            "moe",
-            ("experts_out",),
-            "combined",
-            routed,
-            hidden,
-            model.top_k,
-            1.0,
-            2.0 * model.top_k,
-            0.0,
-            a,
-            gathered=True,
-        ),
-    ]
-    if model.shared_experts:
-        ops += gated_ffn(model, tokens, model.shared_ffn, "shared_ffn", "moe", source, False)
-    return tuple(ops)
+    ops = (*_route(model, tokens, source), *_routed_experts(model, work, tokens))
+    if not model.shared_experts:
+        return ops
+    shared = gated_ffn(
+        model, tokens, width=model.shared_ffn, axis="shared_ffn", module="moe", source=source, bias=False,
+        prefix="shared_", role=SHARED_EXPERT,
+    )  # fmt: skip
+    return (*ops, *shared)
+
+
+def _route(model: Model, tokens: Extent, source: str) -> tuple[Op, ...]:
+    """Scores of all experts, the choice among them, and rows on their way to the chosen."""
+    every, routed = (Extent(model.experts),), Extent(tokens.count, tokens.unit, "routed_tokens")
+    router = MatMul(
+        name="router",
+        module="moe",
+        inputs=(source,),
+        output="router_out",
+        m=tokens,
+        n=every,
+        k=Extent(model.hidden),
+        weight=model.embedding_dtype,
+        activation=model.activations,
+        bias=model.router_bias,
+    )
+    choice = Vector(
+        name="top_k",
+        module="moe",
+        inputs=("router_out",),
+        output="routes",
+        m=tokens,
+        n=every,
+        reads=1.0,
+        writes=0.0,
+        flop_per_element=2.0,
+        special_per_element=1.0,
+        precision="fp32",
+    )
+    dispatch = Dispatch(
+        name="dispatch",
+        module="moe",
+        inputs=(source, "routes"),
+        output="sent",
+        m=routed,
+        n=(Extent(model.top_k),),
+        reads=model.hidden,
+        writes=model.hidden,
+        flop_per_element=0.0,
+        special_per_element=0.0,
+        # the choice has none
+        precision=model.activations,
+        top_k=model.top_k,
+        width=model.hidden,
+        gradients=1,
+    )
+    return (router, choice, dispatch)
+
+
+def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, ...]:
+    """Products of the experts over the rows sent to them, and their results added up for each token."""
+    a, sides = model.activations, 2.0 if model.gated else 1.0
+    routed, hidden = Extent(tokens.count, tokens.unit, "routed_tokens"), Extent(model.hidden)
+
+    def product(name: str, source: str, output: str, n: Extent, k: Extent) -> ExpertMatMul:
+        return ExpertMatMul(
+            name=name,
+            module="moe",
+            inputs=(source,),
+            output=output,
+            n=(n,),
+            k=k,
+            tokens=grouped,
+            experts=held,
+            top_k=model.top_k,
+            all_experts=model.experts,
+            skew=work.skew,
+            routing=work.routing,
+            weight=model.expert_weights,
+            activation=a,
+            bias=model.expert_bias,
+        )
+
+    # Both products share these: what a rank has to do is worked out once for the two.
+    grouped, held = Extent(tokens.count, tokens.unit, "ep_tokens"), Extent(model.experts, 1.0, "experts")
+    up = product("experts_up", "sent", "experts_mid", Extent(model.expert_ffn, sides, "expert_ffn"), hidden)
+    activation = Vector(
+        name="experts_activation",
+        module="moe",
+        role=EXPERT_ROWS,
+        inputs=("experts_mid",),
+        output="experts_act",
+        m=routed,
+        n=(Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),),
+        reads=sides,
+        writes=1.0,
+        flop_per_element=SILU_FLOP,
+        special_per_element=SILU_SPECIAL,
+        precision=a,
+        pieces=2.0,
+    )
+    down = product(
+        "experts_down", "experts_act", "experts_out", hidden, Extent(model.expert_ffn, 1.0, "expert_ffn")
+    )
+    combine = Combine(
+        name="combine",
+        module="moe",
+        inputs=("experts_out",),
+        output="combined",
+        m=routed,
+        n=(hidden,),
+        reads=model.top_k,
+        writes=1.0,
+        flop_per_element=2.0 * model.top_k,
+        special_per_element=0.0,
+        precision=a,
+        top_k=model.top_k,
+        width=model.hidden,
+    )
+    return (up, activation, down, combine)
 
 
 def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:

@@ -10,6 +10,10 @@ from strata.errors import require
 from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
+FORWARD = "forward"  # one pass of a program that is no language model
+# Simpson's rule over a generation: first, middle and last step. Exact where a step's time is cubic in its
+# context.
+GENERATION = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
 
 
 @register_pytree
@@ -34,7 +38,21 @@ class Workload:
     reached: Number = 0.0  # tokens of such a prompt that its last new token attends to, itself included
 
     def __post_init__(self) -> None:
-        require(self.phase in PHASES, "workload.phase must be one of " + ", ".join(PHASES), phase=self.phase)
+        known = (*PHASES, FORWARD)
+        require(self.phase in known, "workload.phase must be one of " + ", ".join(known), phase=self.phase)
+
+    def steps(self) -> tuple[Workload | None, tuple[tuple[Number, Workload], ...]]:
+        """The step that reads prompts first, where a whole generation is asked for, and the others with their
+        weights.
+        """
+        if self.phase != "serve":
+            return None, ((1.0, self),)
+        seen = {"skew": self.skew, "routing": self.routing}
+        reading = Workload("prefill", self.batch, self.sequence, self.context, **seen)
+        contexts = [(w, self.sequence + 1.0 + place * (self.output - 1.0)) for place, w in GENERATION]
+        return reading, tuple(
+            (w, Workload("decode", self.batch, 1.0, context, **seen)) for w, context in contexts
+        )
 
     @property
     def generated(self) -> Number:
@@ -132,3 +150,9 @@ def train(batch: Number, length: Number) -> Workload:
     """One optimiser step over `batch` sequences of `length` tokens: forward, backward, optimiser."""
     _positive(batch=batch, length=length)
     return Workload("train", batch, length, length)
+
+
+def forward(batch: Number) -> Workload:
+    """One forward pass of `batch` items through a program that is no language model."""
+    _positive(batch=batch)
+    return Workload(FORWARD, batch, 1.0, 1.0)

@@ -11,7 +11,7 @@ from strata.pricing.kernels.device import Device, close_price
 from strata.pricing.kernels.dram_access import cache_stream, dram_time
 from strata.pricing.kernels.matmul import product_bound
 from strata.pricing.price import Price
-from strata.workload.graph import Attention
+from strata.workload.ops import Attention
 
 QUERY_ROWS = 128.0  # query rows one core takes at a time in a long pass
 KEY_ROWS = 128.0  # keys of a block: a causal pass computes it whole, and a cache is not cut finer

@@ -12,7 +12,8 @@ from strata.hardware.noc import access_energy
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.pricing.kernels.dram_access import Banks, banks_of, network_of
 from strata.pricing.price import Price, roofline
-from strata.workload.graph import ExpertMatMul, Op
+from strata.workload.graph import Op
+from strata.workload.ops import ExpertMatMul
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed
 # vector operations to widen a weight: unpack, convert, scale; A100 kernels of ops/gemm.csv widen 3.8e12 a

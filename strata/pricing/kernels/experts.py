@@ -12,7 +12,8 @@ from strata.pricing.kernels.device import Device, MatrixRate, close_price, of_fo
 from strata.pricing.kernels.dram_access import Asked, dram_bandwidth, dram_time, product_stream, shared
 from strata.pricing.kernels.matmul import padded, product_bound
 from strata.pricing.price import Price
-from strata.workload.graph import ExpertMatMul, Vector, total
+from strata.workload.graph import total
+from strata.workload.ops import ExpertMatMul, Vector
 from strata.workload.moe import chance, copies_of, expert_shares, load_of
 from strata.workload.routing import Routing
 
@@ -101,10 +102,10 @@ def by_popularity(load: Load, ranks: Number, held: Number) -> Number:
 
 def popularity(op: ExpertMatMul, rank: int) -> Number:
     """Popularity of the experts at quantile nodes (leading axis): as a trace saw it, or by the skew."""
-    if op.seen is None:
+    if op.routing is None:
         return expert_shares(op.all_experts, op.skew, rank)
-    xp = namespace(*op.seen.shares, op.tokens.size)
-    return lead(xp.stack([xp.asarray(s) for s in op.seen.shares]), rank, xp)
+    xp = namespace(*op.routing.shares, op.tokens.size)
+    return lead(xp.stack([xp.asarray(s) for s in op.routing.shares]), rank, xp)
 
 
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> Load:
@@ -135,7 +136,7 @@ def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> Load:
     filled = averaged(ceil_div(load, lead(ROWS, 1 + rank, xp)) * touched, 1)
     some = averaged(touched)
     # copies are dealt out anew, wherever a trace had their experts
-    known = op.seen if copies is None else None
+    known = op.routing if copies is None else None
     found = Load(mean, some, filled, deviation, _most_popular(op, copies, shares), known)
     more = most_on_a_rank(found, ranks, held)
     # What comes by chance reaches more experts, (1 - p)^T of one becoming (1 - p)^(T x); what is popular goes
@@ -164,7 +165,7 @@ def _most_popular(op: ExpertMatMul, copies: Number | None, shares: Number) -> Nu
     >>> round(float(_most_popular(op, None, np.ones(8))), 1)
     25.2
     """
-    if op.seen is not None:
+    if op.routing is not None:
         return shares[-1] * (op.slots / op.all_experts)
     xp = namespace(op.all_experts, op.skew, op.top_k, op.redundant_experts)
     power = 1.0 - xp.where(abs(op.skew - 1.0) < 1e-6, 1.0 + 1e-5, op.skew)
@@ -360,7 +361,7 @@ def price_gather(op: Vector, device: Device) -> Price:
     0.001
     """
     chip, size = device.chip, op.elements() * bytes_of(op.precision)
-    moved, flop = size * (op.reads + op.writes), op.flop()
+    moved, flop = size * (op.reads + op.writes), op.vector_flop()
     row = total(op.n) * bytes_of(op.precision)
     memory = dram_time(
         device,

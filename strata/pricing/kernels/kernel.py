@@ -22,8 +22,9 @@ from strata.pricing.kernels.vector import price_vector
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import RESOURCES, Price
 from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
-from strata.workload.graph import Attention, ExpertMatMul, Extent, MatMul, Vector
-from strata.workload.transformer import attended
+from strata.workload.graph import Extent
+from strata.workload.ops import Attention, ExpertMatMul, MatMul, Vector
+from strata.workload.attention import attended
 
 # Sizes each kind needs, and those it has a value for when they are left out.
 NEEDED = {

@@ -13,7 +13,8 @@ from strata.pricing.kernels.dram_access import dram_time, product_stream
 from strata.pricing.kernels.quantize import rounding
 from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.price import Price
-from strata.workload.graph import MatMul, total
+from strata.workload.graph import total
+from strata.workload.ops import MatMul
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides
 # shrink a tile.

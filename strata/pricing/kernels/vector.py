@@ -11,7 +11,7 @@ from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, close_price
 from strata.pricing.kernels.dram_access import dram_time, long_stream, shared
 from strata.pricing.price import Price
-from strata.workload.graph import Vector
+from strata.workload.ops import Vector
 
 # Data that is used again is still in the cache while it fills less than KEPT of it, and gone when it fills
 # all of it.

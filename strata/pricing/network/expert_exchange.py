@@ -7,67 +7,64 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_link
 from strata.hardware.transport import Experts
-from strata.mapping.place import GroupLayout, exchange_ranks
-from strata.mapping.plan import Plan
+from strata.mapping.layout import Sharding
+from strata.mapping.place import GroupLayout
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.transport_times import expert_exchange
 from strata.pricing.price import Price
-from strata.workload.graph import Collective, Exchange, ExpertMatMul, Op, Vector
+from strata.workload.graph import Collective, Exchange, Op, is_collective
+from strata.workload.ops import EXPERT_ROWS, ExpertMatMul, Vector, is_expert_product
 
-AROUND = ("dispatch", "experts_activation", "combine")  # ops over rows of picks
 NARROW = 1.0  # bytes of an element up to which scales travel with it
 
 
-def routed(ops: tuple[Op, ...], device: Device, plan: Plan) -> tuple[Op, ...]:
+def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> tuple[Op, ...]:
     """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank, rows of
     every pick or of a rank's own.
     """
-    experts = next((op for op in ops if isinstance(op, ExpertMatMul)), None)
+    experts = next((op for op in ops if is_expert_product(op)), None)
     if experts is None:
         return ops
     taken = device.matrix(experts.weight, experts.activation).activation
-    ranks = exchange_ranks(plan)
+    ranks = sharding.exchange_ranks
     if device.served:
-        ops = tuple(
-            _laid_out(op, taken, experts.top_k, plan.ep, device.pads_remote_experts, ranks) for op in ops
-        )
-    if not any(isinstance(op, Collective) and op.exchange for op in ops):
+        ops = tuple(_expert_rows(op, taken, experts, device.pads_remote_experts, ranks) for op in ops)
+    if not any(is_collective(op) and op.exchange for op in ops):
         return ops
     xp = namespace(ranks, experts.all_experts)
     share = most_on_a_rank(
-        shared_load(experts, device, plan.ep), ranks, xp.maximum(experts.slots / ranks, 1.0)
+        shared_load(experts, device, experts.ranks), ranks, xp.maximum(experts.slots / ranks, 1.0)
     )
     share = xp.minimum(share, ranks)
     more = received(share, ranks, experts.top_k)
     made: list[Op] = []
     for op in ops:
-        if isinstance(op, Collective) and op.exchange is not None:
+        if is_collective(op) and op.exchange is not None:
             element = taken if op.exchange.direction == "dispatch" else op.exchange.element
             op = replace(op, exchange=replace(op.exchange, busiest=share, received=more, element=element))
         made.append(op)
     return tuple(made)
 
 
-def _laid_out(
-    op: Op, taken: Number, top_k: Number, ranks: Number, pads_remote_experts: Number, exchanged: Number
-) -> Op:
+def _expert_rows(op: Op, taken: Number, experts: ExpertMatMul, pads: Number, exchanged: Number) -> Op:
     """An op around experts whose tokens every rank sees, as serving frameworks run it; where tokens are
     `exchanged` among ranks it stays.
 
-    Tokens are sorted in the format the products take. An engine with a row for every pick also activates and
-    sums the rows of experts held elsewhere, which its products fill with zeros.
+    Tokens are sorted in the format the products take. An engine that `pads` has a row for every pick, and
+    also activates and sums the rows of experts held elsewhere, which its products fill with zeros.
     """
-    if not isinstance(op, Vector) or op.name not in AROUND:
+    if op.backward or not isinstance(op, Vector) or not (op.route or op.role == EXPERT_ROWS):
         return op
+    ranks = experts.ranks
     xp = namespace(exchanged, ranks, taken)
-    if op.name == "dispatch":
+    if op.route == "dispatch":
         return replace(op, writes=op.writes * xp.where(exchanged > 1.0, 1.0, taken / bytes_of(op.precision)))
-    own = xp.where(exchanged > 1.0, 0.0, pads_remote_experts)
+    own = xp.where(exchanged > 1.0, 0.0, pads)
     rows, zeros = 1.0 + own * (ranks - 1.0), own * (1.0 - 1.0 / ranks)
-    filled = zeros * (top_k if op.name == "combine" else op.reads)
+    filled = zeros * (experts.top_k if op.route == "combine" else op.reads)
     return replace(op, m=replace(op.m, count=op.m.count * rows), writes=op.writes + filled)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from strata.arrays import Number, ceil_div, namespace
+from strata.arrays import Number, namespace
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
 from strata.pricing.price import Price
@@ -16,14 +16,13 @@ from strata.pricing.price import Price
 # and seen to have come.
 MEETINGS = {
     "all_gather": 1.0,
+    "send": 1.0,
     "all_to_all": 1.0,
     "reduce_scatter": 2.0,
     "all_reduce": 2.0,
     "dispatch": 4.0,
     "combine": 2.0,
 }
-# of results that a core finishes at a time, the largest a library ships
-TILE_ROWS, TILE_COLUMNS = 128.0, 256.0
 
 
 def exposed(communication: Number, cover: Number) -> Number:
@@ -76,18 +75,20 @@ def share_links(one: tuple[GroupLayout, ...], other: tuple[GroupLayout, ...], fa
     return found
 
 
-def waves(m: Number, n: Number, batch: Number, cores: Number) -> Number:
-    r"""Waves in which a product's results come: the pieces that communication can take it in.
+def while_sending(cores: Number, work: Number, sending: Number) -> Number:
+    r"""Mean share of the cores that communication takes from work which may last longer [1].
 
-    .. math:: w = \left\lceil \frac{b \lceil m/128 \rceil \lceil n/256 \rceil}{p} \right\rceil
+    .. math:: \bar s = \min\left(s, \frac{s \, n}{c + s \, n}\right)
 
-    b products of m x n results on p cores. A product of one wave ends everywhere at once: nothing can be sent
-    before.
+    share s while it sends, for n; work c on all cores: what it loses meanwhile is done later by all of them.
 
-    >>> float(waves(8192.0, 4096.0, 1.0, 132.0)), float(waves(64.0, 8192.0, 1.0, 132.0))
-    (8.0, 1.0)
+    >>> round(float(while_sending(0.2, 1.0, 0.5)), 4), float(while_sending(0.2, 1.0, 9.0))
+    (0.0909, 0.2)
     """
-    return ceil_div(batch * ceil_div(m, TILE_ROWS) * ceil_div(n, TILE_COLUMNS), cores)
+    xp = namespace(cores, work, sending)
+    lost = cores * sending
+    whole = work + lost
+    return xp.minimum(cores, lost / xp.where(whole > 0.0, whole, 1.0))
 
 
 def in_pieces(first: Number, second: Number, pieces: Number) -> Number:

@@ -12,9 +12,9 @@ from strata.mapping.place import GroupLayout
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithms import group_link
 from strata.pricing.network.collectives import WHOLE, cheapest, dimension_ways
-from strata.pricing.overlap.equations import MEETINGS, in_pieces, own_first, slowed, waves
+from strata.pricing.overlap.equations import MEETINGS, in_pieces, own_first, slowed
 from strata.pricing.price import Price
-from strata.workload.graph import Attention, Collective, ExpertMatMul, MatMul, Op, total
+from strata.workload.graph import Collective
 
 SUMMED = ("all_reduce", "reduce_scatter")  # patterns whose parts are added up when they have come
 LEAST = 1e-6  # of a buffer: what it takes is latency
@@ -80,25 +80,6 @@ def _in_dimension(
         return float("inf"), 0.0, 0.0
     name = op.exchange.direction if op.exchange is not None and op.exchange.direction else op.pattern
     return sent / (by.share * group_link(spread, dimension)), MEETINGS[name] * by.start, by.cores
-
-
-def pieces_of(op: Op, device: Device, ranks: Number) -> Number:
-    """Pieces a kernel makes or takes in one after the other: waves of tiles; blocks of keys and values that
-    go round.
-    """
-    if isinstance(op, MatMul):
-        return waves(op.m.size, total(op.n), op.batch.size, device.cores)
-    if isinstance(op, ExpertMatMul):
-        rows = op.tokens.size * op.top_k * op.experts.size / op.slots
-        xp = namespace(rows, op.experts.size)
-        # Each expert that is asked has a tile of its own, however short.
-        return waves(
-            128.0 * xp.maximum(rows / 128.0, xp.minimum(rows, op.experts.size)),
-            total(op.n),
-            1.0,
-            device.cores,
-        )
-    return ranks if isinstance(op, Attention) else 1.0
 
 
 def fuse(

@@ -7,7 +7,8 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price, total_price
-from strata.workload.graph import ExpertMatMul, Op, of_shared_experts
+from strata.workload.graph import Op
+from strata.workload.ops import SHARED_EXPERT
 
 CREDITS = ("time", "compute", "cache", "memory", "network", "overhead")
 
@@ -34,15 +35,15 @@ def overlap_shared_experts(priced: list[tuple[Op, Price]], device: Device) -> li
     """The ops of a block with shared experts beside the routed ones, as far as the engine runs them so
     (`shared_expert_stream`).
     """
-    shared = [p for op, p in priced if of_shared_experts(op)]
-    routed = [p for op, p in priced if isinstance(op, ExpertMatMul)]
+    shared = [p for op, p in priced if op.role == SHARED_EXPERT]
+    routed = [p for op, p in priced if op.category == "experts"]
     if not shared or not routed:
         return priced
     both = [total_price([(1.0, p) for p in part]) for part in (shared, routed)]
     xp = namespace(both[0].time)
     kept = left_over(both[0], both[1], device.bandwidth) / xp.where(both[0].time > 0.0, both[0].time, 1.0)
     share = 1.0 - device.shared_expert_stream * (1.0 - kept)
-    return [(op, _shown(p, share) if of_shared_experts(op) else p) for op, p in priced]
+    return [(op, _shown(p, share) if op.role == SHARED_EXPERT else p) for op, p in priced]
 
 
 def _shown(price: Price, share: Number) -> Price:

@@ -1,0 +1,269 @@
+"""Layouts: which axis of a tensor lies on which ranks; and the collectives between two layouts of one tensor.
+
+A layout says for each module which axis is divided over which group of ranks while its ops run. Everything
+else follows: where a tensor was left otherwise than it is wanted, a collective stands between; a divided axis
+that an op sums over leaves partial sums. Which collectives can exist is structure; their sizes are arrays,
+nothing where a group has one rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, ceil_div, field_names, namespace, register_pytree
+from strata.errors import require
+from strata.mapping.rules import AXIS_UNITS, DEVICES, Violation
+from strata.workload.graph import Extent, Graph, Op
+from strata.workload.tasks import Workload
+
+Lies = dict[str, tuple[str, ...]]  # coordinate of a tensor -> groups of ranks that it is divided over
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AxisLayout:
+    """How a logical axis is divided: its units into `parts`, each unit into `inside` pieces.
+
+    `lies`: the coordinates it runs along with the group each is divided over; tokens run along sequences and
+    positions, so that attention, which knows them apart, and products, which do not, mean the same by them.
+    """
+
+    parts: Number = 1.0
+    inside: Number = 1.0
+    lies: tuple[tuple[str, str], ...] = ()
+
+    def local(self, extent: Extent) -> Extent:
+        return Extent(ceil_div(extent.count, self.parts), extent.unit / self.inside, extent.axis)
+
+
+UNDIVIDED = AxisLayout()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Alternative:
+    """One of several ways a module may be laid out, where points of a batch differ: which points take it, and
+    how.
+    """
+
+    name: str = ""
+    taken: Number | None = None  # mask; None: every point
+    axes: dict[str, dict[str, AxisLayout]] = field(default_factory=dict)  # by module, where it differs
+    ring: bool = False  # gathers go round in steps beside the op that waits for them
+
+    def of(self, payload: Number) -> Number:
+        """A payload where this way is taken, else nothing."""
+        if self.taken is None or self.taken is True:
+            return payload
+        return 0.0 if self.taken is False else namespace(self.taken, payload).where(self.taken, payload, 0.0)
+
+
+PLAIN = Alternative()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sharding:
+    """A layout with its numbers: what `shard` divides a graph by, and what prices need to know of a division.
+
+    degrees: ranks of each group that has more than one anywhere (`active`). axes: logical axis to its
+    division, by module where a module differs. The rest is how a step is scheduled and what is kept where.
+    """
+
+    active: frozenset[str]
+    degrees: dict[str, Number]
+    axes: dict[str, AxisLayout]
+    modules: dict[str, dict[str, AxisLayout]] = field(default_factory=dict)
+    alternatives: tuple[Alternative, ...] = (PLAIN,)
+    microbatches: Number = 1.0
+    stages: Number = 1.0  # of a pipeline
+    virtual_stages: Number = 1.0
+    recompute: Number = 0.0
+    zero: Number = 0.0  # ZeRO level
+    # ranks that hold the same weights for other sequences: they shard weights and sum gradients
+    replicas: Number = 1.0
+    state_replicas: Number = 1.0  # ranks that hold the same weights at all: they shard optimiser state
+    expert_replicas: Number = 1.0
+    sequence_parts: Number = 1.0  # parts in which sums over a tensor group are kept (sequence parallel)
+    redundant_experts: Number = 0.0
+    exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
+    gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
+    whole: bool = False  # nothing is divided
+
+    def axis(self, module: str, axis: str) -> AxisLayout:
+        own = self.modules.get(module)
+        found = own.get(axis) if own is not None else None
+        return found if found is not None else self.axes.get(axis, UNDIVIDED)
+
+    def lies(self, module: str, axes: tuple[str, ...], way: Alternative = PLAIN) -> Lies:
+        """Where axes lie while a module's ops run, in coordinates."""
+        own, found = way.axes.get(module), dict[str, tuple[str, ...]]()
+        for axis in axes:
+            layout = own.get(axis) if own is not None else None
+            for coordinate, group in (layout or self.axis(module, axis)).lies:
+                if group in self.active:
+                    found[coordinate] = (*found.get(coordinate, ()), group)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """One collective that brings a tensor from one layout to another: its pattern, group, and its payload in
+    local tensors.
+    """
+
+    pattern: str
+    group: str
+    gathered: bool = False  # its buffer is the whole that the ranks hold together
+
+
+def conversions(have: Lies, partial: tuple[str, ...], want: Lies) -> list[Conversion]:
+    """The collectives that turn one layout of a tensor into another, in order.
+
+    Partial sums are added up, in pieces where the reader wants them so; an axis that is divided and wanted
+    whole is gathered; a group that goes on to divide another axis exchanges all with all; what is whole and
+    wanted in pieces is only sliced.
+
+    >>> [(c.pattern, c.group) for c in conversions({"n": ("tp",)}, (), {})]
+    [('all_gather', 'tp')]
+    >>> [(c.pattern, c.group) for c in conversions({"x": ("p",)}, (), {"y": ("p",)})]
+    [('all_to_all', 'p')]
+    >>> [(c.pattern, c.group) for c in conversions({}, ("tp",), {}) + conversions({}, ("tp",), {"s": ("tp",)})]
+    [('all_reduce', 'tp'), ('reduce_scatter', 'tp')]
+    """
+    found: list[Conversion] = []
+    held = {(coordinate, group) for coordinate, groups in have.items() for group in groups}
+    wanted = {(coordinate, group) for coordinate, groups in want.items() for group in groups}
+    new = wanted - held
+    for group in partial:
+        onto = next((pair for pair in sorted(new) if pair[1] == group), None)
+        found.append(Conversion("all_reduce" if onto is None else "reduce_scatter", group))
+        if onto is not None:
+            new.discard(onto)
+    for _, group in sorted(held - wanted):
+        onto = next((pair for pair in sorted(new) if pair[1] == group), None)
+        if onto is None:
+            found.append(Conversion("all_gather", group, gathered=True))
+        else:
+            found.append(Conversion("all_to_all", group))
+            new.discard(onto)
+    return found
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A layout of any program: a mesh of ranks, and which axis lies on which of its dimensions, by module
+    where they differ.
+
+    The last dimension of the mesh is the outermost on the fabric. `st.layout` makes one from dictionaries.
+    """
+
+    mesh: dict[str, Number]
+    axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    modules: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
+
+    @property
+    def devices(self) -> Number:
+        ranks: Number = 1.0
+        for degree in self.mesh.values():
+            ranks = ranks * degree
+        return ranks
+
+    def active(self) -> frozenset[str]:
+        return frozenset(name for name, degree in self.mesh.items() if bool(np.any(np.asarray(degree) > 1)))
+
+    def group_ranks(self, active: frozenset[str]) -> dict[str, tuple[Number, Number, None]]:
+        """Groups with the distance between their members and their number, in the order of the mesh."""
+        found: dict[str, tuple[Number, Number, None]] = {}
+        stride: Number = 1.0
+        for name, degree in self.mesh.items():
+            found[name] = (stride, degree, None)
+            stride = stride * degree
+        return found
+
+    def sharding(self, graph: Graph, work: Workload, active: frozenset[str]) -> Sharding:
+        own = {module: self._resolved(axes) for module, axes in self.modules}
+        axes = self._resolved(self.axes)
+        return Sharding(
+            active=active,
+            degrees=dict(self.mesh),
+            axes=axes,
+            modules={m: {**axes, **a} for m, a in own.items()},
+            gradient_sums=True,
+            whole=not active,
+        )
+
+    def _resolved(self, axes: tuple[tuple[str, tuple[str, ...]], ...]) -> dict[str, AxisLayout]:
+        found = {}
+        for axis, groups in axes:
+            parts: Number = 1.0
+            for group in groups:
+                parts = parts * self.mesh[group]
+            found[axis] = AxisLayout(parts, 1.0, tuple((axis, group) for group in groups))
+        return found
+
+    def violations(self, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
+        """Rules of legality with what they ask for and what there is."""
+        ranks = self.devices
+        found = [Violation(DEVICES, ranks != devices, ranks, devices)]
+        for axes in (self.axes, *(own for _, own in self.modules)):
+            for axis, layout in self._resolved(axes).items():
+                if axis in units:
+                    found.append(Violation(AXIS_UNITS, layout.parts > units[axis], layout.parts, units[axis]))
+        return found
+
+
+def layout(mesh: dict[str, Any], axes: dict[str, Any] | None = None, **modules: dict[str, Any]) -> Layout:
+    """A layout from dictionaries: mesh dimensions with their degrees (numbers or arrays), and axes with the
+    dimensions they lie on.
+
+    Keywords say what differs for a module; an axis may lie on one dimension or on several.
+
+    >>> made = layout({"kp1": 4, "kp2": 2}, {"m": "kp1", "n": "kp2"}, norm={"m": ("kp1", "kp2")})
+    >>> float(made.devices), made.axes
+    (8.0, (('m', ('kp1',)), ('n', ('kp2',))))
+    """
+    for name, degree in mesh.items():
+        require(
+            bool(np.all(np.asarray(degree) >= 1)),
+            f"layout: {name} must have at least one rank",
+            **{name: degree},
+        )
+
+    def told(given: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        found = tuple((axis, (on,) if isinstance(on, str) else tuple(on)) for axis, on in given.items())
+        for axis, groups in found:
+            for group in groups:
+                require(
+                    group in mesh, f"layout: axis {axis} lies on a dimension of the mesh", dimension=group
+                )
+        return found
+
+    degrees = {name: degree * 1.0 for name, degree in mesh.items()}
+    return Layout(degrees, told(axes or {}), tuple((m, told(own)) for m, own in modules.items()))
+
+
+def divide(op: Op, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Op:
+    """The op of one rank: every extent divided as its axis lies; extents that ops share stay shared."""
+    kind: type[Any] = type(op)
+    values: dict[str, Any] = {}
+    for name in field_names(kind):
+        value = getattr(op, name)
+        if value.__class__ is Extent:
+            value = _local(value, op.module, sharding, known)
+        elif value.__class__ is tuple and value and value[0].__class__ is Extent:
+            value = tuple([_local(e, op.module, sharding, known) for e in value])
+        values[name] = value
+    made: Op = kind(**values)
+    return made
+
+
+def _local(extent: Extent, module: str, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Extent:
+    if not extent.axis:
+        return extent
+    key = (id(extent), module if module in sharding.modules else "")
+    made = known.get(key)
+    if made is None:
+        made = known[key] = sharding.axis(module, extent.axis).local(extent)
+    return made

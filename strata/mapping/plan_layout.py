@@ -1,0 +1,286 @@
+"""A plan as a layout: the groups of ranks it makes, which axis lies on which of them, and what makes it
+legal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strata.arrays import Number, namespace
+from strata.mapping.layout import PLAIN, Alternative, AxisLayout, Sharding
+from strata.mapping.rules import (
+    BATCH,
+    COPIES,
+    DEVICES,
+    EXPERTS,
+    HEADS,
+    KV_HEADS,
+    LAYERS,
+    MICRO,
+    MOE_GRID,
+    SWAP,
+    Violation,
+    remainder,
+    unequal,
+)
+from strata.workload.tasks import Workload
+
+if TYPE_CHECKING:
+    from strata.mapping.plan import Plan
+
+ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
+RING, ULYSSES = "ring", "ulysses"
+
+
+def active_groups(plan: Plan) -> frozenset[str]:
+    """Groups of ranks with more than one member anywhere, and choices that any plan makes: which collectives
+    exist.
+    """
+
+    def any_above(value: Number, limit: float) -> bool:
+        return bool((value > limit).any()) if hasattr(value, "any") else value > limit
+
+    found = {name for name in ("tp", "cp", "dp", "pp") if any_above(getattr(plan, name), 1)}
+    if any_above(exchange_ranks(plan), 1):
+        found.add("ep")
+        if any_above(plan.moe_tp, 1):
+            found.add("expert_tp")
+    if any_above(expert_tp_dp_ranks(plan), 1):
+        found.add("expert_tp_dp")
+    if any_above(plan.zero, 2) and "dp" in found:
+        found |= {"fsdp", "expert_dp"} if any_above(plan.moe_groups, 1) else {"fsdp"}
+    for name, value in ((RING, plan.cp_mode == 1), (ULYSSES, plan.cp_mode > 1)):
+        if "cp" in found and any_above(value * 1.0, 0):
+            found.add(name)
+    if any_above(plan.redundant_experts, 0):
+        found.add("redundant_experts")
+    if any_above(plan.order, 0):
+        found.add(ORDERED)
+    return frozenset(found)
+
+
+def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
+    """Each group's distance between members and their number; where plans lie in orders of their own, also
+    the levels (stride, degree) of tp, cp and dp through which the groups of a mixture are counted.
+    """
+    degrees = {name: getattr(plan, name) for name in ("tp", "cp", "dp", "pp")}
+    apart = strides(plan) if ORDERED in active else _usual_strides(degrees)
+    levels = tuple((apart[name], degrees[name]) for name in ("tp", "cp", "dp")) if ORDERED in active else None
+    found: dict[str, Any] = {name: (apart[name], degrees[name], None) for name in degrees}
+    # Groups of a mixture over the tp x cp x dp ranks, tp innermost.
+    found["expert_tp"] = (1.0, plan.moe_tp, levels)  # the parts of one expert
+    found["expert_tp_dp"] = (plan.tp, expert_tp_dp_ranks(plan), levels)
+    found["ep"] = (expert_stride(plan), exchange_ranks(plan), levels)
+    found["expert_dp"] = (plan.ep * plan.moe_tp, plan.moe_groups, levels)  # the same part of the same experts
+    return found
+
+
+def _usual_strides(degrees: dict[str, Number]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    stride: Number = 1.0
+    for name, degree in degrees.items():
+        found[name] = stride
+        stride = stride * degree
+    return found
+
+
+def strides(plan: Plan) -> dict[str, Number]:
+    """How far apart the ranks of each dimension lie: the product of the degrees inside it, in any order.
+
+    >>> from strata.mapping.plan import plan
+    >>> strides(plan(tp=4, dp=8, pp=2, order="dp-tp-cp-pp"))["tp"]
+    8.0
+    """
+    from strata.mapping.plan import DIMENSIONS, ORDERS  # the table of degrees, which uses this module
+
+    found = {}
+    for name in DIMENSIONS:
+        stride: Number = 1.0
+        for other in DIMENSIONS:
+            if other != name:
+                before = [float(order.index(other) < order.index(name)) for order in ORDERS]
+                inside, degree = _looked_up(before, plan.order), getattr(plan, other)
+                stride = stride * namespace(inside, degree).where(inside > 0.0, degree, 1.0)
+        found[name] = stride
+    return found
+
+
+def _looked_up(table: list[float], index: Number) -> Number:
+    if isinstance(index, (float, int)):
+        return table[int(index)]
+    xp = namespace(index)
+    return xp.asarray(table)[index.astype(int)]
+
+
+def expert_tp_dp_ranks(plan: Plan) -> Number:
+    """Tensor groups whose tokens are brought together because each expert is cut over all of them."""
+    return namespace(plan.tp, plan.moe_tp).maximum(plan.moe_tp / plan.tp, 1.0)
+
+
+def expert_stride(plan: Plan) -> Number:
+    """Distance between ranks that exchange tokens: ranks inside a tensor group hold the same tokens already."""
+    return namespace(plan.tp, plan.moe_tp).maximum(plan.tp, plan.moe_tp)
+
+
+def exchange_ranks(plan: Plan) -> Number:
+    """Ranks a token may have to be sent to: the expert group counted in whole tensor groups."""
+    return namespace(plan.ep, plan.moe_tp, plan.tp).maximum(plan.ep * plan.moe_tp / expert_stride(plan), 1.0)
+
+
+def ranks_sharing_experts(plan: Plan) -> Number:
+    """Data parallel ranks that share one set of experts, as these are dealt to tensor ranks first, then
+    context ranks, then data parallel ones.
+
+    >>> from strata.mapping.plan import plan
+    >>> [float(ranks_sharing_experts(p)) for p in (plan(tp=16, dp=16, ep=16, moe_tp=16), plan(tp=4, cp=4, dp=2, ep=8))]
+    [16.0, 2.0]
+    """
+    xp = namespace(plan.ep, plan.moe_tp, plan.tp, plan.cp)
+    return xp.maximum(plan.ep * plan.moe_tp / (plan.tp * plan.cp), 1.0)
+
+
+def microbatches(plan: Plan, work: Workload) -> Number:
+    """Micro-batches of a rank: as told, else enough to keep each pipeline stage busy, never more than
+    sequences.
+
+    Decode keeps pp of them in flight; training goes sequence by sequence, and so does prefill where there is
+    a pipeline.
+    """
+    xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
+    sequences = xp.maximum(work.batch / plan.dp, 1.0)
+    wanted = {"decode": plan.pp, "train": sequences}.get(work.phase, xp.where(plan.pp > 1, sequences, 1.0))
+    return xp.where(plan.microbatches > 0, plan.microbatches, xp.minimum(wanted, xp.floor(sequences)))
+
+
+def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Sharding:
+    """The layout a plan names, for a workload."""
+    xp = namespace(plan.tp, plan.cp, plan.sp, plan.cp_mode)
+    pieces = microbatches(plan, work)
+    told = isinstance(plan.microbatches, float) and plan.microbatches in (0.0, 1.0)
+    degrees = {
+        name: ranks for name, (_, ranks, _) in group_ranks(plan, frozenset()).items() if name in active
+    }
+    axes, swap = plan_axes(plan, work, pieces), plan.cp_mode > 1
+    return Sharding(
+        active=active,
+        degrees=degrees,
+        axes=axes,
+        modules=_attention_axes(plan, work, xp.where(swap, plan.cp, 1.0)) if ULYSSES in active else {},
+        alternatives=_alternatives(plan, work, active, axes),
+        microbatches=pieces,
+        stages=plan.pp,
+        virtual_stages=plan.virtual_stages,
+        recompute=plan.recompute,
+        zero=plan.zero,
+        replicas=plan.dp,
+        state_replicas=plan.dp * plan.cp,
+        expert_replicas=plan.moe_groups,
+        sequence_parts=xp.where(plan.sp > 0, plan.tp, 1.0),
+        redundant_experts=plan.redundant_experts,
+        exchange_ranks=exchange_ranks(plan),
+        whole=not active and told and work.phase != "train",
+    )
+
+
+def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayout]:
+    """What divides each logical axis under a plan: one row an axis."""
+    rows = plan.dp * pieces
+    # In decode context ranks hold the same new tokens, and parts of the cache.
+    decoding = work.phase == "decode"
+    inside: Number = 1.0 if decoding else plan.cp
+    groups = plan.ep * plan.moe_tp / plan.tp
+    xp = namespace(groups, plan.cp, plan.sp)
+    # Tensor groups that share one set of experts: context ranks first. In decode those hold the same tokens,
+    # which count once.
+    batches, within = ranks_sharing_experts(plan), xp.minimum(groups, inside)
+    sequences = (("sequences", "dp"),)
+    positions = () if decoding else (("positions", "cp"),)
+    cached = (("kv_positions", "cp"),)
+    return {
+        "tokens": AxisLayout(rows, inside, sequences + positions),
+        "sequences": AxisLayout(rows, 1.0, sequences),
+        "queries": AxisLayout(1.0, inside, positions),
+        # Rows of norms: the scatter and the gather around them are the two halves of the tensor group's
+        # all-reduce.
+        "sp_tokens": AxisLayout(rows, inside * xp.where(plan.sp > 0, plan.tp, 1.0), sequences + positions),
+        "ep_tokens": AxisLayout(rows / batches, inside / within),
+        "routed_tokens": AxisLayout(rows / batches, inside * plan.ep / within),
+        "kv_tokens": AxisLayout(1.0, plan.cp if decoding else 1.0, cached if decoding else ()),
+        "kv_cache_tokens": AxisLayout(1.0, plan.cp, cached),
+        "heads": AxisLayout(plan.tp, 1.0, (("heads", "tp"),)),
+        "kv_heads": AxisLayout(plan.tp, 1.0, (("kv_heads", "tp"),)),
+        "ffn": AxisLayout(plan.tp, 1.0, (("ffn", "tp"),)),
+        "shared_ffn": AxisLayout(plan.tp, 1.0, (("shared_ffn", "tp"),)),
+        "vocab": AxisLayout(plan.tp, 1.0, (("vocab", "tp"),)),
+        "experts": AxisLayout(plan.ep, 1.0),
+        "expert_ffn": AxisLayout(plan.moe_tp, 1.0, (("expert_ffn", "expert_tp"),)),
+    }
+
+
+def _attention_axes(plan: Plan, work: Workload, by_heads: Number) -> dict[str, dict[str, AxisLayout]]:
+    """Attention where context ranks share out heads (Ulysses): all tokens of its sequences, fewer heads, the
+    cache of those.
+
+    Where all heads share one latent, its cache stays divided by tokens, and a decode step with it; the scorer
+    of sparse attention stays as it is. `by_heads`: context ranks that divide heads, 1 where they divide
+    tokens.
+    """
+    heads, by_tokens = plan.tp * by_heads, plan.cp / by_heads
+    both = (("heads", "tp"), ("heads", "cp"))
+    kv_both = (("kv_heads", "tp"), ("kv_heads", "cp"))
+    full = {"heads": AxisLayout(heads, 1.0, both), "kv_heads": AxisLayout(heads, 1.0, kv_both)}
+    full["kv_cache_tokens"] = AxisLayout(1.0, by_tokens)
+    if work.phase == "decode":
+        return {"softmax_attention": full | {"kv_tokens": AxisLayout(1.0, by_tokens)}}
+    queries = {"queries": AxisLayout(1.0, by_tokens)}
+    return {"softmax_attention": full | queries, "latent_attention": {"heads": full["heads"], **queries}}
+
+
+def _alternatives(
+    plan: Plan, work: Workload, active: frozenset[str], axes: dict[str, AxisLayout]
+) -> tuple[Alternative, ...]:
+    """The ways context ranks meet in attention, where plans of a batch differ in it.
+
+    Ring: Liu et al., arXiv 2310.01889. Swap of tokens for heads: Jacobs et al., DeepSpeed-Ulysses, arXiv
+    2309.14509. In a decode step parts of the cache stay where they are, and nothing goes round.
+    """
+    swapping, ringing = ULYSSES in active, RING in active and work.phase != "decode"
+    if not (swapping or ringing):
+        return (PLAIN,)
+    swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
+    usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
+    mode = plan.cp_mode
+    found = [Alternative(taken=(mode == 0) | ((mode == 1) if not ringing else False), axes=usual)]
+    if ringing:
+        found.append(Alternative(name=RING, taken=mode == 1, axes=usual, ring=True))
+    if swapping:
+        found.append(Alternative(name=ULYSSES, taken=mode > 1, axes=swapped))
+    return tuple(found)
+
+
+def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
+    """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
+    group = plan.tp * plan.cp * plan.dp
+    experts = units.get("experts", 1.0)
+    swapped = namespace(plan.cp_mode, plan.cp).where(plan.cp_mode > 1, plan.cp, 1.0) * plan.tp
+    # Ranks without a sequence still serve their experts; in training they would have no gradients to add.
+    alone = plan.dp if work.phase == "train" else plan.dp / ranks_sharing_experts(plan)
+    slots, copies = experts + plan.redundant_experts, units.get("experts", 0.0)
+    found = [
+        Violation(DEVICES, plan.devices != devices, plan.devices, devices),
+        Violation(EXPERTS, remainder(slots, plan.ep) > 0, plan.ep, slots),
+        Violation(MOE_GRID, remainder(group, plan.ep * plan.moe_tp) > 0, plan.ep * plan.moe_tp, group),
+        Violation(BATCH, alone > work.batch, alone, work.batch),
+        Violation(MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch),
+        Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
+    ]
+    for rule, axis in ((HEADS, "heads"), (KV_HEADS, "kv_heads")):
+        if axis in units:
+            found.append(Violation(rule, unequal(plan.tp, units[axis]), plan.tp, units[axis]))
+    if "heads" in units:
+        broken = (plan.cp_mode > 1) & (remainder(units["heads"], swapped) > 0)
+        found.append(Violation(SWAP, broken, swapped, units["heads"]))
+    if "layers" in units:
+        chunks = plan.pp * plan.virtual_stages
+        found.append(Violation(LAYERS, chunks > units["layers"], chunks, units["layers"]))
+    return sorted(found, key=lambda v: v.rule.bit)

@@ -1,0 +1,117 @@
+"""Rules a point must keep: each with its bit, its words, and what to change where it is broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from strata.arrays import Number, floor_div
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One relation a legal point obeys: its bit in `Result.reason`, its words, and what to change."""
+
+    bit: int
+    relation: str
+    levers: tuple[str, ...]
+
+
+class Violation(NamedTuple):
+    """A rule, where it is broken, what is asked for and what there is."""
+
+    rule: Rule
+    broken: Number
+    demand: Number
+    limit: Number
+
+
+MEMORY = Rule(
+    1,
+    "what a device holds must fit its memory",
+    (
+        "raise tp, pp or ep",
+        "lower batch or context",
+        "store weights or kv in fewer bits",
+        "use more devices",
+        "zero=3",
+    ),
+)
+DEVICES = Rule(
+    2, "plan.tp x cp x dp x pp must be the system's devices", ("change dp", "name a system of that size")
+)
+HEADS = Rule(
+    4, "plan.tp must divide heads or be a multiple of them", ("choose tp among the divisors of heads",)
+)
+KV_HEADS = Rule(
+    8,
+    "plan.tp must divide kv_heads or be a multiple of it",
+    ("choose tp among the divisors or multiples of kv_heads",),
+)
+EXPERTS = Rule(
+    16,
+    "plan.ep must divide experts and their redundant copies",
+    ("choose ep among the divisors of experts; a dense model has ep=1",),
+)
+MOE_GRID = Rule(
+    32, "plan.ep x moe_tp must divide tp x cp x dp", ("choose ep among the divisors of tp x cp x dp",)
+)
+LAYERS = Rule(64, "plan.pp x virtual_stages must not exceed layers", ("lower pp or virtual_stages",))
+BATCH = Rule(
+    128,
+    "plan.dp must not exceed the batch, but for ranks that share one set of experts",
+    ("lower dp", "raise batch"),
+)
+MICRO = Rule(
+    256, "plan.microbatches must not exceed the sequences of a rank", ("lower microbatches", "raise batch")
+)
+LIMITS = Rule(
+    512,
+    "power and temperatures of a device must keep their limits at its lowest clock",
+    ("a better cooling", "fewer layers", "a higher power limit", "fewer accesses: larger batch or tiles"),
+)
+CORES = Rule(
+    1024,
+    "the cores of a chip must fit its die",
+    ("a larger die", "fewer connected layers", "less local memory", "fewer cores"),
+)
+SWAP = Rule(
+    2048,
+    "plan.tp x cp must divide heads where context ranks swap tokens for heads (cp_mode=ulysses)",
+    ("lower cp", "cp_mode=ring"),
+)
+COPIES = Rule(
+    4096,
+    "plan.redundant_experts must not exceed the experts",
+    ("lower redundant_experts; a dense model has none",),
+)
+AXIS_UNITS = Rule(
+    8192,
+    "an axis must not be divided into more parts than it has units",
+    ("lower the degree", "another axis"),
+)
+RULES = (
+    MEMORY,
+    DEVICES,
+    HEADS,
+    KV_HEADS,
+    EXPERTS,
+    MOE_GRID,
+    LAYERS,
+    BATCH,
+    MICRO,
+    LIMITS,
+    CORES,
+    SWAP,
+    COPIES,
+    AXIS_UNITS,
+)
+
+
+def remainder(a: Number, b: Number) -> Number:
+    return a - b * floor_div(a, b)
+
+
+def unequal(parts: Number, units: Number) -> Number:
+    """Whether units cannot be shared out: parts neither divides them nor is a multiple of them."""
+    return (remainder(units, parts) > 0) & (remainder(parts, units) > 0)

@@ -1,0 +1,121 @@
+"""One table of pricers: the kind of an op to the function that prices it on one rank. A new kind is one line
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strata.arrays import Number, namespace
+from strata.errors import BadValue
+from strata.hardware.fabric import Fabric
+from strata.mapping.place import Placement
+from strata.pricing.kernels.attention import price_attention
+from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.matmul import price_matmul
+from strata.pricing.kernels.vector import price_vector
+from strata.pricing.kernels.waves import waves
+from strata.pricing.network.collectives import price_collective
+from strata.pricing.network.expert_exchange import price_exchange
+from strata.pricing.price import Price
+from strata.workload.graph import Collective, Op, total
+from strata.workload.ops import Attention, ExpertMatMul, MatMul
+
+PricedOp = tuple[Op, Price]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rank:
+    """What one rank prices ops with: its device, and where its groups lie on the fabric."""
+
+    device: Device
+    placement: Placement
+    fabric: Fabric
+
+
+@dataclass(frozen=True)
+class Pricer:
+    """How a kind of op is priced, and in how many pieces it makes or takes in what a collective carries by
+    tiles.
+    """
+
+    price: Callable[[Any, Rank], Price]
+    # of an op, a device, and ranks of the collective
+    pieces: Callable[[Any, Device, Number], Number] | None = None
+
+
+PRICERS: dict[str, Pricer] = {}
+
+
+def register_pricer(
+    kind: str,
+    price: Callable[[Any, Rank], Price],
+    pieces: Callable[[Any, Device, Number], Number] | None = None,
+) -> None:
+    """Add the pricer of a kind of op; a second one for a kind is refused."""
+    if kind in PRICERS:
+        raise BadValue(f"ops of kind '{kind}' have a pricer already; give the new kind a name of its own")
+    PRICERS[kind] = Pricer(price, pieces)
+
+
+def price_op(op: Op, rank: Rank) -> Price:
+    """The price of any op of a rank's graph."""
+    found = PRICERS.get(op.kind)
+    if found is None:
+        raise BadValue(f"no pricer for ops of kind '{op.kind}'; there: {', '.join(PRICERS)}")
+    return found.price(op, rank)
+
+
+def tile_pieces(op: Op, device: Device, ranks: Number) -> Number:
+    """Pieces a kernel makes or takes in one after the other: waves of tiles; blocks of keys and values that
+    go round.
+    """
+    found = PRICERS[op.kind].pieces
+    return 1.0 if found is None else found(op, device, ranks)
+
+
+def takes_tiles(op: Op) -> bool:
+    """Whether a kernel may run beside the collective that feeds it, or that it feeds, tile by tile."""
+    return PRICERS[op.kind].pieces is not None
+
+
+def _product_pieces(op: MatMul, device: Device, ranks: Number) -> Number:
+    return waves(op.m.size, total(op.n), op.batch.size, device.cores)
+
+
+def _expert_pieces(op: ExpertMatMul, device: Device, ranks: Number) -> Number:
+    rows = op.tokens.size * op.top_k * op.experts.size / op.slots
+    xp = namespace(rows, op.experts.size)
+    # Each expert that is asked has a tile of its own, however short.
+    filled = 128.0 * xp.maximum(rows / 128.0, xp.minimum(rows, op.experts.size))
+    return waves(filled, total(op.n), 1.0, device.cores)
+
+
+def _attention_pieces(op: Attention, device: Device, ranks: Number) -> Number:
+    return ranks
+
+
+def _price_experts(op: ExpertMatMul, rank: Rank) -> Price:
+    """A product of experts brings kernels of its own with it, which the host launches too."""
+    device = rank.device
+    return price_experts(op, replace(device, launch=device.expert_launch), op.ranks)
+
+
+def _price_collective(op: Collective, rank: Rank) -> Price:
+    price = price_collective if op.exchange is None else price_exchange
+    once = price(op, rank.placement.groups[op.group], rank.fabric)
+    if not op.overlaps:
+        return once
+    # A batch holds steps that some of its points do not take.
+    return once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
+
+
+register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
+register_pricer("experts", _price_experts, _expert_pieces)
+register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
+register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
+register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
+register_pricer("collective", _price_collective)

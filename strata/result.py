@@ -1,0 +1,197 @@
+"""Results: the answer for one point or a box, with why a point is out, its best point, and its timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from strata.batch import take
+from strata.case import Case, Program
+from strata.errors import BadValue, Infeasible, UnknownName, require
+from strata.hardware.system import Economics, System
+from strata.mapping.engine import Engine
+from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
+from strata.pricing.kernels.device import arithmetic
+from strata.pricing.metrics import METRICS
+from strata.pricing.power_limits import over_limits
+from strata.pricing.step import Step
+from strata.pricing.summary import Summary
+from strata.pricing.timeline import Timeline, timeline
+from strata.workload.tasks import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The answer for one point or a box. `reason` is 0 where a point fits and is legal, else a bitmask of
+    broken rules.
+    """
+
+    case: Case
+    shape: tuple[int, ...]
+    summary: Summary
+    _again: Callable[[Case], Result] = field(repr=False)
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+
+    @property
+    def system(self) -> System:
+        return self.case.system
+
+    @property
+    def program(self) -> Program:
+        return self.case.program
+
+    @property
+    def model(self) -> Any:
+        """The program, where it is a language model."""
+        return self.case.program
+
+    @property
+    def workload(self) -> Workload:
+        return self.case.workload
+
+    @property
+    def plan(self) -> Any:
+        return self.case.plan
+
+    @property
+    def engine(self) -> Engine:
+        return self.case.engine
+
+    @property
+    def economics(self) -> Economics:
+        return self.case.economics
+
+    @property
+    def metrics(self) -> Any:
+        """TokenMetrics of a language model, StepMetrics of any other program."""
+        return self.summary.metrics
+
+    @property
+    def reason(self) -> Any:
+        return self.summary.reason.astype(int) if self.shape else int(self.summary.reason)
+
+    @property
+    def fits(self) -> Any:
+        return self.reason == 0
+
+    @property
+    def bound_by(self) -> Any:
+        """The resource most of the time is credited to; an array of names for a box."""
+        names = list(self.summary.resources)
+        stacked = np.stack(
+            [np.broadcast_to(np.asarray(self.summary.resources[n], float), self.shape) for n in names]
+        )
+        most = np.argmax(stacked, axis=0)
+        return np.array(names)[most] if self.shape else names[int(most)]
+
+    def at(self, *index: int) -> Result:
+        """The full single answer at one point of a box."""
+        require(
+            len(index) == len(self.shape),
+            "at() takes one index for each axis of the box",
+            index=index,
+            shape=self.shape,
+        )
+        return self._again(take(self.case, index, len(self.shape)))
+
+    def best(self, metric: str = "tokens_per_s") -> Result:
+        """The full answer of the best feasible point of a box, by what its metric calls better."""
+        if metric not in METRICS:
+            raise UnknownName("metric", metric, METRICS, ", ".join(METRICS))
+        if not self.shape:
+            return self
+        require(bool(np.any(self.fits)), "no point of this box fits; result.reason says why")
+        higher = METRICS[metric].higher_is_better
+        values = np.broadcast_to(np.asarray(getattr(self.metrics, metric), float), self.shape)
+        values = np.where(self.fits & ~np.isnan(values), values if higher else -values, -np.inf)
+        require(bool(np.any(values > -np.inf)), f"no point of this box that fits has a known {metric}")
+        place = np.unravel_index(np.argmax(values), self.shape)
+        return self.at(*(int(i) for i in place))
+
+    @property
+    def infeasible(self) -> list[Infeasible]:
+        """Why a single point is out: each broken rule with demand, limit and levers."""
+        self._single("infeasible")
+        found = []
+        if self.reason & MEMORY.bit:
+            used, limit = float(self.metrics.memory_used), float(self.metrics.memory_limit)
+            found.append(Infeasible(MEMORY.relation, used, limit, "B", MEMORY.levers))
+        if self.reason & LIMITS.bit:
+            found.append(over_limits(self.system.chip, self.steps))
+        if self.reason & CORES.bit:
+            chip = self.system.chip
+            assert chip.cores_fit is not None
+            found.append(
+                Infeasible(
+                    CORES.relation, float(chip.compute.cores), float(chip.cores_fit), "1", CORES.levers
+                )
+            )
+        for rule, broken, demand, limit in self.plan.violations(
+            self.program.units, self.workload, self.system.devices
+        ):
+            if broken:
+                found.append(Infeasible(rule.relation, float(demand), float(limit), "1", rule.levers))
+        return found
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Events of one micro-batch of the last step (the decode step of a served batch)."""
+        self._single("timeline")
+        order = self.program.trace(self.workload.steps()[1][-1][1]).sequence
+        return timeline(self.steps[-1], order, self.system.chip)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know about how this point was priced."""
+        chip, said = self.system.chip, []
+        for what, weight in {"weights": self.model.weights, "experts": self.model.expert_weights}.items():
+            used = arithmetic(chip, weight, self.model.activations)
+            if used == self.model.activations and weight != used:
+                said.append(
+                    f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} and computed in {used}"
+                )
+        if self.model.activations == "bf16" and "bf16" not in chip.compute.matrix_rate:
+            said.append(f"{chip.name} has no bf16 arithmetic: products are computed in fp16")
+        clock, highest = float(np.min(self.metrics.clock)), float(np.max(chip.compute.max_clock))
+        if clock < highest:
+            said.append(
+                f"at {self._at_limit()} the clock falls to {clock / 1e9:.2f} of {highest / 1e9:.2f} GHz"
+            )
+        return list(dict.fromkeys(said))
+
+    def _at_limit(self) -> str:
+        """The limit that holds the clock down, in words: the one that is nearest."""
+        chip, heat = self.system.chip, self.system.chip.heat
+        watts = float(np.min(np.asarray(chip.energy.power_limit, float)))
+        said = f"the limit of {watts:.0f} W"
+        if heat is None or not self.steps:
+            return said
+        step = self.steps[-1]
+        room = {said: 1.0 - float(self.metrics.device_power) / watts}
+        for name, at, limit in (
+            ("logic", step.logic, heat.logic_limit),
+            ("DRAM", step.dram, heat.dram_limit),
+        ):
+            room[f"the limit of {float(limit) - 273.15:.0f} °C for {name}"] = float(
+                (limit - at) / (limit - heat.ambient)
+            )
+        return min(room, key=lambda k: room[k])
+
+    def _single(self, what: str) -> None:
+        if self.shape:
+            raise BadValue(
+                f"result.{what} belongs to a single point, but this result is a box of shape {self.shape}; use result.at(i, ...)"
+            )
+
+
+def reasons(mask: int) -> list[str]:
+    """The rules behind a bitmask of `Result.reason`.
+
+    >>> reasons(3)
+    ['what a device holds must fit its memory', "plan.tp x cp x dp x pp must be the system's devices"]
+    """
+    return [rule.relation for rule in RULES if mask & rule.bit]

@@ -1,0 +1,391 @@
+"""The kinds of ops programs are made of: products, routed experts, attention, element-wise work, gathered
+rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeGuard
+
+from strata.arrays import Number, ceil_div, field_names
+from strata.precision import bytes_of
+from strata.workload.graph import ONE, Extent, Op, axes_of, total
+from strata.workload.routing import Routing
+
+SHARED_EXPERT = "shared_expert"
+EXPERT_ROWS = "expert_rows"  # element-wise work on the rows that were sent to experts
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class MatMul(Op):
+    """out[b, m, n] = in[b, m, k] weight[b, k, n]; `weight` and `activation` name the storage formats."""
+
+    kind: ClassVar[str] = "matmul"
+    category: ClassVar[str] = "matmul"
+
+    m: Extent
+    n: tuple[Extent, ...]
+    k: Extent
+    weight: str
+    activation: str
+    batch: Extent = ONE
+    bias: bool = False
+    tied: bool = False  # the weight is stored elsewhere already
+    stored: bool = True  # False for products of two activations
+    joined: tuple[str, ...] = ()  # further axes of a contraction over extents side by side
+
+    def flop(self) -> Number:
+        return 2.0 * self.batch.size * self.m.size * total(self.n) * self.k.size
+
+    def weight_elements(self) -> Number:
+        if self.tied or not self.stored:
+            return 0.0
+        columns = self.batch.size * total(self.n)
+        return columns * self.k.size + (columns if self.bias else 0.0)
+
+    def weight_bytes(self) -> Number:
+        return self.weight_elements() * bytes_of(self.weight)
+
+    def tied_bytes(self) -> Number:
+        return self.k.size * total(self.n) * bytes_of(self.weight) if self.tied else 0.0
+
+    def output_bytes(self) -> Number:
+        return self.batch.size * self.m.size * total(self.n) * bytes_of(self.activation)
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        # Of a product with a weight of its own all operands are parts of the one activation.
+        if self.stored or place == 0:
+            return (*axes_of(self.batch, self.m, self.k), *self.joined)
+        return axes_of(self.batch, self.k, *self.n)
+
+    def result_axes(self) -> tuple[str, ...]:
+        return axes_of(self.batch, self.m, *self.n)
+
+    def contracted_axes(self) -> tuple[str, ...]:
+        return (*axes_of(self.k), *self.joined)
+
+    def gradient(self) -> tuple[Op, ...]:
+        """Gradient of the input (m x k from n) and of the weight, or of the second operand (k x n from m)."""
+        back = f"d_{self.output}"
+        second = self.inputs[1] if len(self.inputs) > 1 else f"{self.name}_weight"
+        dgrad = replace(
+            self,
+            name=f"{self.name}_dgrad",
+            backward=True,
+            inputs=(back,),
+            output=f"d_{self.inputs[0]}@{self.name}",
+            n=(self.k,),
+            k=_joined(self.n),
+            stored=False,
+            bias=False,
+            joined=axes_of(*self.n)[1:],
+        )
+        wgrad = replace(
+            self,
+            name=f"{self.name}_wgrad",
+            backward=True,
+            inputs=(f"forward:{self.inputs[0]}", back),
+            output=f"d_{second}@{self.name}",
+            m=self.k,
+            k=self.m,
+            stored=False,
+            bias=False,
+            joined=(),
+            weight_gradient=self.stored,
+        )
+        return dgrad, wgrad
+
+
+def _joined(extents: tuple[Extent, ...]) -> Extent:
+    """Side-by-side extents as one contraction extent, split as the first of them is (a fused q, k, v splits
+    by heads).
+    """
+    first = extents[0]
+    return first if len(extents) == 1 else Extent(first.count, total(extents) / first.count, first.axis)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ExpertMatMul(Op):
+    """One product of the routed experts: each of `tokens` goes to `top_k` of `experts`, each k x n."""
+
+    kind: ClassVar[str] = "experts"
+    category: ClassVar[str] = "experts"
+
+    tokens: Extent
+    top_k: Number
+    experts: Extent
+    all_experts: Number
+    n: tuple[Extent, ...]
+    k: Extent
+    skew: Number
+    weight: str
+    activation: str
+    bias: bool = False
+    routing: Routing | None = None  # popularity from a trace, in place of the skew
+    redundant_experts: Number = 0.0  # copies of popular experts beside all experts
+    ranks: Number = 1.0  # parts the experts are dealt out to
+
+    @property
+    def slots(self) -> Number:
+        """Experts of the layer with their redundant copies."""
+        return self.all_experts + self.redundant_experts
+
+    def flop(self) -> Number:
+        share = self.experts.size / self.slots
+        return 2.0 * self.tokens.size * self.top_k * share * total(self.n) * self.k.size
+
+    def weight_elements(self) -> Number:
+        return self.experts.size * total(self.n) * (self.k.size + (1.0 if self.bias else 0.0))
+
+    def weight_bytes(self) -> Number:
+        return self.weight_elements() * bytes_of(self.weight)
+
+    def output_bytes(self) -> Number:
+        routed = self.tokens.size * self.top_k * self.experts.size / self.slots
+        return routed * total(self.n) * bytes_of(self.activation)
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        return axes_of(self.experts, self.k)
+
+    def result_axes(self) -> tuple[str, ...]:
+        return axes_of(self.experts, *self.n)
+
+    def contracted_axes(self) -> tuple[str, ...]:
+        return axes_of(self.k)
+
+    def gradient(self) -> tuple[Op, ...]:
+        """Both gradients of a grouped product move the same operands through the same shapes, transposed."""
+        back = f"d_{self.output}"
+        dgrad = replace(
+            self,
+            name=f"{self.name}_dgrad",
+            backward=True,
+            inputs=(back,),
+            output=f"d_{self.inputs[0]}@{self.name}",
+            n=(self.k,),
+            k=_joined(self.n),
+            bias=False,
+        )
+        wgrad = replace(
+            dgrad,
+            name=f"{self.name}_wgrad",
+            inputs=(back, f"forward:{self.inputs[0]}"),
+            output=f"d_{self.name}_weight@{self.name}",
+            weight_gradient=True,
+        )
+        return dgrad, wgrad
+
+
+def is_expert_product(op: Op) -> TypeGuard[ExpertMatMul]:
+    return op.kind == ExpertMatMul.kind
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Attention(Op):
+    """Softmax attention of `queries` new tokens of each sequence over `span` earlier ones, read from a cache
+    of `cached`.
+
+    Its operands are the new tokens (queries and what they add to the cache) and the cache, in this order.
+    """
+
+    kind: ClassVar[str] = "attention"
+    category: ClassVar[str] = "attention"
+
+    sequences: Extent
+    queries: Extent
+    span: Extent  # mean tokens a query attends to
+    cached: Extent  # tokens of one sequence whose keys and values are read
+    held: Extent  # tokens of one sequence the cache keeps
+    heads: Extent
+    kv_heads: Extent
+    key_dim: Number
+    value_dim: Number
+    kv_width: Number  # elements stored for one token and kv head
+    activation: str
+    kv: str
+    products: str = ""  # format of the products where it is narrower than the activations
+    latent: bool = False  # all heads share one latent (MLA)
+
+    def flop(self) -> Number:
+        per_pair = 2.0 * (self.key_dim + self.value_dim) * (2.5 if self.backward else 1.0)
+        return per_pair * self.sequences.size * self.queries.size * self.span.size * self.heads.size
+
+    def cache_bytes(self, page: Number) -> Number:
+        if self.backward:
+            return 0.0
+        stored = self.sequences.size * self.held.size * self.kv_heads.size * self.kv_width * bytes_of(self.kv)
+        return stored * paged(self.held.size, page)
+
+    def output_bytes(self) -> Number:
+        return self._rows() * self.value_dim
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        if place == 0:
+            return axes_of(self.sequences, self.queries, self.heads, self.kv_heads)
+        return axes_of(self.sequences, self.span, self.kv_heads)
+
+    def stored_axes(self, place: int) -> tuple[str, ...]:
+        return axes_of(self.sequences, self.held, self.kv_heads) if place == 1 else ()
+
+    def operand_bytes(self, place: int) -> Number | None:
+        wide = bytes_of(self.activation)
+        if place == 0:
+            # Where all heads share one latent, what new tokens add to it does not move with their queries.
+            added = self.kv_heads.size * self.kv_width if self.kv_heads.axis else 0.0
+            return self.sequences.size * self.queries.size * (self.heads.size * self.key_dim + added) * wide
+        stored = self.sequences.size * self.cached.size * self.kv_heads.size * self.kv_width * wide
+        return stored * (2.0 if self.backward else 1.0)
+
+    def result_axes(self) -> tuple[str, ...]:
+        return axes_of(self.sequences, self.queries, self.heads)
+
+    def contracted_axes(self) -> tuple[str, ...]:
+        return axes_of(self.span)
+
+    def partial_bytes(self) -> Number:
+        """Partial outputs over parts of a cache come with one sum of exponentials each."""
+        return self._rows() * (self.value_dim + 1.0)
+
+    def _rows(self) -> Number:
+        return self.sequences.size * self.queries.size * self.heads.size * bytes_of(self.activation)
+
+    def gradient(self) -> tuple[Op, ...]:
+        inputs = (f"d_{self.output}", *(f"forward:{name}" for name in self.inputs))
+        output = f"d_{self.inputs[0]}@{self.name}"
+        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+
+
+def paged(tokens: Number, page: Number) -> Number:
+    r"""Tokens a cache holds for a sequence over those it needs, where it is kept in blocks.
+
+    .. math:: r = \frac{b \lceil n / b \rceil}{n}
+
+    n tokens of a sequence, b of a block. Kwon et al., PagedAttention (SOSP 2023), sec. 4.1: only the last
+    block is not full.
+
+    >>> float(paged(1000.0, 16.0)), float(paged(1000.0, 1.0))
+    (1.008, 1.0)
+    """
+    return page * ceil_div(tokens, page) / tokens
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Vector(Op):
+    """Element-wise or row-wise work: `reads` and `writes` count elements moved for each of m x n, with op
+    counts beside.
+    """
+
+    kind: ClassVar[str] = "vector"
+    category: ClassVar[str] = "vector"
+
+    m: Extent
+    n: tuple[Extent, ...]
+    reads: Number
+    writes: Number
+    flop_per_element: Number
+    special_per_element: Number
+    precision: str
+    parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
+    parameter_precision: str = "bf16"
+    pieces: float = 1.0  # kernels it takes where nothing is fused: each reads and writes every element
+    # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
+    trips: Number | None = None
+    looked_up: tuple[str, ...] = ()  # axes of the parameters of which one entry is taken: a sum over the rest
+    needs_whole: tuple[str, ...] = ()
+    # a norm's operands are added up before anything else: residuals, and gradients of its readers
+    adds: bool = False
+
+    def elements(self) -> Number:
+        return self.m.size * total(self.n)
+
+    def vector_flop(self) -> Number:
+        """Operations of the vector units; they are not counted as useful."""
+        return self.elements() * self.flop_per_element
+
+    def weight_elements(self) -> Number:
+        size: Number = 1.0 if self.parameters else 0.0
+        for extent in self.parameters:
+            size = size * extent.size
+        return size
+
+    def weight_bytes(self) -> Number:
+        return self.weight_elements() * bytes_of(self.parameter_precision)
+
+    def output_bytes(self) -> Number:
+        return self.elements() * self.writes * bytes_of(self.precision)
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        return axes_of(self.m, *self.n)
+
+    def whole_axes(self) -> tuple[str, ...]:
+        return self.needs_whole
+
+    def result_axes(self) -> tuple[str, ...]:
+        return axes_of(self.m, *self.n)
+
+    def contracted_axes(self) -> tuple[str, ...]:
+        return self.looked_up
+
+    def partial_bytes(self) -> Number:
+        return self.elements() * bytes_of(self.precision)
+
+    def gradient(self) -> tuple[Op, ...]:
+        """It reads what the op read and the gradient of what it wrote, and writes the gradient of what it
+        read.
+        """
+        forward = tuple(f"forward:{name}" for name in self.inputs)
+        back = replace(
+            self,
+            name=f"{self.name}_backward",
+            backward=True,
+            inputs=(f"d_{self.output}", *forward),
+            output=f"d_{self.inputs[0]}@{self.name}",
+            reads=self.reads + self.writes,
+            writes=self.reads,
+            parameters=(),
+            flop_per_element=2.0 * self.flop_per_element,
+            looked_up=(),
+            needs_whole=(),
+        )
+        return (back,)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Gather(Vector):
+    """Rows that go to or come from addresses of their own."""
+
+    kind: ClassVar[str] = "gather"
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Dispatch(Gather):
+    """Rows of tokens on their way to the experts they picked: `top_k` copies of `width` elements for each
+    token.
+    """
+
+    route: ClassVar[str] = "dispatch"
+
+    top_k: Number
+    width: Number
+
+    def gradient(self) -> tuple[Op, ...]:
+        return (_routed_back(self, Combine),)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Combine(Gather):
+    """Results of a token's experts brought back and added up."""
+
+    route: ClassVar[str] = "combine"
+
+    top_k: Number
+    width: Number
+
+    def gradient(self) -> tuple[Op, ...]:
+        return (_routed_back(self, Dispatch),)
+
+
+def _routed_back(op: Dispatch | Combine, kind: type[Dispatch] | type[Combine]) -> Op:
+    """The gradient of a routed op goes the other way."""
+    (back,) = Vector.gradient(op)
+    return kind(**{name: getattr(back, name) for name in field_names(kind)})
