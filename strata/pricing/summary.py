@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.silicon.silicon import price_of
+from strata.hardware.silicon.cost import price_of
 from strata.hardware.system import Economics, System
 from strata.mapping.plan import CORES, LIMITS, MEMORY, Plan, violations
 from strata.precision import rate_of

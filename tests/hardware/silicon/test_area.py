@@ -11,8 +11,9 @@ from hypothesis import strategies as some
 import strata as st
 from strata.arrays import enable_jax
 from strata.errors import BadValue, MissingQuantity
-from strata.hardware.silicon.area import PARTS, Floorplan, area_parts, connections_that_fit
-from strata.hardware.silicon.silicon import usable_cores, why_no_core
+from strata.hardware.silicon.area import why_no_core
+from strata.hardware.silicon.floorplan import Floorplan, area_parts, connections_that_fit
+from strata.hardware.silicon.manufacturing import usable_cores
 from strata.validation.datasets import held_out, read_table
 from strata.validation.silicon import deepstack_cores
 

@@ -18,7 +18,7 @@ from strata.hardware.silicon.cost import (
     linear_system_cost,
     stacking_yield,
 )
-from strata.hardware.silicon.report import system_cost
+from strata.hardware.silicon.system_cost import system_cost
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import names
 
