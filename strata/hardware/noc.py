@@ -106,7 +106,7 @@ def noc_bisection(noc: Noc, nodes: Number) -> Number:
     >>> given = chip("stack-ref").silicon.noc
     >>> made = [replace(given, topology=t) for t in ("crossbar", "ring", "mesh")]
     >>> [float(noc_bisection(noc, 16.0)) / 1e9 for noc in made]
-    [1536.0, 384.0, 768.0]
+    [1873.92, 468.48, 936.96]
     """
     xp = namespace(nodes, noc.width)
     links = {"crossbar": nodes / 2.0, "ring": 2.0 + 0.0 * nodes, "mesh": nodes**0.5}[noc.topology]
@@ -128,7 +128,7 @@ def remote_bandwidth(noc: Noc, nodes: Number) -> Number:
     >>> from strata.hardware.chip import chip
     >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(remote_bandwidth(noc, 16.0)) / 1e9), round(float(remote_bandwidth(noc, 64.0)) / 1e9)
-    (2880, 6048)
+    (3514, 7379)
     """
     xp = namespace(nodes, noc.width)
     crossing = 4.0 * (nodes - 1.0) / nodes * noc_bisection(noc, nodes)
@@ -164,7 +164,7 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
     >>> from strata.hardware.chip import chip
     >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> [round(float(access_bandwidth(noc, 16.0, 6e12, share)) / 1e9) for share in (0.0, 0.4, 1.0)]
-    [2880, 4800, 6000]
+    [3514, 5856, 6000]
     """
     limit = access_limit(noc, nodes, local)
     return namespace(vaults, limit).minimum(vaults, limit)
@@ -191,7 +191,7 @@ def access_latency(noc: Noc, nodes: Number, local: Number) -> Number:
     >>> from strata.hardware.chip import chip
     >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(access_latency(noc, 16.0, 0.0)) * 1e9, 3), float(access_latency(noc, 16.0, 1.0))  # ns
-    (5.333, 0.0)
+    (26.667, 0.0)
     """
     hops = noc_hops(noc, nodes)
     return (1.0 - local) * 2.0 * (hops * noc.hop_latency + _up_and_down(noc, nodes) * noc.bond_latency)
@@ -208,7 +208,7 @@ def access_energy(noc: Noc, nodes: Number, local: Number) -> Number:
     >>> from strata.hardware.chip import chip
     >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(access_energy(noc, 16.0, 0.5)) * 1e12, 4)  # pJ/B
-    1.3333
+    5.3333
     """
     hops = noc_hops(noc, nodes)
     return (1.0 - local) * (hops * noc.hop_energy + _up_and_down(noc, nodes) * noc.bond_energy)

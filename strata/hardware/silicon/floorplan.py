@@ -70,7 +70,7 @@ def core_area(floorplan: Floorplan, capacity: Number, width: Number, router: Num
     >>> from strata.hardware.chip import chip
     >>> floorplan = chip("stack-ref").silicon.floorplan
     >>> round(float(core_area(floorplan, 2**18, 256.0)) * 1e6, 3)  # mm2
-    3.39
+    3.195
     """
     return floorplan.core_area + capacity * floorplan.sram_area + width * floorplan.port_area + router
 
@@ -91,7 +91,7 @@ def landing_area(
     >>> from strata.hardware.chip import chip
     >>> floorplan = chip("stack-ref").silicon.floorplan
     >>> [round(float(landing_area(floorplan, 8.0, n, 16.0, 32.0)) * 1e6, 2) for n in (4.0, 8.0)]  # mm2
-    [10.32, 15.93]
+    [10.38, 16.06]
     """
     if floorplan.via_pitch is None:
         return 0.0 * (layers + connected)
@@ -232,7 +232,7 @@ def area_parts(
     >>> stack = {"layers": 4.0, "connected": 4.0, "channels": 16.0, "channel_width": 32.0}
     >>> found = area_parts(floorplan, 1e-4, capacity=2**18, width=256.0, cache=6e6, **stack)
     >>> float(found.cores), round(float(sum(found.parts.values())) * 1e6, 9)
-    (10.0, 100.0)
+    (8.0, 100.0)
     """
     each = core_area(floorplan, capacity, width, router)
     taken = {
