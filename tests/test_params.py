@@ -43,7 +43,9 @@ class Plant:
 GOOD = """
 name = "plant"
 left = { volume = { value = "3 GB", source = "a book, p. 3" } }
-right = { volume = { value = "4 GB", source = "@book: p. 4" }, flow = { value = "5 MB/s", source = "assumed: a pump" } }
+[right]
+volume = { value = "4 GB", source = "@book: p. 4" }
+flow = { value = "5 MB/s", source = "assumed: a pump" }
 [sources]
 book = "The Book of Tanks (1999)"
 """

@@ -1,4 +1,4 @@
-"""What follows from a chip's numbers: the table says what each row reads, the order follows, sources say so."""
+"""What follows from a chip's numbers: rows read what they declare, the order follows, sources say so."""
 
 import pickle
 from dataclasses import fields, is_dataclass, replace

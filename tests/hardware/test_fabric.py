@@ -290,7 +290,8 @@ BAD = {
     ),
     "shares_links_of": (
         dict(more='shares_links_of = "leaf"'),
-        "dimension.0.shares_links_of must name an inner dimension (none, as it is the innermost), but got 'leaf'",
+        "dimension.0.shares_links_of must name an inner dimension (none, as it is the innermost), "
+        "but got 'leaf'",
     ),
     "mistyped": (
         dict(more='oversubscribtion = { value = 2, source = "assumed: for a test" }'),

@@ -291,7 +291,7 @@ def sustained_channel(dram: Dram, stream: Stream, hot: Number = 0.0, port: Numbe
     return Sustained(bandwidth, bounds, bus.left)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Bus:
     """What all streams of a channel share: the banks they spread over, times between bursts, of turns and of
     activations [s], what refresh leaves.
@@ -305,7 +305,7 @@ class Bus:
     left: Number
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Visit:
     """One visit to a bank: bytes of use in it, less refresh [B]; times that bound it, and the time it takes
     [s].
@@ -332,7 +332,8 @@ def bus_of(dram: Dram, banks: Number | None = None, hot: Number = 0.0) -> Bus:
     back = t.cl + t.ccd_s - t.cwl + t.clock if t.rtw is None else t.rtw
     turn = xp.maximum(back + t.cwl + t.wtr_s - t.ccd_s, 0.0)
     opening = xp.maximum(xp.maximum(t.rrd_s, t.rrd_l / groups), t.faw / ACTIVATES)
-    return Bus(dram, banks, xp.maximum(t.ccd_s, t.ccd_l / groups), turn, opening, refresh_left(t, hot))
+    step = xp.maximum(t.ccd_s, t.ccd_l / groups)
+    return Bus(dram=dram, banks=banks, step=step, turn=turn, opening=opening, left=refresh_left(t, hot))
 
 
 def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
@@ -353,7 +354,8 @@ def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
     ahead = (controller.queue + controller.bank_queue) * t.ccd_s
     blind = xp.where(long, xp.maximum(t.rp + t.rcd - ahead, 0.0), 0.0)
     time = blurred([turning, rows, bus.opening + 0.0 * moving], jitter) + blind
-    return Visit(asked * bursts * dram.burst * bus.left, moving, turning, rows, blind, time)
+    useful = asked * bursts * dram.burst * bus.left
+    return Visit(useful=useful, moving=moving, turning=turning, rows=rows, blind=blind, time=time)
 
 
 def in_flight_bound(t: Timing, outstanding: Number, latency: Number | None = None) -> Number:

@@ -186,7 +186,7 @@ class LayerBlock:
         return made
 
 
-def overlap(lines: Array, count: int) -> Array:
+def strip_shares(lines: Array, count: int) -> Array:
     """Share of each of `count` equal strips that lies in each cell between the lines: [strips, cells]; rows
     add up to 1.
     """

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import Infeasible, UnknownName, require
-from strata.hardware.thermal.grid import Array, Assembly, LayerBlock, edges, layer_blocks, overlap
+from strata.hardware.thermal.grid import Array, Assembly, LayerBlock, edges, layer_blocks, strip_shares
 
 # K over the coolant; beyond it solder, polymers and constant conductivities no longer hold
 LARGEST_RISE = 700.0
@@ -197,7 +197,7 @@ class Problem:
                 f"powers of layer {name} must be finite and not negative",
                 least=np.min(given),
             )
-            share = overlap(self.edges[b.first : b.first + len(b.widths) + 1], len(given))
+            share = strip_shares(self.edges[b.first : b.first + len(b.widths) + 1], len(given))
             count = slices.stop - slices.start
             cells = (share.T @ given @ share) / count
             block = made[b.start : b.start + b.size].reshape(b.shape)

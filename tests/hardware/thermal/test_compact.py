@@ -179,10 +179,16 @@ def test_heat_is_a_record_of_plain_quantities():
     [
         (lambda: heat_of(stack(2.5), cooling("liquid"), 1e-4), "whole numbers"),
         (lambda: heat_of(stack(100.0), cooling("liquid"), 1e-4), "but its package has room for"),
-        (lambda: heat_of(stack(2.0), cooling("liquid"), np.linspace(1e-5, 1e-4, 3000)), "at most 2000 distinct stacks"),
-        (lambda: heat_of(stack(2.0), cooling("liquid"), 9e-4), "lid_side must be at least the side of the dies"),
+        (
+            lambda: heat_of(stack(2.0), cooling("liquid"), np.linspace(1e-5, 1e-4, 3000)),
+            "at most 2000 distinct stacks",
+        ),
+        (
+            lambda: heat_of(stack(2.0), cooling("liquid"), 9e-4),
+            "lid_side must be at least the side of the dies",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_stack_that_cannot_be_solved_gets_one_line(make, words):
     with pytest.raises((BadValue, BadFile, UnknownName)) as stop:
         make()

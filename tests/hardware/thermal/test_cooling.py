@@ -73,7 +73,7 @@ def test_of_many_sides_the_first_that_does_not_fit_is_named():
         (lambda: cooling("liquid", hot_share=1.5), "at most 1"),
         (lambda: cooling("liquid", ambient="90 degC"), "cooler than logic and DRAM"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_cooling_gets_one_line(make, words):
     with pytest.raises((BadValue, BadFile, UnknownName)) as stop:
         make()

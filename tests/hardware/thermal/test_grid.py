@@ -12,7 +12,7 @@ from strata.hardware.thermal.grid import (
     convection_resistance,
     edges,
     layer_blocks,
-    overlap,
+    strip_shares,
     slab_resistance,
 )
 
@@ -66,7 +66,7 @@ def test_conduction_inside_a_block_moves_no_heat_where_all_is_as_warm():
 @given(hy.lists(hy.floats(1e-4, 1e-2), min_size=1, max_size=12), hy.integers(1, 12))
 def test_strips_of_a_power_map_lose_nothing_to_cells(widths, count):
     lines = np.concatenate([[0.0], np.cumsum(widths)])
-    shares = overlap(lines, count)
+    shares = strip_shares(lines, count)
     assert shares.shape == (count, len(widths)) and np.all(shares >= 0)
     assert shares.sum(axis=1) == pytest.approx(1.0)
 
@@ -81,16 +81,25 @@ def test_resistances_in_series_add_up():
     ("make", "words"),
     [
         (lambda: Assembly((), 1e4, 300.0), "at least one layer"),
-        (lambda: Assembly((die(conductivity=0.0),), 1e4, 300.0), "conductivity of layer die must be positive"),
+        (
+            lambda: Assembly((die(conductivity=0.0),), 1e4, 300.0),
+            "conductivity of layer die must be positive",
+        ),
         (lambda: Assembly((die(lateral=-1.0),), 1e4, 300.0), "lateral of layer die must be positive"),
         (lambda: Assembly((die(thickness=-1e-6),), 1e4, 300.0), "thickness of layer die must be positive"),
-        (lambda: Assembly((die(thickness=float("nan")),), 1e4, 300.0), "thickness of layer die must be positive"),
-        (lambda: Assembly((die(), die(name="lid", side=0.005)), 1e4, 300.0), "lid must be at least as large as die"),
+        (
+            lambda: Assembly((die(thickness=float("nan")),), 1e4, 300.0),
+            "thickness of layer die must be positive",
+        ),
+        (
+            lambda: Assembly((die(), die(name="lid", side=0.005)), 1e4, 300.0),
+            "lid must be at least as large as die",
+        ),
         (lambda: Assembly((die(), die()), 1e4, 300.0), "names of their own"),
         (lambda: Assembly((die(),), 0.0, 300.0), "coefficient must be positive"),
         (lambda: Assembly((die(),), 1e4, 300.0, height=5e-5), "but its package has room for"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_assembly_gets_one_line(make, words):
     with pytest.raises((BadValue, BadFile, UnknownName)) as stop:
         make()

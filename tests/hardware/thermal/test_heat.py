@@ -50,9 +50,12 @@ def test_a_map_from_a_file_moves_the_hot_spot(tmp_path):
         (lambda: heat("stack-ref", layers=200), "but its package has room for"),
         (lambda: heat("stack-ref", map=[[1.0, 2.0]]), "square of numbers"),
         (lambda: heat("stack-ref", map="nowhere.csv"), "no power map at nowhere.csv"),
-        (lambda: heat("stack-ref", bond_thicknes="5 um"), "no cooling quantity called 'bond_thicknes'; nearest: bond_thickness"),
+        (
+            lambda: heat("stack-ref", bond_thicknes="5 um"),
+            "no cooling quantity called 'bond_thicknes'; nearest: bond_thickness",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_question_gets_one_line(make, words):
     with pytest.raises((BadValue, BadFile, UnknownName)) as stop:
         make()

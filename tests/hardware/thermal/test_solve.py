@@ -234,8 +234,13 @@ def test_means_and_minima_of_3d_ice_agree_too():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "cannot be read as JSON"), ("{}", "must be a list of records"), ("[]", "must be a list of records"), ('[{"a": 1}, {"b": 1}]', "record 2 has other keys")],
-)  # fmt: skip
+    [
+        ("{", "cannot be read as JSON"),
+        ("{}", "must be a list of records"),
+        ("[]", "must be a list of records"),
+        ('[{"a": 1}, {"b": 1}]', "record 2 has other keys"),
+    ],
+)
 def test_a_file_of_records_that_is_wrong_gets_one_line(tmp_path, text, words):
     (tmp_path / "stacks.json").write_text(text)
     with pytest.raises(BadFile) as stop:
@@ -271,9 +276,12 @@ def test_a_solution_outside_its_range_says_so():
         (lambda: steady(Assembly((die(),), 1e4, 300.0), {"die": np.ones((2, 3))}), "square of numbers"),
         (lambda: steady(Assembly((die(),), 1e4, 300.0), {"dye": 1.0}), "no layer called 'dye'; nearest: die"),
         (lambda: transient(Assembly((die(),), 1e4, 300.0), {"die": 1.0}, 0.0, 5), "needs a duration"),
-        (lambda: transient(Assembly((die(),), 1e4, 300.0), {"die": 1.0}, 1.0, 5, implicit=0.2), "between 0.5"),
+        (
+            lambda: transient(Assembly((die(),), 1e4, 300.0), {"die": 1.0}, 1.0, 5, implicit=0.2),
+            "between 0.5",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_bad_power_or_time_gets_one_line(make, words):
     with pytest.raises((BadValue, BadFile, UnknownName)) as stop:
         make()
