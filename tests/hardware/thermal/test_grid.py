@@ -12,8 +12,8 @@ from strata.hardware.thermal.grid import (
     convection_resistance,
     edges,
     layer_blocks,
-    strip_shares,
     slab_resistance,
+    strip_shares,
 )
 
 
