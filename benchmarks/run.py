@@ -214,7 +214,14 @@ def add_heat(add: Callable[..., None]) -> None:
     made, count = cooling("liquid"), 100_000
     rng = np.random.default_rng(0)
     layers = rng.integers(1, 17, count) * 1.0
-    stack = Stack(layers, 16.0, 32.0, 1e9, 1e9, np.minimum(rng.integers(1, 17, count) * 1.0, layers))
+    stack = Stack(
+        layers=layers,
+        channels_per_layer=16.0,
+        channel_width=32.0,
+        transfer_rate=1e9,
+        capacity_per_layer=1e9,
+        connected_layers=np.minimum(rng.integers(1, 17, count) * 1.0, layers),
+    )
     heat_of(stack, made, 1e-4)  # solves each of the 136 geometries
 
     def once() -> None:

@@ -7,13 +7,14 @@ functions.
 (True, 'memory')
 """
 
-from strata.errors import Infeasible, StrataError
 from strata.case import Case, Program
+from strata.errors import Infeasible, StrataError
 from strata.evaluate import evaluate, evaluate_case
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.silicon.report import area, cost
-from strata.hardware.silicon.silicon import Silicon
+from strata.hardware.silicon.area import area
+from strata.hardware.silicon.cost import cost
+from strata.hardware.silicon.manufacturing import Silicon
 from strata.hardware.system import System, economics, system
 from strata.hardware.thermal.report import Temperatures, heat
 from strata.hardware.topology import Topology, topology

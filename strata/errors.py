@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class StrataError(ValueError):
-    """Base of everything a user's input can cause; the command line prints it as one line and exits with 2."""
+    """Base of everything a user's input can cause; the command line prints it as one line, exit status 2."""
 
 
 class UnknownName(StrataError):

@@ -17,10 +17,9 @@ from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case, Program
 from strata.errors import require
 from strata.hardware.fabric import with_library
-from strata.hardware.system import Economics, System, economics
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import Economics, System, as_system
+from strata.hardware.system import economics as read_economics
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import Layout
 from strata.mapping.place import place
 from strata.mapping.plan import Plan
@@ -56,12 +55,12 @@ def evaluate(
     (True, 'memory', True)
     """
     case = Case(
-        system=make_system(system) if isinstance(system, str) else system,
+        system=as_system(system),
         program=make_model(program) if isinstance(program, str) else program,
         workload=workload,
         plan=make_plan(plan) if isinstance(plan, str) else plan or Plan(),
-        engine=make_engine(engine) if isinstance(engine, str) else engine,
-        economics=economics or usual_economics(),
+        engine=as_engine(engine),
+        economics=economics or read_economics(),
     )
     return evaluate_case(case, backend)
 
@@ -126,11 +125,6 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
 def _compiled(active: frozenset[str], rank: int) -> Any:
     structure = Structure(active, rank)
     return staged(lambda case: summarised(case, structure)[0])
-
-
-@lru_cache(maxsize=1)
-def usual_economics() -> Economics:
-    return economics()
 
 
 def _at_once(shape: tuple[int, ...]) -> tuple[int, int]:

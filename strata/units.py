@@ -50,7 +50,8 @@ def _token(text: str, whole: str) -> tuple[float, tuple[int, ...]]:
                 factor, dimension = _BASE[base]
                 return (_PREFIX[prefix] * factor) ** power, tuple(d * power for d in dimension)
     raise BadUnit(
-        f"unknown unit '{whole}'; use B, bit, FLOP, s, Hz, W, J, m, V, K, degC, USD with SI prefixes, like 'TB/s'"
+        f"unknown unit '{whole}'; use B, bit, FLOP, s, Hz, W, J, m, V, K, degC, USD with SI prefixes, "
+        "like 'TB/s'"
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from cases import model, roomy
 
 import strata as st
-from strata.hardware.dram.channel import Stream, interface_peak, shipped, sustained_channel
+from strata.hardware.dram.channel import Stream, dram_channel, interface_peak, sustained_channel
 from strata.hardware.fabric import with_library
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
@@ -372,7 +372,7 @@ RAMULATOR = {
 
 @pytest.mark.parametrize(("name", "near"), [("hbm2", 0.25), ("hbm3", 0.02), ("hbm4", 0.025)])
 def test_ramulator_gives_the_same_fractions_of_the_peak(name, near):
-    made = shipped(name)
+    made = dram_channel(name)
     runs = Stream(run=made.burst * np.array([32.0, 16.0, 8.0, 4.0, 2.0, 1.0]))
     ours = sustained_channel(made, runs).bandwidth / interface_peak(made)
     np.testing.assert_allclose(ours, RAMULATOR[name], rtol=near)

@@ -2,6 +2,8 @@
 them.
 """
 
+import os
+import tomllib
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +11,19 @@ import pytest
 
 import strata as st
 from strata.errors import BadFile, BadUnit, BadValue, MissingQuantity, UnknownName
-from strata.params import Param, build, leaf_paths, load_table, names, override, part, quantity, text
+from strata.params import (
+    Param,
+    build,
+    files,
+    leaf_paths,
+    load_table,
+    names,
+    override,
+    part,
+    quantity,
+    read_record,
+    text,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +43,9 @@ class Plant:
 GOOD = """
 name = "plant"
 left = { volume = { value = "3 GB", source = "a book, p. 3" } }
-right = { volume = { value = "4 GB", source = "@book: p. 4" }, flow = { value = "5 MB/s", source = "assumed: a pump" } }
+[right]
+volume = { value = "4 GB", source = "@book: p. 4" }
+flow = { value = "5 MB/s", source = "assumed: a pump" }
 [sources]
 book = "The Book of Tanks (1999)"
 """
@@ -130,12 +146,7 @@ def test_every_quantity_of_a_record_has_its_source(kind):
     for name in names(kind):
         made = getattr(st, kind)(name)
         held = {path for path in leaf_paths(made) if _value(made, path) is not None}
-        derived = (
-            {"memory.bandwidth", "memory.capacity", "cache.bandwidth", "compute.cores", "energy.memory"}
-            if getattr(made, "stack", None) is not None
-            else set()
-        )
-        assert held - derived == set(made.sources), name
+        assert held == set(made.sources), name
 
 
 def _value(node, path):
@@ -211,3 +222,67 @@ def test_an_override_leaves_the_original_alone():
 def test_a_needed_quantity_is_named_never_borrowed():
     with pytest.raises(MissingQuantity, match="chip sn10 has no fp64 matrix rate; it has: bf16"):
         st.evaluate("sn10", st.model("llama-3-8b", activations="fp64"), st.decode(1, 128))
+
+
+# ------------------------------------------------------------------------------------------ what is kept
+
+
+def aged(path, seconds=60.0):
+    """A file as if it had been written some time ago; what is younger than a tick is not kept."""
+    then = path.stat().st_mtime - seconds
+    os.utime(path, (then, then))
+    return path
+
+
+def test_a_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    parsed = []
+    loads = tomllib.loads
+    monkeypatch.setattr(tomllib, "loads", lambda text: parsed.append(1) or loads(text))
+    path = aged(written(tmp_path, GOOD))
+    first = read_record(Plant, "plant", path)
+    assert read_record(Plant, "plant", path) is first and len(parsed) == 1
+    aged(written(tmp_path, GOOD.replace("3 GB", "7 GB")), 30.0)
+    assert read_record(Plant, "plant", path)[0].left.volume == 7e9 and len(parsed) == 2
+
+
+def test_a_file_that_was_just_written_is_read_again(tmp_path):
+    for size in range(1, 6):  # faster than the clock of the file system may tick
+        path = written(tmp_path, GOOD.replace("3 GB", f"{size} GB"))
+        assert read_record(Plant, "plant", path)[0].left.volume == size * 1e9
+
+
+def test_a_base_that_changes_or_comes_to_be_is_noticed(tmp_path):
+    base = aged(written(tmp_path, GOOD, "base.toml"))
+    path = aged(written(tmp_path, 'base = "base.toml"\nkind = "dry"', "mine.toml"))
+    assert read_record(Plant, "plant", path)[0].left.volume == 3e9
+    aged(written(tmp_path, GOOD.replace("3 GB", "8 GB"), "base.toml"), 30.0)
+    assert read_record(Plant, "plant", path)[0].left.volume == 8e9
+    base.unlink()
+    with pytest.raises(BadFile):
+        read_record(Plant, "plant", path)
+
+
+def test_a_table_is_the_callers_own():
+    table = load_table("economics", "default")
+    table["lifetime"]["value"] = "1 s"
+    table.clear()
+    assert load_table("economics", "default")["lifetime"]["value"] != "1 s"
+    assert st.economics().lifetime > 1e6
+
+
+def test_names_come_with_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "DATA", tmp_path)
+    folder = tmp_path / "plants_of_a_test"
+    folder.mkdir()
+    (folder / "one.toml").write_text("")
+    aged(folder)
+    assert names("plants_of_a_test") == ["one"]
+    (folder / "two.toml").write_text("")
+    assert names("plants_of_a_test") == ["one", "two"]
+
+
+def test_records_of_shipped_files_are_shared_and_changed_ones_are_not():
+    assert st.chip("h200") is st.chip("h200") and st.economics() is st.economics()
+    wider = st.chip("h200", **{"memory.bandwidth": "6 TB/s"})
+    assert st.chip("h200").memory.bandwidth != wider.memory.bandwidth == 6e12
+    assert st.fabric("hgx-h200", bandwidth=1e9) is not st.fabric("hgx-h200") is st.fabric("hgx-h200")

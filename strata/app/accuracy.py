@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.words import plain_table, titled
 from strata.errors import BadFile
-from strata.result import Result
 from strata.hardware.chip import Chip
+from strata.result import Result
 from strata.units import show
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ def area(
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.cli import say, wrote
-    from strata.hardware.silicon.silicon import area_of
+    from strata.hardware.silicon.manufacturing import area_of
 
     counts = numbers(layers)
     owner, made, stacks = chosen(chip, floorplan, set, counts)
@@ -115,7 +115,7 @@ def cost(
     costs.
     """
     from strata.app.cli import say
-    from strata.hardware.silicon.silicon import cost_of
+    from strata.hardware.silicon.cost import cost_of
 
     if bool(chip) == bool(system):
         raise BadValue(
@@ -166,7 +166,7 @@ def chosen(
     `--set` may change either; all layers are connected unless it says how many are.
     """
     from strata.hardware.chip import chip as make_chip
-    from strata.hardware.silicon.report import made_of
+    from strata.hardware.silicon.manufacturing import made_of
 
     given = set_items(items, "chip", "floorplan.via_pitch='10 um'") | (
         {"floorplan_file": floorplan} if floorplan else {}
@@ -202,7 +202,8 @@ def numbers(text: str) -> list[float]:
 
 def area_dict(owner: Any, made: Any, found: Any) -> dict[str, Any]:
     """A die for machines, in SI units."""
-    from strata.hardware.silicon.silicon import usable_cores, why_no_core
+    from strata.hardware.silicon.area import why_no_core
+    from strata.hardware.silicon.manufacturing import usable_cores
 
     why = why_no_core(found)
     return {
@@ -223,7 +224,7 @@ def area_dict(owner: Any, made: Any, found: Any) -> dict[str, Any]:
 
 def energies_dict(owner: Any, made: Any) -> dict[str, Any]:
     """Energies that geometry and process give, beside those the chip states: J/B, leakage in W."""
-    from strata.hardware.silicon.silicon import energies_of
+    from strata.hardware.silicon.energy import energies_of
 
     return {
         e.name.replace(" ", "_"): {
@@ -240,7 +241,7 @@ def unit_of(energy: Any) -> str:
 
 def energies_table(owner: Any, made: Any) -> Any:
     """The same for people."""
-    from strata.hardware.silicon.silicon import energies_of
+    from strata.hardware.silicon.energy import energies_of
     from strata.units import show
 
     table = plain_table()
@@ -273,21 +274,22 @@ def network_dict(owner: Any, made: Any, found: Any) -> dict[str, Any] | None:
         "topology": noc.topology,
         "placement": noc.placement,
         "link_B_per_s": float(equations.link_bandwidth(noc)),
-        "bisection_B_per_s": float(equations.bisection(noc, cores)),
-        "hops": float(equations.mean_hops(noc, cores)),
+        "bisection_B_per_s": float(equations.noc_bisection(noc, cores)),
+        "hops": float(equations.noc_hops(noc, cores)),
         "spread_B_per_s": float(equations.access_bandwidth(noc, cores, owner.memory.bandwidth, spread)),
         "own_B_per_s": float(owner.memory.bandwidth),
         "spread_s": float(equations.access_latency(noc, cores, spread)),
         "spread_J_per_B": float(equations.access_energy(noc, cores, spread)),
         "shared_hops": float(equations.multicast_hops(noc, cores, cores)),
-        "shared_unicast_hops": cores * float(equations.mean_hops(noc, cores)),
+        "shared_unicast_hops": cores * float(equations.noc_hops(noc, cores)),
     }
 
 
 def parts_tables(owner: Any, made: Any, found: Any) -> list[Any]:
     """One die for people."""
-    from strata.hardware.silicon.area import connections_that_fit
-    from strata.hardware.silicon.silicon import usable_cores, why_no_core
+    from strata.hardware.silicon.area import why_no_core
+    from strata.hardware.silicon.floorplan import connections_that_fit
+    from strata.hardware.silicon.manufacturing import usable_cores
     from strata.hardware.technology import bonding
     from strata.units import show
 
@@ -375,7 +377,7 @@ def cost_tables(owner: Any, made: Any, counts: list[float], found: list[Any]) ->
 
 def whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[Any, Any]:
     """A system by name, its chip changed by `--set`, and what it costs."""
-    from strata.hardware.silicon.report import system_cost
+    from strata.hardware.silicon.system_cost import system_cost
     from strata.hardware.system import system
 
     owner = system(

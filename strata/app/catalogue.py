@@ -10,7 +10,7 @@ from typing import Any
 from strata.app.words import plain_table, titled
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
-from strata.hardware.dram.channel import Dram, dram
+from strata.hardware.dram.channel import Dram, dram_channel
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import Economics, SystemFile, economics, system
 from strata.hardware.transport import Packets, Transport, packets, transport
@@ -42,7 +42,7 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "system": system,
     "transport": transport,
     "packets": packets,
-    "memory": dram,
+    "memory": dram_channel,
     "engine": engine,
     "economics": economics,
     "space": space,

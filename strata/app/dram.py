@@ -61,7 +61,7 @@ def dram(
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
     from strata.app.cli import say, wrote
     from strata.hardware.dram.channel import Stream, interface_peak, sustained_channel
-    from strata.hardware.dram.channel import dram as memory
+    from strata.hardware.dram.channel import dram_channel as memory
 
     made = memory(name, **set_items(set, "memory", "timing.faw='20 ns'"))
     share = fraction(read_share)
@@ -160,7 +160,7 @@ def table(told: dict[str, Any]) -> Any:
 def picture(path: Path, share: float, limits: dict[str, Any], hot: float) -> None:
     """Every shipped memory's share of its peak over the run."""
     from strata.drawing import COLOURS, STYLE, pyplot_of, save
-    from strata.hardware.dram.channel import Stream, interface_peak, shipped, sustained_channel
+    from strata.hardware.dram.channel import Stream, dram_channel, interface_peak, sustained_channel
     from strata.params import names
 
     pyplot = pyplot_of()
@@ -168,7 +168,7 @@ def picture(path: Path, share: float, limits: dict[str, Any], hot: float) -> Non
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
         for i, name in enumerate(names("memory")):
-            made = shipped(name)
+            made = dram_channel(name)
             found = sustained_channel(
                 made, Stream(run=runs, read_share=share, **limits), hot
             ).bandwidth / interface_peak(made)

@@ -10,11 +10,11 @@ import numpy as np
 
 from strata import __version__
 from strata.app.words import plain_table, titled
-from strata.result import Result
 from strata.mapping.plan import Plan, plan_text
 from strata.params import stated
 from strata.pricing.metrics import METRIC_UNITS
 from strata.pricing.price import RESOURCES
+from strata.result import Result
 from strata.units import show
 from strata.workload.model import Model
 

@@ -12,8 +12,8 @@ from strata.app.present import METRIC_NAMES, as_dict, busy, listed, ops_of, step
 from strata.app.sweep import remarks
 from strata.drawing import keep
 from strata.errors import StrataError
-from strata.result import Result
 from strata.pricing.metrics import METRIC_UNITS
+from strata.result import Result
 from strata.search.sensitivity import sensitivity
 from strata.search.sweep import Sweep
 from strata.units import show

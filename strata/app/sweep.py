@@ -8,8 +8,8 @@ import numpy as np
 
 from strata.app.present import METRIC_NAMES
 from strata.app.words import plain_table, titled
-from strata.result import reasons
 from strata.pricing.metrics import METRIC_UNITS
+from strata.result import reasons
 from strata.search.sweep import Sweep
 from strata.units import show
 

@@ -10,7 +10,19 @@ import numpy as np
 from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.transport import IDEAL, Transport, limited
-from strata.params import Sources, build, find, load_table, merged, names, override, part, quantity, text
+from strata.params import (
+    Sources,
+    find,
+    load_table,
+    merged,
+    names,
+    override,
+    part,
+    quantity,
+    read_record,
+    remembered,
+    text,
+)
 
 KINDS = ("switch", "ring", "chain", "full", "dragonfly")
 DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
@@ -24,7 +36,8 @@ class Dimension:
 
     name: str = text("what it is, like nvlink or infiniband")
     kind: str = text(
-        "switch, ring (a torus is several), chain (a mesh is several), full (each to each) or dragonfly (groups each to each, shared links)",
+        "switch, ring (a torus is several), chain (a mesh is several), full (each to each) or dragonfly "
+        "(groups each to each, shared links)",
         choices=KINDS,
     )
     size: Number = quantity(
@@ -56,18 +69,20 @@ class Dimension:
     )
     oversubscription: Number = quantity(
         "1",
-        "bandwidth of the devices over that of the links above them: 2 where a leaf has half as many uplinks; 1 when left out",
+        "bandwidth of the devices over that of the links above them: 2 where a leaf has half as many "
+        "uplinks; 1 when left out",
         optional=True,
         minimum=1,
     )
     shares_links_of: str = text(
-        "inner dimension whose links its traffic leaves a device by, as a spine's does by the leaf's; its own when left out",
+        "inner dimension whose links its traffic leaves a device by, as a spine's does by the leaf's; its "
+        "own when left out",
         default="",
     )
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Host:
     """What stands beside each device: its share of processors, adapters, chassis."""
 
@@ -95,11 +110,24 @@ def fabric(name: str, **changes: Any) -> Fabric:
     >>> [d.kind for d in fabric("hgx-h200").dimension]
     ['switch', 'switch']
     """
-    where = find("fabric", name).name
-    made, params = build(Fabric, with_transports(load_table("fabric", name)), where)
-    made, given = override(made, {_full_path(made, k): v for k, v in changes.items()}, "fabric")
-    _check_dimensions(made, where)
-    return replace(made, sources=Sources(params).updated(given))
+    stated: Fabric = _stated(str(name))
+    if not changes:
+        return stated
+    changed, given = override(stated, {_full_path(stated, k): v for k, v in changes.items()}, "fabric")
+    _check_dimensions(changed, find("fabric", name).name)
+    return replace(changed, sources=stated.sources.updated(given))
+
+
+def as_fabric(given: Fabric | str) -> Fabric:
+    """The fabric that is given, or the one of a name."""
+    return fabric(given) if isinstance(given, str) else given
+
+
+@remembered
+def _stated(name: str) -> Fabric:
+    stated, params, file = read_record(Fabric, "fabric", name, with_transports)
+    _check_dimensions(stated, file)
+    return replace(stated, sources=Sources(params))
 
 
 def with_transports(table: dict[str, Any]) -> dict[str, Any]:
@@ -125,82 +153,83 @@ def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
     return merged(load_table("transport", name), dimension.get("transport_model", {}))
 
 
-def _check_dimensions(made: Fabric, where: str) -> None:
-    """What quantities one by one cannot tell: which kinds may be oversubscribed, and whose links are shared."""
-    for i, dimension in enumerate(made.dimension):
+def _check_dimensions(fabric: Fabric, file: str) -> None:
+    """What quantities one by one cannot tell: which kinds may be oversubscribed, whose links are shared."""
+    for i, dimension in enumerate(fabric.dimension):
         if dimension.oversubscription is not None and dimension.kind not in TAPERED:
-            legal = " or ".join(TAPERED)
             raise BadValue(
-                f"{where}: dimension.{i}.oversubscription needs kind {legal}, but {dimension.name} is a {dimension.kind}"
+                f"{file}: dimension.{i}.oversubscription needs kind {' or '.join(TAPERED)}, "
+                f"but {dimension.name} is a {dimension.kind}"
             )
-        inner = [d.name for d in made.dimension[:i]]
+        inner = [d.name for d in fabric.dimension[:i]]
         if dimension.shares_links_of and dimension.shares_links_of not in inner:
             legal = ", ".join(inner) or "none, as it is the innermost"
             raise BadValue(
-                f"{where}: dimension.{i}.shares_links_of must name an inner dimension ({legal}), but got '{dimension.shares_links_of}'"
+                f"{file}: dimension.{i}.shares_links_of must name an inner dimension ({legal}), "
+                f"but got '{dimension.shares_links_of}'"
             )
 
 
-def _full_path(made: Fabric, name: str) -> str:
-    """`bandwidth` means the innermost dimension; `1.bandwidth` and `infiniband.bandwidth` name another one."""
+def _full_path(joined: Fabric, name: str) -> str:
+    """`bandwidth` means the innermost dimension; `1.bandwidth`, `infiniband.bandwidth` name another one."""
     head, _, rest = name.replace("__", ".").partition(".")
     if not rest:
-        return f"dimension.0.{head}" if hasattr(made.dimension[0], head) else head
-    for i, dimension in enumerate(made.dimension):
+        return f"dimension.0.{head}" if hasattr(joined.dimension[0], head) else head
+    for i, dimension in enumerate(joined.dimension):
         if head in (str(i), dimension.name):
             return f"dimension.{i}.{rest}"
     return name
 
 
-def sized(made: Fabric, sizes: tuple[Number, ...]) -> Fabric:
+def sized(joined: Fabric, sizes: tuple[Number, ...]) -> Fabric:
     """The fabric with its dimensions' sizes given, innermost first; outer dimensions not named become 1.
 
-    >>> sized(fabric("hgx-h200"), (8, 0))
+    >>> sized(fabric("hgx-h200"), (8, 0))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: sizes of fabric hgx-h200 (nvlink, infiniband) must be whole numbers of at least 1, but got (infiniband=0)
+    strata.errors.BadValue: sizes of fabric hgx-h200 (nvlink, infiniband) must be whole numbers of at least...
     """
     require(
-        len(sizes) <= len(made.dimension),
-        f"fabric {made.name} has {len(made.dimension)} dimensions",
+        len(sizes) <= len(joined.dimension),
+        f"fabric {joined.name} has {len(joined.dimension)} dimensions",
         sizes=sizes,
     )
-    for dimension, size in zip(made.dimension, sizes, strict=False):
+    for dimension, size in zip(joined.dimension, sizes, strict=False):
         if isinstance(size, (int, float, np.ndarray, np.number)):
-            known = ", ".join(d.name for d in made.dimension)
-            relation = f"sizes of fabric {made.name} ({known}) must be whole numbers of at least 1"
+            known = ", ".join(d.name for d in joined.dimension)
+            relation = f"sizes of fabric {joined.name} ({known}) must be whole numbers of at least 1"
             require(
                 bool(np.all((np.asarray(size) >= 1) & (np.asarray(size) % 1 == 0))),
                 relation,
                 **{dimension.name: size},
             )
-    full = (*sizes, *([1.0] * (len(made.dimension) - len(sizes))))
+    full = (*sizes, *([1.0] * (len(joined.dimension) - len(sizes))))
     return replace(
-        made, dimension=tuple(replace(d, size=s) for d, s in zip(made.dimension, full, strict=True))
+        joined, dimension=tuple(replace(d, size=s) for d, s in zip(joined.dimension, full, strict=True))
     )
 
 
-def devices_of(made: Fabric) -> Number:
+def devices_of(joined: Fabric) -> Number:
     """Devices a fabric joins: the product of its dimensions' sizes."""
     total: Number = 1.0
-    for dimension in made.dimension:
+    for dimension in joined.dimension:
         total = total * dimension.size
     return total
 
 
-def check_group(made: Fabric, ranks: Number) -> None:
+def check_group(joined: Fabric, ranks: Number) -> None:
     """Refuse a group that does not fit on a fabric.
 
-    >>> check_group(sized(fabric("hgx-h200"), (8, 4)), 64)
+    >>> check_group(sized(fabric("hgx-h200"), (8, 4)), 64)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: a group on fabric hgx-h200 (8 nvlink x 4 infiniband) has 1 to 32 ranks, but got (ranks=64)
+    strata.errors.BadValue: a group on fabric hgx-h200 (8 nvlink x 4 infiniband) has 1 to 32 ranks, ...
     """
-    shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in made.dimension)
-    fits = np.all((np.asarray(ranks) >= 1) & (np.asarray(ranks) <= devices_of(made)))
+    shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in joined.dimension)
+    fits = np.all((np.asarray(ranks) >= 1) & (np.asarray(ranks) <= devices_of(joined)))
     require(
         bool(fits),
-        f"a group on fabric {made.name} ({shape}) has 1 to {np.max(devices_of(made)):g} ranks",
+        f"a group on fabric {joined.name} ({shape}) has 1 to {np.max(devices_of(joined)):g} ranks",
         ranks=ranks,
     )
 
@@ -225,7 +254,7 @@ def peak_link(dimension: Dimension) -> Number:
     )
 
 
-def with_library(made: Fabric, speaks: str) -> Fabric:
+def with_library(joined: Fabric, library: str) -> Fabric:
     """The fabric as one engine uses it: its transports limited to `library`, to `any` way there is, or to a
     framework's kernels.
 
@@ -234,22 +263,22 @@ def with_library(made: Fabric, speaks: str) -> Fabric:
     >>> with_library(fabric("hgx-h200"), "ideal").dimension[0].transport_model is None
     True
     """
-    if all(d.transport_model is None for d in made.dimension):
-        return made
+    if all(d.transport_model is None for d in joined.dimension):
+        return joined
     kept = tuple(
         replace(
             d,
             transport_model=None
-            if d.transport_model is None or speaks == IDEAL
-            else limited(d.transport_model, speaks),
+            if d.transport_model is None or library == IDEAL
+            else limited(d.transport_model, library),
         )
-        for d in made.dimension
+        for d in joined.dimension
     )
-    return replace(made, dimension=kept)
+    return replace(joined, dimension=kept)
 
 
 def sustained_link(dimension: Dimension) -> Number:
-    """Bandwidth one device sustains into a dimension, one direction, when all devices use it at once [B/s]."""
+    """Bandwidth one device sustains into a dimension, one direction, when all use it at once [B/s]."""
     return peak_link(dimension) * dimension.efficiency
 
 
@@ -267,8 +296,9 @@ def group_share(dimension: Dimension, members: Number) -> Number:
     Valiant routing.
 
     >>> mesh = fabric("mi325x-node").dimension[0]
-    >>> float(group_share(mesh, 4.0)), round(float(group_share(fabric("slingshot-dragonfly").dimension[2], 2.0)), 3)
-    (0.42857142857142855, 0.5)
+    >>> groups = fabric("slingshot-dragonfly").dimension[2]
+    >>> round(float(group_share(mesh, 4.0)), 3), round(float(group_share(groups, 2.0)), 3)
+    (0.429, 0.5)
     """
     if dimension.kind not in ("full", "dragonfly"):
         return 1.0

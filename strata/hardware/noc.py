@@ -19,7 +19,7 @@ PORTS = {"mesh": 5.0, "ring": 3.0}  # of a router: its neighbours and its core
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Noc:
     """Links and routers between the cores of a die and their vaults."""
 
@@ -37,7 +37,8 @@ class Noc:
     bond_energy: Number = quantity("J/B", "byte up to a network in the stack, or down again")
     local: Number = quantity(
         "1",
-        "share of DRAM traffic that a core finds in its own vault; left out: any vault is as likely, one part in as many as there are cores",
+        "share of DRAM traffic that a core finds in its own vault; left out: any vault is as likely, one "
+        "part in as many as there are cores",
         optional=True,
     )
     vaults: Number = quantity(
@@ -53,24 +54,30 @@ def link_bandwidth(noc: Noc) -> Number:
 
     .. math:: b = w f
 
-    >>> link_bandwidth(Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)) / 1e9
-    192.0
+    >>> from strata.hardware.chip import chip
+    >>> round(link_bandwidth(chip("stack-ref").silicon.noc) / 1e9, 2)
+    234.24
     """
     return noc.width * noc.link_clock
 
 
-def mean_hops(noc: Noc, nodes: Number) -> Number:
+def noc_hops(noc: Noc, nodes: Number) -> Number:
     r"""Hops to another node at random; 0 where there is one node.
 
-    .. math:: h_{crossbar} = 1, \quad h_{ring} = \frac{\lfloor p^2 / 4 \rfloor}{p - 1}, \quad h_{mesh} = \max\left(1, \frac{2}{3} \sqrt{p}\right)
+    .. math::
+        h_{crossbar} = 1, \quad h_{ring} = \frac{\lfloor p^2 / 4 \rfloor}{p - 1}, \quad
+        h_{mesh} = \max\left(1, \frac{2}{3} \sqrt{p}\right)
 
     p nodes, the mesh square: 2 (k^2 - 1) / (3 k) over all pairs of k x k nodes, without those of a node with
     itself.
 
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 3 and 5.
 
-    >>> made = [Noc(t, "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13) for t in ("crossbar", "ring", "mesh")]
-    >>> [round(float(mean_hops(noc, 16.0)), 4) for noc in made]
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> given = chip("stack-ref").silicon.noc
+    >>> made = [replace(given, topology=t) for t in ("crossbar", "ring", "mesh")]
+    >>> [round(float(noc_hops(noc, 16.0)), 4) for noc in made]
     [1.0, 4.2667, 2.6667]
     """
     xp = namespace(nodes)
@@ -85,7 +92,7 @@ def mean_hops(noc: Noc, nodes: Number) -> Number:
     )
 
 
-def bisection(noc: Noc, nodes: Number) -> Number:
+def noc_bisection(noc: Noc, nodes: Number) -> Number:
     r"""Bandwidth between two halves of the nodes, one direction [B/s].
 
     .. math:: B_{crossbar} = \frac{p}{2} b, \quad B_{ring} = 2 b, \quad B_{mesh} = \sqrt{p} \, b
@@ -94,9 +101,12 @@ def bisection(noc: Noc, nodes: Number) -> Number:
 
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 3.
 
-    >>> made = [Noc(t, "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13) for t in ("crossbar", "ring", "mesh")]
-    >>> [float(bisection(noc, 16.0)) / 1e9 for noc in made]
-    [1536.0, 384.0, 768.0]
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> given = chip("stack-ref").silicon.noc
+    >>> made = [replace(given, topology=t) for t in ("crossbar", "ring", "mesh")]
+    >>> [float(noc_bisection(noc, 16.0)) / 1e9 for noc in made]
+    [1873.92, 468.48, 936.96]
     """
     xp = namespace(nodes, noc.width)
     links = {"crossbar": nodes / 2.0, "ring": 2.0 + 0.0 * nodes, "mesh": nodes**0.5}[noc.topology]
@@ -114,12 +124,14 @@ def remote_bandwidth(noc: Noc, nodes: Number) -> Number:
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: throughput bounded
     by the bisection.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(remote_bandwidth(noc, 16.0)) / 1e9), round(float(remote_bandwidth(noc, 64.0)) / 1e9)
-    (2880, 6048)
+    (3514, 7379)
     """
     xp = namespace(nodes, noc.width)
-    crossing = 4.0 * (nodes - 1.0) / nodes * bisection(noc, nodes)
+    crossing = 4.0 * (nodes - 1.0) / nodes * noc_bisection(noc, nodes)
     return xp.where(nodes > 1.0, xp.minimum(nodes * link_bandwidth(noc), crossing), xp.inf)
 
 
@@ -131,7 +143,9 @@ def local_share(noc: Noc, nodes: Number) -> Number:
     with addresses interleaved over the vaults of p nodes; as stated where data is placed beside the core that
     reads it.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> local_share(noc, 8.0)
     0.125
     """
@@ -146,9 +160,11 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
     vaults together V; remote traffic at most R (`remote_bandwidth`), which is all but the local share λ. All
     local: V.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> [round(float(access_bandwidth(noc, 16.0, 6e12, share)) / 1e9) for share in (0.0, 0.4, 1.0)]
-    [2880, 4800, 6000]
+    [3514, 5856, 6000]
     """
     limit = access_limit(noc, nodes, local)
     return namespace(vaults, limit).minimum(vaults, limit)
@@ -171,11 +187,13 @@ def access_latency(noc: Noc, nodes: Number, local: Number) -> Number:
     request and answer go h mean hops of t_h each; a network in the stack adds the way up and down t_b. λ is
     the local share.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(access_latency(noc, 16.0, 0.0)) * 1e9, 3), float(access_latency(noc, 16.0, 1.0))  # ns
-    (5.333, 0.0)
+    (26.667, 0.0)
     """
-    hops = mean_hops(noc, nodes)
+    hops = noc_hops(noc, nodes)
     return (1.0 - local) * 2.0 * (hops * noc.hop_latency + _up_and_down(noc, nodes) * noc.bond_latency)
 
 
@@ -186,13 +204,14 @@ def access_energy(noc: Noc, nodes: Number, local: Number) -> Number:
 
     h mean hops of e_h each; a network in the stack adds the way up and down e_b. λ is the local share.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(access_energy(noc, 16.0, 0.5)) * 1e12, 4)  # pJ/B
-    1.3333
+    5.3333
     """
-    return (1.0 - local) * (
-        mean_hops(noc, nodes) * noc.hop_energy + _up_and_down(noc, nodes) * noc.bond_energy
-    )
+    hops = noc_hops(noc, nodes)
+    return (1.0 - local) * (hops * noc.hop_energy + _up_and_down(noc, nodes) * noc.bond_energy)
 
 
 def _up_and_down(noc: Noc, nodes: Number) -> Number:
@@ -208,11 +227,13 @@ def multicast_hops(noc: Noc, nodes: Number, receivers: Number) -> Number:
     side by side, which is how tiles of a product share an operand; scattered ones need more links, at most h
     r.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> [round(float(multicast_hops(noc, 16.0, r)), 3) for r in (1.0, 4.0, 8.0)]
     [2.667, 5.667, 9.667]
     """
-    hops = mean_hops(noc, nodes)
+    hops = noc_hops(noc, nodes)
     xp = namespace(hops, receivers)
     return xp.minimum(hops * receivers, hops + receivers - 1.0)
 
@@ -229,7 +250,9 @@ def router_area(noc: Noc, vaults: Number) -> Number:
     Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 22: wire-limited switch
     area.
 
-    >>> noc = Noc("mesh", "logic", 128.0, 1.5e9, 1e-9, 1e-12, 1e-7, 9e-6, 1e-9, 1e-13)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
     >>> round(float(router_area(noc, 16.0)) * 1e6, 4)  # mm2
     0.2621
     """

@@ -1,4 +1,4 @@
-"""A system: chips joined by a fabric. `8xh200`, `4x8xh100` and `64xh200` name one, and so does a TOML file."""
+"""A system: chips joined by a fabric. `8xh200`, `4x8xh100` and `64xh200` name one, as does a TOML file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
-from strata.hardware.fabric import Fabric, devices_of, fabric, sized
-from strata.params import Sources, build, by_name, find, load_table, names, quantity, text
+from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
+from strata.params import Sources, by_name, find, names, quantity, read_record, remembered, text
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 
@@ -30,7 +30,7 @@ class System:
         return devices_of(self.fabric)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SystemFile:
     """What a system's TOML says: which chip, which fabric, and the sizes of its dimensions."""
 
@@ -44,7 +44,7 @@ class SystemFile:
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Economics:
     """What it costs to own and run a device for an hour."""
 
@@ -59,10 +59,16 @@ class Economics:
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def economics(name: str = "default") -> Economics:
     """The assumptions behind money: lifetime, electricity, facility overhead, utilisation."""
-    made, params = build(Economics, load_table("economics", name), f"{name}.toml")
-    return replace(made, sources=Sources(params))
+    stated, params, _ = read_record(Economics, "economics", name)
+    return replace(stated, sources=Sources(params))
+
+
+def as_system(given: System | str) -> System:
+    """The system that is given, or the one of a name."""
+    return system(given) if isinstance(given, str) else given
 
 
 def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> System:
@@ -74,29 +80,23 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
     """
     if isinstance(what, Chip):
         require(not changes, "change a chip's numbers where it is made: chip(name, field=value)")
-        joined = fabric(on) if isinstance(on, str) else on
-        joined = sized(fabric(what.fabric), (1.0,)) if joined is None else joined
+        joined = sized(fabric(what.fabric), (1.0,)) if on is None else as_fabric(on)
         require(
             all(d.size is not None for d in joined.dimension),
             f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))",
         )
         count = devices_of(joined)
-        return System(
-            f"{count:g}x{what.name} on {joined.name}"
-            if isinstance(count, float)
-            else f"{what.name} on {joined.name}",
-            what,
-            joined,
-        )
+        several = f"{count:g}x" if isinstance(count, float) else ""
+        return System(f"{several}{what.name} on {joined.name}", what, joined)
     counted = _NAME.match(what) is not None and not Path(what).exists()
     if what in names("system") or (what.endswith(".toml") and not counted):
-        made, _ = build(SystemFile, load_table("system", what), find("system", what).name)
+        stated, _, _ = read_record(SystemFile, "system", what)
         folder = find("system", what).parent
-        base = chip(_beside(folder, made.chip), **changes)
-        joined = fabric(_beside(folder, made.fabric) or base.fabric)
-        if made.sizes:
-            joined = _resized(joined, made.sizes, made.name)
-        return replace(system(base, joined), name=made.name)
+        base = chip(_beside(folder, stated.chip), **changes)
+        joined = fabric(_beside(folder, stated.fabric) or base.fabric)
+        if stated.sizes:
+            joined = _resized(joined, stated.sizes, stated.name)
+        return replace(system(base, joined), name=stated.name)
     return _from_name(what, changes)
 
 
@@ -163,7 +163,8 @@ def _sizes(count: int, per_node: int | None, joined: Fabric, name: str) -> tuple
     if nodes > 1:
         if len(fixed) == len(joined.dimension):
             raise BadValue(
-                f"fabric {joined.name} has {usual} devices and no scale-out dimension, but got (system='{name}')"
+                f"fabric {joined.name} has {usual} devices and no scale-out dimension, "
+                f"but got (system='{name}')"
             )
         sizes = (*sizes, float(nodes))
     return sizes

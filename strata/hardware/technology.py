@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName
-from strata.params import Sources, build, find, load_table, names, quantity, text
-
-Made = TypeVar("Made")
+from strata.params import Sources, names, quantity, read_record, remembered, text
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Technology:
     """A process node: how dense, how dear, how leaky, and what switching costs."""
 
@@ -38,7 +35,7 @@ class Technology:
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Bonding:
     """A way to join dies: pitch, energy of a crossing, and what a joint costs and loses."""
 
@@ -52,7 +49,7 @@ class Bonding:
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Packaging:
     """What a die or stack is put into."""
 
@@ -81,7 +78,8 @@ def technology(name: str) -> Technology:
     >>> round(float(n5.sram_cell) * 1e12, 4), n5.sources["sram_cell"].assumed
     (0.021, False)
     """
-    return _read(Technology, "technology", name)
+    found: Technology = _read(Technology, "technology", name)
+    return found
 
 
 def bonding(name: str) -> Bonding:
@@ -90,7 +88,8 @@ def bonding(name: str) -> Bonding:
     >>> bonding("hybrid-bond").pitch < bonding("micro-bump").pitch
     True
     """
-    return _read(Bonding, "bonding", name)
+    found: Bonding = _read(Bonding, "bonding", name)
+    return found
 
 
 def packaging(name: str) -> Packaging:
@@ -99,25 +98,13 @@ def packaging(name: str) -> Packaging:
     >>> float(packaging("organic").interposer_ratio)
     0.0
     """
-    return _read(Packaging, "packaging", name)
-
-
-def _read(cls: type[Made], kind: str, name: str) -> Made:
-    shipped = not str(name).endswith(".toml")
-    known: Any = cls
-    found: Made = _shipped(known, kind, name) if shipped else _from_file(cls, kind, name)
+    found: Packaging = _read(Packaging, "packaging", name)
     return found
 
 
-@lru_cache(maxsize=64)
-def _shipped(cls: Any, kind: str, name: str) -> Any:
-    """A file that comes with the project, read once."""
-    if str(name).lower() not in names(kind):
+@remembered
+def _read(cls: Any, kind: str, name: str) -> Any:
+    if not name.endswith(".toml") and name.lower() not in names(kind):
         raise UnknownName(kind, name, names(kind), ", ".join(names(kind)))
-    return _from_file(cls, kind, name)
-
-
-def _from_file(cls: type[Made], kind: str, name: str) -> Made:
-    made, params = build(cls, load_table(kind, name), find(kind, name).name)
-    found: Made = replace(made, sources=Sources(params))
-    return found
+    found, params, _ = read_record(cls, kind, name)
+    return replace(found, sources=Sources(params))

@@ -1,37 +1,32 @@
-"""Topology of a fabric: hops, bisection, links and bandwidth bounds in closed form, and the graph of its
-links.
+"""Topology of a fabric: hops, bisection, links and bandwidth bounds in closed form.
 
 A fabric is the Cartesian product of its dimensions: devices that differ in one coordinate only form a network
 of that dimension's kind, and there are as many such networks as the other coordinates have values (the rails
 of a cluster are one example). So hops add up, and a cut straight through one dimension crosses all of its
-networks. The graph says the same thing link by link, for drawing and for checking the closed forms; a
-device's bandwidth into a dimension is split over its links there.
+networks. A device's bandwidth into a dimension is split over its links there.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from strata.arrays import Number, namespace
-from strata.errors import BadValue
-from strata.hardware.fabric import DIRECT, Dimension, Fabric, devices_of, fabric, peak_link, sized
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, as_fabric, devices_of, peak_link, sized
 
 OPEN_SIZE = 4.0  # shown of a dimension whose size a system's name would give
-MOST_LINKS = 1_000_000  # of a graph
 
 
-# -------------------------------------------------------------------------------- one network of one
-# dimension
+# ---------------------------------------------------------------------- one network of one dimension
 
 
 def diameter(dimension: Dimension) -> Number:
     r"""Steps between the two members of a dimension that are farthest apart.
 
-    .. math:: d = p - 1 \;\text{(chain)}, \quad d = \lfloor p/2 \rfloor \;\text{(ring)}, \quad d = \min(p - 1, 1) \;\text{(else)}
+    .. math::
+        d = p - 1 \;\text{(chain)}, \quad d = \lfloor p/2 \rfloor \;\text{(ring)}, \quad
+        d = \min(p - 1, 1) \;\text{(else)}
 
     size p. A step is what `latency` and `energy` count: through a switch it is one, whatever the links.
 
@@ -50,8 +45,9 @@ def diameter(dimension: Dimension) -> Number:
 def mean_hops(dimension: Dimension) -> Number:
     r"""Steps to a member of a dimension drawn at random, oneself included.
 
-    .. math:: h = \frac{p^2 - 1}{3p} \;\text{(chain)}, \quad h = \frac{\lfloor p^2/4 \rfloor}{p} \;\text{(ring)}, \quad
-              h = \frac{p-1}{p} \;\text{(else)}
+    .. math::
+        h = \frac{p^2 - 1}{3p} \;\text{(chain)}, \quad
+        h = \frac{\lfloor p^2/4 \rfloor}{p} \;\text{(ring)}, \quad h = \frac{p-1}{p} \;\text{(else)}
 
     size p. Oneself counts so that the means of several dimensions add up to that of the fabric.
 
@@ -79,8 +75,9 @@ def crossing_pairs(size: Number) -> Number:
 def bisection(dimension: Dimension) -> Number:
     r"""Bandwidth between two halves of a dimension's members, as equal as can be, one direction [B/s].
 
-    .. math:: B = \lfloor p/2 \rfloor\, b/o \;\text{(switch)}, \quad B = b \;\text{(ring)}, \quad B = b/2 \;\text{(chain)}, \quad
-              B = \frac{\lfloor p^2/4 \rfloor}{p-1}\, b/o \;\text{(full, dragonfly)}
+    .. math::
+        B = \lfloor p/2 \rfloor\, b/o \;\text{(switch)}, \quad B = b \;\text{(ring)}, \quad
+        B = b/2 \;\text{(chain)}, \quad B = \frac{\lfloor p^2/4 \rfloor}{p-1}\, b/o \;\text{(full, dragonfly)}
 
     size p; bandwidth b of a device into the dimension [B/s], of which a link of a ring or chain has half, and
     a link to each of the others has 1/(p-1); oversubscription o.
@@ -104,7 +101,8 @@ def all_to_all_bound(dimension: Dimension) -> Number:
     r"""Most a device can send a second in an all-to-all of a dimension, its own part included [B/s].
 
     .. math:: \beta = \frac{p}{p-1}\, b/o \;\text{(switch, full, dragonfly)}, \quad
-              \beta = \frac{p}{\lfloor p^2/4 \rfloor}\, b \;\text{(ring)}, \quad \beta = \frac{p}{\lfloor p^2/4 \rfloor}\, b/2 \;\text{(chain)}
+              \beta = \frac{p}{\lfloor p^2/4 \rfloor}\, b \;\text{(ring)}, \quad
+              \beta = \frac{p}{\lfloor p^2/4 \rfloor}\, b/2 \;\text{(chain)}
 
     size p; what crosses the middle is :math:`\lfloor p^2/4 \rfloor / p` of what a device sends.
 
@@ -127,7 +125,8 @@ def all_to_all_bound(dimension: Dimension) -> Number:
 def all_reduce_bound(dimension: Dimension) -> Number:
     r"""Most of a buffer that an all-reduce over a dimension can finish a second [B/s].
 
-    .. math:: \beta = \frac{p}{2(p-1)}\, b/o, \qquad \beta = b/2 \;\text{(chain)}, \qquad \beta = b/o \;\text{(a switch that reduces)}
+    .. math:: \beta = \frac{p}{2(p-1)}\, b/o, \qquad \beta = b/2 \;\text{(chain)}, \qquad
+              \beta = b/o \;\text{(a switch that reduces)}
 
     size p. Every buffer but one must move, and its sum must come back: 2 (p-1) buffers over all links. Each
     link of a chain carries the whole buffer in either direction. A switch that adds up takes and gives it
@@ -136,8 +135,8 @@ def all_reduce_bound(dimension: Dimension) -> Number:
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009), sec. 3.
 
     >>> from strata.hardware.fabric import fabric
-    >>> round(all_reduce_bound(fabric("torus-256").dimension[0]) / 1e9, 1), all_reduce_bound(fabric("hgx-h200").dimension[0]) / 1e9
-    (133.3, 450.0)
+    >>> [round(all_reduce_bound(fabric(n).dimension[0]) / 1e9, 1) for n in ("torus-256", "hgx-h200")]
+    [133.3, 450.0]
     """
     size, peak = dimension.size, peak_link(dimension)
     xp = namespace(size, peak)
@@ -179,12 +178,11 @@ def cables(dimension: Dimension) -> Number:
     """
     size = dimension.size
     ends = size - 1.0 if dimension.kind == "chain" else size
-    made = ends * links_of(dimension) / (1.0 if dimension.kind == "switch" else 2.0)
-    return namespace(size, made).where(size > 1, made, 0.0)
+    links = ends * links_of(dimension) / (1.0 if dimension.kind == "switch" else 2.0)
+    return namespace(size, links).where(size > 1, links, 0.0)
 
 
-# -------------------------------------------------------------------------------------------- the whole
-# fabric
+# ---------------------------------------------------------------------------------- the whole fabric
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -217,15 +215,14 @@ class Topology:
     opened: tuple[str, ...] = field(default=())  # dimensions whose size nobody gave, taken as OPEN_SIZE
 
 
-def topology(made: Fabric | str, sizes: tuple[Number, ...] | None = None) -> Topology:
+def topology(given: Fabric | str, sizes: tuple[Number, ...] | None = None) -> Topology:
     """Hops, bisection, links, cost and bandwidth bounds of a fabric, each dimension and the whole.
 
     >>> t = topology("hgx-h200", (8, 4))
     >>> float(t.whole.size), t.whole.bisection / 1e9, float(t.whole.diameter)
     (32.0, 800.0, 2.0)
     """
-    joined = fabric(made) if isinstance(made, str) else made
-    joined = joined if sizes is None else sized(joined, sizes)
+    joined = as_fabric(given) if sizes is None else sized(as_fabric(given), sizes)
     opened = tuple(d.name for d in joined.dimension if d.size is None)
     joined = replace(
         joined, dimension=tuple(replace(d, size=OPEN_SIZE) if d.size is None else d for d in joined.dimension)
@@ -309,78 +306,3 @@ def _of_whole(joined: Fabric, devices: Number) -> Measures:
         all_reduce=xp.where(devices > 1, xp.minimum(all_reduce, injection / xp.maximum(sent, 1e-30)), np.inf),
         all_to_all=xp.where(devices > 1, xp.minimum(all_to_all, injection * others), np.inf),
     )
-
-
-# --------------------------------------------------------------------------------------------- link by link
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A link between two nodes, both directions alike: bandwidth of one [B/s], and the part of a step it
-    makes.
-    """
-
-    first: int
-    second: int
-    dimension: int
-    bandwidth: float
-    hops: float
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Devices 0 .. devices - 1, innermost coordinate fastest, then switches and routers up to nodes - 1; and
-    their links.
-    """
-
-    devices: int
-    nodes: int
-    edges: tuple[Edge, ...]
-
-
-def graph(made: Fabric) -> Graph:
-    """Every link of a fabric.
-
-    >>> g = graph(topology("hgx-h200", (8, 4)).fabric)
-    >>> g.devices, g.nodes - g.devices, len(g.edges)
-    (32, 12, 64)
-    """
-    sizes = [int(d.size) for d in made.dimension]
-    devices = int(np.prod(sizes))
-    count = sum(
-        devices // s * (s * (s + 1) // 2 if d.kind in ("full", "dragonfly") else s)
-        for s, d in zip(sizes, made.dimension, strict=True)
-    )
-    if count > MOST_LINKS:
-        raise BadValue(
-            f"a graph has at most {MOST_LINKS:,} links, but fabric {made.name} of {devices:,} devices has about {count:,}; give smaller sizes"
-        )
-    edges: list[Edge] = []
-    nodes, stride = devices, 1
-    for place, (dimension, size) in enumerate(zip(made.dimension, sizes, strict=True)):
-        for start in range(devices if size > 1 else 0):
-            if start // stride % size == 0:
-                members = [start + i * stride for i in range(size)]
-                edges += _network(dimension, members, nodes, place)
-                nodes += {"switch": 1, "dragonfly": size}.get(dimension.kind, 0)
-        stride *= size
-    return Graph(devices, nodes, tuple(edges))
-
-
-def _network(dimension: Dimension, members: list[int], spare: int, place: int) -> Iterator[Edge]:
-    """The links of one network; `spare` is the first number for its switch or routers."""
-    peak, own = float(peak_link(dimension)), float(dimension.bandwidth)
-    if dimension.kind == "switch":
-        yield from (Edge(m, spare, place, peak, 0.5) for m in members)
-    elif dimension.kind == "dragonfly":
-        # Member, router of its group, router of the other group, member: one step.
-        yield from (Edge(m, spare + i, place, own, 1 / 3) for i, m in enumerate(members))
-        for a, b in itertools.combinations(range(len(members)), 2):
-            yield Edge(spare + a, spare + b, place, peak / (len(members) - 1), 1 / 3)
-    elif dimension.kind == "full":
-        yield from (
-            Edge(a, b, place, peak / (len(members) - 1), 1.0) for a, b in itertools.combinations(members, 2)
-        )
-    else:
-        closing = [members[0]] if dimension.kind == "ring" else []
-        yield from (Edge(a, b, place, peak / 2.0, 1.0) for a, b in itertools.pairwise(members + closing))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, build, by_name, find, load_table, part, quantity, text
+from strata.params import Sources, by_name, part, quantity, read_record, text
 
 # what an engine may use of a transport: all of it, the library alone, none
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"
@@ -82,7 +82,7 @@ class Direct:
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Experts:
+class ExpertTransport:
     """Exchange of tokens between ranks of experts by kernels of its own: `dispatch` out, `combine` back."""
 
     start: dict[str, Number] = by_name("s", "kernel and meeting of the ranks: dispatch, combine")
@@ -125,7 +125,7 @@ class Transport:
     rings: Rings = part(Rings, "collectives of the library over rings")
     pairs: Pairs = part(Pairs, "all-to-all and sends of the library")
     direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks", optional=True)
-    experts: Experts | None = part(Experts, "expert exchange kernels", optional=True)
+    experts: ExpertTransport | None = part(ExpertTransport, "expert exchange kernels", optional=True)
     tiles: Tiles | None = part(
         Tiles,
         "communication inside kernels that compute; absent where there are no such kernels",
@@ -140,21 +140,21 @@ def transport(name: str) -> Transport:
     >>> transport("infiniband").rings.share["all_reduce"]
     0.94
     """
-    made, params = build(Transport, load_table("transport", name), find("transport", name).name)
-    return replace(made, sources=Sources(params))
+    stated, params, _ = read_record(Transport, "transport", name)
+    return replace(stated, sources=Sources(params))
 
 
-def limited(made: Transport, speaks: str) -> Transport:
+def limited(transport: Transport, library: str) -> Transport:
     """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework
     by name.
 
     A framework that was not measured on this link may use any of the kernels that were.
     """
-    if speaks == LIBRARY:
-        return replace(made, direct=None, experts=None)
-    if made.direct is None or speaks not in made.direct.start:
-        return made
-    return replace(made, direct=_only(made.direct, speaks))
+    if library == LIBRARY:
+        return replace(transport, direct=None, experts=None)
+    if transport.direct is None or library not in transport.direct.start:
+        return transport
+    return replace(transport, direct=_only(transport.direct, library))
 
 
 def _only(direct: Direct, name: str) -> Direct:
@@ -194,5 +194,10 @@ def packets(name: str) -> Packets:
     >>> packets("ns3").payload, packets("astra-sim").header
     (1000.0, 56.0)
     """
-    made, params = build(Packets, load_table("packets", name), find("packets", name).name)
-    return replace(made, sources=Sources(params))
+    stated, params, _ = read_record(Packets, "packets", name)
+    return replace(stated, sources=Sources(params))
+
+
+def as_packets(given: Packets | str) -> Packets:
+    """The packet network that is given, or the one of a name."""
+    return packets(given) if isinstance(given, str) else given

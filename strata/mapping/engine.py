@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, build, by_name, find, load_table, override, quantity, text
+from strata.params import Sources, by_name, override, quantity, read_record, remembered, text
 
 
 @register_pytree
@@ -112,6 +112,19 @@ def engine(name: str = "ideal", **changes: Any) -> Engine:
     >>> float(engine("ideal").step)
     0.0
     """
-    made, params = build(Engine, load_table("engine", name), find("engine", name).name)
-    made, given = override(made, changes, "engine")
-    return replace(made, sources=Sources(params).updated(given))
+    stated: Engine = _stated(str(name))
+    if not changes:
+        return stated
+    changed, given = override(stated, changes, "engine")
+    return replace(changed, sources=stated.sources.updated(given))
+
+
+def as_engine(given: Engine | str) -> Engine:
+    """The engine that is given, or the one of a name."""
+    return engine(given) if isinstance(given, str) else given
+
+
+@remembered
+def _stated(name: str) -> Engine:
+    stated, params, _ = read_record(Engine, "engine", name)
+    return replace(stated, sources=Sources(params))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from strata.arrays import Number, namespace
 from strata.errors import Infeasible
 from strata.hardware.chip import Chip
-from strata.hardware.thermal.compact import Heat, hottest, junction, leakage, settled_temperature
+from strata.hardware.thermal.compact import ThermalModel, hottest, junction, leakage, settled_temperature
 from strata.mapping.rules import LIMITS
 
 if TYPE_CHECKING:
@@ -79,14 +79,17 @@ def limits(chip: Chip, briefly: bool = False) -> tuple[Limit, ...]:
     return tuple(_with_heat(chip.heat, rest, allowed))
 
 
-def chord(heat: Heat, leaking: Number, end: Number) -> tuple[Number, Number]:
+def chord(heat: ThermalModel, leaking: Number, end: Number) -> tuple[Number, Number]:
     r"""Leakage at the coolant's temperature [W], and how much the chord to a higher temperature rises [W/K].
 
     .. math:: L(T) \le L(T_0) + \frac{L(T_e) - L(T_0)}{T_e - T_0} (T - T_0)
 
     Leakage is convex in temperature, so its chord lies above it between the coolant T_0 and its end T_e.
 
-    >>> heat = Heat(((0.5, 0.4, 0.4),), ((0.4, 0.5, 0.5),), 308.0, 378.0, 358.0, 358.0, 0.5, 358.0, 25.0)
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> of = {"ambient": 308.0, "leakage_temperature": 358.0, "leakage_doubling": 25.0}
+    >>> heat = replace(chip("stack-ref").heat, **of)
     >>> [round(v, 4) for v in chord(heat, 10.0, 378.0)]
     [2.5, 0.213]
     """
@@ -96,7 +99,7 @@ def chord(heat: Heat, leaking: Number, end: Number) -> tuple[Number, Number]:
     return low, (high - low) / (end - heat.ambient)
 
 
-def _with_heat(heat: Heat, rest: Rest, allowed: Number) -> list[Limit]:
+def _with_heat(heat: ThermalModel, rest: Rest, allowed: Number) -> list[Limit]:
     """Power, the temperature of logic and that of DRAM, for each cell that can be hottest.
 
     A cell's rise t over the coolant makes logic leak c t more: of t = r (P + c t) + ... follows t = g (r P +
@@ -141,11 +144,11 @@ class _Cell:
     base: Number
 
 
-def _of_logic(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+def _of_logic(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
     return [Limit(cell.core, cell.memory, heat.logic_limit - heat.ambient - cell.offset)]
 
 
-def _of_power(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+def _of_power(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
     return [
         Limit(
             1.0 + cell.slope * cell.core,
@@ -155,7 +158,7 @@ def _of_power(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limi
     ]
 
 
-def _of_dram(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+def _of_dram(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
     found = []
     for own, joined, other in heat.dram:
         fixed = own * (cell.base + cell.slope * cell.offset) + joined * rest.connected + other * rest.idle
@@ -166,7 +169,7 @@ def _of_dram(heat: Heat, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit
     return found
 
 
-def _at_power(heat: Heat, allowed: Number) -> Number:
+def _at_power(heat: ThermalModel, allowed: Number) -> Number:
     """The highest temperature logic can have while its power limit holds, all of it in the worst place [K];
     at most its own limit.
     """
@@ -178,7 +181,7 @@ def _at_power(heat: Heat, allowed: Number) -> Number:
     return xp.minimum(heat.logic_limit, heat.ambient + worst * allowed)
 
 
-def _beside_dram(heat: Heat) -> Number:
+def _beside_dram(heat: ThermalModel) -> Number:
     """The highest temperature logic can have while DRAM keeps its limit [K].
 
     Whatever the powers, logic's rise is at most the largest ratio of their resistances times DRAM's.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
-from strata.hardware.silicon.silicon import cost_of
+from strata.hardware.silicon.cost import cost_of
 from strata.hardware.thermal.compact import junction
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.dram_access import dram_bandwidth, long_stream

@@ -7,7 +7,7 @@ from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.case import Case
-from strata.hardware.silicon.silicon import price_of
+from strata.hardware.silicon.cost import price_of
 from strata.hardware.system import Economics, System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of

@@ -21,8 +21,8 @@ from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plans import taken
 from strata.mapping.plan_layout import active_groups
+from strata.mapping.plans import taken
 from strata.params import leaf_paths, names, override, value_at, word_paths
 from strata.search.plans import candidates
 from strata.search.question import dimension_path, make_workload

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.result import reasons
 from strata.pricing.metrics import METRIC_UNITS
+from strata.result import reasons
 from strata.units import parse, show
 
 if TYPE_CHECKING:

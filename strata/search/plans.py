@@ -13,16 +13,16 @@ from strata.arrays import map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.result import Result
 from strata.hardware.fabric import DIRECT, Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
+from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import plans, taken
 from strata.mapping.rules import LIMITS
-from strata.mapping.plan_layout import active_groups
+from strata.result import Result
 from strata.search.expression import calculate
 from strata.workload.model import Model
 from strata.workload.tasks import Workload

@@ -12,8 +12,8 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.evaluate import evaluate
-from strata.result import Result
 from strata.params import leaf_paths, override, value_at
+from strata.result import Result
 from strata.search.points import evaluate_points
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def sensitivity(result: Result, more: float = 0.1) -> list[Gain]:
                 )
         system = replace(result.system, chip=chip, fabric=fabric)
         again = evaluate(
-            system, result.model, result.workload, result.plan, result.engine, money=result.economics
+            system, result.model, result.workload, result.plan, result.engine, economics=result.economics
         )
         gains.append(Gain(name, more, base / _time(again) - 1.0))
     return sorted(gains, key=lambda g: -g.speedup)

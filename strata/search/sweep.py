@@ -13,7 +13,6 @@ import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate
-from strata.result import Result
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
@@ -23,6 +22,7 @@ from strata.mapping.plan import plan as make_plan
 from strata.mapping.shard import active_groups
 from strata.params import leaf_paths
 from strata.pricing.metrics import METRIC_UNITS
+from strata.result import Result
 from strata.search.plans import best_plans, candidates, closest, plan_at
 from strata.search.question import build_system, changes_of, dimension_path, make_workload, question
 from strata.units import parse, show

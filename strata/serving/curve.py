@@ -20,8 +20,8 @@ from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan
-from strata.mapping.plans import plans
 from strata.mapping.plan import plan as make_plan
+from strata.mapping.plans import plans
 from strata.serving.speculation import Drafting, guess_time, quickest_plan
 from strata.workload.model import Model
 from strata.workload.model import model as make_model

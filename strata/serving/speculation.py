@@ -13,12 +13,12 @@ from strata.arrays import Number, map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.result import Result
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
+from strata.result import Result
 from strata.serving.acceptance import branch_acceptance, expected_tokens, tree_size
 from strata.workload.model import Model
 from strata.workload.tasks import decode

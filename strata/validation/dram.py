@@ -14,7 +14,7 @@ from strata.hardware.dram.channel import (
     Stream,
     Timing,
     check_dram,
-    shipped,
+    dram_channel,
     sustained_channel,
 )
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
@@ -76,7 +76,7 @@ def channel_of(c: dict[str, Array], how: Controller) -> Dram:
 
 def channel(table: Table) -> Points:
     """Bandwidth of one channel [B/s]."""
-    return with_controller(table, shipped(REFERENCE).controller)
+    return with_controller(table, dram_channel(REFERENCE).controller)
 
 
 def with_controller(table: Table, how: Controller) -> Points:

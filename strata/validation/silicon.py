@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.hardware.chip import chip
-from strata.hardware.silicon.report import area
+from strata.hardware.silicon.area import area
 from strata.validation.datasets import Array, Points, Table, forecast, labels, points
 
 REFERENCE = "stack-ref"  # the device the points were published for

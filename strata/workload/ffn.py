@@ -31,7 +31,7 @@ def gated_ffn(
     inner, hidden = Extent(width, 1.0, axis), Extent(model.hidden)
     up = MatMul(
         name=f"{prefix}up", module=module, role=role, inputs=(source,), output=f"{prefix}up_out",
-        m=tokens, n=(Extent(width, sides, axis),), k=hidden, bias=bias, **formats,
+        m=tokens, n=(Extent(width, sides, axis),), k=hidden, bias=bias, weight=model.weights, activation=model.activations,
     )  # fmt: skip
     act = Vector(
         name=f"{prefix}activation",
@@ -50,6 +50,6 @@ def gated_ffn(
     )
     down = MatMul(
         name=f"{prefix}down", module=module, role=role, inputs=(act.output,), output=f"{prefix}down_out",
-        m=tokens, n=(hidden,), k=inner, bias=bias, **formats,
+        m=tokens, n=(hidden,), k=inner, bias=bias, weight=model.weights, activation=model.activations,
     )  # fmt: skip
     return (up, act, down)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from strata.hardware.dram.channel import Stream, dram, interface_peak, sustained_channel
+from strata.hardware.dram.channel import Stream, dram_channel, interface_peak, sustained_channel
 from strata.params import names
 
 
 @pytest.mark.parametrize("name", names("memory"))
 def test_each_memory_prints_runs_up_to_its_row(answer, name):
-    made, got = dram(name), answer("dram", name, "--json")
+    made, got = dram_channel(name), answer("dram", name, "--json")
     assert [row["run_B"] for row in got["runs"]] == [made.burst * 2.0**i for i in range(len(got["runs"]))]
     assert got["runs"][-1]["run_B"] == made.row and got["peak_B_per_s"] == pytest.approx(interface_peak(made))
     for row in got["runs"]:
@@ -33,7 +33,7 @@ def test_options_reach_the_stream(answer):
         "timing.faw=24 ns",
     )
     got = answer("dram", "hbm3", *given, "--json")["runs"]
-    made = dram("hbm3", **{"timing.faw": 24e-9})
+    made = dram_channel("hbm3", **{"timing.faw": 24e-9})
     for row, run in zip(got, (48.0, 1024.0), strict=True):
         stream = Stream(run=run, read_share=0.5, banks=4.0, outstanding=2048.0, latency=300e-9)
         assert row["bandwidth_B_per_s"] == pytest.approx(

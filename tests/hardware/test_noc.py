@@ -20,7 +20,7 @@ def made(topology, placement="logic", width=128.0, **more):
         "bond_latency": 1e-9,
         "bond_energy": 4e-13,
     }
-    return Noc(topology, placement, width, **{**numbers, **more})
+    return Noc(topology=topology, placement=placement, width=width, **{**numbers, **more})
 
 
 ALL = ("crossbar", "mesh", "ring")
@@ -38,7 +38,7 @@ def distances(topology, side):
 @pytest.mark.parametrize("topology", ["mesh", "ring"])
 @pytest.mark.parametrize("side", [2, 3, 4, 8])
 def test_mean_hops_are_those_of_the_graph(topology, side):
-    assert float(n.mean_hops(made(topology), float(side * side))) == pytest.approx(
+    assert float(n.noc_hops(made(topology), float(side * side))) == pytest.approx(
         np.mean(distances(topology, side))
     )
 
@@ -48,7 +48,7 @@ def test_remote_traffic_never_passes_the_bisection_or_the_links(topology):
     noc = made(topology)
     for p in (2.0, 4.0, 9.0, 16.0, 64.0):
         total = float(n.remote_bandwidth(noc, p))
-        assert total * p / (4 * (p - 1)) <= float(n.bisection(noc, p)) * (1 + 1e-12)
+        assert total * p / (4 * (p - 1)) <= float(n.noc_bisection(noc, p)) * (1 + 1e-12)
         assert total <= p * float(n.link_bandwidth(noc)) * (1 + 1e-12)
 
 
@@ -66,8 +66,8 @@ def test_one_core_has_no_network():
     for topology in ALL:
         noc = made(topology, "dram")
         assert (
-            float(n.mean_hops(noc, 1.0))
-            == float(n.bisection(noc, 1.0))
+            float(n.noc_hops(noc, 1.0))
+            == float(n.noc_bisection(noc, 1.0))
             == float(n.access_latency(noc, 1.0, 0.0))
             == 0
         )
@@ -102,7 +102,7 @@ def test_multicast_is_never_more_than_unicasts_nor_less_than_the_receivers():
     receivers = np.arange(1.0, 33.0)
     for topology in ALL:
         links = n.multicast_hops(made(topology), 64.0, receivers)
-        alone = n.mean_hops(made(topology), 64.0) * receivers
+        alone = n.noc_hops(made(topology), 64.0) * receivers
         assert (
             np.all(links <= alone * (1 + 1e-12))
             and np.all(links >= receivers - 1e-12)

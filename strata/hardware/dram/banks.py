@@ -19,7 +19,7 @@ LEAST_JITTER = 1e-3  # of streams without turns, whose bounds do not blur: the l
 ACTIVATES = 4.0  # activations a window of tFAW may hold
 
 
-def turns(made: Dram, bursts: Number, banks: Number, read_share: Number) -> Number:
+def turns(dram: Dram, bursts: Number, banks: Number, read_share: Number) -> Number:
     r"""Turns from reads to writes and back, for each visit.
 
     .. math::
@@ -33,20 +33,20 @@ def turns(made: Dram, bursts: Number, banks: Number, read_share: Number) -> Numb
 
     The first case fitted, the second derived from how writes drain; both against validation/dram/channel.csv.
 
-    >>> from strata.hardware.dram.channel import dram
-    >>> few, many = (turns(dram("hbm3"), r, 16.0, 0.67) for r in (4.0, 32.0))
+    >>> from strata.hardware.dram.channel import dram_channel
+    >>> few, many = (turns(dram_channel("hbm3"), r, 16.0, 0.67) for r in (4.0, 32.0))
     >>> 0 < float(few) < float(many) < 0.67 * 0.33
     True
     """
-    xp = namespace(bursts, banks, read_share, made.controller.queue)
-    how = made.controller
+    xp = namespace(bursts, banks, read_share, dram.controller.queue)
+    controller = dram.controller
     change = read_share * (1.0 - read_share)
-    short = xp.minimum(change, 2.0 * xp.sqrt(change) / (how.rounds * banks))
-    long = change / xp.sqrt(1.0 + (read_share * how.queue / bursts) ** 2)
-    return xp.where(bursts > how.bank_queue, long, short)
+    short = xp.minimum(change, 2.0 * xp.sqrt(change) / (controller.rounds * banks))
+    long = change / xp.sqrt(1.0 + (read_share * controller.queue / bursts) ** 2)
+    return xp.where(bursts > controller.bank_queue, long, short)
 
 
-def bank_time(made: Dram, bursts: Number, banks: Number, read_share: Number) -> Number:
+def bank_time(dram: Dram, bursts: Number, banks: Number, read_share: Number) -> Number:
     r"""Time the banks need for a visit [s].
 
     .. math::
@@ -56,12 +56,12 @@ def bank_time(made: Dram, bursts: Number, banks: Number, read_share: Number) -> 
     A bank opens a row, moves r bursts and closes it again: t_b is tRTP after reads, CWL + burst + tWR after
     writes. b banks work side by side.
 
-    >>> from strata.hardware.dram.channel import dram
-    >>> d = dram("hbm3")
+    >>> from strata.hardware.dram.channel import dram_channel
+    >>> d = dram_channel("hbm3")
     >>> round(float(bank_time(d, 1.0, 1.0, 1.0)) * 1e9, 1)  # tRC of one bank
     47.0
     """
-    t = made.timing
+    t = dram.timing
     xp = namespace(bursts, banks, read_share, t.ras, t.rcd)
     cycle = t.ras + t.rp if t.rc is None else t.rc
     moving = t.rcd + (bursts - 1.0) * t.ccd_l + t.rp
@@ -71,12 +71,14 @@ def bank_time(made: Dram, bursts: Number, banks: Number, read_share: Number) -> 
 
 
 def in_step(
-    made: Dram, bursts: Number, banks: Number, read_share: Number, alone: Number, step: Number
+    dram: Dram, bursts: Number, banks: Number, read_share: Number, alone: Number, step: Number
 ) -> Number:
     r"""Time the banks need for a visit when few of them take turns burst by burst, so that all close their
     rows at once [s].
 
-    .. math:: T = T_b + w \left[ \frac{g - (b - 1)(d - t)}{b} + (r - 1) t - T_b \right]_+, \quad g = t_{RCD} + t_b + t_{RP}
+    .. math::
+        T = T_b + w \left[ \frac{g - (b - 1)(d - t)}{b} + (r - 1) t - T_b \right]_+, \quad
+        g = t_{RCD} + t_b + t_{RP}
 
     time T_b of banks that do not wait for each other (`bank_time`); bursts of b banks alternate, t apart, and
     rows open d apart. Two banks keep in step unless visits are much longer than a row cycle (w falls to 0
@@ -87,16 +89,16 @@ def in_step(
     Seen in validation/dram/channel.csv: two banks and 8 bursts a visit reach two thirds of the peak, where
     row cycles alone would allow 0.9.
 
-    >>> from strata.hardware.dram.channel import dram
-    >>> d = dram("stacked-dram")
+    >>> from strata.hardware.dram.channel import dram_channel
+    >>> d = dram_channel("stacked-dram")
     >>> two, eight = (in_step(d, 8.0, b, 1.0, bank_time(d, 8.0, b, 1.0), d.timing.ccd_s) for b in (2.0, 8.0))
     >>> bool(two > bank_time(d, 8.0, 2.0, 1.0)), bool(eight == bank_time(d, 8.0, 8.0, 1.0))
     (True, True)
     """
-    t, how = made.timing, made.controller
+    t, controller = dram.timing, dram.controller
     if isinstance(banks, float | np.ndarray) and np.min(banks) >= APART:
         return alone
-    xp = namespace(bursts, banks, read_share, t.rcd, t.rrd_s, step, how.queue)
+    xp = namespace(bursts, banks, read_share, t.rcd, t.rrd_s, step, controller.queue)
     apart = xp.maximum(t.rrd_s, step)
     gap = t.rcd + t.rp + read_share * t.rtp + (1.0 - read_share) * (t.cwl + t.ccd_s + t.wr)
 
@@ -105,12 +107,14 @@ def in_step(
 
     several = within(banks - 1.0)
     # Long visits in both directions lose their step at the turns.
-    steady = xp.where(how.queue > bursts - how.bank_queue, 1.0 - 4.0 * read_share * (1.0 - read_share), 0.0)
-    seen = xp.where(bursts > how.bank_queue, steady, 1.0)
-    pair = within(3.0 - banks) * seen * within((how.drift - bursts * step / gap) / (0.25 * how.drift))
-    paced = (bursts <= how.bank_queue) & (t.faw <= ACTIVATES * step)
+    one_way = 1.0 - 4.0 * read_share * (1.0 - read_share)
+    steady = xp.where(controller.queue > bursts - controller.bank_queue, one_way, 0.0)
+    seen = xp.where(bursts > controller.bank_queue, steady, 1.0)
+    drift = controller.drift
+    pair = within(3.0 - banks) * seen * within((drift - bursts * step / gap) / (0.25 * drift))
+    paced = (bursts <= controller.bank_queue) & (t.faw <= ACTIVATES * step)
     four = within(APART - banks) * xp.where(
-        (t.rrd_s <= step) & ((2.0 * bursts <= how.bank_queue) | paced), 1.0, 0.0
+        (t.rrd_s <= step) & ((2.0 * bursts <= controller.bank_queue) | paced), 1.0, 0.0
     )
     together = (gap - (banks - 1.0) * (apart - step)) / banks + (bursts - 1.0) * step
     return alone + several * xp.maximum(pair, four) * xp.maximum(together - alone, 0.0)

@@ -9,7 +9,6 @@ only the numbers differ (data/memories).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from strata.arrays import Number, ceil_div, namespace, register_pytree
 from strata.errors import BadValue, require
 from strata.hardware.dram.banks import ACTIVATES, bank_time, blurred, in_step, turns
-from strata.params import Sources, build, find, load_table, override, part, quantity, text
+from strata.params import Sources, find, override, part, quantity, read_record, remembered, text
 from strata.units import show
 
 LEGAL = {"run": "positive", "read_share": "from 0 to 1", "banks": "at least 1", "outstanding": "positive"}
@@ -77,7 +76,8 @@ class Controller:
     )
     drift: Number = quantity(
         "1",
-        "length of a visit, in row cycles of its bank, at which two banks that wait for each other come apart",
+        "length of a visit, in row cycles of its bank, at which two banks that wait for each other come "
+        "apart",
         positive=True,
     )
 
@@ -151,42 +151,44 @@ class Sustained:
         return min(self.bounds, key=lambda name: float(self.bounds[name]))
 
 
-def dram(name: str, **changes: Any) -> Dram:
-    """A memory by name or TOML path, with some quantities replaced.
+def dram_channel(name: str, **changes: Any) -> Dram:
+    """A channel of a memory by name or TOML path, with some quantities replaced.
 
-    >>> dram("hbm3").burst, dram("hbm3", **{"timing.faw": "20 ns"}).timing.faw
+    >>> dram_channel("hbm3").burst, dram_channel("hbm3", **{"timing.faw": "20 ns"}).timing.faw
     (32.0, 2e-08)
     """
-    where = find("memory", name).name
-    made, params = build(Dram, load_table("memory", name), where)
-    made, given = override(made, changes, "memory")
-    check_dram(made, where)
-    known: Dram = replace(made, sources=Sources(params).updated(given))
+    stated: Dram = _stated(name)
+    if not changes:
+        return stated
+    changed, given = override(stated, changes, "memory")
+    check_dram(changed, find("memory", name).name)
+    known: Dram = replace(changed, sources=stated.sources.updated(given))
     return known
 
 
-@lru_cache(maxsize=32)
-def shipped(name: str) -> Dram:
-    """A memory as its file has it, read once."""
-    return dram(name)
+@remembered
+def _stated(name: str) -> Dram:
+    dram, params, file = read_record(Dram, "memory", name)
+    check_dram(dram, file)
+    return replace(dram, sources=Sources(params))
 
 
-def check_dram(made: Dram, where: str) -> None:
+def check_dram(dram: Dram, file: str) -> None:
     """Refuse timings that contradict each other.
 
-    >>> dram("hbm3", **{"timing.rc": "20 ns"})
+    >>> dram_channel("hbm3", **{"timing.rc": "20 ns"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: hbm3.toml: timing.rc must be at least ras + rp, but got rc = 20 ns, ras = 33 ns, rp = 14 ns
+    strata.errors.BadValue: hbm3.toml: timing.rc must be at least ras + rp, but got rc = 20 ns, ...
     """
-    t = made.timing
+    t = dram.timing
 
     def ordered(low: Number, high: Number, relation: str, **times: Number) -> None:
         wrong = np.ravel(np.asarray(low) > np.asarray(high) * (1 + 1e-9))
         if wrong.any():  # of a batch, the first that is wrong
             first = int(np.argmax(wrong))
             raise BadValue(
-                f"{where}: {relation}, but got "
+                f"{file}: {relation}, but got "
                 + ", ".join(
                     f"{k} = {show(np.broadcast_to(v, wrong.shape)[first], 's')}" for k, v in times.items()
                 )
@@ -206,24 +208,24 @@ def check_dram(made: Dram, where: str) -> None:
         rfc=t.rfc,
     )
     require(
-        bool(np.all(np.asarray(made.burst) <= np.asarray(made.row))),
-        f"{where}: a row must hold at least one burst",
-        row=made.row,
-        burst=made.burst,
+        bool(np.all(np.asarray(dram.burst) <= np.asarray(dram.row))),
+        f"{file}: a row must hold at least one burst",
+        row=dram.row,
+        burst=dram.burst,
     )
 
 
-def interface_peak(made: Dram) -> Number:
+def interface_peak(dram: Dram) -> Number:
     r"""Peak bandwidth of a channel's bus [B/s].
 
     .. math:: B = x / t_{CCD}
 
     bytes of a transaction x; time of it on the bus.
 
-    >>> interface_peak(dram("hbm3")) / 1e9
+    >>> interface_peak(dram_channel("hbm3")) / 1e9
     25.6
     """
-    return made.burst / made.timing.ccd_s
+    return dram.burst / dram.timing.ccd_s
 
 
 def refresh_left(t: Timing, hot: Number = 0.0) -> Number:
@@ -236,21 +238,24 @@ def refresh_left(t: Timing, hot: Number = 0.0) -> Number:
 
     JEDEC JESD235, JESD238: refresh command, temperature-compensated refresh.
 
-    >>> t = dram("hbm3").timing
+    >>> t = dram_channel("hbm3").timing
     >>> bool(refresh_left(t, 1.0) < refresh_left(t) < 1)
     True
     """
     return 1.0 - (1.0 + hot) * (t.rfc + t.rtp + t.rp + t.rcd - t.ccd_s) / t.refi
 
 
-def sustained_channel(made: Dram, stream: Stream, hot: Number = 0.0, port: Number | None = None) -> Sustained:
+def sustained_channel(dram: Dram, stream: Stream, hot: Number = 0.0, port: Number | None = None) -> Sustained:
     r"""Bandwidth a stream gets from one channel [B/s], with every bound on it.
 
     .. math::
         B = \min\left(\rho \frac{u \, r x}{T + \epsilon}, \frac{o}{\lambda}, S\right), \quad
-        T = \left(T_i^{1/j} + T_b^{1/j} + T_a^{1/j}\right)^j, \quad T_i = r t + f \tau, \quad T_a = \max\left(t_{RRD}, \frac{t_{FAW}}{4}\right)
+        T = \left(T_i^{1/j} + T_b^{1/j} + T_a^{1/j}\right)^j, \quad T_i = r t + f \tau, \quad
+        T_a = \max\left(t_{RRD}, \frac{t_{FAW}}{4}\right)
 
-        \tau = t_{RTW} + CWL + t + t_{WTR} - 2 t, \quad \epsilon = [t_{RP} + t_{RCD} - (Q + q_b) t]_+ \, [r > q_b], \quad j = 2 \sqrt{p (1 - p)} \begin{cases} (1 + 1/r) j_0 & r \le q_b \\ j_1 & r > q_b \end{cases}
+        \tau = t_{RTW} + CWL + t + t_{WTR} - 2 t, \quad
+        \epsilon = [t_{RP} + t_{RCD} - (Q + q_b) t]_+ \, [r > q_b], \quad
+        j = 2 \sqrt{p (1 - p)} \begin{cases} (1 + 1/r) j_0 & r \le q_b \\ j_1 & r > q_b \end{cases}
 
     A visit moves r whole transactions of x bytes, of which the share u was asked for, t apart; f turns a
     visit (`turns`) cost τ each; banks need T_b (`in_step`), activations T_a. Where visits come at random,
@@ -261,14 +266,14 @@ def sustained_channel(made: Dram, stream: Stream, hot: Number = 0.0, port: Numbe
     Constants of the controller are fitted to DRAMsim3 (Li et al., IEEE CAL 19 (2020)),
     validation/dram/channel.csv.
 
-    >>> d = dram("hbm3")
+    >>> d = dram_channel("hbm3")
     >>> long, short = (sustained_channel(d, Stream(run=n)) for n in (1024.0, 32.0))
-    >>> round(float(long.bandwidth) / 1e9, 1), long.binding, round(float(short.bandwidth) / 1e9, 1), short.binding
-    (23.1, 'interface', 7.7, 'activation')
+    >>> [(round(float(s.bandwidth) / 1e9, 1), s.binding) for s in (long, short)]
+    [(23.1, 'interface'), (7.7, 'activation')]
     """
-    bus = bus_of(made, stream.banks, hot)
+    bus = bus_of(dram, stream.banks, hot)
     of = visit(bus, stream.run, stream.read_share, stream.packed)
-    t, useful = made.timing, of.useful
+    t, useful = dram.timing, of.useful
     bounds: dict[str, Number] = {
         "interface": useful / of.moving,
         "turnaround": useful / of.turning,
@@ -286,13 +291,13 @@ def sustained_channel(made: Dram, stream: Stream, hot: Number = 0.0, port: Numbe
     return Sustained(bandwidth, bounds, bus.left)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Bus:
     """What all streams of a channel share: the banks they spread over, times between bursts, of turns and of
     activations [s], what refresh leaves.
     """
 
-    made: Dram
+    dram: Dram
     banks: Number
     step: Number
     turn: Number
@@ -300,7 +305,7 @@ class Bus:
     left: Number
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Visit:
     """One visit to a bank: bytes of use in it, less refresh [B]; times that bound it, and the time it takes
     [s].
@@ -318,37 +323,39 @@ class Visit:
         return self.useful / self.time
 
 
-def bus_of(made: Dram, banks: Number | None = None, hot: Number = 0.0) -> Bus:
+def bus_of(dram: Dram, banks: Number | None = None, hot: Number = 0.0) -> Bus:
     """The bus of a channel whose streams spread over so many banks (all when left out)."""
-    t = made.timing
-    banks = made.bank_groups * made.banks_per_group if banks is None else banks
-    xp = namespace(banks, made.bank_groups, hot, t.faw, t.rrd_s, t.ccd_s, t.ccd_l)
-    groups = xp.maximum(xp.minimum(made.bank_groups, banks), 1.0)
+    t = dram.timing
+    banks = dram.bank_groups * dram.banks_per_group if banks is None else banks
+    xp = namespace(banks, dram.bank_groups, hot, t.faw, t.rrd_s, t.ccd_s, t.ccd_l)
+    groups = xp.maximum(xp.minimum(dram.bank_groups, banks), 1.0)
     back = t.cl + t.ccd_s - t.cwl + t.clock if t.rtw is None else t.rtw
     turn = xp.maximum(back + t.cwl + t.wtr_s - t.ccd_s, 0.0)
     opening = xp.maximum(xp.maximum(t.rrd_s, t.rrd_l / groups), t.faw / ACTIVATES)
-    return Bus(made, banks, xp.maximum(t.ccd_s, t.ccd_l / groups), turn, opening, refresh_left(t, hot))
+    step = xp.maximum(t.ccd_s, t.ccd_l / groups)
+    return Bus(dram=dram, banks=banks, step=step, turn=turn, opening=opening, left=refresh_left(t, hot))
 
 
 def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
     """A visit of `run` bytes, of which the share `reads` reads: the equations of `sustained_channel` but for
     buffer and port.
     """
-    made, banks, step = bus.made, bus.banks, bus.step
-    t, how = made.timing, made.controller
-    xp = namespace(run, banks, reads, step, bus.left, made.row, made.burst, how.queue)
-    whole = xp.maximum(run / made.burst, 1.0) if packed else ceil_div(run, made.burst)
-    bursts, asked = xp.minimum(whole, made.row / made.burst), 1.0 if packed else run / (whole * made.burst)
+    dram, banks, step = bus.dram, bus.banks, bus.step
+    t, controller = dram.timing, dram.controller
+    xp = namespace(run, banks, reads, step, bus.left, dram.row, dram.burst, controller.queue)
+    whole = xp.maximum(run / dram.burst, 1.0) if packed else ceil_div(run, dram.burst)
+    bursts, asked = xp.minimum(whole, dram.row / dram.burst), 1.0 if packed else run / (whole * dram.burst)
     moving = bursts * step
-    turning = moving + turns(made, bursts, banks, reads) * bus.turn
-    rows = in_step(made, bursts, banks, reads, bank_time(made, bursts, banks, reads), step)
-    long = bursts > how.bank_queue
-    jitter = (
-        2.0 * xp.sqrt(reads * (1.0 - reads)) * xp.where(long, how.spill, (1.0 + 1.0 / bursts) * how.jitter)
-    )
-    blind = xp.where(long, xp.maximum(t.rp + t.rcd - (how.queue + how.bank_queue) * t.ccd_s, 0.0), 0.0)
+    turning = moving + turns(dram, bursts, banks, reads) * bus.turn
+    rows = in_step(dram, bursts, banks, reads, bank_time(dram, bursts, banks, reads), step)
+    long = bursts > controller.bank_queue
+    spread = xp.where(long, controller.spill, (1.0 + 1.0 / bursts) * controller.jitter)
+    jitter = 2.0 * xp.sqrt(reads * (1.0 - reads)) * spread
+    ahead = (controller.queue + controller.bank_queue) * t.ccd_s
+    blind = xp.where(long, xp.maximum(t.rp + t.rcd - ahead, 0.0), 0.0)
     time = blurred([turning, rows, bus.opening + 0.0 * moving], jitter) + blind
-    return Visit(asked * bursts * made.burst * bus.left, moving, turning, rows, blind, time)
+    useful = asked * bursts * dram.burst * bus.left
+    return Visit(useful=useful, moving=moving, turning=turning, rows=rows, blind=blind, time=time)
 
 
 def in_flight_bound(t: Timing, outstanding: Number, latency: Number | None = None) -> Number:

@@ -9,14 +9,14 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, namespace, register_pytree
 from strata.errors import UnknownName, require
-from strata.hardware.dram.channel import Dram, shipped
+from strata.hardware.dram.channel import Dram, dram_channel
 from strata.params import load_table, merged, names, part, quantity, text
 
 PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Stack:
     """DRAM layers bonded onto a logic die; unconnected layers add capacity and banks, not peak bandwidth."""
 
@@ -52,24 +52,25 @@ def dram_of(stack: Stack) -> Dram | None:
     """The banks behind a channel of a stack, none where it does not describe them."""
     if stack.dram is not None:
         return stack.dram
-    return shipped(stack.memory) if stack.memory else None
+    return dram_channel(stack.memory) if stack.memory else None
 
 
-def check_stack(stack: Stack, where: str) -> None:
+def check_stack(stack: Stack, file: str) -> None:
     """Refuse more connected layers than there are.
 
-    >>> check_stack(Stack(4.0, 16.0, 32.0, 1e9, 1e9, 6.0), "my.toml")
+    >>> from strata.hardware.chip import chip
+    >>> check_stack(replace(chip("stack-ref").stack, connected_layers=6.0), "my.toml")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: my.toml: stack.connected_layers must be at most stack.layers, but got (connected_layers=6.0, layers=4.0)
+    strata.errors.BadValue: my.toml: stack.connected_layers must be at most stack.layers, but got ...
     """
     if stack.connected_layers is not None:
         fits = bool(np.all(np.asarray(stack.connected_layers) <= np.asarray(stack.layers)))
-        relation = f"{where}: stack.connected_layers must be at most stack.layers"
+        relation = f"{file}: stack.connected_layers must be at most stack.layers"
         require(fits, relation, connected_layers=stack.connected_layers, layers=stack.layers)
 
 
-def connected(stack: Stack) -> Number:
+def connected_layers(stack: Stack) -> Number:
     """Layers with a data connection of their own, at most those there are."""
     if stack.connected_layers is None:
         return stack.layers
@@ -78,7 +79,7 @@ def connected(stack: Stack) -> Number:
 
 def stack_channels(stack: Stack) -> Number:
     """Channels that work side by side: those of the connected layers."""
-    return connected(stack) * stack.channels_per_layer
+    return connected_layers(stack) * stack.channels_per_layer
 
 
 def stack_bandwidth(stack: Stack) -> Number:
@@ -90,7 +91,8 @@ def stack_bandwidth(stack: Stack) -> Number:
 
     DeepStack (arXiv 2604.04750), bandwidth of connected layers.
 
-    >>> stack_bandwidth(Stack(4.0, 16.0, 32.0, 1e9, 1e9)) / 1e12
+    >>> from strata.hardware.chip import chip
+    >>> stack_bandwidth(replace(chip("stack-ref").stack, transfer_rate=1e9)) / 1e12
     2.048
     """
     return stack_channels(stack) * stack.channel_width * stack.transfer_rate
@@ -101,7 +103,8 @@ def stack_capacity(stack: Stack) -> Number:
 
     .. math:: C = m \, c
 
-    >>> stack_capacity(Stack(4.0, 16.0, 32.0, 1e9, 1.5e9)) / 1e9
+    >>> from strata.hardware.chip import chip
+    >>> stack_capacity(chip("stack-ref").stack) / 1e9
     6.0
     """
     return stack.layers * stack.capacity_per_layer
@@ -122,23 +125,23 @@ def whole_waves(wave: Number, moved: Number) -> Number:
     return ceil_div(moved, wave) * wave
 
 
-def channel_of(stack: Stack, found: Dram) -> Dram:
+def channel_in_stack(stack: Stack, dram: Dram) -> Dram:
     """A channel of a stack: its memory, with the time of a burst that width and rate of the channel allow."""
-    burst = found.burst / (stack.channel_width * stack.transfer_rate)
-    xp = namespace(burst, found.timing.ccd_s)
+    burst = dram.burst / (stack.channel_width * stack.transfer_rate)
+    xp = namespace(burst, dram.timing.ccd_s)
     return replace(
-        found,
+        dram,
         timing=replace(
-            found.timing,
-            ccd_s=xp.maximum(found.timing.ccd_s, burst),
-            ccd_l=xp.maximum(found.timing.ccd_l, burst),
+            dram.timing,
+            ccd_s=xp.maximum(dram.timing.ccd_s, burst),
+            ccd_l=xp.maximum(dram.timing.ccd_l, burst),
         ),
     )
 
 
-def stack_banks(stack: Stack, found: Dram, banks: Number | None = None) -> Number:
+def stack_banks(stack: Stack, dram: Dram, banks: Number | None = None) -> Number:
     """Banks behind a channel of a connected layer: its own (all, or so many), and its part of those of
     unconnected layers.
     """
-    own = found.bank_groups * found.banks_per_group if banks is None else banks
-    return own * (stack.layers / connected(stack))
+    own = dram.bank_groups * dram.banks_per_group if banks is None else banks
+    return own * (stack.layers / connected_layers(stack))

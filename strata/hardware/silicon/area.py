@@ -1,261 +1,51 @@
-"""What fits a die: cores with their memories, the network between them, interfaces at the edge, and where
-vertical connections land.
-
-Every layer of a stack brings vias through the logic die: supply for each layer, signals and a controller for
-each connected one. What they take is no longer there for cores, so deeper stacks have fewer.
-"""
+"""area(): what fits a chip's logic die, part by part, and why no core does where none fits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
-from strata.params import quantity
+from strata.arrays import Number
+from strata.errors import Infeasible
+from strata.hardware.chip import Chip, as_chip
+from strata.hardware.silicon.floorplan import Area
+from strata.hardware.silicon.manufacturing import area_of, made_of
 
-BITS = 8.0  # of a byte
-
-
-@register_pytree
-@dataclass(frozen=True, eq=False)
-class Floorplan:
-    """Areas of the parts of a logic die. Its budget is `package.die_area`."""
-
-    utilisation: Number = quantity(
-        "1",
-        "share of the die that parts may fill; the rest is power grid, clock, decoupling, seal ring, gaps",
-        positive=True,
-    )
-    core_area: Number = quantity(
-        "m2", "one core without its local memory, that memory's port, and its router", positive=True
-    )
-    sram_area: Number = quantity("m2/B", "local memory of a core, with its banks' periphery")
-    port_area: Number = quantity(
-        "m2/B",
-        "each byte a clock that a core's local memory delivers: sense amplifiers, crossbar and operand wires",
-    )
-    cache_area: Number = quantity("m2/B", "shared cache, with tags and slice control")
-    fixed_area: Number = quantity(
-        "m2", "what no other part counts: host interface, schedulers, copy engines, clocks, sensors, fuses"
-    )
-    link_edge: Number = quantity("m", "edge of the die taken by links to other devices and the host")
-    memory_edge: Number = quantity(
-        "m", "edge of the die taken by interfaces to DRAM beside it; 0 where DRAM is stacked on the die"
-    )
-    phy_depth: Number = quantity("m", "how deep interfaces reach into the die from its edge")
-    via_pitch: Number = quantity(
-        "m", "side of the square of logic a via takes, keep-out included", optional=True, positive=True
-    )
-    channel_signals: Number = quantity(
-        "1",
-        "vias of a channel beside its data: commands, addresses, strobes, check bits, spares",
-        optional=True,
-    )
-    controller_area: Number = quantity("m2", "controller of one channel of a connected layer", optional=True)
-    layer_vias: Number = quantity(
-        "1", "supply, ground, clock and test vias of a layer, connected or not", optional=True
-    )
-
-
-def core_area(plan: Floorplan, capacity: Number, width: Number, router: Number = 0.0) -> Number:
-    r"""Area of one core [m2].
-
-    .. math:: a = a_0 + c \, a_s + w \, a_p + a_r
-
-    Bare core a_0 [m2]; local memory of c bytes at a_s [m2/B]; its port of w bytes a clock at a_p [m2/B];
-    router a_r [m2]. Linear in capacity and width: banks are added, not made larger.
-
-    DeepFlow (2023), sec. on micro-architecture generation, has memory area linear in bits and in links
-    likewise.
-
-    >>> plan = Floorplan(0.85, 3e-6, 1e-12, 5e-10, 1e-12, 2e-5, 0.03, 0.0, 5e-4)
-    >>> round(float(core_area(plan, 2**18, 256.0)) * 1e6, 3)  # mm2
-    3.39
-    """
-    return plan.core_area + capacity * plan.sram_area + width * plan.port_area + router
-
-
-def landing_area(
-    plan: Floorplan, layers: Number, connected: Number, channels: Number, channel_width: Number
-) -> Number:
-    r"""Logic area under the vertical connections of a stack [m2].
-
-    .. math:: A = N p^2 + n \, C \, a_c
-
-    N vias (`vias_of`), p being the side of a via's square with its keep-out; a controller of area a_c for
-    each of C channels of n connected layers. Signals of upper layers pass through lower ones, so each
-    connected layer takes its own vias through the logic die. Nothing where the floorplan has no vias.
-
-    Reproduces how core counts fall with layers in DeepStack (arXiv 2604.04750), sec. 3 of our study.
-
-    >>> plan = Floorplan(0.85, 3e-6, 1e-12, 5e-10, 1e-12, 2e-5, 0.03, 0.0, 5e-4, 14e-6, 64.0, 2.5e-8, 3000.0)
-    >>> [round(float(landing_area(plan, 8.0, n, 16.0, 32.0)) * 1e6, 2) for n in (4.0, 8.0)]  # mm2
-    [10.32, 15.93]
-    """
-    if plan.via_pitch is None:
-        return 0.0 * (layers + connected)
-    lanes = namespace(layers, connected).minimum(connected, layers) * channels
-    return vias_of(plan, layers, connected, channels, channel_width) * plan.via_pitch**2 + lanes * _given(
-        plan.controller_area
-    )
-
-
-def _given(value: Number | None) -> Number:
-    """An optional quantity, 0 where it was left out."""
-    return 0.0 if value is None else value
-
-
-def connections_that_fit(area: Number, pitch: Number) -> Number:
-    r"""Bonds or bumps that fit an area.
-
-    .. math:: N = \left\lfloor \frac{A}{p^2} \right\rfloor
-
-    area A [m2]; pitch p [m], on a square grid.
-
-    >>> float(connections_that_fit(100e-6, 9e-6)), float(connections_that_fit(100e-6, 40e-6))
-    (1234567.0, 62500.0)
-    """
-    return floor_div(area, pitch**2)
-
-
-def vias_of(
-    plan: Floorplan, layers: Number, connected: Number, channels: Number, channel_width: Number
-) -> Number:
-    r"""Vias of a stack through the logic die.
-
-    .. math:: N = m \, v + n \, C \, (8 w + k)
-
-    layers m with v supply vias each; connected layers n <= m of C channels with 8 w data vias (w bytes a
-    transfer) and k further signals. 0 where the floorplan has no vias.
-
-    >>> plan = Floorplan(0.85, 3e-6, 1e-12, 5e-10, 1e-12, 2e-5, 0.03, 0.0, 5e-4, 14e-6, 64.0, 2.5e-8, 3000.0)
-    >>> float(vias_of(plan, 4.0, 4.0, 16.0, 32.0))
-    32480.0
-    """
-    lanes = namespace(layers, connected).minimum(connected, layers) * channels
-    return layers * _given(plan.layer_vias) + lanes * (BITS * channel_width + _given(plan.channel_signals))
-
-
-def edge_of(die: Number) -> Number:
-    r"""Length of a square die's edge [m]: what interfaces to the outside share.
-
-    .. math:: E = 4 \sqrt{A}
-
-    DeepFlow (2023), our study, sec. 2.1: the die is square.
-
-    >>> round(edge_of(100e-6) * 1e3, 6)  # mm
-    40.0
-    """
-    return 4.0 * die**0.5
-
-
-def phy_area(plan: Floorplan) -> Number:
-    r"""Area of the interfaces along the edge [m2].
-
-    .. math:: A = (e_l + e_m) \, d
-
-    edge of links e_l and of DRAM e_m; depth d.
-
-    >>> plan = Floorplan(0.85, 3e-6, 1e-12, 5e-10, 1e-12, 2e-5, 0.03, 0.048, 1e-3)
-    >>> round(phy_area(plan) * 1e6, 6)  # mm2
-    78.0
-    """
-    return (plan.link_edge + plan.memory_edge) * plan.phy_depth
-
-
-def cores_that_fit(plan: Floorplan, die: Number, others: Number, each: Number) -> Number:
-    r"""Whole cores on a die, 0 where its other parts leave no room.
-
-    .. math:: N = \max\left(0, \left\lfloor \frac{u A - A_o}{a} \right\rfloor\right) \quad (0 \text{ where } e_l + e_m > 4 \sqrt{A})
-
-    die A [m2] filled up to the share u; other parts A_o; one core a. Interfaces must find room on the edge,
-    too.
-
-    >>> plan = Floorplan(0.85, 3e-6, 1e-12, 5e-10, 1e-12, 2e-5, 0.03, 0.0, 5e-4)
-    >>> float(cores_that_fit(plan, 100e-6, 60e-6, 3e-6)), float(cores_that_fit(plan, 50e-6, 60e-6, 3e-6))
-    (8.0, 0.0)
-    """
-    room = plan.utilisation * die - others
-    edge = edge_of(die) - plan.link_edge - plan.memory_edge
-    xp = namespace(room, each, edge)
-    return xp.where(edge >= -1e-12, floor_div(xp.maximum(room, 0.0), each), 0.0)
-
-
-@register_pytree
-@dataclass(frozen=True, eq=False)
-class Area:
-    """A die and its parts [m2]. Parts add up to the die; `unused` is negative where fixed parts alone do not
-    fit.
-    """
-
-    die: Number
-    cores: Number  # whole cores that fit
-    core: Number  # area of one core, its memory, port and router included
-    parts: dict[str, Number]
-    vias: Number  # of the stack, through the die
-    edge: Number  # length of the die's edge [m]
-    edge_used: Number  # of it, taken by interfaces [m]
-
-
-PARTS = (
-    "core logic",
-    "local memory",
-    "memory ports",
-    "network",
-    "cache",
-    "vertical",
-    "interfaces",
-    "fixed",
-    "gaps",
-    "unused",
+LEVERS = (
+    "a larger die",
+    "fewer connected layers",
+    "a finer via pitch",
+    "a smaller cache",
+    "less local memory",
 )
 
 
-def area_parts(
-    plan: Floorplan,
-    die: Number,
-    *,
-    capacity: Number,
-    width: Number,
-    cache: Number,
-    layers: Number = 0.0,
-    connected: Number = 0.0,
-    channels: Number = 0.0,
-    channel_width: Number = 0.0,
-    router: Number = 0.0,
-    cores: Number | None = None,
-) -> Area:
-    r"""A die divided into parts that add up to it [m2].
+def area(chip: str | Chip, *, cores: Number | None = None, **changes: Any) -> Area:
+    """The parts of a chip's logic die, and the cores that fit it; keywords replace quantities of the chip and
+    of how it is made.
 
-    .. math:: A = N a + A_{cache} + A_{vertical} + A_{interfaces} + A_{fixed} + (1 - u) A + A_{unused}
+    `cores` fixes their number: `unused` is then what is left, negative where they do not fit.
 
-    N cores (those that fit, unless given) of local memory `capacity` [B] and port `width` [B a clock], each
-    with its router; shared cache [B]; a stack's layers, connected layers, channels a layer and their width
-    [B].
-
-    >>> plan = Floorplan(0.85, 3e-6, 1e-12, 5e-10, 1e-12, 2e-5, 0.03, 0.0, 5e-4, 14e-6, 64.0, 2.5e-8, 3000.0)
-    >>> found = area_parts(plan, 1e-4, capacity=2**18, width=256.0, cache=6e6, layers=4.0, connected=4.0, channels=16.0, channel_width=32.0)
-    >>> float(found.cores), round(float(sum(found.parts.values())) * 1e6, 9)
-    (10.0, 100.0)
+    >>> float(area("stack-ref").cores), [float(area("stack-ref", layers=n).cores) for n in (2, 6, 12)]
+    (8.0, [9.0, 7.0, 3.0])
     """
-    each = core_area(plan, capacity, width, router)
-    taken = {
-        "cache": cache * plan.cache_area,
-        "vertical": landing_area(plan, layers, connected, channels, channel_width),
-        "interfaces": phy_area(plan),
-        "fixed": plan.fixed_area,
-    }
-    others = sum(taken.values(), 0.0)
-    count = cores_that_fit(plan, die, others, each) if cores is None else cores
-    per_core = {
-        "core logic": plan.core_area,
-        "local memory": capacity * plan.sram_area,
-        "memory ports": width * plan.port_area,
-        "network": router,
-    }
-    gaps = (1.0 - plan.utilisation) * die
-    parts = {name: count * share for name, share in per_core.items()} | taken | {"gaps": gaps}
-    parts["unused"] = die - gaps - others - count * each
-    vias = (
-        0.0 * layers if plan.via_pitch is None else vias_of(plan, layers, connected, channels, channel_width)
-    )
-    return Area(die, count, each, parts, vias, edge_of(die), plan.link_edge + plan.memory_edge)
+    known = as_chip(chip, **changes)
+    return area_of(known, made_of(known), cores)
+
+
+def why_no_core(area: Area) -> Infeasible | None:
+    """Why not one core fits a die, with what would help; None where one does (or where arrays hold several
+    answers).
+    """
+    if getattr(area.cores, "size", 1) != 1 or float(area.cores) >= 1.0:
+        return None
+    if float(area.edge_used) > float(area.edge):
+        return Infeasible(
+            "interfaces on the edge of the die",
+            float(area.edge_used),
+            float(area.edge),
+            "m",
+            ("a larger die", "fewer interfaces"),
+        )
+    fixed = sum(float(area.parts[p]) for p in ("cache", "vertical", "interfaces", "fixed"))
+    room = float(area.die - area.parts["gaps"])
+    return Infeasible("parts of the logic die and one core", fixed + float(area.core), room, "m2", LEVERS)

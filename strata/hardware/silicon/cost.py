@@ -1,19 +1,20 @@
-"""What a chip costs to make: dies and their yield, DRAM, bonding, package and test; and DFModel's linear cost
-of a system.
+"""cost(): what a chip costs to make: dies and their yield, DRAM, bonding, package and test.
 
 Made cost is without margin, masks and design. `package.price` stays what a chip is bought for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.technology import Bonding, Packaging, Technology
-from strata.params import Sources, build, find, load_table, quantity, text
+from strata.hardware.chip import Chip, as_chip
+from strata.hardware.silicon.manufacturing import Silicon, made_of
+from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging, technology
 
 WAFER = 0.3  # diameter [m]
-PI = 3.141592653589793
 
 
 def die_yield(area: Number, defects: Number, clustering: Number, repairable: Number = 0.0) -> Number:
@@ -47,8 +48,9 @@ def gross_dies(area: Number, diameter: Number = WAFER) -> Number:
     [640.2, 63.5, 1.0, 0.0]
     """
     xp = namespace(area, diameter)
-    disc = PI * diameter**2 / 4.0
-    return xp.where(area <= disc, xp.maximum(disc / area - PI * diameter / (2.0 * area) ** 0.5, 1.0), 0.0)
+    disc = math.pi * diameter**2 / 4.0
+    whole = disc / area - math.pi * diameter / (2.0 * area) ** 0.5
+    return xp.where(area <= disc, xp.maximum(whole, 1.0), 0.0)
 
 
 def die_cost(technology: Technology, area: Number, repairable: Number = 0.0) -> Number:
@@ -87,7 +89,7 @@ def stacking_yield(bonding: Bonding, layers: Number, known_good: Number) -> Numb
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Cost:
     """What one packaged chip costs to make [USD]. Parts add up to `made`; `scrap` is what was lost on the
     way.
@@ -98,9 +100,6 @@ class Cost:
     die_yield: Number
     stacking_yield: Number
     package_yield: Number
-
-
-COST_PARTS = ("logic", "memory", "bonding", "interposer", "substrate", "placement", "test", "scrap")
 
 
 def chip_cost(
@@ -120,7 +119,9 @@ def chip_cost(
 ) -> Cost:
     r"""Cost of making one packaged chip from good dies [USD], by part.
 
-    .. math:: C = \left(\frac{n_d c_d + C_{mem} + m \, c_b}{Y_s} + a (r_i p_i + r_s p_s) + (n_d + n_b) \, c_p\right) \frac{1}{Y_p} + c_t
+    .. math::
+        C = \left(\frac{n_d c_d + C_{mem} + m \, c_b}{Y_s} + a (r_i p_i + r_s p_s)
+        + (n_d + n_b) \, c_p\right) \frac{1}{Y_p} + c_t
 
     n_d logic dies of c_d (`die_cost` of die_area over dies); DRAM C_mem = bytes x price; m layers bonded on
     each die at c_b with yield Y_s (`stacking_yield`); area a of dies and of n_b stacks of DRAM beside them;
@@ -131,8 +132,10 @@ def chip_cost(
     After Feng & Ma, Chiplet Actuary, DAC 2022 (arXiv 2203.12268): the same terms for known good dies.
 
     >>> from strata.hardware import technology as t
-    >>> made = chip_cost(t.technology("n5"), t.bonding("hybrid-bond"), t.packaging("organic"), die_area=1e-4, dies=1.0, memory=6e9,
-    ...     memory_price=6e-9, layers=4.0, beside=0.0, beside_area=0.0, known_good=0.998, repairable=0.0)
+    >>> made = chip_cost(
+    ...     t.technology("n5"), t.bonding("hybrid-bond"), t.packaging("organic"),
+    ...     die_area=1e-4, dies=1.0, memory=6e9, memory_price=6e-9, layers=4.0, beside=0.0, beside_area=0.0,
+    ...     known_good=0.998, repairable=0.0)
     >>> round(float(made.made), 1), round(float(sum(made.parts.values()) - made.made), 9)
     (162.9, 0.0)
     """
@@ -154,50 +157,49 @@ def chip_cost(
     finite = made < xp.inf
     parts["scrap"] = xp.where(finite, xp.where(finite, made, 0.0) - xp.where(finite, known, 0.0), 0.0)
     works = die_yield(die_area / dies, technology.defect_density, technology.clustering, repairable)
-    return Cost(made, parts, works, stack_yield, package_yield)
-
-
-@register_pytree
-@dataclass(frozen=True, eq=False)
-class LinearCost:
-    """Prices by bandwidth, as DFModel has them."""
-
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
-    memory: Number = quantity("USD*s/B", "DRAM, for its bandwidth")
-    link: Number = quantity("USD*s/B", "link, for its bandwidth")
-    port: Number = quantity("USD*s/B", "switch port, for its bandwidth")
-    sources: Sources = field(default_factory=Sources)
-
-
-def linear_cost(name: str = "dfmodel") -> LinearCost:
-    """Prices by bandwidth, by name or TOML path."""
-    made, params = build(LinearCost, load_table("linear-cost", name), find("linear-cost", name).name)
-    return replace(made, sources=Sources(params))
-
-
-def linear_system_cost(
-    prices: LinearCost,
-    devices: Number,
-    chip_price: Number,
-    memory_bandwidth: Number,
-    links: Number,
-    ports: Number,
-) -> Number:
-    r"""Price of a system, linear in its chips and bandwidths [USD].
-
-    .. math:: C = P (K + k_m b_m) + k_l \sum_l b_l + k_s \sum_s b_s
-
-    P devices at K with DRAM of b_m [B/s]; links and switch ports by the sum of their bandwidths [B/s]. One
-    device has no links.
-
-    Ko et al., DFModel (2024), cost model; our study, sec. 6: it reproduces all but one of 320 published
-    costs.
-
-    >>> round(float(linear_system_cost(linear_cost(), 1024.0, 33000.0, 300e9, 1024 * 100e9, (2 * 128 + 2 * 8) * 50e9)))  # 2D torus, DDR, PCIe
-    34630400
-    """
-    several = namespace(devices).where(devices > 1.0, 1.0, 0.0)
-    return devices * (chip_price + prices.memory * memory_bandwidth) + several * (
-        prices.link * links + prices.port * ports
+    return Cost(
+        made=made, parts=parts, die_yield=works, stacking_yield=stack_yield, package_yield=package_yield
     )
+
+
+def cost(chip: str | Chip, **changes: Any) -> Cost:
+    """What one packaged chip costs to make, without margin, masks and design.
+
+    >>> found = cost("stack-ref")
+    >>> round(float(sum(found.parts.values()) / found.made), 12)
+    1.0
+    """
+    known = as_chip(chip, **changes)
+    return cost_of(known, made_of(known))
+
+
+def cost_of(chip: Chip, silicon: Silicon) -> Cost:
+    """What one packaged chip costs to make as its silicon says.
+
+    >>> from strata.hardware.chip import chip
+    >>> 100 < float(cost_of(chip("stack-ref"), chip("stack-ref").silicon).made) < 300
+    True
+    """
+    return chip_cost(
+        technology(silicon.technology),
+        bonding(silicon.bonding),
+        packaging(silicon.packaging),
+        die_area=chip.package.die_area,
+        dies=silicon.dies,
+        memory=chip.memory.capacity,
+        memory_price=silicon.memory_price,
+        layers=0.0 if chip.stack is None else chip.stack.layers,
+        beside=silicon.beside,
+        beside_area=silicon.beside_area,
+        known_good=silicon.known_good,
+        repairable=silicon.repairable,
+    )
+
+
+def price_of(chip: Chip, markup: Number) -> Number | None:
+    """What a chip is bought for [USD]: as stated, else what it costs to make times the usual markup; None
+    where nothing says how it is made.
+    """
+    if chip.package.price is not None or chip.silicon is None:
+        return chip.package.price
+    return markup * cost_of(chip, chip.silicon).made

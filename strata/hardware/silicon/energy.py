@@ -1,4 +1,4 @@
-"""Energy from geometry: joints of a stack, wires, SRAM banks; leakage by area.
+"""Energy from geometry: joints of a stack, wires, SRAM banks; leakage by area; a chip's energies beside them.
 
 How leakage grows with temperature, and how energy follows the clock, is not here: these are the quantities at
 their reference.
@@ -6,10 +6,21 @@ their reference.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from strata.arrays import Number, namespace
-from strata.hardware.technology import Bonding, Technology
+from strata.hardware.dram.stack import connected_layers
+from strata.hardware.technology import Bonding, Technology, bonding, technology
+
+if TYPE_CHECKING:
+    from strata.hardware.chip import Chip
+    from strata.hardware.silicon.manufacturing import Silicon
 
 BITS = 8.0
+ZERO_CELSIUS = 273.15
+# bytes a clock of one bank of local memory: the 64-bit accesses that energies of SRAM are published for
+BANK_PORT = 8.0
 # share of an SRAM bank that is bit cells; the rest is periphery (macros of 5 to 7 nm reach 0.65 to 0.75)
 CELLS = 0.7
 
@@ -67,7 +78,8 @@ def sram_energy(technology: Technology, bank: Number, width: Number) -> Number:
     KB, 32 KB and 1 MB.
 
     >>> from strata.hardware.technology import technology
-    >>> [round(float(sram_energy(technology("n7"), kib * 1024.0, 8.0)) * 1e12, 2) for kib in (8, 32, 1024)]  # pJ/B
+    >>> n7 = technology("n7")
+    >>> [round(float(sram_energy(n7, kib * 1024.0, 8.0)) * 1e12, 2) for kib in (8, 32, 1024)]  # pJ/B
     [0.94, 1.01, 1.74]
     """
     return (
@@ -89,3 +101,49 @@ def leakage_power(technology: Technology, area: Number) -> Number:
     6.0
     """
     return technology.leakage * area
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EnergyComparison:
+    """An energy by geometry and process beside the one a chip states [J/B]; leakage [W]. None: the chip
+    states none.
+    """
+
+    name: str
+    geometry: Number
+    stated: Number | None
+    what: str
+
+
+def energies_of(chip: Chip, silicon: Silicon) -> tuple[EnergyComparison, ...]:
+    """What geometry and process make of a chip's energies, beside what it states: how far its numbers can be
+    believed.
+
+    Local memory is cut into banks with a port of 8 bytes each, as many as its width needs; wires go along the
+    side of a die.
+
+    >>> from strata.hardware.chip import chip
+    >>> found = energies_of(chip("stack-ref"), chip("stack-ref").silicon)
+    >>> [(e.name, round(float(e.geometry) * 1e12, 2)) for e in found[:3]]  # pJ/B
+    [('local memory', 0.65), ('across the die', 6.4), ('up the stack', 1.0)]
+    """
+    process, compute, energy = technology(silicon.technology), chip.compute, chip.energy
+    banks = compute.sram_bandwidth / compute.clock / BANK_PORT
+    side = (chip.package.die_area / silicon.dies) ** 0.5
+    bank = sram_energy(process, compute.sram_capacity / banks, BANK_PORT)
+    hop = None if silicon.noc is None else silicon.noc.hop_energy
+    found = [
+        EnergyComparison("local memory", bank, energy.sram, "a bank; stated with its crossbar"),
+        EnergyComparison(
+            "across the die", wire_energy(process, side), hop, "wires; stated: a hop of the network"
+        ),
+    ]
+    if chip.stack is not None:
+        joints = vertical_energy(bonding(silicon.bonding), connected_layers(chip.stack))
+        said = "joints; stated: DRAM with them"
+        found.append(EnergyComparison("up the stack", joints, energy.memory, said))
+    cooling = None if chip.stack is None else chip.cooling
+    share, stated = (1.0, "static power") if cooling is None else (cooling.leakage_share, "its leaking share")
+    said = f"at {float(process.reference_temperature) - ZERO_CELSIUS:.0f} degC; stated: {stated}"
+    leaks = leakage_power(process, chip.package.die_area)
+    return (*found, EnergyComparison("leakage", leaks, energy.static_power * share, said))

@@ -3,14 +3,15 @@
 Temperatures are linear in powers: every cell is the coolant plus a sum of resistances times powers. Powers
 are never negative, so the hottest cell of a layer is one of the few whose resistances lie on the upper convex
 hull. `reduce` solves a geometry once and keeps those cells; `heat_of` does it for each distinct geometry of a
-batch and hands the rows out; `hottest` is a maximum of a few sums.
+batch and hands the rows out; `hottest` is a maximum of a few sums. `UnsolvedHeat` is a batch whose geometries
+are known and checked, and not solved yet.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,19 +19,21 @@ import numpy as np
 
 from strata.arrays import Number, namespace, register_pytree, repeated
 from strata.errors import require
-from strata.hardware.dram.stack import Stack
+from strata.hardware.dram.stack import Stack, connected_layers
 from strata.hardware.thermal.cooling import (
     CELLS,
     OUTSIDE,
     SHAPING,
     Cooling,
     assembly,
-    check,
-    dram,
+    check_cooling,
+    check_sides,
+    dram_die,
     power_map,
-    thickness,
+    stack_thickness,
 )
-from strata.hardware.thermal.grid import Array, Problem
+from strata.hardware.thermal.grid import Array
+from strata.hardware.thermal.solve import Problem
 
 SOURCES = ("logic", "connected DRAM", "idle DRAM")
 MOST_GEOMETRIES = 2000  # distinct ones in a batch; each is a solution of its own
@@ -38,9 +41,10 @@ LN2 = math.log(2.0)
 SETTLED = 1e-11  # K of a step after which Newton's method has nothing left to gain
 NO_ROOM = 1e6  # K/W of a stack that its package has no room for
 Row = tuple[Number, Number, Number]
+Geometry = tuple[Cooling, int, float, int | None]  # cooling, layers, area [m2], connected layers
 
 
-# ---------------------------------------------------------------------------------------------- one geometry
+# ------------------------------------------------------------------------------------------ one geometry
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ class Reduction:
 
 
 def reduce(
-    made: Cooling, layers: int, area: float, connected: int | None = None, cells: int = CELLS
+    cooling: Cooling, layers: int, area: float, connected: int | None = None, cells: int = CELLS
 ) -> Reduction:
     """The reduction of one stack: all its quantities plain numbers. A watt of DRAM is spread evenly over the
     layers of its kind.
@@ -72,7 +76,7 @@ def reduce(
         connected=connected,
         layers=layers,
     )
-    return _reduced(_key(made), layers, float(area), connected, cells)
+    return _reduced(_key(cooling), layers, float(area), connected, cells)
 
 
 @lru_cache(maxsize=2 * MOST_GEOMETRIES)
@@ -82,13 +86,14 @@ def _reduced(key: tuple[Any, ...], layers: int, area: float, connected: int, cel
     share[0, 0] = 1.0
     share[1 : 1 + connected, 1] = 1.0 / max(connected, 1)
     share[1 + connected :, 2] = 1.0 / max(layers - connected, 1)
-    rows = {name: hull(cell @ share) for name, cell in found.items()}
+    rows = {name: upper_hull(cell @ share) for name, cell in found.items()}
     dies = [of for name, of in rows.items() if name != "logic"]
-    return Reduction(rows, hull(np.concatenate(dies)) if dies else np.zeros((1, len(SOURCES))))
+    return Reduction(rows, upper_hull(np.concatenate(dies)) if dies else np.zeros((1, len(SOURCES))))
 
 
-def _key(made: Cooling) -> tuple[Any, ...]:
-    return (made.arrangement, *(None if (v := getattr(made, name)) is None else float(v) for name in SHAPING))
+def _key(cooling: Cooling) -> tuple[Any, ...]:
+    shaping = (getattr(cooling, name) for name in SHAPING)
+    return (cooling.arrangement, *(None if value is None else float(value) for value in shaping))
 
 
 @lru_cache(maxsize=64)
@@ -96,18 +101,19 @@ def _responses(key: tuple[Any, ...], layers: int, area: float, cells: int) -> di
     """Rise of every cell of every die for a watt in each die: {die: [cells, 1 + layers]}."""
     shaping: dict[str, Any] = dict(zip(SHAPING, key[1:], strict=True))
     # Temperatures over the coolant do not depend on the rest; 1 stands for any of it.
-    made = Cooling(arrangement=key[0], **shaping, **dict.fromkeys(OUTSIDE, 1.0))  # type: ignore[arg-type]
-    problem = Problem(assembly(made, layers, area, cells))
-    dies = ["logic", *(dram(i) for i in range(layers))]
-    powers: list[dict[str, Any]] = [{"logic": power_map(made.hot_share)}, *({name: 1.0} for name in dies[1:])]
+    cooling = Cooling(arrangement=key[0], **shaping, **dict.fromkeys(OUTSIDE, 1.0))  # type: ignore[arg-type]
+    problem = Problem(assembly(cooling, layers, area, cells))
+    dies = ["logic", *(dram_die(i) for i in range(layers))]
+    watts: dict[str, Any] = {"logic": power_map(cooling.hot_share)} | dict.fromkeys(dies[1:], 1.0)
+    powers = [{name: watt} for name, watt in watts.items()]
     rise = problem.solve(np.array([problem.heat_in(p) for p in powers]))
     return {name: problem.field(rise, name).reshape(len(dies), -1).T for name in dies}
 
 
-def hull(points: Array) -> Array:
+def upper_hull(points: Array) -> Array:
     """The points that can have the largest product with a vector that has no negative component.
 
-    >>> hull(np.array([[1.0, 0.0], [0.0, 1.0], [0.4, 0.4], [0.7, 0.7]])).tolist()
+    >>> upper_hull(np.array([[1.0, 0.0], [0.0, 1.0], [0.4, 0.4], [0.7, 0.7]])).tolist()
     [[0.7, 0.7], [1.0, 0.0], [0.0, 1.0]]
     """
     kept: list[Array] = []
@@ -117,8 +123,8 @@ def hull(points: Array) -> Array:
     while len(rest):
         kept.append(rest[0])
         rest = rest[1:][np.any(rest[1:] > rest[0] + slack, axis=1)]
-    made = np.array(kept)
-    return made if len(made) <= 2 else _outermost(made)
+    corners = np.array(kept)
+    return corners if len(corners) <= 2 else _outermost(corners)
 
 
 def _outermost(points: Array) -> Array:
@@ -143,13 +149,12 @@ def _outermost(points: Array) -> Array:
     return points[np.sort(corners[corners < len(points)])]
 
 
-# -------------------------------------------------------------------------------------------------------
-# batches
+# ---------------------------------------------------------------------------------------------- batches
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
-class Heat:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThermalModel:
     """What a batch needs of heat: resistances of the cells that can be hottest, limits, and how leakage
     follows temperature.
     """
@@ -165,15 +170,16 @@ class Heat:
     leakage_doubling: Number
 
 
-def tabulate(
-    geometries: Sequence[tuple[Cooling, int, float, int | None]], cells: int = CELLS
-) -> tuple[Array, Array]:
-    """Rows of many geometries (cooling, layers, area, connected layers): logic and DRAM, each [rows, sources,
-    geometries].
+# What a thermal model takes over from its cooling as it is.
+TAKEN = tuple(f.name for f in fields(ThermalModel) if f.name not in ("logic", "dram"))
+
+
+def tabulate(geometries: Sequence[Geometry], cells: int = CELLS) -> tuple[Array, Array]:
+    """Rows of many geometries: logic and DRAM, each [rows, sources, geometries].
 
     Geometries with fewer rows than others repeat their first, which changes no maximum.
     """
-    found = [reduce(made, layers, area, connected, cells) for made, layers, area, connected in geometries]
+    found = [reduce(*geometry, cells) for geometry in geometries]
 
     def padded(rows: list[Array]) -> Array:
         most = max(len(r) for r in rows)
@@ -182,61 +188,70 @@ def tabulate(
     return padded([f.logic for f in found]), padded([f.dram for f in found])
 
 
-def heat_of(stack: Stack, made: Cooling, area: Number, cells: int = CELLS) -> Heat:
+def heat_of(stack: Stack, cooling: Cooling, area: Number, cells: int = CELLS) -> ThermalModel:
     """Heat of a stack whose quantities may be arrays: distinct geometries are solved once and handed out to
     the array's shape.
 
-    >>> from strata.hardware.thermal.cooling import cooling
-    >>> heat = heat_of(Stack(np.array([1.0, 8.0]), 16.0, 32.0, 1e9, 1e9), cooling("liquid"), 1e-4)
+    >>> from strata.hardware.chip import chip
+    >>> stack = chip("stack-ref", layers=np.array([1.0, 8.0])).stack
+    >>> heat = heat_of(stack, chip("stack-ref").cooling, 1e-4)
     >>> junction(heat, 60.0, 20.0, 0.0)[0].round(1).tolist()
     [346.7, 354.7]
     """
-    check(made)
-    connected = (
-        stack.layers if stack.connected_layers is None else np.minimum(stack.connected_layers, stack.layers)
-    )
-    varied = {"layers": stack.layers, "connected": connected, "area": area}
-    varied |= {name: value for name in SHAPING if (value := getattr(made, name)) is not None}
+    return unsolved_heat(stack, cooling, area, cells).solve()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UnsolvedHeat:
+    """The distinct geometries of a batch of stacks, and which of them each point has."""
+
+    cooling: Cooling
+    geometries: tuple[Geometry, ...]
+    room: Array  # [geometries] whether it fits its package
+    index: Array  # [points] its geometry
+    shape: tuple[int, ...]
+    cells: int
+
+    def solve(self) -> ThermalModel:
+        """Resistances of every geometry, handed out to the points. Where a stack has no room in its package,
+        it is hotter than any limit at any power.
+        """
+        fitting = [g for g, fits in zip(self.geometries, self.room, strict=True) if fits]
+        logic, dram = (self._rows(table) for table in tabulate(fitting, self.cells))
+        taken = {name: getattr(self.cooling, name) for name in TAKEN}
+        return ThermalModel(logic=logic, dram=dram, **taken)
+
+    def _rows(self, table: Array) -> tuple[Row, ...]:
+        whole = np.full((*table.shape[:2], len(self.geometries)), NO_ROOM)
+        whole[..., self.room] = table
+        if not self.shape:
+            return tuple((float(a[0]), float(b[0]), float(c[0])) for a, b, c in whole)
+        points = whole[..., self.index].reshape(*table.shape[:2], *self.shape)
+        return tuple((logic, connected, idle) for logic, connected, idle in points)
+
+
+def unsolved_heat(stack: Stack, cooling: Cooling, area: Number, cells: int = CELLS) -> UnsolvedHeat:
+    """The geometries of a stack whose quantities may be arrays, each refused here if it cannot be built."""
+    check_cooling(cooling)
+    varied = {"layers": stack.layers, "connected": connected_layers(stack), "area": area}
+    varied |= {name: value for name in SHAPING if (value := getattr(cooling, name)) is not None}
     arrays = {name: np.asarray(value, float) for name, value in varied.items()}
     for name in ("layers", "connected"):
-        require(
-            bool(np.all(arrays[name] % 1 == 0)),
-            f"{name} of a stack are whole numbers",
-            **{name: varied[name]},
-        )
+        whole = bool(np.all(arrays[name] % 1 == 0))
+        require(whole, f"{name} of a stack are whole numbers", **{name: varied[name]})
+    check_sides(cooling, arrays["area"] ** 0.5)
     shape = np.broadcast_shapes(*(a.shape for a in arrays.values()))
     index, points = _distinct({name: np.broadcast_to(a, shape).ravel() for name, a in arrays.items()})
-    geometries: list[tuple[Cooling, int, float, int | None]] = []
+    geometries: list[Geometry] = []
     for point in points:
         layers, joined, side = int(point.pop("layers")), int(point.pop("connected")), point.pop("area")
-        geometries.append((replace(made, **point), layers, side, joined))
-    logic, memory = _placed(geometries, cells)
-
-    def rows(table: Array) -> tuple[Row, ...]:
-        return tuple(
-            tuple(float(v[0]) if not shape else v[index].reshape(shape) for v in row) for row in table
-        )  # type: ignore[misc]
-
-    rest = {name: getattr(made, name) for name in Heat.__dataclass_fields__ if name not in ("logic", "dram")}
-    return Heat(rows(logic), rows(memory), **rest)
-
-
-def _placed(geometries: list[tuple[Cooling, int, float, int | None]], cells: int) -> tuple[Array, Array]:
-    """Tables of geometries of which some may be too thick for their package: those are hotter than any limit
-    at any power.
-
-    Where none has room, solving the first says so.
-    """
-    room = np.array(
-        [made.height is None or thickness(made, layers) <= made.height for made, layers, _, _ in geometries]
+        geometries.append((replace(cooling, **point), layers, side, joined))
+    room = np.array([g[0].height is None or stack_thickness(*g[:2]) <= g[0].height for g in geometries])
+    if not room.any():
+        assembly(*geometries[0][:3], cells)  # says how much it is too thick
+    return UnsolvedHeat(
+        cooling=cooling, geometries=tuple(geometries), room=room, index=index, shape=shape, cells=cells
     )
-    tables = tabulate([g for g, fits in zip(geometries, room, strict=True) if fits or not room.any()], cells)
-    placed = []
-    for table in tables:
-        whole = np.full((*table.shape[:2], len(geometries)), NO_ROOM)
-        whole[..., room] = table
-        placed.append(whole)
-    return placed[0], placed[1]
 
 
 def _distinct(columns: dict[str, Array]) -> tuple[Array, list[dict[str, Any]]]:
@@ -256,8 +271,7 @@ def _distinct(columns: dict[str, Array]) -> tuple[Array, list[dict[str, Any]]]:
     return code, [{name: float(values[i]) for name, values in columns.items()} for i in first]
 
 
-# ----------------------------------------------------------------------------------------------------
-# equations
+# -------------------------------------------------------------------------------------------- equations
 
 
 def hottest(ambient: Number, rows: Sequence[Row], powers: Sequence[Number]) -> Number:
@@ -282,11 +296,14 @@ def hottest(ambient: Number, rows: Sequence[Row], powers: Sequence[Number]) -> N
     return ambient + found
 
 
-def junction(heat: Heat, logic: Number, connected: Number, idle: Number) -> tuple[Number, Number]:
+def junction(heat: ThermalModel, logic: Number, connected: Number, idle: Number) -> tuple[Number, Number]:
     """Temperatures of the hottest cell of logic and of all DRAM [K] at powers [W] of logic, of connected and
     of idle DRAM layers in all.
 
-    >>> heat = Heat(((0.5, 0.4, 0.4),), ((0.4, 0.5, 0.5),), 308.0, 378.0, 358.0, 358.0, 0.5, 358.0, 25.0)
+    >>> from strata.hardware.chip import chip
+    >>> heat = replace(
+    ...     chip("stack-ref").heat, logic=((0.5, 0.4, 0.4),), dram=((0.4, 0.5, 0.5),), ambient=308.0,
+    ...     logic_limit=378.0, leakage_temperature=358.0, leakage_doubling=25.0)
     >>> junction(heat, 60.0, 20.0, 0.0)
     (346.0, 342.0)
     """
@@ -313,7 +330,7 @@ def leakage(power: Number, temperature: Number, reference: Number, doubling: Num
 
 
 def settled_temperature(
-    heat: Heat, logic: Number, leaking: Number, connected: Number, idle: Number, steps: int = 16
+    heat: ThermalModel, logic: Number, leaking: Number, connected: Number, idle: Number, steps: int = 16
 ) -> tuple[Number, Number]:
     r"""Temperature of logic [K] at which its leakage feeds the heat that keeps it there, and that leakage
     [W].
@@ -328,7 +345,10 @@ def settled_temperature(
 
     Liao, He and Lepak, IEEE Trans. CAD 24 (2005): leakage and temperature have to be solved together.
 
-    >>> heat = Heat(((0.5, 0.4, 0.4),), ((0.4, 0.5, 0.5),), 308.0, 378.0, 358.0, 358.0, 0.5, 358.0, 25.0)
+    >>> from strata.hardware.chip import chip
+    >>> heat = replace(
+    ...     chip("stack-ref").heat, logic=((0.5, 0.4, 0.4),), dram=((0.4, 0.5, 0.5),), ambient=308.0,
+    ...     logic_limit=378.0, leakage_temperature=358.0, leakage_doubling=25.0)
     >>> temperature, leaks = settled_temperature(heat, 60.0, 12.0, 20.0, 0.0)
     >>> round(temperature, 2), round(leaks, 2), round(308 + 0.5 * (60 + leaks) + 0.4 * 20, 2)
     (350.93, 9.86, 350.93)

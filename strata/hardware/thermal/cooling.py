@@ -10,7 +10,7 @@ import numpy as np
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.thermal.grid import Array, Assembly, Layer
-from strata.params import build, find, load_table, names, override, quantity, text
+from strata.params import names, override, quantity, read_record, text
 
 ARRANGEMENTS = ("logic_bottom", "logic_top")
 CELLS = 16  # across a die, for the temperatures of a search
@@ -20,11 +20,12 @@ BLOCKS = 4  # blocks of the logic die's power map along a side
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cooling:
-    """Dies, what is between them, what is above them up to the coolant, and the temperatures they may have."""
+    """Dies, what is between them and above them up to the coolant, and the temperatures they may have."""
 
     title: str = text("what this is", default="")
     arrangement: str = text(
-        "logic_bottom: the logic die next to the board, its heat passes the DRAM; logic_top: next to the coolant",
+        "logic_bottom: the logic die next to the board, its heat passes the DRAM; logic_top: next to the "
+        "coolant",
         choices=ARRANGEMENTS,
     )
     logic_thickness: Number = quantity("m", "silicon of the logic die", positive=True)
@@ -110,48 +111,64 @@ def cooling(name: str, **changes: Any) -> Cooling:
     """
     if not name.endswith(".toml") and name.lower() not in names("cooling"):
         raise UnknownName("cooling", name, names("cooling"), ", ".join(names("cooling")))
-    made, _ = build(Cooling, load_table("cooling", name), find("cooling", name).name)
-    made, _ = override(made, changes, "cooling")
-    check(made)
-    return made
+    stated, _, _ = read_record(Cooling, "cooling", name)
+    changed: Cooling = override(stated, changes, "cooling")[0]
+    check_cooling(changed)
+    return changed
 
 
-def check(made: Cooling) -> None:
+def check_cooling(cooling: Cooling) -> None:
     """Refuse a record whose numbers contradict each other; one line each."""
-    two = (made.transfer is None) == (made.sink_resistance is None)
     require(
-        not two,
+        (cooling.transfer is None) != (cooling.sink_resistance is None),
         "cooling needs either transfer or sink_resistance",
-        transfer=made.transfer,
-        sink_resistance=made.sink_resistance,
+        transfer=cooling.transfer,
+        sink_resistance=cooling.sink_resistance,
     )
-    half = (made.sink_thickness is None) != (made.sink_side is None)
     require(
-        not half,
+        (cooling.sink_thickness is None) == (cooling.sink_side is None),
         "a sink has a thickness and a side",
-        sink_thickness=made.sink_thickness,
-        sink_side=made.sink_side,
+        sink_thickness=cooling.sink_thickness,
+        sink_side=cooling.sink_side,
     )
+    for name in ("hot_share", "leakage_share"):
+        share = getattr(cooling, name)
+        least = float(np.max(share)) <= 1
+        require(least, f"cooling.{name} is a share and at most 1", **{name: share})
+    thinnest = np.minimum(cooling.dram_thickness, cooling.logic_thickness)
     require(
-        _most(made.hot_share) <= 1, "cooling.hot_share is a share and at most 1", hot_share=made.hot_share
+        bool(np.all(np.less(cooling.source_depth, thinnest))),
+        "cooling.source_depth must be less than a die is thick",
+        source_depth=cooling.source_depth,
     )
+    coolest = np.minimum(cooling.dram_limit, cooling.logic_limit)
     require(
-        _most(made.leakage_share) <= 1,
-        "cooling.leakage_share is a share and at most 1",
-        leakage_share=made.leakage_share,
+        bool(np.all(np.less(cooling.ambient, coolest))),
+        "the coolant must be cooler than logic and DRAM may be",
+        ambient=cooling.ambient,
     )
-    thin = bool(
-        np.all(
-            np.less(made.source_depth, made.dram_thickness) & np.less(made.source_depth, made.logic_thickness)
+
+
+def check_sides(cooling: Cooling, side: Number) -> None:
+    """Refuse a lid that is smaller than the dies, and a sink that is smaller than the lid [m]."""
+    top = side if cooling.lid_side is None else cooling.lid_side
+    _check_on_top("cooling.lid_side must be at least the side of the dies [m]", lid_side=top, die_side=side)
+    if cooling.sink_side is not None:
+        _check_on_top(
+            "cooling.sink_side must be at least that of the lid [m]",
+            sink_side=cooling.sink_side,
+            lid_side=top,
         )
-    )
-    require(thin, "cooling.source_depth must be less than a die is thick", source_depth=made.source_depth)
-    warm = bool(np.all(np.less(made.ambient, made.dram_limit) & np.less(made.ambient, made.logic_limit)))
-    require(warm, "the coolant must be cooler than logic and DRAM may be", ambient=made.ambient)
 
 
-def _most(value: Number) -> float:
-    return float(np.max(value))
+def _check_on_top(relation: str, **sides: Number) -> None:
+    """What lies above has at least the side of what is below it; of many, the first that has not is named."""
+    above, below = np.broadcast_arrays(*sides.values())
+    small = ~np.ravel(above >= below * (1 - 1e-9))
+    if small.any():
+        first = int(np.argmax(small))
+        shown = zip(sides, (above.ravel()[first], below.ravel()[first]), strict=True)
+        require(False, relation, **{name: f"{value:.4g}" for name, value in shown})
 
 
 def power_map(hot_share: float) -> Array:
@@ -162,28 +179,28 @@ def power_map(hot_share: float) -> Array:
     ([0.05, 0.1, 0.1, 0.05], 1.0)
     """
     middle = slice(BLOCKS // 4, BLOCKS - BLOCKS // 4)
-    made = np.full((BLOCKS, BLOCKS), (1.0 - hot_share) / (0.75 * BLOCKS**2))
-    made[middle, middle] = hot_share / (0.25 * BLOCKS**2)
-    return made
+    shares = np.full((BLOCKS, BLOCKS), (1.0 - hot_share) / (0.75 * BLOCKS**2))
+    shares[middle, middle] = hot_share / (0.25 * BLOCKS**2)
+    return shares
 
 
-def dram(index: int) -> str:
+def dram_die(index: int) -> str:
     """Name of a DRAM die: 0 lies on the logic die."""
     return f"dram{index}"
 
 
-def thickness(made: Cooling, layers: int) -> float:
+def stack_thickness(cooling: Cooling, layers: int) -> float:
     """Thickness of dies, bonds, interface, lid and sink [m].
 
-    >>> round(thickness(cooling("liquid"), 4) * 1e3, 3)
+    >>> round(stack_thickness(cooling("liquid"), 4) * 1e3, 3)
     2.282
     """
-    sink = 0.0 if made.sink_thickness is None else made.sink_thickness
-    stack = made.logic_thickness + layers * (made.dram_thickness + made.bond_thickness)
-    return float(stack + made.interface_thickness + made.lid_thickness + sink)
+    sink = 0.0 if cooling.sink_thickness is None else cooling.sink_thickness
+    stack = cooling.logic_thickness + layers * (cooling.dram_thickness + cooling.bond_thickness)
+    return float(stack + cooling.interface_thickness + cooling.lid_thickness + sink)
 
 
-def assembly(made: Cooling, layers: int, area: float, cells: int = CELLS) -> Assembly:
+def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS) -> Assembly:
     """The layers of a stack of so many DRAM dies on a logic die of some area [m2], from the board to the
     coolant.
 
@@ -192,65 +209,47 @@ def assembly(made: Cooling, layers: int, area: float, cells: int = CELLS) -> Ass
     """
     require(layers >= 0 and area > 0, "a stack has dies of some area", layers=layers, area=area)
     side = float(area) ** 0.5
-    order = ["logic", *(dram(i) for i in range(layers))]
-    if made.arrangement == "logic_top":
+    check_sides(cooling, side)
+    order = ["logic", *(dram_die(i) for i in range(layers))]
+    if cooling.arrangement == "logic_top":
         order.reverse()
     built: list[Layer] = []
     for i, name in enumerate(order):
-        thickness = made.logic_thickness if name == "logic" else made.dram_thickness
         if i:
-            built.append(
-                Layer(
-                    f"bond{i - 1}",
-                    side,
-                    made.bond_thickness,
-                    made.bond_conductivity,
-                    capacity=made.bond_capacity,
-                )
-            )
-        built.append(
-            Layer(name, side, made.source_depth, made.silicon_conductivity, capacity=made.silicon_capacity)
-        )
-        built.append(
-            Layer(
-                f"{name} bulk",
-                side,
-                thickness - made.source_depth,
-                made.silicon_conductivity,
-                capacity=made.silicon_capacity,
-            )
-        )
+            built.append(_bond(cooling, f"bond{i - 1}", side))
+        built += _die(cooling, name, side)
     built.append(
         Layer(
             "interface",
             side,
-            made.interface_thickness,
-            made.interface_conductivity,
-            capacity=made.bond_capacity,
+            cooling.interface_thickness,
+            cooling.interface_conductivity,
+            capacity=cooling.bond_capacity,
         )
     )
-    top = side if made.lid_side is None else made.lid_side
-    require(
-        top >= side * (1 - 1e-9),
-        "cooling.lid_side must be at least the side of the dies [m]",
-        lid_side=f"{top:.4g}",
-        die_side=f"{side:.4g}",
+    metal, capacity = cooling.lid_conductivity, cooling.lid_capacity
+    top = side if cooling.lid_side is None else cooling.lid_side
+    built.append(Layer("lid", top, cooling.lid_thickness, metal, capacity=capacity, slices=2))
+    if cooling.sink_side is not None:
+        top = cooling.sink_side
+        built.append(Layer("sink", top, cooling.sink_thickness, metal, capacity=capacity, slices=4))
+    transfer = cooling.transfer
+    if transfer is None:
+        transfer = 1.0 / (cooling.sink_resistance * top * top)
+    return Assembly(tuple(built), transfer, cooling.ambient, cells, cooling.height)
+
+
+def _bond(cooling: Cooling, name: str, side: float) -> Layer:
+    return Layer(
+        name, side, cooling.bond_thickness, cooling.bond_conductivity, capacity=cooling.bond_capacity
     )
-    built.append(
-        Layer("lid", top, made.lid_thickness, made.lid_conductivity, capacity=made.lid_capacity, slices=2)
-    )
-    if made.sink_side is not None:
-        require(
-            made.sink_side >= top * (1 - 1e-9),
-            "cooling.sink_side must be at least that of the lid [m]",
-            sink_side=made.sink_side,
-            lid_side=top,
-        )
-        top = made.sink_side
-        built.append(
-            Layer(
-                "sink", top, made.sink_thickness, made.lid_conductivity, capacity=made.lid_capacity, slices=4
-            )
-        )
-    transfer = made.transfer if made.transfer is not None else 1.0 / (made.sink_resistance * top * top)
-    return Assembly(tuple(built), transfer, made.ambient, cells, made.height)
+
+
+def _die(cooling: Cooling, name: str, side: float) -> list[Layer]:
+    """A die: the face in which its heat arises, and the silicon behind it."""
+    whole = cooling.logic_thickness if name == "logic" else cooling.dram_thickness
+    k, capacity, depth = cooling.silicon_conductivity, cooling.silicon_capacity, cooling.source_depth
+    return [
+        Layer(name, side, depth, k, capacity=capacity),
+        Layer(f"{name} bulk", side, whole - depth, k, capacity=capacity),
+    ]

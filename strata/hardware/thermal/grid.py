@@ -1,18 +1,13 @@
-"""The discrete equations of heat in a stack of layers: finite volumes, and their solution.
+"""Layers between board and coolant, and the finite volumes they are cut into.
 
 Layers lie on each other from the board to the coolant, each a square of its own side and at least as large as
 the one below: dies, bond, thermal interface, lid, sink. Heat enters in some layers, by a map of powers, and
-leaves by convection on the top face; all other faces are adiabatic.
-
-Layers of one side form a block. In a block, conduction along x and y has the same form in every layer, so
-that eigenvectors of one dimension (a cosine transform where cells are equal) turn the block into one
-tridiagonal system for each pair of modes. A stack of one side is solved by that at once; for several sides it
-is the preconditioner of conjugate gradients on the sparse system.
+leaves by convection on the top face; all other faces are adiabatic. Layers of one side form a block;
+`strata.hardware.thermal.solve` has the equations between the cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -20,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
+from strata.arrays import Number
+from strata.errors import BadValue, require
 from strata.units import show
 
 Array = np.ndarray[Any, Any]
@@ -53,32 +49,16 @@ class Assembly:
     def __post_init__(self) -> None:
         require(len(self.layers) > 0, "a stack needs at least one layer")
         for layer in self.layers:
-            numbers = {
-                "thickness": layer.thickness,
-                "conductivity": layer.conductivity,
-                "side": layer.side,
-                "capacity": layer.capacity,
-            }
-            if layer.lateral is not None:
-                numbers["lateral"] = layer.lateral
-            for name, value in numbers.items():
-                require(
-                    0 < value < float("inf"),
-                    f"{name} of layer {layer.name} must be positive",
-                    **{name: value},
-                )
-            require(layer.slices >= 1, f"layer {layer.name} needs at least one slice", slices=layer.slices)
+            _check_layer(layer)
         for below, above in zip(self.layers, self.layers[1:], strict=False):
-            fits = below.side <= above.side * (1 + 1e-9)
             require(
-                fits,
+                below.side <= above.side * (1 + 1e-9),
                 f"{above.name} must be at least as large as {below.name} below it",
                 **{above.name: above.side, below.name: below.side},
             )
         names = [layer.name for layer in self.layers]
-        require(
-            len(set(names)) == len(names), "layers of a stack need names of their own", names=", ".join(names)
-        )
+        alone = len(set(names)) == len(names)
+        require(alone, "layers of a stack need names of their own", names=", ".join(names))
         require(
             0 < self.transfer < float("inf"),
             "heat leaves by convection: its coefficient must be positive",
@@ -88,8 +68,9 @@ class Assembly:
         require(self.cells >= 1, "a grid has at least one cell", cells=self.cells)
         if self.height is not None and self.thickness > self.height:
             raise BadValue(
-                f"the stack is {show(self.thickness, 'm')} thick, but its package has room for {show(self.height, 'm')}; levers: fewer or thinner layers, "
-                "a thinner lid or sink, a higher package"
+                f"the stack is {show(self.thickness, 'm')} thick, but its package has room for "
+                f"{show(self.height, 'm')}; levers: fewer or thinner layers, a thinner lid or sink, "
+                "a higher package"
             )
 
     @property
@@ -97,11 +78,21 @@ class Assembly:
         return sum(layer.thickness for layer in self.layers)
 
 
+def _check_layer(layer: Layer) -> None:
+    for name in ("thickness", "conductivity", "side", "capacity", "lateral"):
+        value = getattr(layer, name)
+        if value is not None:
+            positive = 0 < value < float("inf")
+            require(positive, f"{name} of layer {layer.name} must be positive", **{name: value})
+    require(layer.slices >= 1, f"layer {layer.name} needs at least one slice", slices=layer.slices)
+
+
 def edges(assembly: Assembly) -> Array:
     """Edges of the cells along one side [m], the centre at 0: equal cells in the smallest layer, growing ones
     outside.
 
-    >>> wide = Assembly((Layer("die", 2e-3, 1e-4, 130.0), Layer("lid", 4e-3, 1e-3, 400.0)), 1e4, 300.0, cells=2)
+    >>> layers = (Layer("die", 2e-3, 1e-4, 130.0), Layer("lid", 4e-3, 1e-3, 400.0))
+    >>> wide = Assembly(layers, 1e4, 300.0, cells=2)
     >>> (edges(wide) * 1e3).round(3).tolist()
     [-2.0, -1.0, 0.0, 1.0, 2.0]
     """
@@ -131,8 +122,8 @@ def _sides(assembly: Assembly) -> list[float]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerBlock:
     """Layers of one side: slices from below, cells of one dimension, and the conductances between them for
     unit area.
     """
@@ -195,204 +186,7 @@ class Block:
         return made
 
 
-class Factored:
-    """A block ready to be solved for many right-hand sides: forward elimination of every mode's tridiagonal
-    system, done once.
-    """
-
-    def __init__(self, block: Block, shift: float):
-        self.block = block
-        pivots = block.diagonals(shift)
-        for i, g in enumerate(block.vertical):
-            pivots[i + 1] -= g * g / pivots[i]
-        self.pivots = pivots
-
-    def solve(self, heat: Array) -> Array:
-        """Temperatures [k, slices, n, n] of heat put into every cell [k, slices, n, n]."""
-        vectors, link = self.block.modes[1], self.block.vertical
-        x: Array = vectors.T @ heat @ vectors
-        for i, g in enumerate(link):
-            x[:, i + 1] += g / self.pivots[i] * x[:, i]
-        x[:, -1] /= self.pivots[-1]
-        for i in range(len(link) - 1, -1, -1):
-            x[:, i] = (x[:, i] + link[i] * x[:, i + 1]) / self.pivots[i]
-        solved: Array = vectors @ x @ vectors.T
-        return solved
-
-
-class Problem:
-    """The discrete equations of an assembly: conduction matrix, heat capacities, and where each layer's cells
-    are.
-    """
-
-    def __init__(self, assembly: Assembly):
-        self.assembly = assembly
-        self.edges = edges(assembly)
-        self.blocks, self.places = _blocks(assembly, self.edges)
-        self.size = self.blocks[-1].start + self.blocks[-1].size
-        self._factored: dict[float, list[Factored]] = {}
-
-    @cached_property
-    def matrix(self) -> Any:
-        """Conduction [W/K], symmetric and positive definite: matrix @ (T - ambient) is the heat that leaves
-        each cell.
-        """
-        from scipy import sparse  # a tenth of a second that every start would pay
-
-        parts = []
-        for b in self.blocks:
-            mass, stiff = sparse.diags(b.widths), sparse.csr_matrix(b.stiffness)
-            along = sparse.kron(mass, stiff) + sparse.kron(stiff, mass)
-            g = np.append(0.0, b.vertical) + np.append(b.vertical, b.top if b is self.blocks[-1] else 0.0)
-            upward = sparse.diags([g, -b.vertical, -b.vertical], [0, 1, -1])
-            parts.append(
-                sparse.kron(sparse.diags(b.thickness * b.lateral), along)
-                + sparse.kron(upward, sparse.kron(mass, mass))
-            )
-        whole = sparse.block_diag(parts, format="csr")
-        for low, high, g in self.contacts:
-            rows, columns = np.concatenate([low, high, low, high]), np.concatenate([low, high, high, low])
-            whole = (
-                whole
-                + sparse.coo_matrix((np.concatenate([g, g, -g, -g]), (rows, columns)), whole.shape).tocsr()
-            )
-        return whole
-
-    @cached_property
-    def contacts(self) -> list[tuple[Array, Array, Array]]:
-        """For each face between two blocks: unknowns below, unknowns above, and their conductances [W/K]."""
-        made = []
-        for lower, upper in zip(self.blocks, self.blocks[1:], strict=False):
-            n, m = len(lower.widths), len(upper.widths)
-            low = lower.start + lower.size - n * n + np.arange(n * n)
-            inside = lower.first - upper.first + np.arange(n)
-            high = upper.start + (inside[:, None] * m + inside[None, :]).ravel()
-            made.append((low, high, lower.top * np.outer(lower.widths, lower.widths).ravel()))
-        return made
-
-    @cached_property
-    def capacities(self) -> Array:
-        """Heat capacity of every cell [J/K]."""
-        return np.concatenate(
-            [
-                np.multiply.outer(b.capacity * b.thickness, np.outer(b.widths, b.widths)).ravel()
-                for b in self.blocks
-            ]
-        )
-
-    def factored(self, shift: float) -> list[Factored]:
-        if shift not in self._factored:
-            self._factored = {shift: [Factored(b, shift) for b in self.blocks]}
-        return self._factored[shift]
-
-    # ------------------------------------------------------------------------------------------------ solving
-
-    def _nearly(self, heat: Array, shift: float) -> Array:
-        """Temperatures by one sweep up and one down: exact for one block, the preconditioner for several.
-
-        A block's spreading of heat sideways is left out where the block above it is solved; all heat that
-        goes up is in.
-        """
-        made = np.empty_like(heat)
-        solvers, gained = self.factored(shift), heat.copy()
-        count = len(heat)
-
-        def part(values: Array, b: Block) -> Array:
-            return values[:, b.start : b.start + b.size].reshape(count, *b.shape)
-
-        for s, contact in zip(solvers, [*self.contacts, None], strict=True):
-            part(made, s.block)[:] = s.solve(part(gained, s.block))
-            if contact is not None:
-                low, high, g = contact
-                gained[:, high] += g * made[:, low]
-        for s, (low, high, g) in zip(solvers[-2::-1], self.contacts[::-1], strict=True):
-            gained[:, low] += g * made[:, high]
-            part(made, s.block)[:] = s.solve(part(gained, s.block))
-        return made
-
-    def solve(
-        self, heat: Array, shift: float = 0.0, start: Array | None = None, tolerance: float = 1e-13
-    ) -> Array:
-        """Rise [k, cells] where (matrix + shift x capacities) rise = heat [k, cells]; conjugate gradients
-        where there are several blocks.
-        """
-        if len(self.blocks) == 1:
-            return self._nearly(heat, shift)
-
-        def times(x: Array) -> Array:
-            product: Array = (self.matrix @ x.T).T
-            return product + shift * self.capacities * x if shift else product
-
-        def dot(a: Array, b: Array) -> Array:
-            return np.einsum("kn,kn->k", a, b)[:, None]
-
-        first = self._nearly(heat, shift)
-        x = first if start is None else start
-        residual = heat - times(x)
-        z = self._nearly(residual, shift)
-        direction, rz = z, dot(residual, z)
-        enough = tolerance**2 * np.maximum(dot(heat, first), 1e-300)
-        for _ in range(200):
-            if np.all(rz <= enough):
-                break
-            pushed = times(direction)
-            step = rz / np.maximum(dot(direction, pushed), 1e-300)
-            x = x + step * direction
-            residual = residual - step * pushed
-            z = self._nearly(residual, shift)
-            before, rz = rz, dot(residual, z)
-            direction = z + rz / np.maximum(before, 1e-300) * direction
-        return x
-
-    # -------------------------------------------------------------------------------------------- heat in and
-    # out
-
-    def heat_in(self, powers: Mapping[str, Any]) -> Array:
-        """Heat put into every cell [W] by powers of layers: a number spread evenly, or a square map of the
-        layer's blocks [W each].
-        """
-        made = np.zeros(self.size)
-        for name, power in powers.items():
-            if name not in self.places:
-                raise UnknownName(
-                    "layer", name, list(self.places), "the layers of this stack: " + ", ".join(self.places)
-                )
-            b, slices = self.places[name]
-            given = np.atleast_2d(np.asarray(power, float))
-            require(
-                given.ndim == 2 and given.shape[0] == given.shape[1],
-                f"a power map is a square of numbers, for layer {name}",
-                shape=given.shape,
-            )
-            require(
-                bool(np.all(np.isfinite(given) & (given >= 0))),
-                f"powers of layer {name} must be finite and not negative",
-                least=np.min(given),
-            )
-            share = _overlap(self.edges[b.first : b.first + len(b.widths) + 1], len(given))
-            count = slices.stop - slices.start
-            cells = (share.T @ given @ share) / count
-            block = made[b.start : b.start + b.size].reshape(b.shape)
-            block[slices] += cells
-        return made
-
-    def heat_out(self, rise: Array) -> Array:
-        """Heat that leaves by the top face [W]."""
-        b = self.blocks[-1]
-        last = rise[..., b.start + b.size - len(b.widths) ** 2 : b.start + b.size]
-        out: Array = b.top * last @ np.outer(b.widths, b.widths).ravel()
-        return out
-
-    def field(self, rise: Array, name: str) -> Array:
-        """A layer's part of a solution [..., slices, y, x]."""
-        b, slices = self.places[name]
-        inside: Array = rise[..., b.start : b.start + b.size].reshape(*rise.shape[:-1], *b.shape)[
-            ..., slices, :, :
-        ]
-        return inside
-
-
-def _overlap(lines: Array, count: int) -> Array:
+def strip_shares(lines: Array, count: int) -> Array:
     """Share of each of `count` equal strips that lies in each cell between the lines: [strips, cells]; rows
     add up to 1.
     """
@@ -403,7 +197,10 @@ def _overlap(lines: Array, count: int) -> Array:
     return shares
 
 
-def _blocks(assembly: Assembly, lines: Array) -> tuple[list[Block], dict[str, tuple[Block, slice]]]:
+Places = dict[str, tuple[LayerBlock, slice]]  # of each layer: its block, and its slices there
+
+
+def layer_blocks(assembly: Assembly, lines: Array) -> tuple[list[LayerBlock], Places]:
     """Layers of one side as blocks, from below, and where each layer lies: its block and slices."""
     sides = _sides(assembly)
     groups = [
@@ -412,8 +209,8 @@ def _blocks(assembly: Assembly, lines: Array) -> tuple[list[Block], dict[str, tu
             assembly.layers, key=lambda layer: int(np.searchsorted(sides, layer.side * (1 - 1e-9)))
         )
     ]
-    blocks: list[Block] = []
-    places: dict[str, tuple[Block, slice]] = {}
+    blocks: list[LayerBlock] = []
+    places: Places = {}
     start = 0
     for group, above in zip(groups, [*groups[1:], []], strict=True):
         edge = group[0].side / 2 * (1 + 1e-6)
@@ -429,17 +226,16 @@ def _blocks(assembly: Assembly, lines: Array) -> tuple[list[Block], dict[str, tu
             if above
             else 1.0 / assembly.transfer
         )
-        capacity = np.array([layer.capacity for layer in sliced])
         blocks.append(
-            Block(
-                int(inside[0]),
-                np.diff(lines)[inside],
-                cut,
-                lateral,
-                capacity,
-                half,
-                1.0 / (half[-1] + beyond),
-                start,
+            LayerBlock(
+                first=int(inside[0]),
+                widths=np.diff(lines)[inside],
+                thickness=cut,
+                lateral=lateral,
+                capacity=np.array([layer.capacity for layer in sliced]),
+                half=half,
+                top=1.0 / (half[-1] + beyond),
+                start=start,
             )
         )
         start += blocks[-1].size
@@ -448,3 +244,33 @@ def _blocks(assembly: Assembly, lines: Array) -> tuple[list[Block], dict[str, tu
             places[layer.name] = (blocks[-1], slice(at, at + layer.slices))
             at += layer.slices
     return blocks, places
+
+
+def slab_resistance(thickness: Number, conductivity: Number, area: Number) -> Number:
+    r"""Resistance of a slab to heat that flows straight through it [K/W].
+
+    .. math:: R = \frac{t}{k A}
+
+    thickness t [m]; conductivity k [W/m/K]; area A [m2]. No heat sideways.
+
+    Fourier's law; Incropera et al., Fundamentals of Heat and Mass Transfer, sec. 3.1.
+
+    >>> round(slab_resistance(50e-6, 4.0, 1e-4), 6)
+    0.125
+    """
+    return thickness / (conductivity * area)
+
+
+def convection_resistance(transfer: Number, area: Number) -> Number:
+    r"""Resistance between a face and its coolant [K/W].
+
+    .. math:: R = \frac{1}{h A}
+
+    heat transfer coefficient h [W/m2/K]; area A [m2].
+
+    Newton's law of cooling; Incropera et al., Fundamentals of Heat and Mass Transfer, sec. 3.1.
+
+    >>> convection_resistance(1e4, 1e-4)
+    1.0
+    """
+    return 1.0 / (transfer * area)

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadFile, BadValue, Infeasible, require
-from strata.hardware.chip import Chip, chip, sustained_memory
-from strata.hardware.thermal.cooling import CELLS, Cooling, assembly, check, cooling, dram, power_map
-from strata.hardware.thermal.grid import Array
-from strata.hardware.thermal.solve import (
-    Field,
-    History,
-    convection_resistance,
-    slab_resistance,
-    steady,
-    transient,
+from strata.hardware.chip import Chip, as_chip, sustained_memory
+from strata.hardware.thermal.cooling import (
+    CELLS,
+    Cooling,
+    assembly,
+    check_cooling,
+    cooling,
+    dram_die,
+    power_map,
 )
+from strata.hardware.thermal.grid import Array, convection_resistance, slab_resistance
+from strata.hardware.thermal.solve import Field, History, steady, transient
 from strata.params import override
 
 EVEN = 0.25  # share of the middle quarter when power is even
@@ -33,7 +34,7 @@ LEVERS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Die:
     """One die: its power [W] and temperatures [K]."""
 
@@ -55,7 +56,7 @@ class Passage:
     rise: float  # K
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Temperatures:
     """Steady temperatures of a chip, and how they come about."""
 
@@ -92,7 +93,7 @@ class Temperatures:
 
 
 def heat(
-    made: Chip | str,
+    chip: Chip | str,
     power: float | None = None,
     dram_power: float | None = None,
     *,
@@ -115,43 +116,46 @@ def heat(
     >>> found.binding.name, found.power, found.infeasible is None
     ('dram0', 80.0, True)
     """
-    made = chip(made) if isinstance(made, str) else made
-    how, count = cooled_by(made, cooled, changes), stacked(made, layers)
-    on_logic, on_layer = _powers(made, power, dram_power, count)
-    shares = _shares(map, how)
+    known = as_chip(chip)
+    chosen, count = _cooling(known, cooled, changes), _layers(known, layers)
+    on_logic, on_layer = _powers(known, power, dram_power, count)
+    shares, area = _shares(map, chosen), float(known.package.die_area)
     # The map belongs to the die in which the heat arises.
-    powers: dict[str, Any] = {"logic": shares * on_logic} | {dram(i): on_layer for i in range(count)}
-    stack = assembly(how, count, float(made.package.die_area), cells)
+    powers: dict[str, Any] = {"logic": shares * on_logic} | {dram_die(i): on_layer for i in range(count)}
+    stack = assembly(chosen, count, area, cells)
     found = steady(stack, powers)
     if found.infeasible is not None:
         raise BadValue(str(found.infeasible))
     order = [layer.name for layer in reversed(stack.layers) if layer.name in powers]
-    dies = tuple(_die(name, float(np.sum(powers[name])), found, how) for name in order)
+    dies = tuple(_die(name, float(np.sum(powers[name])), found, chosen) for name in order)
     # a hundred steps of it cost as much as a few solutions
-    coarse = assembly(how, count, float(made.package.die_area), min(cells, CELLS))
+    coarse = assembly(chosen, count, area, min(cells, CELLS))
     history = None if duration is None else transient(coarse, powers, duration, steps)
-    return Temperatures(made, how, found, dies, _path(found, dies), history)
+    return Temperatures(
+        chip=known, cooling=chosen, field=found, dies=dies, path=_path(found, dies), history=history
+    )
 
 
-def cooled_by(made: Chip, cooled: Cooling | str | None, changes: dict[str, Any]) -> Cooling:
+def _cooling(chip: Chip, cooled: Cooling | str | None, changes: dict[str, Any]) -> Cooling:
     """The cooling that was asked for, else the chip's own, else a cold plate; with changes."""
-    own = getattr(made, "cooling", None) if cooled is None else cooled
-    how = cooling("liquid" if own is None else own) if own is None or isinstance(own, str) else own
-    how, _ = override(how, changes, "cooling")
-    check(how)
-    return how
+    asked = chip.cooling if cooled is None else cooled
+    asked = "liquid" if asked is None else asked
+    changed: Cooling
+    changed, _ = override(cooling(asked) if isinstance(asked, str) else asked, changes, "cooling")
+    check_cooling(changed)
+    return changed
 
 
-def stacked(made: Chip, layers: int | None) -> int:
+def _layers(chip: Chip, layers: int | None) -> int:
     """Layers of DRAM on the die: those asked for, or the chip's."""
-    count = layers if layers is not None else int(made.stack.layers) if made.stack is not None else 0
+    count = layers if layers is not None else int(chip.stack.layers) if chip.stack is not None else 0
     require(count >= 0, "layers of DRAM are a whole number, not negative", layers=count)
     return count
 
 
-def _powers(made: Chip, power: float | None, dram_power: float | None, layers: int) -> tuple[float, float]:
+def _powers(chip: Chip, power: float | None, dram_power: float | None, layers: int) -> tuple[float, float]:
     """Power of logic and of each layer [W]."""
-    whole = float(made.energy.memory * sustained_memory(made))
+    whole = float(chip.energy.memory * sustained_memory(chip))
     each = dram_power if dram_power is not None else whole / max(layers, 1)
     for name, value in (("power", power), ("dram_power", each)):
         require(
@@ -160,13 +164,13 @@ def _powers(made: Chip, power: float | None, dram_power: float | None, layers: i
             **{name: value},
         )
     beside = each * layers if layers else whole  # DRAM that is not on the die has its part of the limit, too
-    return (max(float(made.energy.power_limit) - beside, 0.0) if power is None else power), each
+    return (max(float(chip.energy.power_limit) - beside, 0.0) if power is None else power), each
 
 
-def _shares(map: str | Any, how: Cooling) -> Array:
+def _shares(map: str | Any, cooling: Cooling) -> Array:
     """Shares of the logic die's power in equal blocks."""
     if isinstance(map, str) and map in ("", "hotspot", "uniform"):
-        return power_map(EVEN if map == "uniform" else how.hot_share)
+        return power_map(EVEN if map == "uniform" else cooling.hot_share)
     given = read_map(Path(map)) if isinstance(map, (str, Path)) else np.asarray(map, float)
     square = given.ndim == 2 and given.shape[0] == given.shape[1]
     require(square, "a power map is a square of numbers", shape=given.shape)
@@ -197,9 +201,15 @@ def read_map(path: Path) -> Array:
         ) from None
 
 
-def _die(name: str, power: float, found: Field, how: Cooling) -> Die:
-    limit = how.logic_limit if name == "logic" else how.dram_limit
-    return Die(name, power, found.hottest(name), found.mean(name), found.coolest(name), float(limit))
+def _die(name: str, power: float, found: Field, cooling: Cooling) -> Die:
+    return Die(
+        name=name,
+        power=power,
+        hottest=found.hottest(name),
+        mean=found.mean(name),
+        coolest=found.coolest(name),
+        limit=float(cooling.logic_limit if name == "logic" else cooling.dram_limit),
+    )
 
 
 def _path(found: Field, dies: tuple[Die, ...]) -> tuple[Passage, ...]:
@@ -214,9 +224,9 @@ def _path(found: Field, dies: tuple[Die, ...]) -> tuple[Passage, ...]:
         kind = "silicon" if word in powers else word.rstrip("0123456789")
         before = by_kind.get(kind, (0.0, 0.0, 0.0))
         by_kind[kind] = (before[0] + resistance, max(before[1], passing), before[2] + resistance * passing)
-    made = [Passage(name, *numbers) for name, numbers in reversed(by_kind.items())]
+    passages = [Passage(name, *numbers) for name, numbers in reversed(by_kind.items())]
     to_coolant = convection_resistance(stack.transfer, stack.layers[-1].side ** 2)
-    made.insert(0, Passage("coolant", to_coolant, passing, to_coolant * passing))
+    passages.insert(0, Passage("coolant", to_coolant, passing, to_coolant * passing))
     most = max(d.hottest for d in dies) - stack.ambient
-    left = most - sum(p.rise for p in made)
-    return (*made, Passage("spreading and hot spots", left / passing if passing else 0.0, passing, left))
+    left = most - sum(p.rise for p in passages)
+    return (*passages, Passage("spreading and hot spots", left / passing if passing else 0.0, passing, left))

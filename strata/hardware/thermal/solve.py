@@ -1,33 +1,223 @@
-"""Heat through a stack of layers: steady temperatures, and temperatures in time.
+"""The equations of heat between the cells of a stack, and their solution: steady temperatures, and those in
+time.
 
-`strata.hardware.thermal.grid` has the equations. Conductivities do not depend on temperature, so temperatures
-are linear in powers; `strata.hardware.thermal.compact` makes of that what a search needs.
+In a block of layers, conduction along x and y has the same form in every layer, so that eigenvectors of one
+dimension (a cosine transform where cells are equal) turn the block into one tridiagonal system for each pair
+of modes. A stack of one side is solved by that at once; for several sides it is the preconditioner of
+conjugate gradients on the sparse system. Conductivities do not depend on temperature, so temperatures are
+linear in powers; `strata.hardware.thermal.compact` makes of that what a search needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import Infeasible, require
-from strata.hardware.thermal.grid import Array, Assembly, Layer, Problem
+from strata.errors import Infeasible, UnknownName, require
+from strata.hardware.thermal.grid import Array, Assembly, LayerBlock, edges, layer_blocks, strip_shares
 
-__all__ = [
-    "Assembly",
-    "Field",
-    "History",
-    "Layer",
-    "convection_resistance",
-    "slab_resistance",
-    "steady",
-    "transient",
-]
 # K over the coolant; beyond it solder, polymers and constant conductivities no longer hold
 LARGEST_RISE = 700.0
+
+
+class Factored:
+    """A block ready to be solved for many right-hand sides: forward elimination of every mode's tridiagonal
+    system, done once.
+    """
+
+    def __init__(self, block: LayerBlock, shift: float):
+        self.block = block
+        pivots = block.diagonals(shift)
+        for i, g in enumerate(block.vertical):
+            pivots[i + 1] -= g * g / pivots[i]
+        self.pivots = pivots
+
+    def solve(self, heat: Array) -> Array:
+        """Temperatures [k, slices, n, n] of heat put into every cell [k, slices, n, n]."""
+        vectors, link = self.block.modes[1], self.block.vertical
+        x: Array = vectors.T @ heat @ vectors
+        for i, g in enumerate(link):
+            x[:, i + 1] += g / self.pivots[i] * x[:, i]
+        x[:, -1] /= self.pivots[-1]
+        for i in range(len(link) - 1, -1, -1):
+            x[:, i] = (x[:, i] + link[i] * x[:, i + 1]) / self.pivots[i]
+        solved: Array = vectors @ x @ vectors.T
+        return solved
+
+
+class Problem:
+    """The discrete equations of an assembly: conduction matrix, heat capacities, and where each layer's cells
+    are.
+    """
+
+    def __init__(self, assembly: Assembly):
+        self.assembly = assembly
+        self.edges = edges(assembly)
+        self.blocks, self.places = layer_blocks(assembly, self.edges)
+        self.size = self.blocks[-1].start + self.blocks[-1].size
+        self._factored: dict[float, list[Factored]] = {}
+
+    @cached_property
+    def matrix(self) -> Any:
+        """Conduction [W/K], symmetric and positive definite: matrix @ (T - ambient) is the heat that leaves
+        each cell.
+        """
+        from scipy import sparse  # a tenth of a second that every start would pay
+
+        parts = []
+        for b in self.blocks:
+            mass, stiff = sparse.diags(b.widths), sparse.csr_matrix(b.stiffness)
+            along = sparse.kron(mass, stiff) + sparse.kron(stiff, mass)
+            g = np.append(0.0, b.vertical) + np.append(b.vertical, b.top if b is self.blocks[-1] else 0.0)
+            upward = sparse.diags([g, -b.vertical, -b.vertical], [0, 1, -1])
+            parts.append(
+                sparse.kron(sparse.diags(b.thickness * b.lateral), along)
+                + sparse.kron(upward, sparse.kron(mass, mass))
+            )
+        whole = sparse.block_diag(parts, format="csr")
+        for low, high, g in self.contacts:
+            rows, columns = np.concatenate([low, high, low, high]), np.concatenate([low, high, high, low])
+            whole = (
+                whole
+                + sparse.coo_matrix((np.concatenate([g, g, -g, -g]), (rows, columns)), whole.shape).tocsr()
+            )
+        return whole
+
+    @cached_property
+    def contacts(self) -> list[tuple[Array, Array, Array]]:
+        """For each face between two blocks: unknowns below, unknowns above, and their conductances [W/K]."""
+        made = []
+        for lower, upper in zip(self.blocks, self.blocks[1:], strict=False):
+            n, m = len(lower.widths), len(upper.widths)
+            low = lower.start + lower.size - n * n + np.arange(n * n)
+            inside = lower.first - upper.first + np.arange(n)
+            high = upper.start + (inside[:, None] * m + inside[None, :]).ravel()
+            made.append((low, high, lower.top * np.outer(lower.widths, lower.widths).ravel()))
+        return made
+
+    @cached_property
+    def capacities(self) -> Array:
+        """Heat capacity of every cell [J/K]."""
+        return np.concatenate(
+            [
+                np.multiply.outer(b.capacity * b.thickness, np.outer(b.widths, b.widths)).ravel()
+                for b in self.blocks
+            ]
+        )
+
+    def factored(self, shift: float) -> list[Factored]:
+        if shift not in self._factored:
+            self._factored = {shift: [Factored(b, shift) for b in self.blocks]}
+        return self._factored[shift]
+
+    # ------------------------------------------------------------------------------------------------ solving
+
+    def _nearly(self, heat: Array, shift: float) -> Array:
+        """Temperatures by one sweep up and one down: exact for one block, the preconditioner for several.
+
+        A block's spreading of heat sideways is left out where the block above it is solved; all heat that
+        goes up is in.
+        """
+        made = np.empty_like(heat)
+        solvers, gained = self.factored(shift), heat.copy()
+        count = len(heat)
+
+        def part(values: Array, b: LayerBlock) -> Array:
+            return values[:, b.start : b.start + b.size].reshape(count, *b.shape)
+
+        for s, contact in zip(solvers, [*self.contacts, None], strict=True):
+            part(made, s.block)[:] = s.solve(part(gained, s.block))
+            if contact is not None:
+                low, high, g = contact
+                gained[:, high] += g * made[:, low]
+        for s, (low, high, g) in zip(solvers[-2::-1], self.contacts[::-1], strict=True):
+            gained[:, low] += g * made[:, high]
+            part(made, s.block)[:] = s.solve(part(gained, s.block))
+        return made
+
+    def solve(
+        self, heat: Array, shift: float = 0.0, start: Array | None = None, tolerance: float = 1e-13
+    ) -> Array:
+        """Rise [k, cells] where (matrix + shift x capacities) rise = heat [k, cells]; conjugate gradients
+        where there are several blocks.
+        """
+        if len(self.blocks) == 1:
+            return self._nearly(heat, shift)
+
+        def times(x: Array) -> Array:
+            product: Array = (self.matrix @ x.T).T
+            return product + shift * self.capacities * x if shift else product
+
+        def dot(a: Array, b: Array) -> Array:
+            return np.einsum("kn,kn->k", a, b)[:, None]
+
+        first = self._nearly(heat, shift)
+        x = first if start is None else start
+        residual = heat - times(x)
+        z = self._nearly(residual, shift)
+        direction, rz = z, dot(residual, z)
+        enough = tolerance**2 * np.maximum(dot(heat, first), 1e-300)
+        for _ in range(200):
+            if np.all(rz <= enough):
+                break
+            pushed = times(direction)
+            step = rz / np.maximum(dot(direction, pushed), 1e-300)
+            x = x + step * direction
+            residual = residual - step * pushed
+            z = self._nearly(residual, shift)
+            before, rz = rz, dot(residual, z)
+            direction = z + rz / np.maximum(before, 1e-300) * direction
+        return x
+
+    # ------------------------------------------------------------------------------- heat in and out
+
+    def heat_in(self, powers: Mapping[str, Any]) -> Array:
+        """Heat put into every cell [W] by powers of layers: a number spread evenly, or a square map of the
+        layer's blocks [W each].
+        """
+        made = np.zeros(self.size)
+        for name, power in powers.items():
+            if name not in self.places:
+                raise UnknownName(
+                    "layer", name, list(self.places), "the layers of this stack: " + ", ".join(self.places)
+                )
+            b, slices = self.places[name]
+            given = np.atleast_2d(np.asarray(power, float))
+            require(
+                given.ndim == 2 and given.shape[0] == given.shape[1],
+                f"a power map is a square of numbers, for layer {name}",
+                shape=given.shape,
+            )
+            require(
+                bool(np.all(np.isfinite(given) & (given >= 0))),
+                f"powers of layer {name} must be finite and not negative",
+                least=np.min(given),
+            )
+            share = strip_shares(self.edges[b.first : b.first + len(b.widths) + 1], len(given))
+            count = slices.stop - slices.start
+            cells = (share.T @ given @ share) / count
+            block = made[b.start : b.start + b.size].reshape(b.shape)
+            block[slices] += cells
+        return made
+
+    def heat_out(self, rise: Array) -> Array:
+        """Heat that leaves by the top face [W]."""
+        b = self.blocks[-1]
+        last = rise[..., b.start + b.size - len(b.widths) ** 2 : b.start + b.size]
+        out: Array = b.top * last @ np.outer(b.widths, b.widths).ravel()
+        return out
+
+    def field(self, rise: Array, name: str) -> Array:
+        """A layer's part of a solution [..., slices, y, x]."""
+        b, slices = self.places[name]
+        inside: Array = rise[..., b.start : b.start + b.size].reshape(*rise.shape[:-1], *b.shape)[
+            ..., slices, :, :
+        ]
+        return inside
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +271,7 @@ class Field:
 def steady(assembly: Assembly, powers: Mapping[str, Any]) -> Field:
     """Temperatures when powers have lasted for ever.
 
+    >>> from strata.hardware.thermal.grid import Layer
     >>> one = Assembly((Layer("die", 0.01, 1e-3, 100.0),), 1e4, 300.0, cells=4)
     >>> found = steady(one, {"die": 20.0})
     >>> round(found.hottest("die"), 6), round(found.heat_out, 9)
@@ -142,33 +333,3 @@ def transient(
             hottest[name].append(float(problem.field(rise, name).max()))
     found = {name: assembly.ambient + np.array(values) for name, values in hottest.items()}
     return History(np.linspace(0.0, duration, steps + 1), found, Field(problem, rise, float(heat.sum())))
-
-
-def slab_resistance(thickness: Number, conductivity: Number, area: Number) -> Number:
-    r"""Resistance of a slab to heat that flows straight through it [K/W].
-
-    .. math:: R = \frac{t}{k A}
-
-    thickness t [m]; conductivity k [W/m/K]; area A [m2]. No heat sideways.
-
-    Fourier's law; Incropera et al., Fundamentals of Heat and Mass Transfer, sec. 3.1.
-
-    >>> round(slab_resistance(50e-6, 4.0, 1e-4), 6)
-    0.125
-    """
-    return thickness / (conductivity * area)
-
-
-def convection_resistance(transfer: Number, area: Number) -> Number:
-    r"""Resistance between a face and its coolant [K/W].
-
-    .. math:: R = \frac{1}{h A}
-
-    heat transfer coefficient h [W/m2/K]; area A [m2].
-
-    Newton's law of cooling; Incropera et al., Fundamentals of Heat and Mass Transfer, sec. 3.1.
-
-    >>> convection_resistance(1e4, 1e-4)
-    1.0
-    """
-    return 1.0 / (transfer * area)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
-from strata.hardware.chip import Chip, Served
+from strata.hardware.chip import Chip
+from strata.hardware.chip_parts import ServedAttention
 from strata.precision import bytes_of, rate_of
 from strata.pricing.kernels.device import Device, close_price
 from strata.pricing.kernels.dram_access import cache_stream, dram_time
@@ -76,7 +77,7 @@ def attention(
     *,
     backward: bool = False,
     products: str = "",
-    served: Served | None = None,
+    served: ServedAttention | None = None,
     warm: Number = 0.0,
 ) -> Price:
     r"""Price of softmax attention over a cache, as one fused kernel, or as a serving framework calls it
@@ -169,20 +170,20 @@ def attention(
     )
 
 
-def bare(chip: Chip, kv: str) -> Served:
+def bare(chip: Chip, kv: str) -> ServedAttention:
     """Attention outside a framework, in the same quantities: one kernel, no pages, reads that start at once."""
     compute, memory, overhead = chip.compute, chip.memory, chip.overhead
-    return Served(
-        compute.attention_efficiency,
-        {kv: compute.attention_efficiency},
-        compute.softmax_exposed,
-        overhead.query_block,
-        memory.attention_efficiency,
-        chip.cache.efficiency,
-        0.0,
-        overhead.merge,
-        0.0,
-        {kv: overhead.attention},
+    return ServedAttention(
+        efficiency=compute.attention_efficiency,
+        step_efficiency={kv: compute.attention_efficiency},
+        softmax_exposed=compute.softmax_exposed,
+        query_block=overhead.query_block,
+        memory_efficiency=memory.attention_efficiency,
+        cache_efficiency=chip.cache.efficiency,
+        ramp=0.0,
+        merge=overhead.merge,
+        prompt=0.0,
+        floor={kv: overhead.attention},
     )
 
 

@@ -15,7 +15,7 @@ from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import Bus, bus_of, in_flight_bound, visit
 from strata.hardware.dram.stack import (
     PORT_PASSES,
-    channel_of,
+    channel_in_stack,
     dram_of,
     stack_banks,
     stack_channels,
@@ -103,7 +103,7 @@ def cache_stream(width: Number, size: Number, read: Number, written: Number) -> 
 
 def long_stream(device: Device, read_share: Number) -> Asked:
     """The stream of a kernel that walks tensors from end to end: whole rows of the banks."""
-    return Asked(0.0 if device.banks is None else device.banks.bus.made.row, read_share, even=True)
+    return Asked(0.0 if device.banks is None else device.banks.bus.dram.row, read_share, even=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -151,7 +151,7 @@ def banks_of(chip: Chip) -> Banks | None:
     if chip.stack is None or found is None:
         return None
     channel, channels, cores, noc = (
-        channel_of(chip.stack, found),
+        channel_in_stack(chip.stack, found),
         stack_channels(chip.stack),
         chip.compute.cores,
         network_of(chip),

@@ -13,8 +13,8 @@ from strata.pricing.kernels.dram_access import Asked, dram_bandwidth, dram_time,
 from strata.pricing.kernels.matmul import padded, product_bound
 from strata.pricing.price import Price
 from strata.workload.graph import total
-from strata.workload.ops import ExpertMatMul, Vector
 from strata.workload.moe import chance, copies_of, expert_shares, load_of
+from strata.workload.ops import ExpertMatMul, Vector
 from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile

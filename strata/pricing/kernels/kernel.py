@@ -21,10 +21,10 @@ from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import RESOURCES, Price
+from strata.workload.attention import attended
 from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent
 from strata.workload.ops import Attention, ExpertMatMul, MatMul, Vector
-from strata.workload.attention import attended
 
 # Sizes each kind needs, and those it has a value for when they are left out.
 NEEDED = {

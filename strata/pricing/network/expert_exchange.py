@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_link
-from strata.hardware.transport import Experts
+from strata.hardware.transport import ExpertTransport
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
 from strata.precision import bytes_of
@@ -110,11 +110,11 @@ def uneven(more: Number, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Nu
     return 1.0 + (more - 1.0) * cheapest
 
 
-def message_bytes(way: str, width: Number, element: Number, by: Experts) -> Number:
+def message_bytes(way: str, width: Number, element: Number, by: ExpertTransport) -> Number:
     """Bytes of one pick's message: a header and the scales of narrow elements go out; plain elements come
     back.
 
-    >>> by = Experts(start={}, expert={}, share={}, lane=1e9, header=16.0, scale=0.03125)
+    >>> by = ExpertTransport(start={}, expert={}, share={}, lane=1e9, header=16.0, scale=0.03125)
     >>> float(message_bytes("dispatch", 7168.0, 1.0, by)), float(message_bytes("combine", 7168.0, 2.0, by))
     (7408.0, 14336.0)
     """

@@ -7,7 +7,7 @@ hold for two ranks or more; the caller answers for groups of one.
 from __future__ import annotations
 
 from strata.arrays import Number, namespace
-from strata.hardware.transport import Direct, Experts, Pairs, Rings
+from strata.hardware.transport import Direct, ExpertTransport, Pairs, Rings
 
 AlgorithmTimes = dict[str, Number]
 FLAGGED = ("ll", "ll128")
@@ -178,7 +178,7 @@ def direct_ways(payload: Number, ranks: Number, link: Number, by: Direct) -> Alg
 
 
 def expert_exchange(
-    payload: Number, ranks: Number, experts: Number, link: Number, way: str, by: Experts
+    payload: Number, ranks: Number, experts: Number, link: Number, way: str, by: ExpertTransport
 ) -> Number:
     r"""Time of a dispatch of tokens to their experts' ranks, or of the combine back [s].
 
@@ -190,7 +190,7 @@ def expert_exchange(
 
     Form: ours, on DeepEP's low-latency kernels (github deepseek-ai/DeepEP), eight ranks of H200 and B200.
 
-    >>> by = Experts(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, share={"combine": 0.5}, lane=4.5e9, header=16.0, scale=0.0)
+    >>> by = ExpertTransport(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, share={"combine": 0.5}, lane=4.5e9, header=16.0, scale=0.0)
     >>> round(expert_exchange(128 * 8 * 7168 * 2.0, 8.0, 256.0, 450e9, "combine", by) * 1e6, 1)
     67.9
     """

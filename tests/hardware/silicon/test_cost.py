@@ -9,16 +9,12 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.hardware.silicon.cost import (
-    COST_PARTS,
     chip_cost,
     die_cost,
     die_yield,
     gross_dies,
-    linear_cost,
-    linear_system_cost,
     stacking_yield,
 )
-from strata.hardware.silicon.report import system_cost
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import names
 
@@ -82,7 +78,7 @@ def test_parts_add_up_and_none_is_negative(area, layers, beside):
     found = made(
         area * 1e-6, float(layers), beside=float(beside), beside_area=1e-4, package=packaging("cowos")
     )
-    assert tuple(found.parts) == COST_PARTS and min(map(float, found.parts.values())) >= -1e-9
+    assert min(map(float, found.parts.values())) >= -1e-9
     assert sum(map(float, found.parts.values())) == pytest.approx(float(found.made), rel=1e-12)
 
 
@@ -135,53 +131,6 @@ def test_costs_are_near_published_estimates_and_below_the_price(name):
     found = float(st.cost(name).made)
     assert found == pytest.approx(PUBLISHED[name], rel=0.1)
     assert found < float(st.chip(name).package.price)
-
-
-# P, chip price, DRAM GB/s, sum of links, sum of ports [GB/s], published cost: DFModel's exploration, LLM on
-# H100 with DDR and PCIe links.
-DFMODEL = {
-    "2d torus": (1024 * 100, (2 * 128 + 2 * 8) * 50, 34_630_400),
-    "dragonfly": (8 * 7 * 128 * 50 + 128 * 127 * 50, 128**2 * 50, 56_102_400),
-    "3d torus": (1024 * 150, (2 * 64 * 2 + 2 * 8 * 2 + 2 * 8 * 64) * 50, 35_980_800),
-    "dgx-1": (1024 * 50 + 128 * 50, (2 * 128 + 128) * 50, 34_675_200),
-}
-
-
-@pytest.mark.parametrize("topology", DFMODEL)
-def test_linear_system_cost_is_dfmodels(topology):
-    links, ports, published = DFMODEL[topology]
-    assert float(
-        linear_system_cost(linear_cost(), 1024.0, 33000.0, 300e9, links * 1e9, ports * 1e9)
-    ) == pytest.approx(published, rel=1e-9)
-    assert float(linear_system_cost(linear_cost(), 1.0, 33000.0, 300e9, 1e12, 1e12)) == pytest.approx(33300)
-
-
-def test_a_torus_of_ours_costs_what_dfmodels_does():
-    links = st.sized(
-        replace(
-            st.fabric("torus-256"),
-            dimension=tuple(
-                replace(d, kind="ring", bandwidth=100e9, links=2.0)
-                for d in st.fabric("torus-256").dimension[:2]
-            ),
-        ),
-        (8.0, 128.0),
-    )
-    found = system_cost(
-        st.system(st.chip("h100", **{"package.price": 33000.0, "memory.bandwidth": 300e9}), links)
-    )
-    assert float(found.linear) == pytest.approx(DFMODEL["2d torus"][2]) and float(found.devices) == 1024
-
-
-@pytest.mark.parametrize(
-    "kind, read", [("technology", technology), ("bonding", bonding), ("packaging", packaging)]
-)
-def test_every_file_is_read_and_names_its_sources(kind, read):
-    for name in names(kind):
-        found = read(name)
-        assert found.name == name and len(found.sources) >= 4
-    with pytest.raises(st.StrataError, match=f"no {kind} called 'x'; all: "):
-        read("x")
 
 
 @pytest.mark.parametrize("name", names("floorplans"))

@@ -6,7 +6,7 @@ import pytest
 import strata as st
 from strata.errors import BadValue, MissingQuantity
 from strata.hardware.silicon import energy as p
-from strata.hardware.silicon.silicon import energies_of
+from strata.hardware.silicon.energy import energies_of
 from strata.hardware.technology import bonding, technology
 from strata.params import find
 

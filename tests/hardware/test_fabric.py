@@ -2,12 +2,12 @@
 errors; shipped presets.
 """
 
-import heapq
 import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from fabric_graph import distances, graph, max_flow, narrowest
 from hypothesis import given, settings
 from hypothesis import strategies as hy
 
@@ -24,13 +24,11 @@ from strata.hardware.fabric import (
     with_library,
 )
 from strata.hardware.topology import (
-    Graph,
     all_reduce_bound,
     all_to_all_bound,
     bisection,
     cables,
     diameter,
-    graph,
     mean_hops,
     topology,
 )
@@ -61,67 +59,6 @@ def made_of(*dimensions):
 
 
 # ------------------------------------------------------------------------------- the graph, walked and cut
-
-
-def distances(found: Graph) -> np.ndarray:
-    """Steps between all devices: Dijkstra from each."""
-    near = [[] for _ in range(found.nodes)]
-    for e in found.edges:
-        near[e.first].append((e.second, e.hops))
-        near[e.second].append((e.first, e.hops))
-    table = np.full((found.devices, found.nodes), np.inf)
-    for start in range(found.devices):
-        table[start, start] = 0.0
-        heap = [(0.0, start)]
-        while heap:
-            far, node = heapq.heappop(heap)
-            for other, hops in near[node]:
-                if far + hops < table[start, other] - 1e-12:
-                    table[start, other] = far + hops
-                    heapq.heappush(heap, (far + hops, other))
-    return table[:, : found.devices]
-
-
-def max_flow(found: Graph, left: frozenset[int]) -> float:
-    """Bandwidth from some devices to all others, through switches as it pleases: augmenting paths, shortest
-    first.
-    """
-    source, sink = found.nodes, found.nodes + 1
-    room: dict[int, dict[int, float]] = {n: {} for n in range(found.nodes + 2)}
-    for e in found.edges:
-        room[e.first][e.second] = room[e.first].get(e.second, 0.0) + e.bandwidth
-        room[e.second][e.first] = room[e.second].get(e.first, 0.0) + e.bandwidth
-    for d in range(found.devices):
-        a, b = (source, d) if d in left else (d, sink)
-        room[a][b], room[b][a] = np.inf, 0.0
-    total = 0.0
-    while True:
-        before, queue = {source: source}, [source]
-        for node in queue:
-            for other, free in room[node].items():
-                if free > 1.0 and other not in before:
-                    before[other] = node
-                    queue.append(other)
-        if sink not in before:
-            return total
-        path, node = [], sink
-        while node != source:
-            path.append((before[node], node))
-            node = before[node]
-        push = min(room[a][b] for a, b in path)
-        for a, b in path:
-            room[a][b] -= push
-            room[b][a] += push
-        total += push
-
-
-def narrowest(found: Graph, share: int) -> float:
-    """The least bandwidth between so many devices and the others, over every choice of them that holds device
-    0 or not.
-    """
-    return min(
-        max_flow(found, frozenset(chosen)) for chosen in itertools.combinations(range(found.devices), share)
-    )
 
 
 SINGLE = [
@@ -353,7 +290,8 @@ BAD = {
     ),
     "shares_links_of": (
         dict(more='shares_links_of = "leaf"'),
-        "dimension.0.shares_links_of must name an inner dimension (none, as it is the innermost), but got 'leaf'",
+        "dimension.0.shares_links_of must name an inner dimension (none, as it is the innermost), "
+        "but got 'leaf'",
     ),
     "mistyped": (
         dict(more='oversubscribtion = { value = 2, source = "assumed: for a test" }'),
@@ -384,11 +322,6 @@ def test_a_group_larger_than_the_fabric_is_refused():
     for ranks in (33, 0):
         with pytest.raises(BadValue, match="has 1 to 32 ranks"):
             check_group(small, ranks)
-
-
-def test_a_graph_too_large_to_draw_is_refused():
-    with pytest.raises(BadValue, match="at most 1,000,000 links"):
-        graph(st.sized(st.fabric("slingshot-dragonfly"), (4, 128, 740)))
 
 
 # --------------------------------------------------------------------------------------------------- presets

@@ -1,0 +1,254 @@
+"""The parts of a chip: compute, cache, memory, fixed times, kernels of frameworks, energy and package.
+
+Peaks are datasheet figures; what is delivered is peak times an efficiency, and the two are two numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, register_pytree
+from strata.params import by_name, quantity, text
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compute:
+    """Cores with matrix units, vector lanes and a local memory each."""
+
+    cores: Number = quantity(
+        "1",
+        "cores that take one tile at a time: SMs, compute units, matrix arrays; left out where a floorplan "
+        "gives them",
+        optional=True,
+        minimum=1,
+    )
+    peak_cores: Number = quantity(
+        "1", "cores the peaks are quoted for, where a floorplan gives the cores", optional=True, minimum=1
+    )
+    clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
+    max_clock: Number = quantity("Hz", "highest clock the cores run at while power allows it", positive=True)
+    matrix_rate: dict[str, Number] = by_name(
+        "FLOP/s", "dense matrix peak of the whole chip for each precision"
+    )
+    matrix_efficiency: dict[str, Number] = by_name(
+        "1", "fraction of the matrix peak a large matmul sustains, for each precision"
+    )
+    attention_efficiency: Number = quantity(
+        "1", "fraction of the matrix peak the products inside attention sustain", positive=True
+    )
+    grouped_efficiency: Number = quantity(
+        "1", "share of a plain product's rate that grouped products of experts reach", positive=True
+    )
+    softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
+    vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip", positive=True)
+    special_rate: Number = quantity(
+        "FLOP/s", "exponentials and other special functions a second of the whole chip", positive=True
+    )
+    tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
+    tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
+    sram_capacity: Number = quantity("B", "local memory of one core")
+    sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core")
+    array_rows: Number = quantity(
+        "1",
+        "rows of the array of multiply-add cells in a core: systolic and dataflow chips",
+        optional=True,
+        minimum=1,
+    )
+    array_columns: Number = quantity("1", "columns of that array", optional=True, minimum=1)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cache:
+    """The memory all cores share on the die: L2, or the chip's whole SRAM where it is one pool."""
+
+    capacity: Number = quantity("B", "capacity")
+    bandwidth: Number = quantity(
+        "B/s", "peak bandwidth, reads; left out where it follows DRAM's", optional=True, positive=True
+    )
+    over_memory: Number = quantity(
+        "1", "its peak as a multiple of DRAM's, where it follows that", optional=True, positive=True
+    )
+    efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
+    core_bandwidth: Number = quantity("B/s", "what one core draws from it at most", positive=True)
+    latency: Number = quantity("s", "load to use, and the work between two dependent loads of a kernel")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Memory:
+    """The DRAM of a chip."""
+
+    kind: str = text("kind of DRAM, like HBM3e")
+    bandwidth: Number = quantity(
+        "B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True
+    )
+    capacity: Number = quantity(
+        "B", "capacity; left out where a stack gives it", optional=True, positive=True
+    )
+    efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
+    stream_efficiency: Number = quantity(
+        "1",
+        "sustained fraction of the peak when kernels read and write tensors from end to end",
+        positive=True,
+    )
+    attention_efficiency: Number = quantity(
+        "1", "sustained fraction of the peak when attention reads keys and values", positive=True
+    )
+    grouped_efficiency: Number = quantity(
+        "1",
+        "sustained fraction of the peak when grouped products read the weights of many experts",
+        positive=True,
+    )
+    latency: Number = quantity("s", "load to use, unloaded")
+    exposed: Number = quantity(
+        "1", "share of a product's DRAM time that shows although its cores are busy, or the reverse"
+    )
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Overhead:
+    """Fixed times of a kernel."""
+
+    kernel: Number = quantity(
+        "s", "floor of one matrix product inside a captured graph: start, fill and drain"
+    )
+    stream: Number = quantity("s", "floor of one streaming kernel inside a captured graph")
+    cold: Number = quantity(
+        "s",
+        "what a streaming kernel or a product adds to its floor where data is not in the cache: addresses "
+        "looked up, first rows opened",
+    )
+    grouped: Number = quantity("s", "floor of one grouped product of experts inside a captured graph")
+    attention: Number = quantity("s", "floor of one attention kernel inside a captured graph")
+    tile: Number = quantity(
+        "s", "start and end of one tile of a product on a core, which its main loop does not hide"
+    )
+    query_block: Number = quantity(
+        "s", "start and end of one further block of queries on a core, in attention"
+    )
+    quantise: dict[str, Number] = by_name(
+        "s", "bringing activations to a narrower format before a product, as serving frameworks do it"
+    )
+    quantise_bytes: dict[str, Number] = by_name(
+        "B", "traffic of that for each activation: passes over it, and what they waste"
+    )
+    step: dict[str, Number] = by_name(
+        "s", "least time of a tile's main loop for each unit of depth, by format of the product"
+    )
+    split: dict[str, Number] = by_name(
+        "s", "adding up the parts of a product that was cut to fill the cores, by format of the product"
+    )
+    merge: Number = quantity("s", "merging the parts of an attention whose cache was cut to fill the cores")
+    launch: Number = quantity("s", "host time to launch one kernel without a graph")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServedAttention:
+    """Attention as a serving framework calls it, over a cache in pages: its own kernels and what it does
+    around them.
+    """
+
+    efficiency: Number = quantity(
+        "1", "fraction of the matrix peak the products of a prompt sustain", positive=True
+    )
+    step_efficiency: dict[str, Number] = by_name(
+        "1", "fraction of the matrix peak the products of one step sustain, for each format of the cache"
+    )
+    softmax_exposed: Number = quantity("1", "share of the exponentials that the products do not hide")
+    query_block: Number = quantity("s", "start and end of one block of queries of a prompt on a core")
+    memory_efficiency: Number = quantity(
+        "1", "sustained fraction of the DRAM peak when keys and values are read", positive=True
+    )
+    cache_efficiency: Number = quantity(
+        "1",
+        "sustained fraction of the shared cache's peak when keys and values are read from there",
+        positive=True,
+    )
+    ramp: Number = quantity(
+        "s", "most time a step loses until its reads of keys and values fill DRAM's queues"
+    )
+    merge: Number = quantity("s", "merging the parts of a step whose cache was cut to fill the cores")
+    prompt: Number = quantity("s", "floor of a call for prompts: kernels, page tables, bookkeeping")
+    floor: dict[str, Number] = by_name("s", "floor of a call for one step, for each format of the cache")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServedExperts:
+    """Layers of routed experts as a serving framework runs them: grouped products, and sorting tokens around
+    them.
+    """
+
+    efficiency: dict[str, Number] = by_name(
+        "1", "fraction of the matrix peak grouped products sustain, for each format of weights"
+    )
+    memory_efficiency: Number = quantity(
+        "1", "sustained fraction of the DRAM peak when the weights of many experts are read", positive=True
+    )
+    gather_efficiency: Number = quantity(
+        "1",
+        "sustained fraction of the DRAM peak when rows are gathered by expert and added up again",
+        positive=True,
+    )
+    tile: Number = quantity(
+        "s", "start and end of one tile on a core: pointers of its expert, first operands, writing the result"
+    )
+    sort: Number = quantity("s", "sorting a full block of tokens by expert")
+    passes: dict[str, Number] = by_name(
+        "1",
+        "16-bit passes over the inputs of both products for each format of weights: rounding, scales, "
+        "padding",
+    )
+    floor: dict[str, Number] = by_name(
+        "s",
+        "floor of the two products of a layer for each format of weights: starts, scales, pointers of "
+        "experts",
+    )
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Energy:
+    """Energy by level, and the limits on power."""
+
+    matrix: dict[str, Number] = by_name("J/FLOP", "matrix operation, operands in registers")
+    vector: Number = quantity("J/FLOP", "vector operation")
+    sram: Number = quantity("J/B", "byte through a core's local memory")
+    cache: Number = quantity("J/B", "byte through the shared cache")
+    memory: Number = quantity(
+        "J/B", "byte to or from DRAM, interface and array; left out where a stack gives it", optional=True
+    )
+    memory_array: Number = quantity(
+        "J/B",
+        "byte in the array and over the die of a stacked layer, without the joints to the logic",
+        optional=True,
+    )
+    static_power: Number = quantity(
+        "W", "power when idle and hot: leakage, clocks, board; of stacked DRAM only what its layers share"
+    )
+    layer_power: Number = quantity(
+        "W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True
+    )
+    power_limit: Number = quantity("W", "sustained power limit of the package or board")
+    burst: Number = quantity(
+        "1",
+        "power over the limit that passes for some ten milliseconds, before the chip's controller answers",
+        minimum=1,
+    )
+    voltage_slope: Number = quantity(
+        "1", "part of the supply voltage that follows the clock: V/V_max = 1 - slope (1 - f/f_max)"
+    )
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Package:
+    """What is built and what it costs."""
+
+    process: str = text("process node of the compute die")
+    die_area: Number = quantity("m2", "compute silicon of one chip, all dies")
+    price: Number = quantity("USD", "price of one chip or module as bought", optional=True)

@@ -1,0 +1,265 @@
+"""What fits a die: cores with their memories, the network between them, interfaces at the edge, and where
+vertical connections land.
+
+Every layer of a stack brings vias through the logic die: supply for each layer, signals and a controller for
+each connected one. What they take is no longer there for cores, so deeper stacks have fewer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.params import quantity
+
+BITS = 8.0  # of a byte
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Floorplan:
+    """Areas of the parts of a logic die. Its budget is `package.die_area`."""
+
+    utilisation: Number = quantity(
+        "1",
+        "share of the die that parts may fill; the rest is power grid, clock, decoupling, seal ring, gaps",
+        positive=True,
+    )
+    core_area: Number = quantity(
+        "m2", "one core without its local memory, that memory's port, and its router", positive=True
+    )
+    sram_area: Number = quantity("m2/B", "local memory of a core, with its banks' periphery")
+    port_area: Number = quantity(
+        "m2/B",
+        "each byte a clock that a core's local memory delivers: sense amplifiers, crossbar and operand wires",
+    )
+    cache_area: Number = quantity("m2/B", "shared cache, with tags and slice control")
+    fixed_area: Number = quantity(
+        "m2", "what no other part counts: host interface, schedulers, copy engines, clocks, sensors, fuses"
+    )
+    link_edge: Number = quantity("m", "edge of the die taken by links to other devices and the host")
+    memory_edge: Number = quantity(
+        "m", "edge of the die taken by interfaces to DRAM beside it; 0 where DRAM is stacked on the die"
+    )
+    phy_depth: Number = quantity("m", "how deep interfaces reach into the die from its edge")
+    via_pitch: Number = quantity(
+        "m", "side of the square of logic a via takes, keep-out included", optional=True, positive=True
+    )
+    channel_signals: Number = quantity(
+        "1",
+        "vias of a channel beside its data: commands, addresses, strobes, check bits, spares",
+        optional=True,
+    )
+    controller_area: Number = quantity("m2", "controller of one channel of a connected layer", optional=True)
+    layer_vias: Number = quantity(
+        "1", "supply, ground, clock and test vias of a layer, connected or not", optional=True
+    )
+
+
+def core_area(floorplan: Floorplan, capacity: Number, width: Number, router: Number = 0.0) -> Number:
+    r"""Area of one core [m2].
+
+    .. math:: a = a_0 + c \, a_s + w \, a_p + a_r
+
+    Bare core a_0 [m2]; local memory of c bytes at a_s [m2/B]; its port of w bytes a clock at a_p [m2/B];
+    router a_r [m2]. Linear in capacity and width: banks are added, not made larger.
+
+    DeepFlow (2023), sec. on micro-architecture generation, has memory area linear in bits and in links
+    likewise.
+
+    >>> from strata.hardware.chip import chip
+    >>> floorplan = chip("stack-ref").silicon.floorplan
+    >>> round(float(core_area(floorplan, 2**18, 256.0)) * 1e6, 3)  # mm2
+    3.195
+    """
+    return floorplan.core_area + capacity * floorplan.sram_area + width * floorplan.port_area + router
+
+
+def landing_area(
+    floorplan: Floorplan, layers: Number, connected: Number, channels: Number, channel_width: Number
+) -> Number:
+    r"""Logic area under the vertical connections of a stack [m2].
+
+    .. math:: A = N p^2 + n \, C \, a_c
+
+    N vias (`vias_of`), p being the side of a via's square with its keep-out; a controller of area a_c for
+    each of C channels of n connected layers. Signals of upper layers pass through lower ones, so each
+    connected layer takes its own vias through the logic die. Nothing where the floorplan has no vias.
+
+    Reproduces how core counts fall with layers in DeepStack (arXiv 2604.04750), sec. 3 of our study.
+
+    >>> from strata.hardware.chip import chip
+    >>> floorplan = chip("stack-ref").silicon.floorplan
+    >>> [round(float(landing_area(floorplan, 8.0, n, 16.0, 32.0)) * 1e6, 2) for n in (4.0, 8.0)]  # mm2
+    [10.38, 16.06]
+    """
+    if floorplan.via_pitch is None:
+        return 0.0 * (layers + connected)
+    lanes = namespace(layers, connected).minimum(connected, layers) * channels
+    vias = vias_of(floorplan, layers, connected, channels, channel_width)
+    return vias * floorplan.via_pitch**2 + lanes * _given(floorplan.controller_area)
+
+
+def _given(value: Number | None) -> Number:
+    """An optional quantity, 0 where it was left out."""
+    return 0.0 if value is None else value
+
+
+def connections_that_fit(area: Number, pitch: Number) -> Number:
+    r"""Bonds or bumps that fit an area.
+
+    .. math:: N = \left\lfloor \frac{A}{p^2} \right\rfloor
+
+    area A [m2]; pitch p [m], on a square grid.
+
+    >>> float(connections_that_fit(100e-6, 9e-6)), float(connections_that_fit(100e-6, 40e-6))
+    (1234567.0, 62500.0)
+    """
+    return floor_div(area, pitch**2)
+
+
+def vias_of(
+    floorplan: Floorplan, layers: Number, connected: Number, channels: Number, channel_width: Number
+) -> Number:
+    r"""Vias of a stack through the logic die.
+
+    .. math:: N = m \, v + n \, C \, (8 w + k)
+
+    layers m with v supply vias each; connected layers n <= m of C channels with 8 w data vias (w bytes a
+    transfer) and k further signals. 0 where the floorplan has no vias.
+
+    >>> from strata.hardware.chip import chip
+    >>> floorplan = chip("stack-ref").silicon.floorplan
+    >>> float(vias_of(floorplan, 4.0, 4.0, 16.0, 32.0))
+    32480.0
+    """
+    lanes = namespace(layers, connected).minimum(connected, layers) * channels
+    signals = BITS * channel_width + _given(floorplan.channel_signals)
+    return layers * _given(floorplan.layer_vias) + lanes * signals
+
+
+def edge_of(die: Number) -> Number:
+    r"""Length of a square die's edge [m]: what interfaces to the outside share.
+
+    .. math:: E = 4 \sqrt{A}
+
+    DeepFlow (2023), our study, sec. 2.1: the die is square.
+
+    >>> round(edge_of(100e-6) * 1e3, 6)  # mm
+    40.0
+    """
+    return 4.0 * die**0.5
+
+
+def phy_area(floorplan: Floorplan) -> Number:
+    r"""Area of the interfaces along the edge [m2].
+
+    .. math:: A = (e_l + e_m) \, d
+
+    edge of links e_l and of DRAM e_m; depth d.
+
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> floorplan = chip("stack-ref").silicon.floorplan
+    >>> floorplan = replace(floorplan, link_edge=0.03, memory_edge=0.048, phy_depth=1e-3)
+    >>> round(phy_area(floorplan) * 1e6, 6)  # mm2
+    78.0
+    """
+    return (floorplan.link_edge + floorplan.memory_edge) * floorplan.phy_depth
+
+
+def cores_that_fit(floorplan: Floorplan, die: Number, others: Number, each: Number) -> Number:
+    r"""Whole cores on a die, 0 where its other parts leave no room.
+
+    .. math::
+        N = \max\left(0, \left\lfloor \frac{u A - A_o}{a} \right\rfloor\right)
+        \quad (0 \text{ where } e_l + e_m > 4 \sqrt{A})
+
+    die A [m2] filled up to the share u; other parts A_o; one core a. Interfaces must find room on the edge,
+    too.
+
+    >>> from strata.hardware.chip import chip
+    >>> floorplan = chip("stack-ref").silicon.floorplan
+    >>> [float(cores_that_fit(floorplan, die, 60e-6, 3e-6)) for die in (100e-6, 50e-6)]
+    [8.0, 0.0]
+    """
+    room = floorplan.utilisation * die - others
+    edge = edge_of(die) - floorplan.link_edge - floorplan.memory_edge
+    xp = namespace(room, each, edge)
+    return xp.where(edge >= -1e-12, floor_div(xp.maximum(room, 0.0), each), 0.0)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Area:
+    """A die and its parts [m2]. Parts add up to the die; `unused` is negative where fixed parts alone do not
+    fit.
+    """
+
+    die: Number
+    cores: Number  # whole cores that fit
+    core: Number  # area of one core, its memory, port and router included
+    parts: dict[str, Number]
+    vias: Number  # of the stack, through the die
+    edge: Number  # length of the die's edge [m]
+    edge_used: Number  # of it, taken by interfaces [m]
+
+
+def area_parts(
+    floorplan: Floorplan,
+    die: Number,
+    *,
+    capacity: Number,
+    width: Number,
+    cache: Number,
+    layers: Number = 0.0,
+    connected: Number = 0.0,
+    channels: Number = 0.0,
+    channel_width: Number = 0.0,
+    router: Number = 0.0,
+    cores: Number | None = None,
+) -> Area:
+    r"""A die divided into parts that add up to it [m2].
+
+    .. math:: A = N a + A_{cache} + A_{vertical} + A_{interfaces} + A_{fixed} + (1 - u) A + A_{unused}
+
+    N cores (those that fit, unless given) of local memory `capacity` [B] and port `width` [B a clock], each
+    with its router; shared cache [B]; a stack's layers, connected layers, channels a layer and their width
+    [B].
+
+    >>> from strata.hardware.chip import chip
+    >>> floorplan = chip("stack-ref").silicon.floorplan
+    >>> stack = {"layers": 4.0, "connected": 4.0, "channels": 16.0, "channel_width": 32.0}
+    >>> found = area_parts(floorplan, 1e-4, capacity=2**18, width=256.0, cache=6e6, **stack)
+    >>> float(found.cores), round(float(sum(found.parts.values())) * 1e6, 9)
+    (8.0, 100.0)
+    """
+    each = core_area(floorplan, capacity, width, router)
+    taken = {
+        "cache": cache * floorplan.cache_area,
+        "vertical": landing_area(floorplan, layers, connected, channels, channel_width),
+        "interfaces": phy_area(floorplan),
+        "fixed": floorplan.fixed_area,
+    }
+    others = sum(taken.values(), 0.0)
+    count = cores_that_fit(floorplan, die, others, each) if cores is None else cores
+    per_core = {
+        "core logic": floorplan.core_area,
+        "local memory": capacity * floorplan.sram_area,
+        "memory ports": width * floorplan.port_area,
+        "network": router,
+    }
+    gaps = (1.0 - floorplan.utilisation) * die
+    parts = {name: count * share for name, share in per_core.items()} | taken | {"gaps": gaps}
+    parts["unused"] = die - gaps - others - count * each
+    bored = floorplan.via_pitch is not None
+    vias = vias_of(floorplan, layers, connected, channels, channel_width) if bored else 0.0 * layers
+    return Area(
+        die=die,
+        cores=count,
+        core=each,
+        parts=parts,
+        vias=vias,
+        edge=edge_of(die),
+        edge_used=floorplan.link_edge + floorplan.memory_edge,
+    )

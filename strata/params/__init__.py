@@ -1,0 +1,48 @@
+"""Numbers with sources: how data files become frozen dataclasses of plain quantities.
+
+A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table
+of its own. In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources
+used often stand once under ``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts
+from another file and overrides it. Equations see plain numbers; `Param` (value, unit, source) travels beside
+them in `Sources`.
+"""
+
+from strata.params.declare import Param, Sources, by_name, part, quantity, text
+from strata.params.files import (
+    KINDS,
+    data_folder,
+    find,
+    load_table,
+    merged,
+    names,
+    read_toml,
+    remembered,
+)
+from strata.params.paths import leaf_paths, override, stated, value_at, with_value, word_paths
+from strata.params.records import build, file_model, read_record
+
+__all__ = [
+    "KINDS",
+    "Param",
+    "Sources",
+    "build",
+    "by_name",
+    "data_folder",
+    "file_model",
+    "find",
+    "leaf_paths",
+    "load_table",
+    "merged",
+    "names",
+    "override",
+    "part",
+    "quantity",
+    "read_record",
+    "read_toml",
+    "remembered",
+    "stated",
+    "text",
+    "value_at",
+    "with_value",
+    "word_paths",
+]

@@ -1,0 +1,84 @@
+"""How a dataclass describes its file: quantities with unit and meaning, parts, words; and numbers with their
+sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any
+
+from strata.arrays import Number
+from strata.units import show
+
+_ASSUMED = ("assumed", "guess")
+
+
+@dataclass(frozen=True)
+class Param:
+    """One number of a data file: its value in SI, its unit and where it comes from."""
+
+    value: Number
+    unit: str
+    source: str
+
+    @property
+    def assumed(self) -> bool:
+        return self.source.lower().startswith(_ASSUMED)
+
+    def __str__(self) -> str:
+        return f"{show(self.value, self.unit)}  [{self.source}]"
+
+
+class Sources(Mapping[str, Param]):
+    """The side table: dotted path of a quantity to its `Param`. Compared by identity, so it never enters
+    arithmetic.
+    """
+
+    def __init__(self, entries: Mapping[str, Param] = {}):
+        self._entries = dict(entries)
+
+    def __getitem__(self, path: str) -> Param:
+        return self._entries[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def updated(self, entries: Mapping[str, Param]) -> Sources:
+        return Sources({**self._entries, **entries})
+
+
+def quantity(
+    unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0, positive: bool = False
+) -> Any:
+    """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing
+    ever ends.
+    """
+    meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
+    return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def by_name(unit: str, doc: str, *, optional: bool = False) -> Any:
+    """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions),
+    as a dict.
+    """
+    meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
+    return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:
+    """A dataclass field that is itself described by a dataclass: a table of the file (or a list of them)."""
+    meta = {"part": cls, "doc": doc, "optional": optional, "many": many}
+    return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def text(doc: str, *, choices: tuple[str, ...] = (), default: Any = MISSING) -> Any:
+    """A dataclass field that holds a word: structure, not a quantity."""
+    meta = {"text": True, "doc": doc, "choices": choices}
+    return field(metadata=meta) if default is MISSING else field(default=default, metadata=meta)

@@ -1,0 +1,206 @@
+"""Data files: where they are, what they say with their bases underneath, and what is kept of them.
+
+What was read is kept until a file changes: `remembered` notes every file and folder that a function looks at,
+and asks the file system before it gives an answer again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from strata.errors import BadFile, UnknownName
+
+KINDS = {
+    "chip": "chips",
+    "fabric": "fabrics",
+    "system": "systems",
+    "engine": "engines",
+    "transport": "transports",
+    "memory": "memories",
+    "space": "spaces",
+}
+DATA = Path(__file__).parent.parent / "data"
+MOST_KEPT = 512  # answers of one function
+# Two changes within a tick of the file system's clock look like one: what is younger is not kept.
+YOUNG = 100_000_000  # ns
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Stamp = tuple[int, int, int] | None  # time of the last change [ns], size, number of the file; None: no file
+
+
+# ------------------------------------------------------------------------------------------ what is kept
+
+
+class _Reading(threading.local):
+    """Files that functions now at work have looked at, innermost last."""
+
+    def __init__(self) -> None:
+        self.files: list[dict[str, Stamp]] = []
+
+
+_reading = _Reading()
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _note(path: Path) -> None:
+    """Say that the answer now worked out depends on a file or a folder."""
+    if _reading.files:
+        _reading.files[-1].setdefault(str(path), _stamp(str(path)))
+
+
+def remembered(function: Function) -> Function:
+    """A function of names that reads files: worked out once, and again where a file it looked at has changed.
+
+    What it returns is shared, and must not be changed.
+    """
+    known: dict[tuple[Any, ...], tuple[Any, dict[str, Stamp]]] = {}
+
+    @wraps(function)
+    def remembering(*given: Any) -> Any:
+        answer, files = known.get(given, (None, None))
+        if files is None or any(_stamp(path) != stamp for path, stamp in files.items()):
+            _reading.files.append({})
+            try:
+                answer = function(*given)
+            finally:
+                files = _reading.files.pop()
+            youngest = max((stamp[0] for stamp in files.values() if stamp is not None), default=0)
+            if time.time_ns() - youngest > YOUNG:
+                if len(known) >= MOST_KEPT:
+                    known.clear()
+                known[given] = answer, files
+        if _reading.files:
+            _reading.files[-1].update(files)
+        return answer
+
+    return cast(Function, remembering)
+
+
+# ------------------------------------------------------------------------------------------ where they are
+
+
+def data_folder(kind: str) -> Path:
+    """The folder of shipped files of a kind."""
+    return DATA / KINDS.get(kind, kind)
+
+
+def names(kind: str) -> list[str]:
+    """Every shipped name of a kind (chip, fabric, system, engine, models …)."""
+    return list(_names(kind))
+
+
+@remembered
+def _names(kind: str) -> tuple[str, ...]:
+    folder = data_folder(kind)
+    _note(folder)
+    return tuple(sorted(p.stem for p in folder.glob("*.*") if p.suffix in (".toml", ".json")))
+
+
+def find(kind: str, name: str | Path) -> Path:
+    """The file of a shipped name, or of a path given by the user (recognised by its .toml ending)."""
+    if str(name).endswith(".toml"):
+        path = Path(name)
+        if not path.exists():
+            raise BadFile(f"no {kind} file at {path}")
+        return path
+    known = names(kind)
+    wanted = str(name).lower()
+    if wanted not in known:
+        called = [
+            n
+            for n in known
+            if wanted in str(read_toml(data_folder(kind) / f"{n}.toml").get("aliases", "")).split()
+        ]
+        if not called:
+            raise UnknownName(kind, str(name), known, f"strata list {KINDS.get(kind, kind)}")
+        wanted = called[0]
+    return data_folder(kind) / f"{wanted}.toml"
+
+
+# ------------------------------------------------------------------------------------------ what they say
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table of a file, the caller's own to change."""
+    table: dict[str, Any] = pickle.loads(_parsed(path))
+    return table
+
+
+@remembered
+def _parsed(path: Path) -> bytes:
+    """A file's table, packed: unpacking is faster than copying, and much faster than parsing again."""
+    _note(path)
+    try:
+        return pickle.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise BadFile(f"no file at {path}") from None
+    except IsADirectoryError:
+        raise BadFile(f"{path} is a folder, not a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path.name} is not TOML: {error}") from None
+
+
+def _exists(path: Path) -> bool:
+    _note(path)
+    return path.exists()
+
+
+def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A file's table with its ``base`` merged underneath and its source citations written out."""
+    path = find(kind, name)
+    table = read_toml(path)
+    if str(path) in _above:
+        circle = " -> ".join(Path(p).stem for p in (*_above, str(path)))
+        raise BadFile(f"{path.name}: base files form a circle: {circle}")
+    table = _cite(table, table.pop("sources", {}), path.name)
+    fitted = data_folder("calibration") / path.name
+    if kind in ("chip", "transport") and path.parent == data_folder(kind) and _exists(fitted):
+        # what `strata calibrate` found, over what the datasheet and we assumed
+        table = merged(table, read_toml(fitted))
+    if "base" in table:
+        base = str(table.pop("base"))
+        beside = path.parent / base
+        below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)))
+        table = merged(below, table)
+    elif kind == "chip" and _exists(defaults := data_folder("kinds") / f"{table.get('kind', '')}.toml"):
+        # what is assumed of a chip of its kind until it is measured
+        table = merged(read_toml(defaults), table)
+    return table
+
+
+def _cite(value: Any, sources: Mapping[str, str], file: str) -> Any:
+    if isinstance(value, dict):
+        new = {k: _cite(v, sources, file) for k, v in value.items()}
+        source = new.get("source")
+        if isinstance(source, str) and source.startswith("@"):
+            key, _, detail = source[1:].partition(":")
+            if key not in sources:
+                there = ", ".join(sources) or "nothing"
+                raise BadFile(f"{file}: source '@{key}' is not under [sources]; there: {there}")
+            new["source"] = f"{sources[key]}{',' if detail else ''}{detail}"
+        return new
+    return [_cite(v, sources, file) for v in value] if isinstance(value, list) else value
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """One table over another: tables inside are merged too, a quantity is replaced whole."""
+    both = dict(below)
+    for key, value in above.items():
+        inner = isinstance(value, dict) and isinstance(both.get(key), dict) and "value" not in value
+        both[key] = merged(both[key], value) if inner else value
+    return both

@@ -1,0 +1,154 @@
+"""Quantities of a record by their dotted path: which there are, what they hold, and records with some of them
+replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from strata.arrays import is_leaf
+from strata.errors import BadValue, UnknownName
+from strata.params.declare import Param
+from strata.params.records import check_range
+from strata.units import parse
+
+
+def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
+    """Dotted path of each quantity a record describes, with its metadata."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for f in fields(record):
+        if not f.metadata:  # not of the file: a field that is solved on first use is left alone
+            continue
+        value, meta = getattr(record, f.name), f.metadata
+        if "part" in meta and is_dataclass(value):
+            found.update(leaf_paths(value, f"{prefix}{f.name}."))
+        elif "part" in meta and isinstance(value, tuple):
+            for i, inner in enumerate(value):
+                found.update(leaf_paths(inner, f"{prefix}{f.name}.{i}."))
+        elif meta.get("table") and isinstance(value, dict):
+            found.update({f"{prefix}{f.name}.{k}": meta for k in value})
+        elif "unit" in meta:
+            found[prefix + f.name] = meta
+    return found
+
+
+def value_at(record: Any, path: str) -> Any:
+    """The quantity at a dotted path."""
+    node = record
+    for name in path.split("."):
+        node = (
+            node[name]
+            if isinstance(node, dict)
+            else node[int(name)]
+            if isinstance(node, tuple)
+            else getattr(node, name)
+        )
+    return node
+
+
+def stated(record: Any) -> dict[str, Param]:
+    """Every quantity a record holds now, with its unit and source; what was computed from others says so."""
+    found = {}
+    for path, meta in leaf_paths(record).items():
+        value = value_at(record, path)
+        if value is not None:
+            known = record.sources.get(path)
+            found[path] = Param(
+                value,
+                meta["unit"],
+                known.source if known else "derived from the other numbers of this record",
+            )
+    return found
+
+
+def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
+    """A record with some quantities replaced, each named by its path or by its last part: that of the
+    outermost part that has one.
+
+    A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s"); a field that
+    holds a word takes another word.
+    """
+    paths, words = leaf_paths(record), word_paths(record)
+    noted: dict[str, Param] = {}
+    for name, value in changes.items():
+        wanted = name.replace("__", ".")
+        hits = _called(wanted, paths)
+        if not hits and (worded := _called(wanted, words)):
+            _check_word(value, words[worded[0]], worded[0])
+            record = with_value(record, worded[0], value)
+            continue
+        if not hits:
+            raise UnknownName(
+                f"{what} quantity",
+                wanted,
+                [*paths, *{p.rsplit(".", 1)[-1] for p in paths}],
+                f"strata schema {what}",
+            )
+        if len(hits) > 1:
+            raise BadValue(
+                f"'{wanted}' names several {what} quantities: {', '.join(hits)}; write the whole path"
+            )
+        meta = paths[hits[0]]
+        if isinstance(value, str):
+            value = parse(value, meta["unit"], hits[0])
+        elif not is_leaf(value):
+            raise BadValue(f"{hits[0]} is a number, an array or text with a unit, but got {value!r}")
+        low = value.min() if hasattr(value, "min") else value
+        check_range(low, meta, hits[0], f"{low:g}")
+        record = with_value(record, hits[0], value)
+        noted[hits[0]] = Param(value, meta["unit"], "given by the caller")
+    return record, noted
+
+
+def _called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
+    """Paths of that name, or that end with it and lie least deep."""
+    if wanted in paths:
+        return [wanted]
+    ending = [p for p in paths if p.endswith("." + wanted)]
+    least = min((p.count(".") for p in ending), default=0)
+    return [p for p in ending if p.count(".") == least]
+
+
+def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
+    """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name
+    and titles are not among them.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for f in fields(record):
+        if not f.metadata:  # not of the file: a field that is solved on first use is left alone
+            continue
+        value, meta = getattr(record, f.name), f.metadata
+        if "part" in meta and is_dataclass(value):
+            found.update(word_paths(value, f"{prefix}{f.name}."))
+        elif (
+            meta.get("text")
+            and (prefix or meta.get("choices"))
+            and f.name not in ("name", "title", "note", "kind")
+        ):
+            found[prefix + f.name] = meta
+    return found
+
+
+def _check_word(value: Any, meta: Mapping[str, Any], path: str) -> None:
+    legal = meta.get("choices") or ()
+    if not isinstance(value, str) or (legal and value not in legal):
+        raise BadValue(
+            f"{path} must be {'one of ' + ', '.join(legal) if legal else 'a word'}, but got {value!r}"
+        )
+
+
+def with_value(record: Any, path: str, value: Any) -> Any:
+    """A record with what stands at a dotted path replaced.
+
+    >>> with_value({"a": {"b": (1, 2)}}, "a.b.1", 5)
+    {'a': {'b': (1, 5)}}
+    """
+    head, _, rest = path.partition(".")
+    if isinstance(record, dict):
+        return {**record, head: with_value(record[head], rest, value) if rest else value}
+    if isinstance(record, tuple):
+        i = int(head)
+        return (*record[:i], with_value(record[i], rest, value) if rest else value, *record[i + 1 :])
+    return replace(record, **{head: with_value(getattr(record, head), rest, value) if rest else value})

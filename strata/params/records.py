@@ -1,0 +1,155 @@
+"""Files to dataclasses: the pydantic model of a record's file, and the record that a table makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from strata.errors import BadFile, BadValue, nearest
+from strata.params.declare import Param
+from strata.params.files import find, load_table, remembered
+from strata.units import parse
+
+
+@lru_cache(maxsize=32)
+def file_model(cls: type) -> Any:
+    """The pydantic model of a dataclass's file: exact keys, each quantity a value with a source."""
+    from pydantic import BaseModel, ConfigDict, Field, create_model
+
+    stated = create_model(
+        "Stated",
+        __config__=ConfigDict(extra="forbid", strict=True),
+        value=(float | int | str, Field(description="a number with its unit, like '4.8 TB/s'")),
+        source=(str, Field(min_length=8, description="document with page, table or URL, or 'assumed: why'")),
+    )
+
+    def annotation(meta: Mapping[str, Any]) -> Any:
+        if "part" in meta:
+            inner = file_model(meta["part"])
+            return list[inner] if meta["many"] else inner  # type: ignore[valid-type]
+        if meta.get("text"):
+            return str
+        return dict[str, stated] if meta.get("table") else stated  # type: ignore[valid-type]
+
+    entries: dict[str, Any] = {}
+    for f in fields(cls):
+        meta = f.metadata
+        if not meta:
+            continue
+        required = not meta.get("optional") and f.default is MISSING
+        unit = f" [{meta['unit']}]" if "unit" in meta else ""
+        described = Field(... if required else None, description=meta["doc"] + unit)
+        entries[f.name] = (annotation(meta) if required else annotation(meta) | None, described)
+    config = ConfigDict(extra="forbid", strict=True, title=cls.__name__)
+    model: type[BaseModel] = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
+    return model
+
+
+Record = TypeVar("Record")
+
+
+def read_record(
+    cls: type[Record],
+    kind: str,
+    name: str | Path,
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> tuple[Record, dict[str, Param], str]:
+    """A record as the file of a shipped name or a TOML path has it, the `Param` of each quantity by path, and
+    the file's name.
+
+    `prepare` is what is done to the file's table first. Read once, and again where a file has changed.
+    """
+    found: tuple[Record, dict[str, Param], str] = _read_record(cls, kind, str(name), prepare)
+    return found
+
+
+@remembered
+def _read_record(cls: type, kind: str, name: str, prepare: Any) -> tuple[Any, dict[str, Param], str]:
+    table, file = load_table(kind, name), find(kind, name).name
+    return (*build(cls, table if prepare is None else prepare(table), file), file)
+
+
+def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str, Param]]:
+    """A record of plain quantities from a file's table, and the `Param` of each quantity by path."""
+    from pydantic import ValidationError
+
+    try:
+        file_model(cls).model_validate(dict(table))
+    except ValidationError as error:
+        raise BadFile(_one_line(error, cls, file)) from None
+    params: dict[str, Param] = {}
+    return _construct(cls, table, file, "", params), params
+
+
+def _construct(cls: type, table: Mapping[str, Any], file: str, prefix: str, params: dict[str, Param]) -> Any:
+    made: dict[str, Any] = {}
+    for f in fields(cls):
+        if not f.metadata or f.name not in table:
+            continue
+        meta, raw, path = f.metadata, table[f.name], prefix + f.name
+        if "part" in meta and meta["many"]:
+            inner = [_construct(meta["part"], t, file, f"{path}.{i}.", params) for i, t in enumerate(raw)]
+            made[f.name] = tuple(inner)
+        elif "part" in meta:
+            made[f.name] = _construct(meta["part"], raw, file, path + ".", params)
+        elif meta.get("text"):
+            if meta["choices"] and raw not in meta["choices"]:
+                raise BadFile(f"{file}: {path} must be one of {', '.join(meta['choices'])}, but got '{raw}'")
+            made[f.name] = raw
+        elif meta.get("table"):
+            made[f.name] = {k: _quantity(v, meta, file, f"{path}.{k}", params) for k, v in raw.items()}
+        else:
+            made[f.name] = _quantity(raw, meta, file, path, params)
+    return cls(**made)
+
+
+def _quantity(
+    raw: Mapping[str, Any], meta: Mapping[str, Any], file: str, path: str, params: dict[str, Param]
+) -> float:
+    value = parse(raw["value"], meta["unit"], f"{file}: {path}")
+    check_range(value, meta, f"{file}: {path}", f"'{raw['value']}'")
+    params[path] = Param(value, meta["unit"], raw["source"])
+    return value
+
+
+def check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) -> None:
+    """Refuse a value outside of what its field allows."""
+    if meta["positive"] and not value > 0:
+        raise BadValue(f"{what} must be positive, but got {shown}")
+    if not value >= meta["minimum"]:
+        raise BadValue(f"{what} must be at least {meta['minimum']:g}, but got {shown}")
+
+
+def _one_line(error: Any, cls: type, file: str) -> str:
+    """The first thing wrong with a file, said in one line with the nearest right key, and how many more there
+    are.
+    """
+    # A mistyped key is both unknown and missing; the first says more.
+    first, *rest = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    path = [str(p) for p in first["loc"]]
+    key, kind = path[-1], first["type"]
+    known = _keys_at(cls, path[:-1])
+    if kind == "extra_forbidden":
+        close = nearest(key, known)
+        said = f"unknown key '{'.'.join(path)}'" + (
+            f"; nearest: {', '.join(close)}" if close else f"; keys here: {', '.join(known)}"
+        )
+    elif kind == "missing":
+        said = f"missing key '{'.'.join(path)}'"
+    else:
+        said = f"'{'.'.join(p for p in path if not p.startswith('Stated'))}': {first['msg'].lower()}"
+    return f"{file}: {said}" + (f" (and {len(rest)} more)" if rest else "")
+
+
+def _keys_at(cls: type, path: list[str]) -> list[str]:
+    for name in path:
+        if name.isdigit():
+            continue
+        inner = {f.name: f.metadata.get("part") for f in fields(cls)}.get(name)
+        if inner is None:
+            return ["value", "source"]
+        cls = inner
+    return [f.name for f in fields(cls) if f.metadata]
