@@ -183,8 +183,8 @@ class Layout:
         return found
 
     def sharding(self, graph: Graph, work: Workload, active: frozenset[str]) -> Sharding:
-        own = {module: self._resolved(axes) for module, axes in self.modules}
-        axes = self._resolved(self.axes)
+        own = {module: self._resolved(axes, graph.coordinates) for module, axes in self.modules}
+        axes = self._resolved(self.axes, graph.coordinates)
         return Sharding(
             active=active,
             degrees=dict(self.mesh),
@@ -194,13 +194,16 @@ class Layout:
             whole=not active,
         )
 
-    def _resolved(self, axes: tuple[tuple[str, tuple[str, ...]], ...]) -> dict[str, AxisLayout]:
+    def _resolved(
+        self, axes: tuple[tuple[str, tuple[str, ...]], ...], coordinates: dict[str, str] = {}
+    ) -> dict[str, AxisLayout]:
         found = {}
         for axis, groups in axes:
             parts: Number = 1.0
             for group in groups:
                 parts = parts * self.mesh[group]
-            found[axis] = AxisLayout(parts, 1.0, tuple((axis, group) for group in groups))
+            along = coordinates.get(axis, axis)
+            found[axis] = AxisLayout(parts, 1.0, tuple((along, group) for group in groups))
         return found
 
     def violations(self, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:

@@ -230,21 +230,28 @@ class _BlockPass:
         inputs = [t for t in op.inputs if any(s.partial for s in self.left.get(t, ()))]
         if not inputs:
             return frozenset()
-        self._sum(inputs, op.name, self.left[inputs[-1]])
+        self._sum(inputs, op.name, self.left[inputs[-1]], {})
         return frozenset(inputs)
 
-    def _sum(self, tensors: list[str], name: str, left: tuple[Left, ...]) -> None:
-        """One sum between ranks of tensors that were added up, as large as the block's boundary."""
-        groups = dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial)
+    def _sum(self, tensors: list[str], name: str, left: tuple[Left, ...], want: Lies) -> None:
+        """One sum between ranks of tensors that were added up, as large as the block's boundary; in pieces where
+        they are wanted so.
+        """
+        groups = tuple(dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial))
         alone = len(tensors) == 1 and not left[0].routed
         payload = left[0].summed if alone or self.block.output is None else self.block.output.bytes()
-        for group in groups:
+        state = left[0]
+        for one in conversions(state.lies, groups, want)[: len(groups)]:
             self.ops.append(
                 Collective(
-                    name=f"{left[0].maker or name}_sum", module=self.block.role, inputs=(tensors[-1],),
-                    output=tensors[-1], pattern="all_reduce", group=group, payload=payload,
+                    name=f"{state.maker or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
+                    inputs=(tensors[-1],), output=tensors[-1], pattern=one.pattern, group=one.group, payload=payload,
                 )
             )  # fmt: skip
+            if one.pattern == "reduce_scatter":  # now it lies as it is wanted
+                state = replace(state, lies=want)
+        for tensor in tensors:
+            self.left[tensor] = tuple(replace(s, partial=(), lies=state.lies) for s in self.left[tensor])
 
     def _route(self, op: Op, experts: ExpertMatMul) -> None:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
@@ -258,23 +265,38 @@ class _BlockPass:
         )
 
     def _close(self, ops: list[Op]) -> None:
-        """What the block hands on is whole sums, and so are gradients of weights that nobody adds up later."""
-        tensors = [t for t in self.block.leaves if any(s.partial for s in self.left.get(t, ()))]
-        if tensors:
-            self._sum(tensors, "", self.left[tensors[-1]])
-        if not self.sharding.gradient_sums:
-            return
-        for op in ops:
-            if op.weight_gradient:
-                for group in self.left[op.output][0].partial:
-                    self.ops.append(
-                        Collective(
-                            name=f"{op.name}_sum",
-                            module=op.module,
-                            inputs=(op.output,),
-                            output=op.output,
-                            pattern="all_reduce",
-                            group=group,
-                            payload=op.output_bytes(),
-                        )
-                    )
+        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of weights that
+        nobody adds up later.
+        """
+        leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
+        partial = [t for t in leaves if any(s.partial for s in self.left.get(t, ()))]
+        want = {}
+        if self.block.output is not None:
+            want = self.sharding.lies(self.block.role, self.block.output.axes)
+        if partial:
+            self._sum(partial, "", self.left[partial[-1]], want)
+        for tensor in leaves:
+            for state in self.left.get(tensor, ()):
+                for one in conversions(state.lies, (), want):
+                    self.ops.append(self._handed_on(one, tensor, state))
+        if self.sharding.gradient_sums:
+            for op in ops:
+                if op.weight_gradient:
+                    self._sum_gradient(op)
+
+    def _handed_on(self, one: Conversion, tensor: str, state: Left) -> Collective:
+        """A collective between a block's result and the layout of its boundary."""
+        payload = state.bytes * self.sharding.degrees[one.group] if one.gathered else state.bytes
+        return Collective(
+            name=f"{state.maker}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,), output=tensor,
+            pattern=one.pattern, group=one.group, payload=state.way.of(payload),
+        )  # fmt: skip
+
+    def _sum_gradient(self, op: Op) -> None:
+        for group in self.left[op.output][0].partial:
+            self.ops.append(
+                Collective(
+                    name=f"{op.name}_sum_{group}", module=op.module, inputs=(op.output,), output=op.output,
+                    pattern="all_reduce", group=group, payload=op.output_bytes(),
+                )
+            )  # fmt: skip

@@ -14,6 +14,7 @@ from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
 from strata.pricing.kernels.attention import price_attention
 from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.vector import price_vector
@@ -118,4 +119,5 @@ register_pricer("experts", _price_experts, _expert_pieces)
 register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
+register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
 register_pricer("collective", _price_collective)

@@ -196,7 +196,9 @@ def energy_by_level(system: System, run: Run, static: Number) -> dict[str, Numbe
 
 
 def _peak(system: System, formats: tuple[tuple[str, str], ...]) -> Number:
-    """The fastest matrix peak that products of these formats have on this chip."""
+    """The fastest matrix peak that products of these formats have on this chip; without products, the vector peak."""
+    if not formats:
+        return system.chip.compute.vector_rate
     peak: Number = 0.0
     for weight, activation in formats:
         rate = rate_of(system.chip.compute.matrix_rate, arithmetic(system.chip, weight, activation))

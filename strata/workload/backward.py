@@ -20,16 +20,16 @@ def with_backward(graph: Graph) -> Graph:
 def _backward(block: Block, graph: Graph) -> Block:
     entry = None if block.output is None else _gradient_of(block.output)
     output = None if block.entry is None else _gradient_of(block.entry, block.output)
-    nodes = tuple((weight, _gradients(block, ops, graph)) for weight, ops in block.nodes)
+    every = [(weight, *_gradients(block, ops, graph)) for weight, ops in block.at_nodes()]
     return replace(
         block,
         name=block.name + BACKWARD,
-        ops=nodes[0][1] if nodes else _gradients(block, block.ops, graph),
-        nodes=nodes,
+        ops=every[0][1],
+        nodes=tuple((weight, ops) for weight, ops, _ in every) if block.nodes else (),
         direction="backward",
         entry=entry,
         output=output,
-        leaves=(),
+        leaves=every[0][2],
         gradient_of=block.name,
         captured=True,
     )
@@ -43,7 +43,8 @@ def _gradient_of(tensor: Tensor, like: Tensor | None = None) -> Tensor:
     return Tensor(f"d_{tensor.name}", extents, tensor.format)
 
 
-def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[Op, ...]:
+def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[tuple[Op, ...], tuple[str, ...]]:
+    """Gradient ops of a block's ops, last first, and the gradients that leave it: those of what it takes in."""
     readers: dict[str, list[str]] = {}  # tensor -> gradients its readers send back
     made: list[Op] = []
     leaving = set(block.leaves) or {forward[-1].output}
@@ -57,7 +58,8 @@ def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[Op,
         made += [_joined_up(gradient, op, tuple(arrives), block, graph) for gradient in back]
         for tensor in op.inputs[: op.gradients]:
             readers.setdefault(tensor, []).append(back[0].output)
-    return tuple(made)
+    leaving_back = readers.get(block.entry.name, []) if block.entry is not None else []
+    return tuple(made), tuple(leaving_back)
 
 
 def _joined_up(gradient: Op, op: Op, arrives: tuple[str, ...], block: Block, graph: Graph) -> Op:

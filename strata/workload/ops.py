@@ -356,6 +356,11 @@ class Gather(Vector):
 
     kind: ClassVar[str] = "gather"
 
+    row: Number | None = None  # elements that lie together; all of a row where it is None
+
+    def row_bytes(self) -> Number:
+        return (total(self.n) if self.row is None else self.row) * bytes_of(self.precision)
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Dispatch(Gather):
@@ -386,6 +391,11 @@ class Combine(Gather):
 
 
 def _routed_back(op: Dispatch | Combine, kind: type[Dispatch] | type[Combine]) -> Op:
-    """The gradient of a routed op goes the other way."""
+    """The gradient of a routed op goes the other way.
+
+    What is sent is what training files were judged with so far: a copy more for each token one way, rows of
+    double width the other. Kernels need send no more than forward; changing it belongs to the work on training.
+    """
     (back,) = Vector.gradient(op)
-    return kind(**{name: getattr(back, name) for name in field_names(kind)})
+    sent = {"top_k": op.top_k + 1.0} if kind is Dispatch else {"width": 2.0 * op.width}
+    return kind(**{name: getattr(back, name) for name in field_names(kind)} | sent)

@@ -362,7 +362,7 @@ def price_gather(op: Vector, device: Device) -> Price:
     """
     chip, size = device.chip, op.elements() * bytes_of(op.precision)
     moved, flop = size * (op.reads + op.writes), op.vector_flop()
-    row = total(op.n) * bytes_of(op.precision)
+    row = op.row_bytes()
     memory = dram_time(
         device,
         moved,

@@ -1,0 +1,100 @@
+"""A recommender (DLRM): embedding tables beside small dense networks, joined by products of all pairs of vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, register_pytree
+from strata.workload.backward import with_backward
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
+from strata.workload.mlp import RELU_FLOP
+from strata.workload.ops import Gather, MatMul, Vector
+from strata.workload.tasks import Workload
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dlrm:
+    """Dense features through a bottom network, sparse ones through tables, their pairs through a top network.
+
+    Axes: `samples` of the batch, `tables`. The usual layout divides tables over all devices while the networks are
+    data parallel; between the two stands an all-to-all. Naumov et al., arXiv 1906.00091, secs. 2 and 4.
+    """
+
+    name: str = "dlrm"
+    tables: Number = 26.0
+    rows: Number = 1e6  # of each table
+    width: Number = 128.0  # of an embedding
+    lookups: Number = 1.0  # rows of a table that are summed for a sample
+    bottom: tuple[Number, ...] = (
+        13.0,
+        512.0,
+        256.0,
+        128.0,
+    )  # widths, from the dense features to an embedding's
+    top: tuple[Number, ...] = (1024.0, 1024.0, 512.0, 256.0, 1.0)  # after the pairs, to the score
+    precision: str = "bf16"
+    table_precision: str = "fp32"
+
+    @property
+    def units(self) -> dict[str, Number]:
+        return {"tables": self.tables}
+
+    def trace(self, work: Workload) -> Graph:
+        samples = Extent(work.batch, 1.0, "samples")
+        dense, sparse = Tensor("dense", (samples, Extent(self.bottom[0])), self.precision), ("sparse",)
+        bottom = self._network("bottom", samples, dense.name, self.bottom)
+        lookup, interact, pairs = (
+            self._lookup(samples, sparse),
+            *self._interaction(samples, bottom[-1].output),
+        )
+        top = self._network("top", samples, pairs, (self._pairs(), *self.top))
+        ops = (*bottom, lookup, interact, *top)
+        graph = Graph(
+            blocks=(Block(name="ranking", role="ranking", ops=ops, entry=dense),),
+            sequence=BlockSequence(first=("ranking",)),
+            items=work.batch,
+            item="sample",
+            inputs=sparse,
+            formats=((self.precision, self.precision),),
+            units=self.units,
+        )
+        return with_backward(graph) if work.phase == "train" else checked(graph)
+
+    def _pairs(self) -> Number:
+        """Inputs of the top network: an embedding, and the product of each pair of vectors."""
+        return self.width + (self.tables + 1.0) * self.tables / 2.0
+
+    def _lookup(self, samples: Extent, sparse: tuple[str, ...]) -> Op:
+        stored = Extent(self.tables, self.width, "tables")
+        return Gather(
+            name="lookup", module="tables", inputs=sparse, output="embedded", m=samples, n=(stored,),
+            reads=self.lookups, writes=1.0, flop_per_element=self.lookups, special_per_element=0.0,
+            precision=self.table_precision, parameters=(stored, Extent(self.rows)),
+            parameter_precision=self.table_precision, row=self.width,
+        )  # fmt: skip
+
+    def _interaction(self, samples: Extent, dense: str) -> tuple[Op, str]:
+        vectors = Extent(self.tables + 1.0)
+        op = MatMul(
+            name="interaction", module="ranking", inputs=("embedded", dense), output="pairs", batch=samples, m=vectors,
+            n=(vectors,), k=Extent(self.width), weight=self.precision, activation=self.precision, stored=False,
+        )  # fmt: skip
+        return op, op.output
+
+    def _network(self, name: str, samples: Extent, source: str, widths: tuple[Number, ...]) -> tuple[Op, ...]:
+        """Layers of a dense network, each followed by its activation."""
+        ops: list[Op] = []
+        for i, (taken, made) in enumerate(zip(widths, widths[1:], strict=False)):
+            product = MatMul(
+                name=f"{name}_{i}", module="ranking", inputs=(source,), output=f"{name}_{i}_sums", m=samples,
+                n=(Extent(made),), k=Extent(taken), weight=self.precision, activation=self.precision, bias=True,
+            )  # fmt: skip
+            activation = Vector(
+                name=f"{name}_{i}_relu", module="ranking", inputs=(product.output,), output=f"{name}_{i}_out",
+                m=samples, n=(Extent(made),), reads=1.0, writes=1.0, flop_per_element=RELU_FLOP,
+                special_per_element=0.0, precision=self.precision,
+            )  # fmt: skip
+            ops += [product, activation]
+            source = activation.output
+        return tuple(ops)

@@ -1,0 +1,100 @@
+"""Fast Fourier transforms of a grid, one dimension after the other; and the op that transforms one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.precision import bytes_of
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
+from strata.workload.tasks import Workload
+
+AXES = ("x", "y", "z")
+BUTTERFLY_FLOP = 5.0  # real operations a point and stage, of a complex radix-2 transform
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class FftLines(Op):
+    """Complex transforms of `points` along one axis, for every line of the other axes of a grid."""
+
+    kind: ClassVar[str] = "fft"
+    category: ClassVar[str] = "vector"
+
+    points: Extent
+    lines: tuple[Extent, ...]  # a product
+    precision: str  # of a real or imaginary part
+
+    def elements(self) -> Number:
+        size = self.points.size
+        for extent in self.lines:
+            size = size * extent.size
+        return size
+
+    def flop(self) -> Number:
+        r"""Operations of all lines.
+
+        .. math:: F = 5 N \log_2 n
+
+        N points of the grid in lines of n. Van Loan, Computational Frameworks for the FFT (1992), sec. 1.4.
+
+        >>> op = FftLines(name="", module="", inputs=(), output="", points=Extent(8.0), lines=(), precision="fp32")
+        >>> float(op.flop())
+        120.0
+        """
+        stages = namespace(self.points.size).log(self.points.size) / namespace(self.points.size).log(2.0)
+        return BUTTERFLY_FLOP * self.elements() * stages
+
+    def output_bytes(self) -> Number:
+        return 2.0 * self.elements() * bytes_of(self.precision)
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        return axes_of(self.points, *self.lines)
+
+    def result_axes(self) -> tuple[str, ...]:
+        return axes_of(self.points, *self.lines)
+
+    def gradient(self) -> tuple[Op, ...]:
+        """The gradient of a linear transform is the transposed one: the same work."""
+        inputs, output = (f"d_{self.output}",), f"d_{self.inputs[0]}@{self.name}"
+        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fft:
+    """Transforms of grids of two or three dimensions; each dimension is a module of its own.
+
+    In pencils each transform finds its own axis whole and the others divided: between two of them the layout turns,
+    which is an all-to-all.
+    """
+
+    name: str = "fft"
+    points: Number = 512.0  # along each axis
+    axes: tuple[str, ...] = AXES  # of the grid
+    precision: str = "fp32"
+
+    @property
+    def units(self) -> dict[str, Number]:
+        return dict.fromkeys(self.axes, self.points)
+
+    def trace(self, work: Workload) -> Graph:
+        axes = self.axes
+        grid = {axis: Extent(self.points, 1.0, axis) for axis in axes}
+        batch = Extent(work.batch, 1.0, "grids")
+        ops = [
+            FftLines(
+                name=f"fft_{axis}", module=axis, inputs=(f"grid_{i}" if i else "grid",), output=f"grid_{i + 1}",
+                points=grid[axis], lines=(batch, *(grid[a] for a in axes if a != axis)), precision=self.precision,
+            )
+            for i, axis in enumerate(axes)
+        ]  # fmt: skip
+        entry = Tensor("grid", (batch, *grid.values(), Extent(2.0)), self.precision)
+        graph = Graph(
+            blocks=(Block(name="transform", role=axes[0], ops=tuple(ops), entry=entry),),
+            sequence=BlockSequence(first=("transform",)),
+            items=work.batch,
+            item="grid",
+            units=self.units,
+        )
+        return checked(graph)

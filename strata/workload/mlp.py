@@ -1,0 +1,60 @@
+"""A multi-layer perceptron: equal layers, each a product and an activation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, register_pytree
+from strata.workload.backward import with_backward
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
+from strata.workload.ops import MatMul, Vector
+from strata.workload.tasks import Workload
+
+RELU_FLOP = 1.0  # one comparison an element
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mlp:
+    """Layers of width x width on rows of activations; axes `rows`, `columns` (made) and `depth` (summed over).
+
+    DeepFlow's row-column division RC-{KP1}-{KP2} lays rows on one mesh dimension and columns on another, its
+    column-row division CR-{KP1} lays depth on one.
+    """
+
+    name: str = "mlp"
+    width: Number = 4096.0
+    layers: Number = 8.0
+    weights: str = "bf16"
+    activations: str = "bf16"
+
+    @property
+    def units(self) -> dict[str, Number]:
+        return {"columns": self.width, "depth": self.width, "layers": self.layers}
+
+    def trace(self, work: Workload) -> Graph:
+        rows = Extent(work.batch, 1.0, "rows")
+        columns, depth = Extent(self.width, 1.0, "columns"), Extent(self.width, 1.0, "depth")
+        product = MatMul(
+            name="product", module="product", inputs=("rows",), output="sums", m=rows, n=(columns,), k=depth,
+            weight=self.weights, activation=self.activations,
+        )  # fmt: skip
+        activation = Vector(
+            name="relu", module="activation", inputs=("sums",), output="out", m=rows, n=(columns,), reads=1.0,
+            writes=1.0, flop_per_element=RELU_FLOP, special_per_element=0.0, precision=self.activations,
+        )  # fmt: skip
+        stream = Tensor("rows", (rows, depth), self.activations)
+        layer = Block(
+            name="layer", role="layer", count=self.layers, ops=(product, activation), entry=stream, output=stream,
+            leaves=("out",),
+        )  # fmt: skip
+        graph = Graph(
+            blocks=(layer,),
+            sequence=BlockSequence(period=(("layer",),), layers=self.layers),
+            items=work.batch,
+            item="row",
+            formats=((self.weights, self.activations),),
+            units=self.units,
+            coordinates={"columns": "features", "depth": "features"},
+        )
+        return with_backward(graph) if work.phase == "train" else checked(graph)
