@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,12 +19,29 @@ from strata.params import Sources
 CHUNK = 65536  # points of a box priced at once; more do not fit the caches, fewer waste time between calls
 
 
-def as_float64_box(tree: Any) -> tuple[Any, tuple[int, ...]]:
-    """Inputs as float64 (integer products of sizes would wrap), and the shape all quantities broadcast to."""
+def as_float64_box(record: Any) -> tuple[Any, tuple[int, ...]]:
+    """A record of records as float64 (integer products of sizes would wrap), and the shape all quantities broadcast to."""
+    parts = {f.name: _as_float64(getattr(record, f.name)) for f in fields(record)}
+    shape = box_shape([shape for _, shapes in parts.values() for shape in shapes])
+    return replace(record, **{name: tree for name, (tree, _) in parts.items()}), shape
+
+
+# Parts without arrays, as they were last converted: a system or a model serves many evaluations.
+_CONVERTED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
+    """A part of the inputs as float64, and the shapes of its arrays."""
+    known = _CONVERTED.get(tree)
+    if known is not None:
+        return known, []
     found = leaves(tree)
-    if not all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found):
-        tree = map_leaves(as_float, tree)
-    return tree, box_shape([tuple(v.shape) for v in found if getattr(v, "ndim", 0)])
+    plain = all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found)
+    made = tree if plain else map_leaves(as_float, tree)
+    shapes = [tuple(v.shape) for v in found if getattr(v, "ndim", 0)]
+    if not any(isinstance(v, np.ndarray) for v in found):
+        _CONVERTED[tree] = made
+    return made, shapes
 
 
 def unlabelled(tree: Any) -> Any:

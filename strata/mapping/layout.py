@@ -89,6 +89,7 @@ class Sharding:
     exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
     gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
     whole: bool = False  # nothing is divided
+    known: dict[tuple[str, tuple[str, ...], str], Lies] = field(default_factory=dict)  # answers of `lies`
 
     def axis(self, module: str, axis: str) -> AxisLayout:
         own = self.modules.get(module)
@@ -97,12 +98,17 @@ class Sharding:
 
     def lies(self, module: str, axes: tuple[str, ...], way: Alternative = PLAIN) -> Lies:
         """Where axes lie while a module's ops run, in coordinates."""
+        key = (module, axes, way.name)
+        known = self.known.get(key)
+        if known is not None:
+            return known
         own, found = way.axes.get(module), dict[str, tuple[str, ...]]()
         for axis in axes:
             layout = own.get(axis) if own is not None else None
             for coordinate, group in (layout or self.axis(module, axis)).lies:
                 if group in self.active:
                     found[coordinate] = (*found.get(coordinate, ()), group)
+        self.known[key] = found
         return found
 
 
@@ -132,6 +138,8 @@ def conversions(have: Lies, partial: tuple[str, ...], want: Lies) -> list[Conver
     [('all_reduce', 'tp'), ('reduce_scatter', 'tp')]
     """
     found: list[Conversion] = []
+    if not partial and have == want:
+        return found
     held = {(coordinate, group) for coordinate, groups in have.items() for group in groups}
     wanted = {(coordinate, group) for coordinate, groups in want.items() for group in groups}
     new = wanted - held
