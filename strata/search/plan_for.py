@@ -1,4 +1,4 @@
-"""The best plans of a model on a system under limits on latency; where there is none, why, and what comes nearest."""
+"""The best plans of a model on a system under limits on latency; where there is none, why and what is near."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strata.workload.tasks import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRanking:
-    """Plans x batches that fit and keep the limits, best first; where there are none, why, and the nearest one."""
+    """Plans x batches that fit and keep the limits, best first; where none does, why, and the nearest one."""
 
     choices: list[Choice] = field(default_factory=list)
     nearest: (
@@ -77,8 +77,8 @@ def plan_for(
         return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), ttft=ttft, tpot=tpot)
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     why = (
-        f"no plan keeps the limits{limits_text(ttft, tpot)}; the quickest has TTFT {_time(quick.metrics.ttft)} "
-        f"and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g}); "
+        f"no plan keeps the limits{limits_text(ttft, tpot)}; "
+        f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g}); "
         "levers: fewer sequences, more devices, narrower weights"
     )
     return PlanRanking(nearest=quick, why_none=why, ttft=ttft, tpot=tpot)
@@ -90,12 +90,13 @@ def _time(seconds: object) -> str:
 
 
 def why_infeasible(result: Result) -> str:
-    """Why a single result is out, in one line with levers; a plan that is not legal comes before a device that is
-    too small or too hot.
+    """Why a single result is out, in one line with levers; a plan that is not legal comes before a device that
+    is too small or too hot.
 
     >>> import strata as st
-    >>> why_infeasible(st.evaluate("1xh100", "llama-3-8b", st.decode(batch=256, context=8192))).partition(";")[0]
-    'llama-3-8b does not fit on 1xh100 with plan tp=1: a device needs 291 GB and has 80 GB'
+    >>> result = st.evaluate("1xh100", "llama-3-8b", st.decode(batch=256, context=8192))
+    >>> why_infeasible(result).partition(";")[0]
+    'llama-3-8b does not fit on 1xh100 with plan tp=1: a device needs 291 GB and has 85.9 GB'
     """
     broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
     first, more = broken[0], f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
@@ -128,8 +129,8 @@ def why_behind(result: Result, best: Result) -> str:
 
 
 def time_by_op(result: Result) -> dict[str, float]:
-    """Time of each op for one sequence [s], over a whole answer where one is served; what stages wait for each
-    other beside.
+    """Time of each op for one sequence [s], over a whole answer where one is served; what stages wait for
+    each other beside.
     """
     served = result.workload.phase == "serve"
     weights = [1.0, *(w * float(result.workload.output) for _, w in GENERATION)] if served else [1.0]

@@ -1,5 +1,5 @@
-"""A model under load, whole: the rate of requests that keeps limits on latency, what requests see at a rate, pools,
-guesses, the frontier.
+"""A model under load, whole: the rate of requests that keeps limits on latency, what requests see at a rate,
+pools, guesses, the frontier.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIE = 1e-12  # weight of the highest rate where plans keep the limits at the sam
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnderLoad:
-    """What was asked of a model under load, and what was found: plans that are worth looking at, best first."""
+    """What was asked of a model under load, and what was found: plans worth looking at, best first."""
 
     curve: Curve  # of these plans
     ttft: float  # limits [s]; inf: none
@@ -61,8 +61,8 @@ class UnderLoad:
         if self.load is not None and not np.isfinite(self.load.ttft):
             most, plan = float(most_rate(c)[self.chosen]), plan_text(c.plan_at(self.chosen))
             return (
-                f"{c.model.name} on {c.system.name} completes at most {most:.3g} requests/s with plan {plan}, "
-                f"but got {float(self.load.rate):.3g}; levers: {', '.join(LEVERS)}"
+                f"{c.model.name} on {c.system.name} completes at most {most:.3g} requests/s "
+                f"with plan {plan}, but got {float(self.load.rate):.3g}; levers: {', '.join(LEVERS)}"
             )
         if (
             self.load is None
@@ -87,8 +87,8 @@ class UnderLoad:
         quick = int(np.argmin(np.maximum(alone.ttft / self.ttft, alone.tpot / self.tpot)))
         ttft, tpot = show(float(alone.ttft[quick]), "s"), show(float(alone.tpot[quick]), "s")
         return (
-            f"no plan keeps the limits{limits_text(self.ttft, self.tpot, self.share)}; the nearest has TTFT {ttft} "
-            f"and TPOT {tpot} without load ({plan_text(self.curve.plan_at(quick))}); "
+            f"no plan keeps the limits{limits_text(self.ttft, self.tpot, self.share)}; "
+            f"the nearest has TTFT {ttft} and TPOT {tpot} without load ({plan_text(self.curve.plan_at(quick))}); "
             "levers: more devices, narrower weights, a smaller model, speculation"
         )
 
