@@ -86,11 +86,11 @@ for register in (
 
 
 def main() -> None:
-    """Run the command; what a user got wrong is one line on stderr and exit code 2, Ctrl-C one line and 130."""
-    sys.exit(run(sys.argv[1:]))
+    """Run the command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one line and 130."""
+    sys.exit(run_command(sys.argv[1:]))
 
 
-def run(words: list[str]) -> int:
+def run_command(words: list[str]) -> int:
     """The exit code of a command line."""
     try:
         code = app(words, prog_name="strata", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""What a user types and sees: numbers checked, names completed, answers printed, mistakes said in one line."""
+"""What a user types and sees: numbers checked, names completed, answers printed, mistakes in one line."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, st
 
 
 def say(*parts: Any) -> None:
-    """Print tables and text on stdout; without a terminal 140 columns wide and without blanks at line ends."""
+    """Print tables and text on stdout; without a terminal 140 columns wide, no blanks at line ends."""
     from rich.console import Console
 
     if sys.stdout.isatty():
@@ -112,7 +112,7 @@ def say(*parts: Any) -> None:
         for part in parts:
             screen.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
         return
-    plain = Console(width=140, highlight=False, markup=False, color_system=None, force_terminal=False)
+    plain = Console(width=WIDE, highlight=False, markup=False, color_system=None, force_terminal=False)
     with plain.capture() as captured:
         for part in parts:
             plain.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))

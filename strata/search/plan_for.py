@@ -1,4 +1,4 @@
-"""The best plans of a model on a system under limits on latency; where there is none, why and what is near."""
+"""The best plans of a model on a system under limits on latency; where there is none, why not."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def plan_for(
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     why = (
         f"no plan keeps the limits{limits_text(ttft, tpot)}; "
-        f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} ({plan_text(quick.plan)}, batch {quick.workload.batch:g}); "
+        f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} "
+        f"({plan_text(quick.plan)}, batch {quick.workload.batch:g}); "
         "levers: fewer sequences, more devices, narrower weights"
     )
     return PlanRanking(nearest=quick, why_none=why, ttft=ttft, tpot=tpot)
@@ -90,8 +91,8 @@ def _time(seconds: object) -> str:
 
 
 def why_infeasible(result: Result) -> str:
-    """Why a single result is out, in one line with levers; a plan that is not legal comes before a device that
-    is too small or too hot.
+    """Why a single result is out, in one line with levers; a plan that is not legal comes before a device
+    that is too small or too hot.
 
     >>> import strata as st
     >>> result = st.evaluate("1xh100", "llama-3-8b", st.decode(batch=256, context=8192))

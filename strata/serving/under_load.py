@@ -88,7 +88,8 @@ class UnderLoad:
         ttft, tpot = show(float(alone.ttft[quick]), "s"), show(float(alone.tpot[quick]), "s")
         return (
             f"no plan keeps the limits{limits_text(self.ttft, self.tpot, self.share)}; "
-            f"the nearest has TTFT {ttft} and TPOT {tpot} without load ({plan_text(self.curve.plan_at(quick))}); "
+            f"the nearest has TTFT {ttft} and TPOT {tpot} without load "
+            f"({plan_text(self.curve.plan_at(quick))}); "
             "levers: more devices, narrower weights, a smaller model, speculation"
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.app.cli import run
+from strata.app.cli import run_command
 from strata.pricing.network.collectives import PATTERNS
 
 NODE = ("collective", "all_reduce", "--system", "8xh200", "--bytes", "1MB")
@@ -297,11 +297,11 @@ def test_the_simulator_runs_the_same_collective(capsys):
         "--simulate",
         "--json",
     ]
-    assert run(words) == 0
+    assert run_command(words) == 0
     for row in json.loads(capsys.readouterr().out):
         assert row["time_s"] == pytest.approx(row["ns3_s"], rel=0.02)
 
 
 def test_the_simulator_needs_packets(capsys):
-    assert run(["collective", "all_reduce", "--system", "8xh200", "--bytes", "8kB", "--simulate"]) == 2
+    assert run_command(["collective", "all_reduce", "--system", "8xh200", "--bytes", "8kB", "--simulate"]) == 2
     assert "--packets ns3" in capsys.readouterr().err

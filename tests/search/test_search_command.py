@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import strata as st
-from strata.app.cli import run
+from strata.app.cli import run_command
 from strata.app.search import clock, line
 from strata.search.run import Progress, Search
 
@@ -29,7 +29,7 @@ def typed(capsys):
 
     def type_it(*words):
         capsys.readouterr()
-        code = run([str(w) for w in words])
+        code = run_command([str(w) for w in words])
         said = capsys.readouterr()
         return code, said.out, said.err
 

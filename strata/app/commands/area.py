@@ -123,7 +123,8 @@ def stacked_chips(
     owner = make_chip(name, **given)
     if layers and owner.stack is None:
         raise BadValue(
-            f"--layers needs a chip with stacked DRAM, but {owner.name} has {owner.memory.kind} beside the die"
+            f"--layers needs a chip with stacked DRAM, but {owner.name} has {owner.memory.kind} beside the "
+            "die"
         )
     stacks = [make_chip(name, **{**given, "stack.layers": n}) for n in layers]
     return owner, made_of(owner), stacks or [owner]

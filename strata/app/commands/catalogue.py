@@ -1,4 +1,6 @@
-"""`strata list`, `strata show`, `strata schema`: what there is, every number of it, how its files are written."""
+"""`strata list`, `strata show`, `strata schema`: what there is, every number of it, how its files are
+written.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,17 @@ from strata.app.terminal import (
     say,
 )
 
+LISTED_KINDS = (
+    "chips",
+    "models",
+    "systems",
+    "fabrics",
+    "transports",
+    "packets",
+    "memories",
+    "engines",
+    "precisions",
+)
 KINDS = ("chip", "model", "fabric", "system", "transport", "packets", "memory", "engine", "economics")
 
 
@@ -41,17 +54,7 @@ def list_command(
             metavar="[KIND]",
             help="chips, models, systems, fabrics, transports, packets, memories, engines or precisions; "
             "left out: all",
-            autocompletion=one_of(
-                "chips",
-                "models",
-                "systems",
-                "fabrics",
-                "transports",
-                "packets",
-                "memories",
-                "engines",
-                "precisions",
-            ),
+            autocompletion=one_of(*LISTED_KINDS),
         ),
     ] = "",
     json: JsonFlag = False,

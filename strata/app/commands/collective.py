@@ -34,6 +34,97 @@ def _patterns(incomplete: str) -> list[str]:
     return [p for p in PATTERNS if p.startswith(incomplete)]
 
 
+PatternArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATTERN",
+        help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send",
+        autocompletion=_patterns,
+    ),
+]
+BytesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE,...", help="whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
+    ),
+]
+SystemOption = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system, like 8xh200, 4x8xh100, or a TOML path",
+        autocompletion=system_names,
+    ),
+]
+FabricOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="in place of a system: fabric name, or a TOML path",
+        autocompletion=names_of("fabric"),
+    ),
+]
+SizesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="N,N,...",
+        help="of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is "
+        "open]",
+    ),
+]
+RanksOption = Annotated[
+    str,
+    typer.Option(metavar="N,...", help="members of the group; a list makes a table  [default: every device]"),
+]
+StrideOption = Annotated[
+    str, typer.Option(metavar="N", help="distance between members, in devices, innermost first")
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="whose ways of sending it may use: strata list engines",
+        autocompletion=names_of("engine"),
+    ),
+]
+AlgorithmOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
+        "cheapest]",
+    ),
+]
+AlgorithmsOption = Annotated[
+    bool, typer.Option("--algorithms", help="every legal algorithm of each dimension side by side")
+]
+LinksOption = Annotated[
+    bool, typer.Option("--links", help="on the links alone, whatever software sends there")
+]
+PacketsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="packet by packet on the links alone, like ns3",
+        autocompletion=names_of("packets"),
+    ),
+]
+SimulateOption = Annotated[
+    bool,
+    typer.Option("--simulate", help="with --packets ns3: run it in ns-3, too (make ns3 builds the program)"),
+]
+BesideOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="PATTERN:SIZE[:RANKS[:STRIDE]]",
+        help="another collective of the same devices that runs at once",
+    ),
+]
+
+
 def register_collective(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
@@ -44,97 +135,20 @@ def register_collective(app: typer.Typer) -> None:
 
 
 def collective_command(
-    pattern: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATTERN",
-            help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send",
-            autocompletion=_patterns,
-        ),
-    ],
-    bytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE,...", help="whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
-        ),
-    ],
-    system: Annotated[
-        str,
-        typer.Option(
-            "--system",
-            "-s",
-            metavar="NAME",
-            help="system, like 8xh200, 4x8xh100, or a TOML path",
-            autocompletion=system_names,
-        ),
-    ] = "",
-    fabric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="in place of a system: fabric name, or a TOML path",
-            autocompletion=names_of("fabric"),
-        ),
-    ] = "",
-    sizes: Annotated[
-        str,
-        typer.Option(
-            metavar="N,N,...",
-            help="of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
-        ),
-    ] = "",
-    ranks: Annotated[
-        str,
-        typer.Option(
-            metavar="N,...", help="members of the group; a list makes a table  [default: every device]"
-        ),
-    ] = "",
-    stride: Annotated[
-        str, typer.Option(metavar="N", help="distance between members, in devices, innermost first")
-    ] = "1",
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="whose ways of sending it may use: strata list engines",
-            autocompletion=names_of("engine"),
-        ),
-    ] = "ideal",
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,...",
-            help="ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
-        ),
-    ] = "",
-    algorithms: Annotated[
-        bool, typer.Option("--algorithms", help="every legal algorithm of each dimension side by side")
-    ] = False,
-    links: Annotated[
-        bool, typer.Option("--links", help="on the links alone, whatever software sends there")
-    ] = False,
-    packets: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="packet by packet on the links alone, like ns3",
-            autocompletion=names_of("packets"),
-        ),
-    ] = "",
-    simulate: Annotated[
-        bool,
-        typer.Option(
-            "--simulate", help="with --packets ns3: run it in ns-3, too (make ns3 builds the program)"
-        ),
-    ] = False,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            metavar="PATTERN:SIZE[:RANKS[:STRIDE]]",
-            help="another collective of the same devices that runs at once",
-        ),
-    ] = None,
+    pattern: PatternArgument,
+    bytes: BytesOption,
+    system: SystemOption = "",
+    fabric: FabricOption = "",
+    sizes: SizesOption = "",
+    ranks: RanksOption = "",
+    stride: StrideOption = "1",
+    engine: EngineOption = "ideal",
+    algorithm: AlgorithmOption = "",
+    algorithms: AlgorithmsOption = False,
+    links: LinksOption = False,
+    packets: PacketsOption = "",
+    simulate: SimulateOption = False,
+    beside: BesideOption = None,
     json: JsonFlag = False,
 ) -> None:
     """One collective on a fabric: its time and lower bound, algorithm and bus bandwidth, the way it takes in
@@ -164,7 +178,7 @@ def collective_command(
 
 
 def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:
-    """What was typed as `st.collective` takes it, a point for each line of the table, and how many there are."""
+    """What was typed as `st.collective` takes it, a point for each line of the table, and their number."""
     import numpy as np
 
     buffers = [typed_bytes(item, "--bytes") for item in bytes.split(",")]
@@ -210,7 +224,7 @@ def _at_once(
 
 def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     """The same collectives in ns-3, beside ours."""
-    from strata.app.render.collective import number_at
+    from strata.app.render.collective import point_number
     from strata.arrays import map_leaves
     from strata.hardware.transport import packets
     from strata.pricing.network.packet_collectives import schedule_of, spelt_out
@@ -218,7 +232,7 @@ def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
 
     jobs = []
     for i, row in enumerate(told):
-        layouts = map_leaves(partial(number_at, i=i), cost.spreads)
+        layouts = map_leaves(partial(point_number, i=i), cost.spreads)
         name = schedule_of([d["algorithm"] or "" for d in row["dimensions"]], layouts, cost.fabric)
         steps, levels = spelt_out(cost.pattern, row["bytes"], layouts, cost.fabric, name)
         jobs.append(((steps,), levels))

@@ -1,4 +1,6 @@
-"""`strata dram`: what a memory's banks leave of its interface for a stream of accesses, and which bound tells."""
+"""`strata dram`: what a memory's banks leave of its interface for a stream of accesses, and which bound
+tells.
+"""
 
 from __future__ import annotations
 

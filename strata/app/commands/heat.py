@@ -19,6 +19,46 @@ from strata.app.terminal import (
     wrote,
 )
 
+PowerOption = Annotated[
+    str, typer.Option(metavar="W", help="power of the logic die  [default: what the chip's limit leaves]")
+]
+DramPowerOption = Annotated[
+    str,
+    typer.Option(metavar="W", help="power of each DRAM layer  [default: sustained bandwidth, shared out]"),
+]
+LayersOption = Annotated[str, typer.Option(metavar="N", help="DRAM layers  [default: the chip's]")]
+MapOption = Annotated[
+    str,
+    typer.Option(
+        metavar="MAP",
+        help="power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
+        autocompletion=one_of("uniform", "hotspot"),
+    ),
+]
+CoolingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="air, liquid or a TOML path  [default: the chip's own, else liquid]",
+        autocompletion=names_of("cooling"),
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="change a number of the cooling, as often as needed: bond_thickness='5 um'",
+    ),
+]
+TransientOption = Annotated[
+    str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")
+]
+SvgOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="write a picture: a section through the stack, and a map of each die"),
+]
+
 
 def register_heat(app: typer.Typer) -> None:
     """Give an app this command."""
@@ -31,49 +71,14 @@ def register_heat(app: typer.Typer) -> None:
 
 def heat_command(
     name: ChipName,
-    power: Annotated[
-        str, typer.Option(metavar="W", help="power of the logic die  [default: what the chip's limit leaves]")
-    ] = "",
-    dram_power: Annotated[
-        str,
-        typer.Option(
-            metavar="W", help="power of each DRAM layer  [default: sustained bandwidth, shared out]"
-        ),
-    ] = "",
-    layers: Annotated[str, typer.Option(metavar="N", help="DRAM layers  [default: the chip's]")] = "",
-    map: Annotated[
-        str,
-        typer.Option(
-            metavar="MAP",
-            help="power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
-            autocompletion=one_of("uniform", "hotspot"),
-        ),
-    ] = "hotspot",
-    cooling: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="air, liquid or a TOML path  [default: the chip's own, else liquid]",
-            autocompletion=names_of("cooling"),
-        ),
-    ] = "",
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="change a number of the cooling, as often as needed: bond_thickness='5 um'",
-        ),
-    ] = None,
-    transient: Annotated[
-        str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")
-    ] = "",
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="write a picture: a section through the stack, and a map of each die"
-        ),
-    ] = None,
+    power: PowerOption = "",
+    dram_power: DramPowerOption = "",
+    layers: LayersOption = "",
+    map: MapOption = "hotspot",
+    cooling: CoolingOption = "",
+    set: SetOption = None,
+    transient: TransientOption = "",
+    svg: SvgOption = None,
     json: JsonFlag = False,
 ) -> None:
     """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;

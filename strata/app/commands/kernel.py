@@ -170,7 +170,8 @@ def grouped_command(
     "attention",
     short_help="Attention over a cache.",
     epilog=EXAMPLE.format(
-        "attention --chip h200 --sequences 64 --queries 1 --context 8192 --heads 32 --kv-heads 8 --head-dim 128"
+        "attention --chip h200 --sequences 64 --queries 1 --context 8192 --heads 32 --kv-heads 8 --head-dim "
+        "128"
     ),
 )
 def attention_command(

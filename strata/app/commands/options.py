@@ -70,7 +70,8 @@ PlanText = Annotated[
         "--plan",
         "-p",
         metavar="PLAN",
-        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best legal plan]",
+        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best "
+        "legal plan]",
     ),
 ]
 
@@ -91,7 +92,8 @@ SetItems = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', model.kv=fp8",
+        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', "
+        "model.kv=fp8",
     ),
 ]
 

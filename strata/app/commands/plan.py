@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -73,11 +73,12 @@ def plan_command(
 
     batches = np.array([whole(b, "--batch") for b in batch.split(",")])
     size = typed_sizes("1", input, output)
-    limits = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     count, changes = int(whole(top, "--top")), with_overlap(set, overlap)
-    asked = question(model, system, engine, weights, kv, changes)
-    work = make_workload(phase, **{**size, "batch": batches}, routing=routing_of(routing, asked[1]))
-    ranking = plan_for(*asked[:2], work, asked[2], **limits, top=count, where=where)
+    hardware, served, software = question(model, system, engine, weights, kv, changes)
+    routed = routing_of(routing, served)
+    work = make_workload(phase, batches, size["input"], size["output"], routing=routed)
+    ranking = plan_for(hardware, served, work, software, **limits, top=count, where=where)
     if json:
         print_json(ranking_dict(ranking))
     if ranking.why_none:

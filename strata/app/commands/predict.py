@@ -35,7 +35,8 @@ def register_predict(app: typer.Typer) -> None:
     app.command(
         "predict",
         short_help="Predict a model on a system.",
-        epilog="Example: strata predict -m deepseek-v3 -s 8xb200 --batch 64 --input 1024 --output 1024 --explain",
+        epilog="Example: strata predict -m deepseek-v3 -s 8xb200 --batch 64 --input 1024 --output 1024 "
+        "--explain",
     )(predict_command)
 
 
@@ -72,10 +73,10 @@ def predict_command(
     from strata.search.question import make_workload, question, routing_of
 
     size = typed_sizes(batch, input, output)
-    asked = question(model, system, engine, weights, kv, with_overlap(set, overlap))
-    work = make_workload(phase, **size, routing=routing_of(routing, asked[1]))
-    ranking = None if plan else plan_for(*asked[:2], work, asked[2], top=1)
-    result = evaluate(*asked[:2], work, plan, asked[2]) if ranking is None else ranking.nearest
+    hardware, served, software = question(model, system, engine, weights, kv, with_overlap(set, overlap))
+    work = make_workload(phase, **size, routing=routing_of(routing, served))
+    ranking = None if plan else plan_for(hardware, served, work, software, top=1)
+    result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
     lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes]

@@ -38,82 +38,98 @@ def _goals(incomplete: str) -> list[str]:
     return [n for n in GOAL_UNITS if n.startswith(incomplete)]
 
 
+SpaceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SPACE", help="a space of designs, or a TOML path", autocompletion=names_of("spaces")
+    ),
+]
+GoalOption = Annotated[
+    str,
+    typer.Option(
+        "--goal",
+        "-g",
+        metavar="METRIC,...",
+        help="what to make best; several give a frontier",
+        autocompletion=_goals,
+    ),
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LIMIT", help="what every answer keeps, like 'tpot<=40ms'; as often as needed"),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="AXIS=CHOICES",
+        help="keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+    ),
+]
+SamplerOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="who says what comes next: exact proves its answer, the others do not",
+        autocompletion=_samplers,
+    ),
+]
+ExecutorOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="who does the work: one, cores, jax or ray",
+        autocompletion=one_of("one", "cores", "jax", "ray"),
+    ),
+]
+WorkersOption = Annotated[
+    str, typer.Option(metavar="N", help="processes of cores and ray  [default: one a core]")
+]
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
+    ),
+]
+BudgetOption = Annotated[
+    str, typer.Option(metavar="N", help="points to evaluate at most  [default: the sampler's]")
+]
+GapOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE", help="near enough to the proven bound, like 0.001  [default: the sampler's]"
+    ),
+]
+SeedOption = Annotated[int, typer.Option(metavar="N", help="the same seed asks for the same points")]
+OutOption = Annotated[Path | None, typer.Option(metavar="FOLDER", help="keep every point, as Parquet")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with the study in --out")]
+
+
 def register_search(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
         "search",
         short_help="The best designs of a space, under limits.",
-        epilog="Example: strata search next-node --goal tokens_per_s --limit 'tpot<=20ms' --out out/next-node",
+        epilog="Example: strata search next-node --goal tokens_per_s --limit 'tpot<=20ms' --out "
+        "out/next-node",
     )(search_command)
 
 
 def search_command(
-    space: Annotated[
-        str,
-        typer.Argument(
-            metavar="SPACE", help="a space of designs, or a TOML path", autocompletion=names_of("spaces")
-        ),
-    ],
-    goal: Annotated[
-        str,
-        typer.Option(
-            "--goal",
-            "-g",
-            metavar="METRIC,...",
-            help="what to make best; several give a frontier",
-            autocompletion=_goals,
-        ),
-    ] = "tokens_per_s",
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LIMIT", help="what every answer keeps, like 'tpot<=40ms'; as often as needed"),
-    ] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="AXIS=CHOICES",
-            help="keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
-        ),
-    ] = None,
-    sampler: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="who says what comes next: exact proves its answer, the others do not",
-            autocompletion=_samplers,
-        ),
-    ] = "exact",
-    executor: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="who does the work: one, cores, jax or ray",
-            autocompletion=one_of("one", "cores", "jax", "ray"),
-        ),
-    ] = "one",
-    workers: Annotated[
-        str, typer.Option(metavar="N", help="processes of cores and ray  [default: one a core]")
-    ] = "",
-    address: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
-        ),
-    ] = "",
-    budget: Annotated[
-        str, typer.Option(metavar="N", help="points to evaluate at most  [default: the sampler's]")
-    ] = "",
-    gap: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE", help="near enough to the proven bound, like 0.001  [default: the sampler's]"
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="the same seed asks for the same points")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="keep every point, as Parquet")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the study in --out")] = False,
+    space: SpaceArgument,
+    goal: GoalOption = "tokens_per_s",
+    limit: LimitOption = None,
+    set: SetOption = None,
+    sampler: SamplerOption = "exact",
+    executor: ExecutorOption = "one",
+    workers: WorkersOption = "",
+    address: AddressOption = "",
+    budget: BudgetOption = "",
+    gap: GapOption = None,
+    seed: SeedOption = 0,
+    out: OutOption = None,
+    resume: ResumeOption = False,
     json: JsonFlag = False,
     report: PicturesReport = None,
 ) -> None:

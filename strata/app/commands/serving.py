@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,9 +25,130 @@ from strata.units import parse
 
 if TYPE_CHECKING:
     from strata.serving.speculation import Drafting
+    from strata.workload.model import Model
 
 
 GUESS = ("draft", "acceptance", "window", "branches", "plan")
+
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="model name, or path of a Hugging Face config.json",
+        autocompletion=names_of("models"),
+    ),
+]
+SystemOption = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system, like 8xh200, or a TOML path",
+        autocompletion=system_names,
+    ),
+]
+InputOption = Annotated[str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a request")]
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="N", help="tokens generated for a request")
+]
+RateOption = Annotated[
+    str, typer.Option(metavar="N/s", help="requests that arrive each second, at random: what they see")
+]
+ClientsOption = Annotated[
+    str, typer.Option(metavar="N", help="clients that each wait for their answer: what they see")
+]
+TtftOption = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
+]
+TpotOption = Annotated[
+    str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
+]
+ShareOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SHARE",
+        help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
+    ),
+]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best legal plan]"
+    ),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="software: ideal, vllm, sglang, trtllm, or a TOML path",
+        autocompletion=names_of("engine"),
+    ),
+]
+ChunkOption = Annotated[
+    str, typer.Option(metavar="N", help="prompt tokens a step reads at most  [default: the engine's]")
+]
+SequencesOption = Annotated[
+    str, typer.Option(metavar="N", help="requests at once at most  [default: the engine's]")
+]
+VariationOption = Annotated[
+    str, typer.Option(metavar="X", help="squared coefficient of variation of prompt lengths")
+]
+SkewOption = Annotated[
+    str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")
+]
+RoutingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]",
+    ),
+]
+DisaggregatedOption = Annotated[
+    bool,
+    typer.Option("--disaggregated", help="also devices apart for reading prompts and for generating"),
+]
+PrefillDevicesOption = Annotated[
+    str,
+    typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]"),
+]
+SpeculativeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="GUESS",
+        help="draft=NAME,acceptance=0.7 and, if told, window=4 (or best), branches=1, plan=tp=8",
+        autocompletion=one_of("draft="),
+    ),
+]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option("--frontier", metavar="FILE", help="write throughput against interactivity, .html or .svg"),
+]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="precision of the weights  [default: as published]",
+        autocompletion=precision_names,
+    ),
+]
+KvOption = Annotated[
+    str,
+    typer.Option(
+        "--kv",
+        metavar="FORMAT",
+        help="precision of the KV cache  [default: bf16]",
+        autocompletion=precision_names,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="change a number, as often as needed"),
+]
 
 
 def register_serving(app: typer.Typer) -> None:
@@ -41,166 +162,56 @@ def register_serving(app: typer.Typer) -> None:
 
 
 def serving_command(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="NAME",
-            help="model name, or path of a Hugging Face config.json",
-            autocompletion=names_of("models"),
-        ),
-    ],
-    system: Annotated[
-        str,
-        typer.Option(
-            "--system",
-            "-s",
-            metavar="NAME",
-            help="system, like 8xh200, or a TOML path",
-            autocompletion=system_names,
-        ),
-    ],
-    input: Annotated[
-        str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a request")
-    ] = "1024",
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="N", help="tokens generated for a request")
-    ] = "1024",
-    rate: Annotated[
-        str, typer.Option(metavar="N/s", help="requests that arrive each second, at random: what they see")
-    ] = "",
-    clients: Annotated[
-        str, typer.Option(metavar="N", help="clients that each wait for their answer: what they see")
-    ] = "",
-    ttft: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
-    ] = "",
-    tpot: Annotated[
-        str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
-    ] = "",
-    share: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE",
-            help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
-        ),
-    ] = "",
-    plan: Annotated[
-        str,
-        typer.Option(
-            "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best legal plan]"
-        ),
-    ] = "",
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="software: ideal, vllm, sglang, trtllm, or a TOML path",
-            autocompletion=names_of("engine"),
-        ),
-    ] = "ideal",
-    chunk: Annotated[
-        str, typer.Option(metavar="N", help="prompt tokens a step reads at most  [default: the engine's]")
-    ] = "",
-    sequences: Annotated[
-        str, typer.Option(metavar="N", help="requests at once at most  [default: the engine's]")
-    ] = "",
-    variation: Annotated[
-        str, typer.Option(metavar="X", help="squared coefficient of variation of prompt lengths")
-    ] = "0",
-    skew: Annotated[
-        str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")
-    ] = "0",
-    routing: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]",
-        ),
-    ] = "",
-    disaggregated: Annotated[
-        bool,
-        typer.Option("--disaggregated", help="also devices apart for reading prompts and for generating"),
-    ] = False,
-    prefill_devices: Annotated[
-        str,
-        typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]"),
-    ] = "",
-    speculative: Annotated[
-        str,
-        typer.Option(
-            metavar="GUESS",
-            help="draft=NAME,acceptance=0.7 and, if told, window=4 (or best), branches=1, plan=tp=8",
-            autocompletion=one_of("draft="),
-        ),
-    ] = "",
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--frontier", metavar="FILE", help="write throughput against interactivity, .html or .svg"
-        ),
-    ] = None,
-    weights: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help="precision of the weights  [default: as published]",
-            autocompletion=precision_names,
-        ),
-    ] = "",
-    kv: Annotated[
-        str,
-        typer.Option(
-            "--kv",
-            metavar="FORMAT",
-            help="precision of the KV cache  [default: bf16]",
-            autocompletion=precision_names,
-        ),
-    ] = "",
-    set: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="change a number, as often as needed"),
-    ] = None,
+    model: ModelOption,
+    system: SystemOption,
+    input: InputOption = "1024",
+    output: OutputOption = "1024",
+    rate: RateOption = "",
+    clients: ClientsOption = "",
+    ttft: TtftOption = "",
+    tpot: TpotOption = "",
+    share: ShareOption = "",
+    plan: PlanOption = "",
+    engine: EngineOption = "ideal",
+    chunk: ChunkOption = "",
+    sequences: SequencesOption = "",
+    variation: VariationOption = "0",
+    skew: SkewOption = "0",
+    routing: RoutingOption = "",
+    disaggregated: DisaggregatedOption = False,
+    prefill_devices: PrefillDevicesOption = "",
+    speculative: SpeculativeOption = "",
+    picture: PictureOption = None,
+    weights: WeightsOption = "",
+    kv: KvOption = "",
+    set: SetOption = None,
     json: JsonFlag = False,
 ) -> None:
     """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and
     the frontier.
     """
     from strata.app.render.serving import under_load_dict, under_load_tables
-    from strata.search.question import question, routing_of
+    from strata.search.question import question
     from strata.serving.curve import Requests
     from strata.serving.under_load import serve_under_load
 
     if picture is not None:
         require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
-    hardware, served, software = question(model, system, engine, weights, kv, set or [])
-    routed, uneven = routing_of(routing, served), _amount(skew, "--skew")
-    require(routed is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
-    require(served.has_experts or uneven == 0, f"{served.name} has no experts to pick", skew=skew)
-    varied = _amount(variation, "--variation")
-    requests = Requests(whole(input, "--input"), whole(output, "--output"), varied, uneven, routed)
-    limits = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot"), "share": _share(share)}
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
+    hardware, served, software = question(model, system, engine, weights, kv, set or [])
+    sizes = whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation")
+    requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     draft, free_window = typed_draft(speculative)
-    answer = serve_under_load(
-        hardware,
-        served,
-        requests,
-        plan or None,
-        software,
-        rate=_per_second(rate),
-        clients=_optional(clients, "--clients"),
-        **limits,
-        chunk=_optional(chunk, "--chunk"),
-        sequences=_optional(sequences, "--sequences"),
-        disaggregated=disaggregated,
-        prefill_devices=int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else None,
-        draft=draft,
-        free_window=free_window,
-        with_frontier=picture is not None,
-    )
+    load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
+    steps = {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
+    pools: dict[str, Any] = {"disaggregated": disaggregated}
+    if prefill_devices:
+        pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
+    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    limits["share"] = _share(share)
+    guesses = {"draft": draft, "free_window": free_window, "with_frontier": picture is not None}
+    more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
+    answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
     if json:
         print_json(under_load_dict(answer))
     if answer.why_none:
@@ -211,6 +222,16 @@ def serving_command(
         from strata.app.render.serving_picture import frontier_picture
 
         wrote("frontier", frontier_picture(answer.frontier, answer.question, picture))
+
+
+def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
+    """How experts are picked: as a file says, or by a skew."""
+    from strata.search.question import routing_of
+
+    routed, uneven = routing_of(routing, model), _amount(skew, "--skew")
+    require(routed is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
+    require(model.has_experts or uneven == 0, f"{model.name} has no experts to pick", skew=skew)
+    return {"skew": uneven, "routing": routed}
 
 
 def _optional(text: str, option: str) -> float | None:
@@ -268,7 +289,7 @@ def typed_draft(text: str) -> tuple[Drafting | None, bool]:
         )
     free = given.get("window") == "best"
     wanted = [k for k in ("acceptance", "window", "branches") if k in given and not (k == "window" and free)]
-    numbers = {k: parse(given[k], "1", k) for k in wanted}
+    numbers: dict[str, float] = {k: parse(given[k], "1", k) for k in wanted}
     for name in ("window", "branches"):
         require(
             numbers.get(name, 1.0) % 1 == 0, f"{name} must be a whole number", **{name: numbers.get(name)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,34 @@ from strata.app.commands.options import (
 )
 from strata.app.terminal import metric_names, print_json, say, wrote
 
+VaryOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="AXIS",
+        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or plan.tp=1,2,4,8",
+    ),
+]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        "--plan",
+        "-p",
+        metavar="PLAN",
+        help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
+    ),
+]
+MetricOption = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metric_names),
+]
+WhereOption = Annotated[
+    str,
+    typer.Option(metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"),
+]
+OrdersOption = Annotated[
+    bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")
+]
+
 
 def register_sweep(app: typer.Typer) -> None:
     """Give an app this command."""
@@ -37,56 +65,29 @@ def register_sweep(app: typer.Typer) -> None:
 def sweep_command(
     model: ModelName,
     system: SystemName,
-    vary: Annotated[
-        list[str],
-        typer.Option(
-            metavar="AXIS",
-            help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) "
-            "or plan.tp=1,2,4,8",
-        ),
-    ],
+    vary: VaryOption,
     batch: BatchSize = "1",
     input: InputTokens = "1024",
     output: OutputTokens = "1024",
     phase: PhaseName = "serve",
-    plan: Annotated[
-        str,
-        typer.Option(
-            "--plan",
-            "-p",
-            metavar="PLAN",
-            help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
-        ),
-    ] = "",
+    plan: PlanOption = "",
     engine: EngineName = "ideal",
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="what to show; --json has all of them", autocompletion=metric_names
-        ),
-    ] = "tokens_per_s",
+    metric: MetricOption = "tokens_per_s",
     json: JsonFlag = False,
-    where: Annotated[
-        str,
-        typer.Option(
-            metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"
-        ),
-    ] = "",
-    orders: Annotated[
-        bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")
-    ] = False,
+    where: WhereOption = "",
+    orders: OrdersOption = False,
     report: PicturesReport = None,
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
     from strata.app.render.sweep import sweep_dict, sweep_remarks, sweep_table
     from strata.search.sweep import run_sweep
 
-    size = typed_sizes(batch, input, output)
-    software = {"engine": engine, "weights": weights, "kv": kv, "changes": set or []}
-    asked = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
+    size: dict[str, Any] = {**typed_sizes(batch, input, output)}
+    software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "changes": set or []}
+    asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
     swept = run_sweep(model, system, vary, **size, **software, **asked)
     if json:
         print_json(sweep_dict(swept))

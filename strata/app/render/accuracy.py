@@ -1,4 +1,6 @@
-"""Predictions against measurements, for people and machines: the table, the interval beside a prediction, fits."""
+"""Predictions against measurements, for people and machines: the table, the interval beside a prediction,
+fits.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
         table.add_row(f"{name}: not predicted yet", style="yellow")
     for name in outcome["unknown"]:
         table.add_row(
-            f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)",
+            f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its "
+            "chip)",
             style="red",
         )
     below = (
@@ -73,7 +76,8 @@ def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
             "missing": list(interval.missing),
         }
         said.append(
-            f"{metric} of like cases measured: {show(low, 's')} to {show(high, 's')} (middle 80 % of {interval.points} points: {interval.like})"
+            f"{metric} of like cases measured: {show(low, 's')} to {show(high, 's')} (middle 80 % of "
+            f"{interval.points} points: {interval.like})"
         )
         missing += interval.missing
     if not data:
@@ -131,7 +135,8 @@ def measured_tables(folder: Path, done: list[Done]) -> list[Any]:
     hint = (
         ""
         if _shipped(folder.name)
-        else f"no shipped chip is called {folder.name}: write a TOML for it (docs/how-to/add-a-chip.md) and calibrate that"
+        else f"no shipped chip is called {folder.name}: write a TOML for it (docs/how-to/add-a-chip.md) and "
+        "calibrate that"
     )
     return [titled("kernels measured", table, hint)]
 

@@ -22,7 +22,10 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
             if p["file"] == entry["file"] and p["measured"] > 0 and 0 < p["predicted"] < np.inf
         ]
         if mine:
-            said = f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, bias {entry['bias']:+.1%}"
+            said = (
+                f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, bias "
+                f"{entry['bias']:+.1%}"
+            )
             parts += [
                 f"<h2>{html.escape(entry['file'])}</h2><p>{said}</p>",
                 figure_html(_scatter(mine), not parts, 420),

@@ -1,4 +1,4 @@
-"""A logic die for machines and for people: its parts, its network, its energies; and a picture over layers."""
+"""A logic die for machines and for people: its parts, network and energies; and a picture over layers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def energies_table(chip: Chip, silicon: Silicon) -> Any:
 
 
 def network_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any] | None:
-    """What the network inside the chip offers, for data spread over all vaults and for data in a core's own."""
+    """What the network inside the chip offers, to data spread over all vaults and to data in a core's own."""
 
     noc, cores = silicon.noc, float(area.cores)
     if noc is None or cores < 1:

@@ -86,7 +86,8 @@ def _entries(kind: str) -> list[dict[str, str]]:
         listed.append(
             {
                 "name": "COUNTxCHIP",
-                "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of 8)",
+                "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of "
+                "8)",
             }
         )
     return listed

@@ -75,7 +75,10 @@ def collectives_table(rows: list[dict[str, Any]]) -> Any:
                 f"{d['name']} {d['ranks']:g}: {d['algorithm']}" for d in row["dimensions"] if d["algorithm"]
             ),
         )
-    below = "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as nccl-tests counts it, to compare with a link"
+    below = (
+        "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as "
+        "nccl-tests counts it, to compare with a link"
+    )
     return titled(_heading(rows[0]), table, below)
 
 
@@ -92,9 +95,9 @@ def concurrent_dicts(costs: ConcurrentCollectives, count: int) -> list[dict[str,
             "collectives": [
                 {
                     "collective": c.pattern,
-                    "bytes": number_at(c.bytes, i),
-                    "ranks": number_at(c.ranks, i),
-                    "stride": number_at(c.stride, i),
+                    "bytes": point_number(c.bytes, i),
+                    "ranks": point_number(c.ranks, i),
+                    "stride": point_number(c.stride, i),
                     "alone_s": float(alone[j][i]),
                     "time_s": float(finish[j][i]),
                 }
@@ -127,7 +130,7 @@ def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -
     return titled(title, table, below)
 
 
-def number_at(value: Any, i: int) -> float:
+def point_number(value: Any, i: int) -> float:
     """One of many numbers, or the one that stands for all."""
     seen = np.asarray(value, float)
     return float(seen if not seen.ndim else np.broadcast_to(seen, (max(i + 1, seen.size),))[i])
@@ -142,7 +145,7 @@ def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list
         )
     for i, row in enumerate(told):
         for d, ways in zip(row["dimensions"], cost.ways, strict=True):
-            times = {way: number_at(time, i) for way, time in ways.items()} if d["algorithm"] else {}
+            times = {way: point_number(time, i) for way, time in ways.items()} if d["algorithm"] else {}
             d["algorithms"] = {
                 way: time
                 for way, time in sorted(times.items(), key=lambda item: item[1])

@@ -45,7 +45,10 @@ def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[C
         else ""
     )
     bought = priced or f"it is bought for {show(chip.package.price, 'USD')}"
-    below = f"{silicon.technology}, {silicon.bonding}, {silicon.packaging}; without margin, masks and design; {bought}"
+    below = (
+        f"{silicon.technology}, {silicon.bonding}, {silicon.packaging}; without margin, masks and "
+        f"design; {bought}"
+    )
     return [titled(f"{chip.name}: what one packaged chip costs to make [USD]", table, below)]
 
 

@@ -1,4 +1,6 @@
-"""Why a prediction is what it is: what is busy, where time goes op by op, and what more of each resource would buy."""
+"""Why a prediction is what it is: what is busy, where time goes op by op, and what more of each resource
+would buy.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from strata.app.terminal import plain_table, titled
-from strata.hardware.topology import Topology
+from strata.hardware.fabric import Dimension
+from strata.hardware.topology import Measures, Topology
 from strata.units import show
 
 UNITS = {
@@ -49,69 +50,76 @@ def topology_dict(topology: Topology) -> dict[str, Any]:
     }
 
 
+WIRED = ("size", "port", "when all send", "step", "energy/step", "networks", "links")
+OFFERED = (
+    "bandwidth",
+    "bisection",
+    "diameter",
+    "mean hops",
+    "farthest",
+    "energy",
+    "all-reduce",
+    "all-to-all",
+    "price",
+)
+
+
 def topology_tables(topology: Topology) -> list[Any]:
     """A topology for people: what each dimension is, and what it and the whole offer."""
     fabric = topology.fabric
-    wired = plain_table()
+    wired, offered = plain_table(), plain_table()
     for name in ("dimension", "kind"):
         wired.add_column(name, no_wrap=True)
-    for name in ("size", "port", "when all send", "step", "energy/step", "networks", "links"):
-        wired.add_column(name, justify="right", no_wrap=True)
-    for d, of in zip(fabric.dimension, topology.dimension, strict=True):
-        kind = d.kind + (", reduces" if d.reduction is not None and d.reduction > 0 else "")
-        kind += (
-            f", {d.oversubscription:.4g}:1"
-            if d.oversubscription is not None and d.oversubscription > 1
-            else ""
-        )
-        wired.add_row(
-            d.name,
-            kind,
-            f"{of.size:g}",
-            show(d.bandwidth, "B/s"),
-            show(of.bandwidth, "B/s"),
-            show(d.latency, "s"),
-            show(d.energy, "J/B"),
-            f"{of.networks:,.0f}",
-            f"{of.links:,.0f}",
-        )
-    offered = plain_table()
     offered.add_column("", no_wrap=True)
-    for name in (
-        "bandwidth",
-        "bisection",
-        "diameter",
-        "mean hops",
-        "farthest",
-        "energy",
-        "all-reduce",
-        "all-to-all",
-        "price",
-    ):
-        offered.add_column(name, justify="right", no_wrap=True)
-    for of in (*topology.dimension, topology.whole):
-        bounds = ["-" if v == float("inf") else show(v, "B/s") for v in (of.all_reduce, of.all_to_all)]
-        label = "whole fabric" if of is topology.whole else of.name
-        offered.add_row(
-            label,
-            show(of.bandwidth, "B/s"),
-            show(of.bisection, "B/s"),
-            f"{of.diameter:g}",
-            f"{of.mean_hops:.3g}",
-            show(of.latency, "s"),
-            show(of.energy, "J/B"),
-            *bounds,
-            "-" if of.price is None else show(of.price, "USD"),
-            style="bold" if of is topology.whole else "",
-        )
-    below = "bandwidth of a device, one direction; farthest: latency of the steps; energy of a byte to a device at random; bounds: no algorithm is faster"
-    title = f"{fabric.name}: {shape_text(topology)}, {topology.whole.size:,.0f} devices\n{fabric.title}"
-    opened = (
-        [f"the size of {', '.join(topology.opened)} is open; shown with 4: give --sizes"]
-        if topology.opened
-        else []
+    for table, columns in ((wired, WIRED), (offered, OFFERED)):
+        for name in columns:
+            table.add_column(name, justify="right", no_wrap=True)
+    for d, measures in zip(fabric.dimension, topology.dimension, strict=True):
+        wired.add_row(*_wired(d, measures))
+    for measures in (*topology.dimension, topology.whole):
+        whole = measures is topology.whole
+        label = "whole fabric" if whole else measures.name
+        offered.add_row(label, *_offered(measures), style="bold" if whole else "")
+    below = (
+        "bandwidth of a device, one direction; farthest: latency of the steps; energy of a byte to a "
+        "device at random; bounds: no algorithm is faster"
     )
-    return [titled(title, wired), titled("", offered, below), *opened]
+    title = f"{fabric.name}: {shape_text(topology)}, {topology.whole.size:,.0f} devices\n{fabric.title}"
+    opened = f"the size of {', '.join(topology.opened)} is open; shown with 4: give --sizes"
+    return [titled(title, wired), titled("", offered, below), *([opened] if topology.opened else [])]
+
+
+def _wired(dimension: Dimension, measures: Measures) -> list[str]:
+    """How a dimension is wired."""
+    kind, tapered = dimension.kind, dimension.oversubscription
+    kind += ", reduces" if dimension.reduction is not None and dimension.reduction > 0 else ""
+    kind += f", {tapered:.4g}:1" if tapered is not None and tapered > 1 else ""
+    return [
+        dimension.name,
+        kind,
+        f"{measures.size:g}",
+        show(dimension.bandwidth, "B/s"),
+        show(measures.bandwidth, "B/s"),
+        show(dimension.latency, "s"),
+        show(dimension.energy, "J/B"),
+        f"{measures.networks:,.0f}",
+        f"{measures.links:,.0f}",
+    ]
+
+
+def _offered(measures: Measures) -> list[str]:
+    """What a dimension, or all of them, offer."""
+    bounds = (measures.all_reduce, measures.all_to_all)
+    return [
+        show(measures.bandwidth, "B/s"),
+        show(measures.bisection, "B/s"),
+        f"{measures.diameter:g}",
+        f"{measures.mean_hops:.3g}",
+        show(measures.latency, "s"),
+        show(measures.energy, "J/B"),
+        *("-" if bound == float("inf") else show(bound, "B/s") for bound in bounds),
+        "-" if measures.price is None else show(measures.price, "USD"),
+    ]
 
 
 def shape_text(topology: Topology) -> str:

@@ -61,9 +61,10 @@ def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:
 def _asked_text(row: dict[str, Any], varied: list[str], once: bool) -> str:
     """What was asked, in words."""
     sizes = " ".join(f"{name}={value:g}" for name, value in row["sizes"].items() if name not in varied)
-    return f"{row['kernel']} {row.get('op', '')} {sizes}, {row['precision']} on {row['chip']}, {'once' if once else 'repeated'}".replace(
-        "  ", " "
-    )
+    return (
+        f"{row['kernel']} {row.get('op', '')} {sizes}, {row['precision']} on {row['chip']}, "
+        f"{'once' if once else 'repeated'}"
+    ).replace("  ", " ")
 
 
 def kernel_card(row: dict[str, Any], once: bool) -> Any:

@@ -10,7 +10,8 @@ from strata.errors import StrataError
 PAGE_STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto;
   padding: 0 1rem; }
-h1 { font-size: 1.4rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; } p { margin: .3rem 0; }
+h1 { font-size: 1.4rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
+p { margin: .3rem 0; }
 table { border-collapse: collapse; }
 td, th { padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top; }
 th { border-bottom: 1px solid #ccc; font-weight: 600; } tr + tr td { border-top: 1px solid #eee; }

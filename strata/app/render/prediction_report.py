@@ -1,4 +1,6 @@
-"""A prediction as a page: its numbers, where time goes, what more would buy, and the inputs with their sources."""
+"""A prediction as a page: its numbers, where time goes, what more would buy, and the inputs with their
+sources.
+"""
 
 from __future__ import annotations
 

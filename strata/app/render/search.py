@@ -1,4 +1,6 @@
-"""A search for people and machines: where it stands, what it found, how sure that is, and what more would buy."""
+"""A search for people and machines: where it stands, what it found, how sure that is, and what more would
+buy.
+"""
 
 from __future__ import annotations
 
@@ -67,12 +69,14 @@ def search_tables(outcome: Outcome) -> Iterable[Any]:
     axes, resources = outcome.gains()
     yield ""
     yield _gains(
-        f"What 10 % more of each axis buys in {outcome.goal.metrics[0]} at the best point, all that follows from it included",
+        f"What 10 % more of each axis buys in {outcome.goal.metrics[0]} at the best point, all that follows "
+        "from it included",
         axes,
     )
     yield ""
     yield _gains(
-        f"What 10 % more of each resource buys in speed there; most of its time is credited to {outcome.result().bound_by}",
+        "What 10 % more of each resource buys in speed there; most of its time is credited to "
+        f"{outcome.result().bound_by}",
         resources,
     )
 
@@ -95,10 +99,16 @@ def _said(outcome: Outcome) -> str:
     proof = "nothing is proven" if outcome.gap != outcome.gap else "proven: no point of the space is better"
     if outcome.gap > 0:
         metric = outcome.goal.metrics[0]
-        proof = f"proven: no point is better than {show(outcome.bound, GOAL_UNITS[metric])} ({outcome.gap:.2%} away)"
+        proof = (
+            f"proven: no point is better than {show(outcome.bound, GOAL_UNITS[metric])} "
+            f"({outcome.gap:.2%} away)"
+        )
     kept = f", kept in {outcome.out}" if outcome.out else ""
     size = f"{outcome.space.size:,}" if outcome.space.size < 1e9 else f"{outcome.space.size:.3g}"
-    return f"{size} points in the space, {outcome.rows:,} evaluated in {outcome.rounds:,} rounds{kept}; {outcome.ended}; {proof}"
+    return (
+        f"{size} points in the space, {outcome.rows:,} evaluated in {outcome.rounds:,} rounds{kept}; "
+        f"{outcome.ended}; {proof}"
+    )
 
 
 def _listed(outcome: Outcome) -> list[str]:
@@ -178,8 +188,14 @@ def _gains(title: str, gains: list[Gain]) -> Any:
 def why_no_design(outcome: Outcome) -> str:
     """Why there is no answer, in one line."""
     if outcome.bound == -outcome.goal.value(float("inf")):
-        return f"proven: no point of {outcome.space.name} fits and keeps the limits ({outcome.goal.words()}); levers: looser limits, more choices"
+        return (
+            f"proven: no point of {outcome.space.name} fits and keeps the limits "
+            f"({outcome.goal.words()}); levers: looser limits, more choices"
+        )
     if not outcome.rows:
         return f"no point of {outcome.space.name} was evaluated"
     most = "; ".join(f"{points:,} x {rule}" for rule, (points, _) in list(outcome.reasons.items())[:3])
-    return f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; levers: looser limits, more choices, --budget"
+    return (
+        f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; "
+        "levers: looser limits, more choices, --budget"
+    )

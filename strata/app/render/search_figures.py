@@ -1,4 +1,6 @@
-"""Pictures of a search: the cloud of its points, what each choice costs, its designs as lines, and how the answer came."""
+"""Pictures of a search: the cloud of its points, what each choice costs, its designs as lines, and how the
+answer came.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A search as a page: the best design, how sure that is, the frontier, what matters, and why regions are empty."""
+"""A search as a page: the best design, how sure that is, the frontier, what matters, and why regions are
+empty.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def search_report(outcome: Outcome, path: Path, history: list[Progress] | None =
         figures += _pictures(outcome, seen, worth, kinds)
     for place, (heading, said, figure, height) in enumerate(figures):
         parts.append(
-            f"<h2>{html.escape(heading)}</h2><p class=dim>{html.escape(said)}</p>{figure_html(figure, place == 0, height)}"
+            f"<h2>{html.escape(heading)}</h2><p "
+            f"class=dim>{html.escape(said)}</p>{figure_html(figure, place == 0, height)}"
         )
     if len(outcome.goal.metrics) > 1 and outcome.found:
         parts.append(_frontier_table(outcome))
@@ -95,7 +98,8 @@ def _pictures(
         *made,
         (
             "What matters",
-            f"The share of the variance of log {goal} over the points that are in which the choice of one axis alone explains. {sampled}",
+            f"The share of the variance of log {goal} over the points that are in which the choice of one "
+            f"axis alone explains. {sampled}",
             bar,
             90 + 26 * len(matters),
         ),
@@ -107,7 +111,8 @@ def _pictures(
         ),
         (
             "Designs",
-            f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated; dark is best. Drag along an axis to keep part of it.",
+            f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated; dark is "
+            "best. Drag along an axis to keep part of it.",
             threads_figure(outcome.goal, ordered, seen, worth),
             480,
         ),
@@ -118,7 +123,10 @@ def _came_words(outcome: Outcome) -> str:
     if outcome.gap != outcome.gap:
         return "This sampler proves nothing: there may be better points than the best found."
     metric = outcome.goal.metrics[0]
-    return f"Proven: no point is better than {show(outcome.bound, GOAL_UNITS[metric])}, {outcome.gap:.2%} from the best found."
+    return (
+        f"Proven: no point is better than {show(outcome.bound, GOAL_UNITS[metric])}, {outcome.gap:.2%} "
+        "from the best found."
+    )
 
 
 def _headline(outcome: Outcome) -> str:
@@ -126,7 +134,8 @@ def _headline(outcome: Outcome) -> str:
     told = f"{size:,}" if size < 1e9 else f"{size:.3g}"
     lines = [
         f"{outcome.goal.words()}, of {told} points in the space {outcome.space.name}.",
-        f"{outcome.rows:,} points evaluated in {outcome.rounds:,} rounds and {outcome.seconds:.1f} s; {outcome.ended}. {_came_words(outcome)}",
+        f"{outcome.rows:,} points evaluated in {outcome.rounds:,} rounds and {outcome.seconds:.1f} s; "
+        f"{outcome.ended}. {_came_words(outcome)}",
     ]
     return "".join(
         f"<p>{html.escape(line)}</p>"
@@ -137,7 +146,10 @@ def _headline(outcome: Outcome) -> str:
 def _best(outcome: Outcome) -> str:
     """The best design: what each axis chose, of what, and what that delivers."""
     if not outcome.found:
-        return "<h2>No point fits and keeps the limits</h2><p>Why, is said below. Levers: looser limits, more choices, a larger budget.</p>"
+        return (
+            "<h2>No point fits and keeps the limits</h2><p>Why, is said below. Levers: looser limits, "
+            "more choices, a larger budget.</p>"
+        )
     point = outcome.best
     rows = []
     for axis in outcome.space.axes:
@@ -168,7 +180,10 @@ def _best(outcome: Outcome) -> str:
         html_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3)),
         html_table(["it delivers", ""], metrics),
     )
-    return f"<h2>{html.escape(heading)}</h2><div style='display:flex;flex-wrap:wrap;gap:2rem'>{''.join(f'<div>{t}</div>' for t in tables)}</div>"
+    return (
+        f"<h2>{html.escape(heading)}</h2><div "
+        f"style='display:flex;flex-wrap:wrap;gap:2rem'>{''.join(f'<div>{t}</div>' for t in tables)}</div>"
+    )
 
 
 def _frontier_table(outcome: Outcome) -> str:

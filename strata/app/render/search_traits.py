@@ -41,7 +41,7 @@ def relative_worths(goal: Goal, seen: Evaluated) -> np.ndarray:
 
 
 def traits_of(space: Space, digits: np.ndarray) -> list[Trait]:
-    """What tells these points apart: axes, and of plans each of their degrees; not what only repeats another."""
+    """What tells these points apart: axes, and of plans each degree; not what only repeats another."""
     found = []
     for i, axis in enumerate(space.axes):
         at = digits[:, i]

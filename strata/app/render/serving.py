@@ -9,7 +9,7 @@ import numpy as np
 from strata.app.terminal import plain_table, titled
 from strata.mapping.plan import plan_text
 from strata.serving.load import Load, largest_batch, most_rate, open_load
-from strata.serving.pools import pools_limit
+from strata.serving.pools import Disaggregation, pools_limit
 from strata.serving.speculation import Speculation
 from strata.serving.under_load import UnderLoad, limits_text
 from strata.units import show
@@ -55,7 +55,10 @@ def _plans(answer: UnderLoad) -> Any:
         if limited
         else f"{EASY:.0%} of the most it completes, as no limits are told"
     )
-    below = f"requests/s: {which}, arriving at random; TTFT, TPOT, in flight: means at that rate;\nmost clients: that keep the limits and have a slot, each waiting for its answer"
+    below = (
+        f"requests/s: {which}, arriving at random; TTFT, TPOT, in flight: means at that rate;\nmost "
+        "clients: that keep the limits and have a slot, each waiting for its answer"
+    )
     return titled(answer.question, table, below)
 
 
@@ -75,7 +78,8 @@ def _loaded(answer: UnderLoad) -> Any:
     table.add_row(
         "requests/s",
         f"{float(load.rate):.4g}",
-        f"{float(load.tokens_per_s):.4g} tokens/s, {float(load.tokens_per_s) / answer.curve.devices:.4g} tokens/s/device",
+        f"{float(load.tokens_per_s):.4g} tokens/s, {float(load.tokens_per_s) / answer.curve.devices:.4g} "
+        "tokens/s/device",
     )
     table.add_row("in flight", f"{float(load.active):.3g}", f"of {answer.curve.slots[answer.chosen]:g} slots")
     if answer.clients is None:
@@ -104,7 +108,8 @@ def _guessed(s: Speculation) -> Any:
     table.add_row(
         "speed-up",
         f"{float(s.speedup):.3g}x",
-        f"{show(float(s.tpot), 's')} a token against {show(float(s.step), 's')}, batch {float(s.target.workload.batch):g}",
+        f"{show(float(s.tpot), 's')} a token against {show(float(s.step), 's')}, batch "
+        f"{float(s.target.workload.batch):g}",
     )
     table.add_row(
         "tokens a round",
@@ -153,7 +158,8 @@ def _pools(answer: UnderLoad) -> Any:
     below = (
         ""
         if best is None or together <= 0
-        else f"apart carries {best.rate / together:.2f} times what one kind of device does; a request sends {show(best.sent, 'B')} of cache"
+        else f"apart carries {best.rate / together:.2f} times what one kind of device does; a request sends "
+        f"{show(best.sent, 'B')} of cache"
     )
     return titled("devices apart for reading prompts and for generating", table, below)
 
@@ -161,37 +167,8 @@ def _pools(answer: UnderLoad) -> Any:
 def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
     """The answer for machines."""
     c = answer.curve
-
-    def load(one: Load) -> dict[str, float]:
-        return {k: float(v) for k, v in vars(one).items()}
-
-    def row(i: int) -> dict[str, Any]:
-        one = c.at(i)
-        most = float(largest_batch(one, answer.ttft, answer.tpot, answer.share)[0][0])
-        return {
-            "plan": plan_text(c.plan_at(i)),
-            "goodput": float(answer.rates[i]),
-            "most_rate": float(most_rate(one)[0]),
-            "slots": float(c.slots[i]),
-            "most_clients": most,
-            "at_goodput": load(open_load(one, answer.rates[i : i + 1]).at(0)),
-        }
-
-    s = answer.speculation
-    names = (
-        "window",
-        "branches",
-        "acceptance",
-        "step",
-        "guess",
-        "verify",
-        "verified",
-        "tokens",
-        "cycle",
-        "tpot",
-        "speedup",
-        "break_even",
-    )
+    load = answer.load
+    loaded = {"plan": plan_text(c.plan_at(answer.chosen)), "clients": answer.clients}
     return {
         "question": {
             "model": c.model.name,
@@ -202,32 +179,51 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
             "tpot": answer.tpot,
             "share": answer.share,
         },
-        "plans": [row(i) for i in answer.order if c.slots[i] >= 1][:16],
-        "load": None
-        if answer.load is None
-        else {"plan": plan_text(c.plan_at(answer.chosen)), "clients": answer.clients, **load(answer.load)},
-        "speculation": None
-        if s is None
-        else {"draft": s.draft.model.name, "fits": bool(s.fits), **{k: float(getattr(s, k)) for k in names}},
-        "pools": None
-        if answer.splits is None
-        else [
-            {
-                "readers": p.prefill_devices,
-                "reader_plan": plan_text(p.prefill_plan),
-                "writers": p.decode_devices,
-                "writer_plan": plan_text(p.decode_plan),
-                "goodput": p.rate,
-                "most_rate": pools_limit(p),
-                "reader_rate": p.reader_rate,
-                "writer_rate": p.writer_rate,
-                "read_time": p.read_time,
-                "send_time": p.send_time,
-                "sent_bytes": p.sent,
-                "at_goodput": load(p.load(p.rate)),
-            }
-            for p in answer.splits
-        ],
+        "plans": [_plan_dict(answer, i) for i in answer.order if c.slots[i] >= 1][:16],
+        "load": None if load is None else loaded | _load_dict(load),
+        "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
+        "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
         "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
         "units": {"rates": "1/s", "times": "s", "bytes": "B"},
+    }
+
+
+def _load_dict(load: Load) -> dict[str, float]:
+    return {k: float(v) for k, v in vars(load).items()}
+
+
+def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
+    """What one plan carries."""
+    one = answer.curve.at(i)
+    return {
+        "plan": plan_text(answer.curve.plan_at(i)),
+        "goodput": float(answer.rates[i]),
+        "most_rate": float(most_rate(one)[0]),
+        "slots": float(answer.curve.slots[i]),
+        "most_clients": float(largest_batch(one, answer.ttft, answer.tpot, answer.share)[0][0]),
+        "at_goodput": _load_dict(open_load(one, answer.rates[i : i + 1]).at(0)),
+    }
+
+
+def _speculation_dict(s: Speculation) -> dict[str, Any]:
+    names = ("window", "branches", "acceptance", "step", "guess", "verify", "verified", "tokens", "cycle")
+    numbers = {k: float(getattr(s, k)) for k in (*names, "tpot", "speedup", "break_even")}
+    return {"draft": s.draft.model.name, "fits": bool(s.fits), **numbers}
+
+
+def _pools_dict(split: Disaggregation) -> dict[str, Any]:
+    """What devices apart for reading prompts and for generating carry."""
+    return {
+        "readers": split.prefill_devices,
+        "reader_plan": plan_text(split.prefill_plan),
+        "writers": split.decode_devices,
+        "writer_plan": plan_text(split.decode_plan),
+        "goodput": split.rate,
+        "most_rate": pools_limit(split),
+        "reader_rate": split.reader_rate,
+        "writer_rate": split.writer_rate,
+        "read_time": split.read_time,
+        "send_time": split.send_time,
+        "sent_bytes": split.sent,
+        "at_goodput": _load_dict(split.load(split.rate)),
     }

@@ -1,4 +1,6 @@
-"""The frontier as a picture: tokens/s of a device over tokens/s of a user, as SVG or as a page that opens offline."""
+"""The frontier as a picture: tokens/s of a device over tokens/s of a user, as SVG or as a page that opens
+offline.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def frontier_picture(frontier: Frontier, question: str, path: Path) -> Path:
         for p in frontier.best
     ]
     table = html_table(["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"], rows)
-    said = f"<p>{html.escape(question)}</p><p class=dim>Each point is a plan with so many requests at once; on the line no other is better for users and for devices.</p>"
+    said = (
+        f"<p>{html.escape(question)}</p><p class=dim>Each point is a plan with so many requests at once; "
+        "on the line no other is better for users and for devices.</p>"
+    )
     parts = [said, figure_html(_figure(frontier), True, 520), "<h2>The frontier</h2>", table]
     return keep(path, html_page("Strata: throughput against interactivity", parts))
 

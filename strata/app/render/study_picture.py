@@ -1,4 +1,6 @@
-"""Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of another axis."""
+"""Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
+another axis.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
         y = np.asarray(calculate(text, named, place), float)
         if y.shape[:1] != x.shape or y.ndim > 2:
             raise BadValue(
-                f"{place}: y must have the axis of x and at most one more, but got shapes {x.shape} and {y.shape}"
+                f"{place}: y must have the axis of x and at most one more, but got shapes {x.shape} and "
+                f"{y.shape}"
             )
         keys = (
             np.asarray(calculate(entry["lines"], named, place))
