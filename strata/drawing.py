@@ -68,7 +68,7 @@ def keep(path: Path, text: str) -> Path:
 def save(pyplot: Any, figure: Any, path: Path, *, pixels: int = PIXELS) -> Path:
     """Write a figure as SVG; the same numbers give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None}, dpi=pixels)
+    figure.savefig(path, metadata={"Date": None, "Creator": None}, dpi=pixels)
     pyplot.close(figure)
     text = path.read_text(encoding="utf-8")
     # a dozen names of fonts at every label

@@ -24,7 +24,6 @@ from strata.errors import BadValue, UnknownName, require
 from strata.units import parse
 
 if TYPE_CHECKING:
-    from strata.serving.speculation import Drafting
     from strata.workload.model import Model
 
 
@@ -199,9 +198,8 @@ def serving_command(
         require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
     hardware, served, software = question(model, system, engine, weights, kv, set or [])
-    sizes = whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation")
+    sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
-    draft, free_window = typed_draft(speculative)
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
     steps = {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
     pools: dict[str, Any] = {"disaggregated": disaggregated}
@@ -209,7 +207,7 @@ def serving_command(
         pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     limits["share"] = _share(share)
-    guesses = {"draft": draft, "free_window": free_window, "with_frontier": picture is not None}
+    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
     more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
     answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
     if json:
@@ -261,14 +259,14 @@ def _amount(text: str, option: str) -> float:
     return value
 
 
-def typed_draft(text: str) -> tuple[Drafting | None, bool]:
-    """The guess that is typed, and whether its window is to be found; None where nothing is."""
+def typed_draft(text: str) -> dict[str, Any]:
+    """The guess that is typed, and whether its window is to be found; nothing where nothing is."""
     from strata.mapping.plan import plan as make_plan
     from strata.serving.speculation import Drafting
     from strata.workload.model import model as make_model
 
     if not text:
-        return None, False
+        return {}
     given: dict[str, str] = {}
     key = ""
     for item in text.split(","):
@@ -295,4 +293,4 @@ def typed_draft(text: str) -> tuple[Drafting | None, bool]:
             numbers.get(name, 1.0) % 1 == 0, f"{name} must be a whole number", **{name: numbers.get(name)}
         )
     plan = make_plan(given["plan"]) if "plan" in given else None
-    return Drafting(make_model(given["draft"]), **numbers, plan=plan), free
+    return {"draft": Drafting(make_model(given["draft"]), **numbers, plan=plan), "free_window": free}

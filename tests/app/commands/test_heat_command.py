@@ -2,12 +2,14 @@
 each mistake.
 """
 
+import re
 import xml.etree.ElementTree as tree
+from pathlib import Path
 
 import pytest
 
 import strata as st
-from strata.app.heat_picture import colours, picture, png
+from strata.app.render.heat_picture import RAMP, draw_temperatures
 
 
 @pytest.mark.parametrize(
@@ -36,11 +38,11 @@ def test_a_stack_is_told_and_drawn(answer, tmp_path, words):
     assert max(map(len, said.splitlines())) <= 140
     root = tree.parse(path).getroot()
     assert root.tag.endswith("svg") and "nan" not in path.read_text().split("base64")[0]
-    wide, high = float(root.get("width")), float(root.get("height"))
-    for node in root.iter():
-        if node.get("x") is not None:
-            assert float(node.get("x")) >= 0 and float(node.get("x")) + float(node.get("width", 0)) <= wide
-            assert float(node.get("y")) >= 0 and float(node.get("y")) + float(node.get("height", 0)) <= high
+    _, _, wide, high = map(float, root.get("viewBox").split())
+    drawn = [node for node in root.iter() if node.tag.endswith("image")]
+    assert len(drawn) > 5
+    for node in drawn:
+        assert 0 <= float(node.get("width")) <= wide and 0 <= float(node.get("height")) <= high
 
 
 def test_json_has_the_numbers_of_the_python_api(answer):
@@ -73,17 +75,24 @@ def test_too_hot_is_an_answer(answer):
     assert "too hot: temperature of dram0" in answer("heat", "stack-ref", "--layers", 12, "--power", 100)
 
 
-def test_the_same_stack_gives_the_same_picture():
-    one, two = (picture(st.heat("stack-ref", 50.0, 4.0, layers=2, cells=8)) for _ in range(2))
+def test_the_same_stack_gives_the_same_picture(tmp_path):
+    found = [st.heat("stack-ref", 50.0, 4.0, layers=2, cells=8) for _ in range(2)]
+    one, two = (draw_temperatures(f, tmp_path / f"{i}.svg").read_text() for i, f in enumerate(found))
     assert one == two and "binds" in one
 
 
 def test_colours_go_from_pale_to_dark():
-    import numpy as np
+    light = [sum(int(colour[i : i + 2], 16) for i in (1, 3, 5)) for colour in RAMP]
+    assert light == sorted(light, reverse=True)
 
-    made = colours(np.linspace(300.0, 400.0, 11)[None], (300.0, 400.0))
-    assert made.shape == (1, 11, 3) and np.all(np.diff(made.astype(int).sum(axis=-1)) < 0)
-    assert png(made).startswith(b"\x89PNG")
+
+def test_the_picture_of_the_docs_is_up_to_date(tmp_path):
+    path = Path(__file__).parents[3] / "docs" / "heat" / "stack-ref.svg"
+    fresh = draw_temperatures(st.heat("stack-ref", layers=4), tmp_path / "stack.svg").read_text(
+        encoding="utf-8"
+    )
+    words = [re.findall(r">([^<>]+)</text>", text) for text in (path.read_text(encoding="utf-8"), fresh)]
+    assert words[0] == words[1], f"run: strata heat stack-ref --layers 4 --svg {path}"
 
 
 @pytest.mark.parametrize(

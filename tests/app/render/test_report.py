@@ -9,8 +9,12 @@ import re
 import pytest
 
 import strata as st
-from strata.app.present import METRIC_NAMES, listed, ops_of
-from strata.app.report import accuracy_report, prediction_report, sweep_figure
+from strata.app.render.accuracy_report import accuracy_report
+from strata.app.render.explanation import op_rows
+from strata.app.render.metrics import metric_label
+from strata.app.render.prediction import headline_rows
+from strata.app.render.prediction_report import prediction_report
+from strata.app.render.sweep_report import sweep_figure
 from strata.search.sweep import run_sweep
 
 ASKED = {
@@ -67,11 +71,11 @@ def test_prediction_report(result, tmp_path):
         "Inputs",
     ):
         assert re.search(f"<h[12]>{re.escape(heading)}", text), heading
-    for label, value, _ in listed(result):
+    for label, value, _ in headline_rows(result):
         assert f"<td>{label}</td><td class=n>{value}</td>" in text
     assert "a &lt;note&gt;" in text
     shares, gains = figures(page)
-    assert shares[0]["y"] == [f"{o['block']}.{o['op']}" for o in ops_of(result)[:16]]
+    assert shares[0]["y"] == [f"{o['block']}.{o['op']}" for o in op_rows(result)[:16]]
     assert max(gains[0]["x"]) > 0
     assert html.escape(result.system.chip.sources["memory.bandwidth"].source) in text
     assert "class=assumed" in text
@@ -102,7 +106,7 @@ def test_sweep_picture_has_a_line_for_each_value(vary, lines):
         swept.values.reshape(len(swept.axes[0].values), -1).T.ravel()
     )
     assert list(figure.data[0].x) == swept.axes[0].values.tolist()
-    assert figure.layout.yaxis.title.text == METRIC_NAMES["tpot"]
+    assert figure.layout.yaxis.title.text == metric_label("tpot")
 
 
 def test_sweep_picture_leaves_gaps_where_nothing_fits():

@@ -55,7 +55,7 @@ def test_the_picture_has_a_line_for_every_memory(answer, tmp_path):
     [
         (("hmb3",), "no memory called 'hmb3'; nearest: hbm3"),
         (("hbm3", "--read-share", "1.5"), "--read-share must be a number from 0 to 1, but got '1.5'"),
-        (("hbm3", "--run", "0"), "--run must be positive, but got '0'"),
+        (("hbm3", "--run", "0"), "--run must be a positive number of bytes, but got '0'"),
         (("hbm3", "--run", "64 ns"), "64 ns"),
         (("hbm3", "--banks", "2.5"), "--banks"),
         (("hbm3", "--banks", "0"), "--banks must be a positive whole number"),

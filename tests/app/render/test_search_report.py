@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from test_report import alone, figures, own_text
 
-from strata.app.search_report import Trait, importance, search_report, trade, traits, worths
+from strata.app.render.search_report import search_report
+from strata.app.render.search_traits import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.search.goal import goal
 from strata.search.points import Evaluated
 from strata.search.run import Search
 from strata.search.space import space
 
-SMALL = str(Path(__file__).parent.parent / "search" / "small.toml")
+SMALL = str(Path(__file__).parents[2] / "search" / "small.toml")
 
 
 def searched(where, metrics, limits=(), **options):
@@ -95,8 +96,8 @@ def test_worth_is_the_share_of_the_best_whichever_way_is_better():
         {"tokens_per_s": np.array([1.0, 4.0, 9.0]), "tpot": np.array([4.0, 1.0, 9.0])},
         np.array([0, 0, 1]),
     )
-    assert worths(goal("tokens_per_s"), seen).tolist() == [0.25, 1.0, 0.0]
-    assert worths(goal("tpot"), seen).tolist() == [0.25, 1.0, 0.0]
+    assert relative_worths(goal("tokens_per_s"), seen).tolist() == [0.25, 1.0, 0.0]
+    assert relative_worths(goal("tpot"), seen).tolist() == [0.25, 1.0, 0.0]
 
 
 def test_importance_is_that_of_the_axis_which_made_the_numbers():
@@ -111,11 +112,11 @@ def test_importance_is_that_of_the_axis_which_made_the_numbers():
 
 def test_what_only_repeats_another_is_left_out(small):
     """Of a model without experts, moe_tp is tp."""
-    names = [t.name for t in traits(small, small.digits(np.arange(small.size)))]
+    names = [t.name for t in traits_of(small, small.digits(np.arange(small.size)))]
     assert "plan.tp" in names and "plan.moe_tp" not in names and "batch" not in names
 
 
 def test_the_cloud_has_two_different_metrics():
     for one in ("tokens_per_s", "energy_per_token", "tokens_per_joule", "tpot"):
-        assert len(set(trade(goal(one)))) == 2
-    assert trade(goal("ttft, power")) == ("ttft", "power")
+        assert len(set(trade_metrics(goal(one)))) == 2
+    assert trade_metrics(goal("ttft, power")) == ("ttft", "power")

@@ -303,5 +303,7 @@ def test_the_simulator_runs_the_same_collective(capsys):
 
 
 def test_the_simulator_needs_packets(capsys):
-    assert run_command(["collective", "all_reduce", "--system", "8xh200", "--bytes", "8kB", "--simulate"]) == 2
+    assert (
+        run_command(["collective", "all_reduce", "--system", "8xh200", "--bytes", "8kB", "--simulate"]) == 2
+    )
     assert "--packets ns3" in capsys.readouterr().err
