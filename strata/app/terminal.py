@@ -91,13 +91,13 @@ def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, st
     >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
     {'bond_thickness': '5 um'}
     """
-    found = {}
+    changes = {}
     for item in items or []:
         path, equals, value = item.partition("=")
         if not (equals and path.strip() and value.strip()):
             raise BadValue(f"--set takes PATH=VALUE, like {example}, but got '{item}'")
-        found[path.strip().removeprefix(f"{owner}.")] = value.strip()
-    return found
+        changes[path.strip().removeprefix(f"{owner}.")] = value.strip()
+    return changes
 
 
 # -------------------------------------------------------------------------------------------- what is printed
@@ -131,7 +131,7 @@ def print_json(data: Any) -> None:
 def plain_json(node: Any) -> Any:
     """Plain JSON types, with None where a number is not finite.
 
-    >>> strict({"a": float("inf"), "b": [1.0, float("nan")]})
+    >>> plain_json({"a": float("inf"), "b": [1.0, float("nan")]})
     {'a': None, 'b': [1.0, None]}
     """
     if isinstance(node, dict):

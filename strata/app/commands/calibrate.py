@@ -42,6 +42,8 @@ def calibrate_command(
     """Fit a few quantities of a chip to its measured kernels; every third point is held out and reported."""
     import datetime
 
+    import tomlkit
+
     from strata.app.commands.validate import validation_folder
     from strata.app.render.accuracy import fitted_dict, fitted_table
     from strata.validation.calibrate import as_toml, calibrate
@@ -55,7 +57,8 @@ def calibrate_command(
         say(fitted_table(fitted_chip, outcomes))
     if output:
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
-        output.write_text(
-            f'base = "{base}"\nname = "{output.stem}"\n\n' + as_toml(fitted_chip, outcomes), encoding="utf-8"
-        )
+        document = tomlkit.document()
+        document.update({"base": base, "name": output.stem})
+        document.update(tomlkit.parse(as_toml(fitted_chip, outcomes)))
+        output.write_text(tomlkit.dumps(document), encoding="utf-8")
         wrote("chip", output)

@@ -62,15 +62,15 @@ def fabric_command(
     from strata.hardware.topology import topology
 
     fabric = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
-    found = topology(fabric, typed_dimensions(fabric, sizes))
+    wired = topology(fabric, typed_dimensions(fabric, sizes))
     if json:
-        print_json(topology_dict(found))
+        print_json(topology_dict(wired))
     else:
-        say(*topology_tables(found))
+        say(*topology_tables(wired))
     if svg:
         from strata.app.render.fabric_picture import draw_fabric
 
-        wrote("picture", draw_fabric(found, svg))
+        wrote("picture", draw_fabric(wired, svg))
 
 
 def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:

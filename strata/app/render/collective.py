@@ -175,8 +175,8 @@ def _heading(first: dict[str, Any]) -> str:
         f"{size:g} {d['name']}" for size, d in zip(first["sizes"], first["dimensions"], strict=True)
     )
     apart = f", stride {first['stride']:g}" if first["stride"] > 1 else ""
-    by = f"packets {first['packets']}" if "packets" in first else _software(first["engine"])
-    return f"{first['collective']} on {first['fabric']} ({shape}){apart}, {by}"
+    sender = f"packets {first['packets']}" if "packets" in first else _software(first["engine"])
+    return f"{first['collective']} on {first['fabric']} ({shape}){apart}, {sender}"
 
 
 def _software(engine: str) -> str:

@@ -70,13 +70,12 @@ def draw_memories(path: Path, share: float, limits: dict[str, Any], hot: float) 
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
         for i, name in enumerate(names("memory")):
-            made = shipped(name)
-            found = sustained_channel(
-                made, Stream(run=runs, read_share=share, **limits), hot
-            ).bandwidth / interface_peak(made)
+            memory = shipped(name)
+            channel = sustained_channel(memory, Stream(run=runs, read_share=share, **limits), hot)
+            reached = channel.bandwidth / interface_peak(memory)
             axes.plot(
                 runs,
-                100 * np.asarray(found),
+                100 * np.asarray(reached),
                 linewidth=1.5,
                 color=COLOURS[i % len(COLOURS)],
                 linestyle="-" if i < len(COLOURS) else "--",

@@ -76,7 +76,7 @@ def _pictures(
     first, second = trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
     said = "Dots are points that fit and keep the limits; the line joins those that no other beats in both."
-    made = [
+    cloud = [
         (
             f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}",
             said,
@@ -85,7 +85,7 @@ def _pictures(
         )
     ]
     if not kinds:
-        return made
+        return cloud
     matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
     shares = [max(share, 0.0) * 100 for share, _ in matters]
     bar = bars_figure(
@@ -95,7 +95,7 @@ def _pictures(
     ordered = [t for _, t in matters]
     sampled = "A sampler that looks where it is good has seen little of the rest."
     return [
-        *made,
+        *cloud,
         (
             "What matters",
             f"The share of the variance of log {goal} over the points that are in which the choice of one "

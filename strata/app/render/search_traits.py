@@ -42,24 +42,24 @@ def relative_worths(goal: Goal, seen: Evaluated) -> np.ndarray:
 
 def traits_of(space: Space, digits: np.ndarray) -> list[Trait]:
     """What tells these points apart: axes, and of plans each degree; not what only repeats another."""
-    found = []
+    listed = []
     for i, axis in enumerate(space.axes):
         at = digits[:, i]
         if axis.kind != "plan":
-            found.append(
+            listed.append(
                 _trait(axis.name, at, [f"x {text}" if axis.kind == "times" else text for text in axis.labels])
             )
             continue
         for name, column_of in zip(PLAN_FIELDS, np.array(axis.values, float).T, strict=True):
             values, codes = np.unique(column_of, return_inverse=True)
             words = ["-".join(o) for o in ORDERS] if name == "order" else WORDS.get(name)
-            found.append(
+            listed.append(
                 _trait(
                     f"{axis.name}.{name}", codes[at], [words[int(v)] if words else f"{v:g}" for v in values]
                 )
             )
     apart: dict[bytes, Trait] = {}
-    for trait in found:
+    for trait in listed:
         if len(trait.labels) > 1:
             apart.setdefault(trait.of.tobytes(), trait)
     return list(apart.values())

@@ -84,10 +84,9 @@ def _loaded(answer: UnderLoad) -> Any:
     table.add_row("in flight", f"{float(load.active):.3g}", f"of {answer.curve.slots[answer.chosen]:g} slots")
     if answer.clients is None:
         table.add_row("utilisation", f"{float(load.utilisation):.1%}", "")
-    what = (
-        f"{answer.clients:g} clients" if answer.clients is not None else f"{float(load.rate):.4g} requests/s"
-    )
-    return titled(f"{what} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", table)
+    clients = answer.clients
+    asked = f"{clients:g} clients" if clients is not None else f"{float(load.rate):.4g} requests/s"
+    return titled(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", table)
 
 
 def _kept(value: Any, most: float) -> str:

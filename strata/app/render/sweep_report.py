@@ -66,13 +66,13 @@ def sweep_report(swept: Sweep, path: Path) -> Path:
     if np.any(swept.fits):
         best = swept.best()
         place = np.argwhere(swept.fits & (swept.values == float(getattr(best.metrics, swept.metric))))
-        where = (
+        chosen = (
             ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(swept.axes, place[0], strict=True))
             if len(place)
             else ""
         )
         parts += [
-            f"<h2>The best point{': ' if where else ''}{html.escape(where)}</h2>",
+            f"<h2>The best point{': ' if chosen else ''}{html.escape(chosen)}</h2>",
             *prediction_parts(best, False),
         ]
     return keep(
