@@ -228,7 +228,8 @@ def test_the_line_of_progress_says_bound_and_gap_where_they_are_known():
     known = str(progress_line(looking, Progress(3, 1500, 2000.0, 2100.0, 0.05, 12, 65.0, 500.0, nan)))
     assert (
         known
-        == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  1:05 gone"
+        == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  "
+        "1:05 gone"
     )
     early = str(progress_line(looking, Progress(1, 10, nan, nan, nan, 0, 1.0, 10.0, 30.0)))
     assert early == "round 1  10 points  10/s  nothing fits yet  0:01 gone  0:30 left"

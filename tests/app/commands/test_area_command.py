@@ -1,4 +1,4 @@
-"""`strata area` and `strata cost`: the numbers of the Python API, a picture, and one line for each mistake."""
+"""`strata area` and `strata cost`: the numbers of the Python API, a picture, one line for each mistake."""
 
 import xml.etree.ElementTree as tree
 

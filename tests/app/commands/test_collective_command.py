@@ -59,7 +59,8 @@ def test_json_has_the_numbers_of_the_python_api(answer, pattern):
     )
     found = st.collective("4x8xh200", pattern, bytes=2**20, ranks=8, stride=2)
     for name, value in {
-        "time_s": found.time, "lower_s": found.lower, "algorithm_B_per_s": found.algorithm_bandwidth, "bus_B_per_s": found.bus_bandwidth,
+        "time_s": found.time, "lower_s": found.lower, "algorithm_B_per_s": found.algorithm_bandwidth,
+        "bus_B_per_s": found.bus_bandwidth,
         "energy_J": found.energy, "bytes": 2**20, "ranks": 8, "stride": 2,
     }.items():  # fmt: skip
         assert data[name] == pytest.approx(float(value), rel=1e-12), name

@@ -168,10 +168,12 @@ def test_models_and_systems_by_path(answer, tmp_path, monkeypatch):
     config = folder / "config.json"
     config.write_text((data_folder("models") / "llama-3-70b.json").read_text())
     Path("fast.toml").write_text(
-        'base = "h200"\nname = "fast"\n[memory]\nbandwidth = { value = "6 TB/s", source = "assumed: a faster stack of HBM" }\n'
+        'base = "h200"\nname = "fast"\n[memory]\nbandwidth = { value = "6 TB/s", source = "assumed: a faster '
+        'stack of HBM" }\n'
     )
     Path("rack.toml").write_text(
-        'name = "rack"\ntitle = "two nodes"\nchip = "fast.toml"\nfabric = "hgx-h200"\n[sizes]\ninfiniband = { value = 2, source = "assumed: this test" }\n'
+        'name = "rack"\ntitle = "two nodes"\nchip = "fast.toml"\nfabric = "hgx-h200"\n[sizes]\ninfiniband = '
+        '{ value = 2, source = "assumed: this test" }\n'
     )
     for model in (config, folder):
         got = answer(
