@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from strata.evaluate import GENERATION, Result
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
-from strata.mapping.plan import CORES, plan_text
+from strata.mapping.plan import plan_text
+from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
+from strata.result import Result
 from strata.search.plans import Choice, best_plans, closest
 from strata.serving.under_load import limits_text
 from strata.units import show
@@ -133,17 +134,18 @@ def time_by_op(result: Result) -> dict[str, float]:
     """Time of each op for one sequence [s], over a whole answer where one is served; what stages wait for
     each other beside.
     """
-    served = result.workload.phase == "serve"
-    weights = [1.0, *(w * float(result.workload.output) for _, w in GENERATION)] if served else [1.0]
+    reading, generating = result.workload.steps()
+    repeated = 1.0 if reading is None else float(result.workload.output)
+    weights = [*([] if reading is None else [1.0]), *(weight * repeated for weight, _ in generating)]
     times: dict[str, float] = {}
     for step, weight in zip(result.steps, weights, strict=True):
         each = weight / float(result.workload.batch)
-        share = each * float(step.pieces) / float(result.plan.pp)
+        share = each * float(step.microbatches) / float(result.plan.pp)
         for block in step.blocks:
             for op, price in block.ops:
                 waits = max(RESOURCES, key=lambda r: float(getattr(price, r)))
                 name = f"{op.name.replace('_', ' ')} ({waits})"
-                times[name] = times.get(name, 0.0) + float(block.block.count * price.time) * share
+                times[name] = times.get(name, 0.0) + float(block.block.times * price.time) * share
         bubble = each * float(step.time - step.price.time)
         times["waiting for other stages"] = times.get("waiting for other stages", 0.0) + bubble
     return times

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.terminal import plain_table, titled
-from strata.evaluate import Result
 from strata.hardware.chip import Chip
+from strata.result import Result
 from strata.units import show
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from strata.search.space import Space, space
 from strata.units import show
 from strata.workload.model import Model, model
 from strata.workload.tasks import decode
-from strata.workload.transformer import trace
 
 LISTED = (
     "chips",
@@ -148,7 +147,7 @@ def _numbers(record: Any) -> dict[str, dict[str, Any]]:
 
 
 def _describe_model(record: Model, name: str) -> dict[str, Any]:
-    count = float(trace(record, decode(1.0, 1.0)).parameters())
+    count = float(record.trace(decode(1.0, 1.0)).parameters())
     facts = _facts(record.name)
     config = str(facts.get("source", f"{name} (given by the caller)"))
     numbers: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.app.terminal import plain_table, titled
-from strata.evaluate import Result
+from strata.result import Result
 from strata.units import show
 
 
@@ -21,14 +21,14 @@ def explanation(result: Result) -> Any:
 
 def busy_text(result: Result) -> str:
     """Two sentences: which kinds of op take the time, and which resources bind them."""
-    span = sum(float(v) for v in result.summary.kinds.values()) or 1.0
+    span = sum(float(v) for v in result.summary.time_by_kind.values()) or 1.0
     resources, kinds = (
         ", ".join(
             f"{k} {float(v) / span:.0%}"
             for k, v in sorted(group.items(), key=lambda i: -float(i[1]))
             if float(v) / span >= 0.005
         )
-        for group in (result.summary.resources, result.summary.kinds)
+        for group in (result.summary.resources, result.summary.time_by_kind)
     )
     return f"Time by kind of op: {kinds}.\nTime by what binds it: {resources}.{_hidden(result, span)}"
 

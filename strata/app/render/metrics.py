@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.pricing.metrics import METRICS, declared
+from strata.pricing.metrics import METRICS, TokenMetrics, declared
 from strata.search.goal import GOAL_UNITS
 from strata.units import show
 
@@ -16,12 +16,15 @@ HEADLINE = (
     "tokens_per_s",
     "tokens_per_s_per_user",
     "tokens_per_s_per_device",
+    "items_per_s",
     "mfu",
     "mbu",
     "energy_per_token",
+    "energy_per_item",
     "power",
     "temperature",
     "cost_per_mtoken",
+    "cost_per_mitem",
 )
 # What any program has and a language model says in tokens.
 SAID_IN_TOKENS = {
@@ -43,13 +46,14 @@ def metrics_of(record: Any) -> list[str]:
     return [name for name in names if SAID_IN_TOKENS.get(name) not in names]
 
 
-def shown_metrics(phase: str) -> list[str]:
+def shown_metrics(phase: str, record: Any = TokenMetrics) -> list[str]:
     """What is listed of a phase; its first or next token says what a step takes, where it has one.
 
     >>> [shown_metrics(phase)[0] for phase in ("prefill", "decode", "train")]
     ['ttft', 'tpot', 'step_time']
     """
-    had = [name for name in HEADLINE if phase in METRICS[name].phases]
+    own = metrics_of(record)
+    had = [name for name in HEADLINE if name in own and phase in METRICS[name].phases]
     return [name for name in had if name != "step_time" or not {"ttft", "tpot"} & set(had)]
 
 

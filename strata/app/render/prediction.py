@@ -11,11 +11,11 @@ import numpy as np
 from strata import __version__
 from strata.app.render.metrics import metric_label, metric_text, metrics_of, shown_metrics
 from strata.app.terminal import plain_table, titled
-from strata.evaluate import Result
 from strata.mapping.plan import Plan, plan_text
 from strata.params import stated
 from strata.pricing.metrics import METRICS
 from strata.pricing.price import RESOURCES
+from strata.result import Result
 from strata.units import show
 from strata.workload.model import Model
 
@@ -77,7 +77,7 @@ def prediction_dict(result: Result) -> dict[str, Any]:
         "units": {k: METRICS[k].unit for k in metrics},
         "bound_by": result.bound_by,
         "resources_s": {k: finite(v) for k, v in result.summary.resources.items()},
-        "kinds_s": {k: finite(v) for k, v in result.summary.kinds.items()},
+        "kinds_s": {k: finite(v) for k, v in result.summary.time_by_kind.items()},
         "energy_J": {k: finite(v) for k, v in result.summary.energy.items()},
         "memory_B": {k: finite(v) for k, v in result.summary.memory.items()},
         "notes": result.notes,
@@ -112,7 +112,10 @@ def _sizes(model: Model) -> dict[str, Any]:
 
 def headline_rows(result: Result) -> list[tuple[str, str, str]]:
     """The numbers of a prediction that its phase has: what, how much, and what to know about it."""
-    values = {key: finite(getattr(result.metrics, key)) for key in shown_metrics(result.workload.phase)}
+    values = {
+        key: finite(getattr(result.metrics, key))
+        for key in shown_metrics(result.workload.phase, result.metrics)
+    }
     rows = [
         (metric_label(key), metric_text(value, key), _beside(result, key))
         for key, value in values.items()

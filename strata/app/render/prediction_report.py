@@ -12,7 +12,7 @@ from strata.app.render.explanation import busy_text, op_rows, step_text
 from strata.app.render.page import bars_figure, figure_html, html_page, html_table
 from strata.app.render.prediction import headline_rows, prediction_dict, prediction_title
 from strata.drawing import keep
-from strata.evaluate import Result
+from strata.result import Result
 from strata.search.sensitivity import sensitivity
 from strata.units import show
 

@@ -10,8 +10,8 @@ import numpy as np
 from strata.app.render.metrics import shown_metrics
 from strata.app.render.prediction import prediction_dict, workload_text
 from strata.app.terminal import plain_table, titled
-from strata.evaluate import Result
 from strata.mapping.plan import order_text, plan_text
+from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.search.plans import Choice
 from strata.serving.under_load import limits_text

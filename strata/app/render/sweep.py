@@ -8,7 +8,7 @@ import numpy as np
 
 from strata.app.render.metrics import SAID_IN_TOKENS, metric_label, metric_text
 from strata.app.terminal import plain_table, titled
-from strata.evaluate import reasons
+from strata.result import reasons
 from strata.search.sweep import Sweep
 from strata.units import show
 
