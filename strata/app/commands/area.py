@@ -20,7 +20,7 @@ from strata.errors import BadValue
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
-    from strata.hardware.silicon.silicon import Silicon
+    from strata.hardware.silicon.manufacturing import Silicon
 
 
 DEEPEST = 12  # layers the picture goes to unless told
@@ -80,7 +80,7 @@ def area_command(
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.render.area import area_dict, area_tables, draw_die_areas, stacks_table
-    from strata.hardware.silicon.silicon import area_of
+    from strata.hardware.silicon.manufacturing import area_of
 
     counts = layer_counts(layers)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
@@ -117,7 +117,7 @@ def stacked_chips(
     `--set` may change either; all layers are connected unless it says how many are.
     """
     from strata.hardware.chip import chip as make_chip
-    from strata.hardware.silicon.report import made_of
+    from strata.hardware.silicon.manufacturing import made_of
 
     given = silicon_changes(items, floorplan)
     owner = make_chip(name, **given)

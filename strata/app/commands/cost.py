@@ -24,7 +24,7 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
-    from strata.hardware.silicon.report import SystemCost
+    from strata.hardware.silicon.system_cost import SystemCost
     from strata.hardware.system import System
 
 
@@ -66,7 +66,7 @@ def cost_command(
     costs.
     """
     from strata.app.render.cost import cost_dict, cost_tables, system_cost_dict, system_cost_table
-    from strata.hardware.silicon.silicon import cost_of
+    from strata.hardware.silicon.cost import cost_of
 
     if bool(chip) == bool(system):
         raise BadValue(
@@ -100,7 +100,7 @@ def cost_command(
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:
     """A system by name, its chip changed by `--set`, and what it costs."""
-    from strata.hardware.silicon.report import system_cost
+    from strata.hardware.silicon.system_cost import system_cost
     from strata.hardware.system import system as make_system
 
     owner = make_system(name, **silicon_changes(items, floorplan))

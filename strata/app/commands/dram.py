@@ -66,11 +66,10 @@ def dram_command(
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
     from strata.app.render.dram import channel_dict, channel_table
-    from strata.hardware.dram.channel import Stream, sustained_channel
-    from strata.hardware.dram.channel import dram as make_dram
+    from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
     from strata.units import parse
 
-    memory = make_dram(name, **set_items(set, "memory", "timing.faw='20 ns'"))
+    memory = dram_channel(name, **set_items(set, "memory", "timing.faw='20 ns'"))
     share = _fraction(read_share)
     limits: dict[str, Any] = {"banks": whole(banks, "--banks") if banks else None}
     limits["outstanding"] = parse(outstanding, "B", "--outstanding") if outstanding else None

@@ -8,8 +8,10 @@ from typing import Any
 from strata.app.terminal import plain_table, titled
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
-from strata.hardware.silicon.area import Area, connections_that_fit
-from strata.hardware.silicon.silicon import Compared, Silicon, energies_of, usable_cores, why_no_core
+from strata.hardware.silicon.area import why_no_core
+from strata.hardware.silicon.energy import EnergyComparison, energies_of
+from strata.hardware.silicon.floorplan import Area, connections_that_fit
+from strata.hardware.silicon.manufacturing import Silicon, usable_cores
 from strata.hardware.technology import bonding
 from strata.units import show
 
@@ -48,7 +50,7 @@ def energies_dict(chip: Chip, silicon: Silicon) -> dict[str, Any]:
     }
 
 
-def _unit(energy: Compared) -> str:
+def _unit(energy: EnergyComparison) -> str:
     return "W" if energy.name == "leakage" else "J/B"
 
 
@@ -85,14 +87,14 @@ def network_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any] | N
         "topology": noc.topology,
         "placement": noc.placement,
         "link_B_per_s": float(equations.link_bandwidth(noc)),
-        "bisection_B_per_s": float(equations.bisection(noc, cores)),
-        "hops": float(equations.mean_hops(noc, cores)),
+        "bisection_B_per_s": float(equations.noc_bisection(noc, cores)),
+        "hops": float(equations.noc_hops(noc, cores)),
         "spread_B_per_s": float(equations.access_bandwidth(noc, cores, chip.memory.bandwidth, spread)),
         "own_B_per_s": float(chip.memory.bandwidth),
         "spread_s": float(equations.access_latency(noc, cores, spread)),
         "spread_J_per_B": float(equations.access_energy(noc, cores, spread)),
         "shared_hops": float(equations.multicast_hops(noc, cores, cores)),
-        "shared_unicast_hops": cores * float(equations.mean_hops(noc, cores)),
+        "shared_unicast_hops": cores * float(equations.noc_hops(noc, cores)),
     }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
 from strata.hardware.silicon.cost import Cost
-from strata.hardware.silicon.report import SystemCost
-from strata.hardware.silicon.silicon import Silicon
+from strata.hardware.silicon.manufacturing import Silicon
+from strata.hardware.silicon.system_cost import SystemCost
 from strata.hardware.system import System, economics
 from strata.units import show
 

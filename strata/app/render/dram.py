@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from strata.app.terminal import plain_table, titled
-from strata.hardware.dram.channel import Dram, Stream, Sustained, interface_peak, shipped, sustained_channel
+from strata.hardware.dram.channel import (
+    Dram,
+    Stream,
+    Sustained,
+    dram_channel,
+    interface_peak,
+    sustained_channel,
+)
 from strata.units import show
 
 SHORTEST = 16.0  # bytes of a visit the picture starts from
@@ -61,7 +68,7 @@ def channel_table(told: dict[str, Any]) -> Any:
 
 
 def draw_memories(path: Path, share: float, limits: dict[str, Any], hot: float) -> Path:
-    """Every shipped memory's share of its peak over the run."""
+    """Every dram_channel memory's share of its peak over the run."""
     from strata.drawing import COLOURS, STYLE, pyplot_of, save
     from strata.params import names
 
@@ -70,7 +77,7 @@ def draw_memories(path: Path, share: float, limits: dict[str, Any], hot: float) 
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
         for i, name in enumerate(names("memory")):
-            memory = shipped(name)
+            memory = dram_channel(name)
             channel = sustained_channel(memory, Stream(run=runs, read_share=share, **limits), hot)
             reached = channel.bandwidth / interface_peak(memory)
             axes.plot(
