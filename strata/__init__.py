@@ -27,6 +27,7 @@ from strata.pricing.network.collective_cost import CollectiveCost, collective
 from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
 from strata.result import Result, reasons
 from strata.search.goal import Goal, goal
+from strata.search.plan_for import PlanRanking, plan_for
 from strata.search.plans import best_plans
 from strata.search.run import Outcome, Search, search
 from strata.search.sensitivity import sensitivity
@@ -36,6 +37,7 @@ from strata.serving.frontier import Frontier, frontier
 from strata.serving.load import Load, closed_load, goodput, largest_batch, open_load
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
+from strata.serving.under_load import UnderLoad, serve_under_load
 from strata.workload.model import Model, model
 from strata.workload.routing import Routing, read_routing, routing
 from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
@@ -58,6 +60,7 @@ __all__ = [
     "Model",
     "Outcome",
     "Plan",
+    "PlanRanking",
     "Requests",
     "Result",
     "Routing",
@@ -69,6 +72,7 @@ __all__ = [
     "System",
     "Temperatures",
     "Topology",
+    "UnderLoad",
     "Workload",
     "area",
     "best_plans",
@@ -95,6 +99,7 @@ __all__ = [
     "model",
     "open_load",
     "plan",
+    "plan_for",
     "plans",
     "prefill",
     "read_routing",
@@ -103,6 +108,7 @@ __all__ = [
     "search",
     "sensitivity",
     "serve",
+    "serve_under_load",
     "sized",
     "space",
     "speculate",

@@ -1,5 +1,5 @@
-"""How pictures look and are kept: matplotlib's settings, one set of colours, and SVG whose bytes depend on
-the numbers alone.
+"""How pictures look and are kept: matplotlib's settings, one set of colours, a canvas for drawings that are
+no plots, and SVG whose bytes depend on the numbers alone.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ STYLE = {
     "axes.axisbelow": True,
 }
 PIXELS = 130  # an inch of those
+DARK, GREY = "#333333", "#777777"  # of what is drawn and said
+Point = tuple[float, float]
 
 
 def pyplot_of() -> Any:
@@ -63,13 +65,119 @@ def keep(path: Path, text: str) -> Path:
     return path
 
 
-def save(pyplot: Any, figure: Any, path: Path) -> Path:
+def save(pyplot: Any, figure: Any, path: Path, *, pixels: int = PIXELS) -> Path:
     """Write a figure as SVG; the same numbers give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None}, dpi=PIXELS)
+    figure.savefig(path, metadata={"Date": None, "Creator": None}, dpi=pixels)
     pyplot.close(figure)
     text = path.read_text(encoding="utf-8")
     # a dozen names of fonts at every label
     text = re.sub(r"font-family: [^;\"]*sans-serif", "font-family: sans-serif", text)
     text = re.sub(r"(\d\.\d\d)\d+", r"\1", text)  # a hundredth of a point is seen by nobody
     return keep(path, "\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+
+
+class Canvas:
+    """A drawing in points from its upper left corner; what is drawn later lies above what came before."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.pyplot = pyplot_of()
+        with self.pyplot.rc_context(STYLE):
+            self.figure = self.pyplot.figure(figsize=(width / 72.0, height / 72.0))
+            self.axes = self.figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        self.axes.set(xlim=(0.0, width), ylim=(height, 0.0))
+        self.axes.set_axis_off()
+        self._drawn = 0
+
+    def _above(self) -> int:
+        self._drawn += 1
+        return self._drawn
+
+    def line(
+        self,
+        a: Point,
+        b: Point,
+        colour: str,
+        *,
+        width: float = 1.6,
+        alpha: float = 0.75,
+        dashed: bool = False,
+    ) -> None:
+        """A straight line."""
+        style = (0, (3.0, 4.0)) if dashed else "-"
+        look = {"color": colour, "linewidth": width, "alpha": alpha, "linestyle": style}
+        ends = {"dash_capstyle": "butt", "solid_capstyle": "butt", "clip_on": False}
+        self.axes.plot([a[0], b[0]], [a[1], b[1]], zorder=self._above(), **ends, **look)
+
+    def circle(
+        self, centre: Point, radius: float, *, fill: str, edge: str, width: float, alpha: float = 1.0
+    ) -> None:
+        """A circle; `fill` may be "none"."""
+        from matplotlib.patches import Circle
+
+        look = {"facecolor": fill, "edgecolor": edge, "linewidth": width, "alpha": alpha}
+        self.axes.add_patch(Circle(centre, radius, zorder=self._above(), clip_on=False, **look))
+
+    def box(
+        self,
+        corner: Point,
+        size: Point,
+        *,
+        fill: str,
+        edge: str = "none",
+        width: float = 1.0,
+        radius: float = 0.0,
+        alpha: float = 1.0,
+    ) -> None:
+        """A rectangle by its upper left corner, its corners rounded; `fill` may be "none"."""
+        from matplotlib.patches import FancyBboxPatch
+
+        style = f"round,pad=0,rounding_size={radius}" if radius else "square,pad=0"
+        look: dict[str, Any] = {"facecolor": fill, "edgecolor": edge, "linewidth": width, "alpha": alpha}
+        patch = FancyBboxPatch(corner, *size, boxstyle=style, **look)
+        patch.set(zorder=self._above(), clip_on=False)
+        self.axes.add_patch(patch)
+
+    def polygon(self, corners: list[Point], fill: str) -> None:
+        """A filled polygon."""
+        from matplotlib.patches import Polygon
+
+        self.axes.add_patch(
+            Polygon(corners, facecolor=fill, edgecolor="none", zorder=self._above(), clip_on=False)
+        )
+
+    def text(
+        self,
+        at: Point,
+        said: str,
+        size: float,
+        colour: str,
+        *,
+        bold: bool = False,
+        centred: bool = False,
+        alpha: float = 1.0,
+    ) -> None:
+        """Words on a base line, from a place on or around it."""
+        look = {"fontsize": size, "color": colour, "fontweight": "bold" if bold else "normal", "alpha": alpha}
+        side = "center" if centred else "left"
+        with self.pyplot.rc_context(STYLE):
+            self.axes.text(*at, said, ha=side, va="baseline", zorder=self._above(), **look)
+
+    def image(self, values: Any, scale: Point, corner: Point, size: Point, colours: Any) -> None:
+        """A field of values in a rectangle, coloured from the lowest to the highest of a scale."""
+        (x, y), (wide, high) = corner, size
+        look = {
+            "cmap": colours,
+            "vmin": scale[0],
+            "vmax": scale[1],
+            "interpolation": "bilinear",
+            "aspect": "auto",
+        }
+        self.axes.imshow(values, extent=(x, x + wide, y + high, y), zorder=self._above(), **look)
+
+    def save(self, path: Path) -> Path:
+        """Write the drawing as SVG."""
+        with self.pyplot.rc_context(STYLE):
+            return save(
+                self.pyplot, self.figure, path, pixels=72
+            )  # fields are smooth, their frames are lines

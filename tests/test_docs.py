@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from strata.app.cli import main
-from strata.app.equations import equations, render
+from strata.app.equations import equations, equations_page
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -206,7 +206,7 @@ def test_pages_name_no_private_place(path):
 
 
 def test_the_page_of_equations_is_up_to_date():
-    fresh = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8") == render(equations())
+    fresh = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8") == equations_page(equations())
     assert fresh, "run: python -m strata.app.equations > docs/equations.md"
 
 
@@ -230,7 +230,7 @@ def refresh(path):
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "equations.md").write_text(render(equations()), encoding="utf-8")
+    (ROOT / "docs" / "equations.md").write_text(equations_page(equations()), encoding="utf-8")
     for page in PAGES:
         if sys.argv[1:] and label(page) not in sys.argv[1:]:
             continue

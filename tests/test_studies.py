@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strata import studies
-from strata.app.cli import run
+from strata.app.cli import run_command
 from strata.errors import StrataError
 
 STUDY = """
@@ -76,12 +76,12 @@ def test_claims_are_judged_by_what_the_runs_found(folder):
 
 
 def test_the_command_prints_json_and_writes_a_page_and_pictures(folder, tmp_path, capsys):
-    assert run(["study", str(folder), "--json", "--report", str(tmp_path / "page.html")]) == 0
+    assert run_command(["study", str(folder), "--json", "--report", str(tmp_path / "page.html")]) == 0
     printed = json.loads(capsys.readouterr().out.rpartition("}")[0] + "}")
     assert [c["id"] for c in printed["claims"]] == ["faster", "follows", "wrong"]
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<svg" in page and "they do" in page
-    assert run(["study", str(folder), "--write"]) == 0
+    assert run_command(["study", str(folder), "--write"]) == 0
     assert (folder / "rate.svg").exists() and studies.stored(studies.study(folder))["claims"][2][
         "holds"
     ] is False

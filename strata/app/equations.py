@@ -24,14 +24,14 @@ _CITES = re.compile(r"arXiv|\((?:[^()]* )?(?:19|20)\d\d\)|\.csv\b")
 _OPENING = 120
 HEADING = """# Equations
 
-Written by `python -m strata.app.equations` from the docstrings; do not edit this page. Each entry is one function: the
-formula, what its symbols mean, where it comes from, and the file that computes it. Quantities are SI. Every function takes
-numbers or arrays.
+Written by `python -m strata.app.equations` from the docstrings; do not edit this page. Each entry is one
+function: the formula, what its symbols mean, where it comes from, and the file that computes it. Quantities
+are SI. Every function takes numbers or arrays.
 """
 
 
 @dataclass(frozen=True)
-class Equation:
+class DocumentedEquation:
     """One function with its formula, as its docstring tells it."""
 
     name: str
@@ -42,31 +42,34 @@ class Equation:
     source: str
 
 
-def modules() -> Iterator[ModuleType]:
+def equation_modules() -> Iterator[ModuleType]:
     """The modules that hold equations, in the order of the data flow, then by name."""
     for folder in FOLDERS:
         package = importlib.import_module(f"strata.{folder}")
-        for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
-            yield importlib.import_module(f"strata.{folder}.{found.name}")
+        for module in sorted(
+            pkgutil.walk_packages(package.__path__, f"strata.{folder}."), key=lambda m: m.name
+        ):
+            yield importlib.import_module(module.name)
 
 
-def equations() -> list[Equation]:
+def equations() -> list[DocumentedEquation]:
     """Every function of those modules whose docstring holds mathematics, in the order of the file."""
-    found = []
-    for module in modules():
+    listed = []
+    for module in equation_modules():
         own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
         for function in sorted(own, key=lambda f: f.__code__.co_firstlineno):
             doc = inspect.getdoc(function) or ""
             if _DIRECTIVE in doc or _ROLE in doc:
                 file = Path(inspect.getfile(function)).relative_to(Path(strata.__file__).parent).as_posix()
-                found.append(parse(function.__name__, f"strata/{file}", doc))
-    return found
+                listed.append(equation_of(function.__name__, f"strata/{file}", doc))
+    return listed
 
 
-def parse(name: str, file: str, doc: str) -> Equation:
+def equation_of(name: str, file: str, doc: str) -> DocumentedEquation:
     r"""The parts of a docstring: first sentence, formula, text, source. Doctests are left out.
 
-    >>> parse("half", "a.py", "Half.\n\n.. math:: y = x / 2\n\nx [m].\n\nEuclid, Elements (1956), book I.\n\n>>> 1").source
+    >>> doc = "Half.\n\n.. math:: y = x / 2\n\nx [m].\n\nEuclid, Elements (1956), book I.\n\n>>> 1"
+    >>> equation_of("half", "a.py", doc).source
     'Euclid, Elements (1956), book I.'
     """
     formula: list[str] = []
@@ -79,7 +82,7 @@ def parse(name: str, file: str, doc: str) -> Equation:
             text.append(re.sub(r":math:`([^`]*)`", r"$\1$", " ".join(paragraph.split())))
     title, *rest = text
     source = rest.pop() if rest and _is_source(rest) else ""
-    return Equation(name, file, title, "\n".join(formula), tuple(rest), source)
+    return DocumentedEquation(name, file, title, "\n".join(formula), tuple(rest), source)
 
 
 def _is_source(paragraphs: list[str]) -> bool:
@@ -88,18 +91,18 @@ def _is_source(paragraphs: list[str]) -> bool:
     )
 
 
-def render(found: list[Equation]) -> str:
+def equations_page(listed: list[DocumentedEquation]) -> str:
     """The page: a section a folder, an entry an equation."""
     parts = [HEADING]
     for folder in FOLDERS:
-        mine = [e for e in found if e.file.startswith(f"strata/{folder}/")]
+        mine = [e for e in listed if e.file.startswith(f"strata/{folder}/")]
         if mine:
             parts.append(f"## {folder.capitalize()}\n")
             parts += [_entry(e) for e in mine]
     return "\n".join(parts)
 
 
-def _entry(equation: Equation) -> str:
+def _entry(equation: DocumentedEquation) -> str:
     lines = [f"### {equation.name}", "", equation.title, ""]
     if equation.formula:
         lines += ["```math", equation.formula, "```", ""]
@@ -114,9 +117,10 @@ def _entry(equation: Equation) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    sys.stdout.write(render(equations()))
+def print_page() -> None:
+    """The page on stdout."""
+    sys.stdout.write(equations_page(equations()))
 
 
 if __name__ == "__main__":
-    main()
+    print_page()

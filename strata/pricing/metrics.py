@@ -44,25 +44,21 @@ class StepMetrics:
     """
 
     # one forward of the phase, or one optimiser step; `lower` and `upper` bound it
-    step_time: Number = metric("s", LOWER, "step time")
-    items_per_s: Number = metric(
-        "1", HIGHER, "items/s"
-    )  # what the program counts: tokens, samples, transforms
-    energy_per_item: Number = metric("J", LOWER, "energy an item")
-    cost_per_mitem: Number = metric(
-        "USD", LOWER, "cost of a million items"
-    )  # nan where the chip has no price
-    mfu: Number = metric("1", HIGHER, "model FLOP utilisation")  # useful operations over the matrix peak
-    mbu: Number = metric("1", HIGHER, "memory bandwidth utilisation")  # DRAM bytes over the DRAM peak
-    power: Number = metric("W", LOWER, "power of the system")  # hosts included
+    step_time: Number = metric("s", LOWER, "time of a step")
+    items_per_s: Number = metric("1", HIGHER, "items/s")  # the program's own: tokens, samples, transforms
+    energy_per_item: Number = metric("J", LOWER, "energy/item")
+    cost_per_mitem: Number = metric("USD", LOWER, "cost/Mitem")  # nan where the chip has no price
+    mfu: Number = metric("1", HIGHER, "MFU")  # model FLOP utilisation: useful FLOP over the matrix peak
+    mbu: Number = metric("1", HIGHER, "MBU")  # memory bandwidth utilisation: DRAM bytes over the DRAM peak
+    power: Number = metric("W", LOWER, "power")  # of the whole system, hosts included
     device_power: Number = metric("W", LOWER, "power of a device")  # hosts not included
     clock: Number = metric("Hz", HIGHER, "clock of the cores")  # as limits of power and heat allow it
     # hottest place of a device's dies; nan where the chip's cooling is not described
-    temperature: Number = metric("K", LOWER, "hottest place of a device")
-    memory_used: Number = metric("B", LOWER, "memory of the fullest device")
-    memory_limit: Number = metric("B", HIGHER, "memory a device may fill")
-    lower: Number = metric("s", LOWER, "lower bound of the step time")
-    upper: Number = metric("s", LOWER, "upper bound of the step time")
+    temperature: Number = metric("K", LOWER, "temperature")
+    memory_used: Number = metric("B", LOWER, "memory used a device")  # of the fullest one
+    memory_limit: Number = metric("B", HIGHER, "memory of a device")  # that it may fill
+    lower: Number = metric("s", LOWER, "lower bound of a step")
+    upper: Number = metric("s", LOWER, "upper bound of a step")
 
 
 @register_pytree
@@ -75,10 +71,10 @@ class TokenMetrics(StepMetrics):
     ttft: Number = metric("s", LOWER, "time to first token", ("prefill", "serve"))  # of every sequence
     tpot: Number = metric("s", LOWER, "time per output token", GENERATING)  # between tokens of a sequence
     tokens_per_s: Number = metric("1", HIGHER, "tokens/s")  # of the whole system
-    tokens_per_s_per_user: Number = metric("1", HIGHER, "tokens/s/user")
+    tokens_per_s_per_user: Number = metric("1", HIGHER, "tokens/s/user", GENERATING)
     tokens_per_s_per_device: Number = metric("1", HIGHER, "tokens/s/device")
-    energy_per_token: Number = metric("J", LOWER, "energy a token")
-    cost_per_mtoken: Number = metric("USD", LOWER, "cost of a million tokens")
+    energy_per_token: Number = metric("J", LOWER, "energy/token")
+    cost_per_mtoken: Number = metric("USD", LOWER, "cost/Mtoken")
 
 
 def declared(record: type) -> dict[str, Metric]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.app.cli import run
+from strata.app.cli import run_command
 from strata.hardware.dram.channel import refresh_left
 from strata.hardware.thermal.compact import leakage
 from strata.mapping.plan import LIMITS
@@ -297,12 +297,12 @@ def test_predict_says_in_one_line_that_a_stack_is_too_hot(capsys):
         "--plan",
         "tp=8",
     ]
-    assert run([*asked, "--set", TOO_WEAK]) == 2
+    assert run_command([*asked, "--set", TOO_WEAK]) == 2
     said = capsys.readouterr()
     assert (
         "temperature of DRAM" in said.err and "levers" in said.err and len(said.err.strip().splitlines()) == 1
     )
-    assert run(asked) == 0
+    assert run_command(asked) == 0
     said = capsys.readouterr().out
     line = next(line for line in said.splitlines() if line.strip().startswith("temperature"))
     assert "degC" in line and "of 105 degC" in line and "of 85 degC" in line
@@ -316,7 +316,7 @@ def test_a_chip_without_a_cooling_has_its_power_limit_and_no_temperature(capsys)
     held = power_capped(Price(time=1e-3, compute=1e-3, energy=1.2), H200)
     assert held.static == H200.energy.static_power and math.isnan(held.logic) and math.isnan(held.dram)
     assert (
-        run(["predict", "--model", "llama-3-8b", "--system", "1xh200", "--phase", "decode", "--plan", "tp=1"])
+        run_command(["predict", "--model", "llama-3-8b", "--system", "1xh200", "--phase", "decode", "--plan", "tp=1"])
         == 0
     )
     assert "temperature" not in capsys.readouterr().out

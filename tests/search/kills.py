@@ -85,7 +85,7 @@ def command(on, sampler, out):
         "--out",
         str(out),
         "--resume",
-        "--engine",
+        "--executor",
         "cores",
     ]
     words += [w for text in LIMITS for w in ("--limit", text)] + (

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import strata as st
-from strata.app.cli import run
-from strata.app.search import clock, line
+from strata.app.cli import run_command
+from strata.app.render.search import clock_text, progress_line
 from strata.search.run import Progress, Search
 
 QUICK = ("search", "next-node", "--sampler", "random", "--budget", "2000", "--set", "weights=fp8")
@@ -29,7 +29,7 @@ def typed(capsys):
 
     def type_it(*words):
         capsys.readouterr()
-        code = run([str(w) for w in words])
+        code = run_command([str(w) for w in words])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -138,7 +138,7 @@ def test_several_goals_give_a_frontier(typed):
         (("search", "next-node", "--limit", "tpot<=1ms", "--limit", "tpot>=2ms"), "no point can keep both"),
         (("search", "next-node", "--sampler", "randm"), "no sampler called 'randm'; nearest: random"),
         (
-            ("search", "next-node", "--sampler", "random", "--engine", "core"),
+            ("search", "next-node", "--sampler", "random", "--executor", "core"),
             "no engine for searches called 'core'; nearest: cores",
         ),
         (
@@ -225,14 +225,15 @@ def test_on_a_terminal_progress_moves(tmp_path):
 def test_the_line_of_progress_says_bound_and_gap_where_they_are_known():
     looking = Search("next-node", sampler="random", budget=10)
     nan = float("nan")
-    known = str(line(looking, Progress(3, 1500, 2000.0, 2100.0, 0.05, 12, 65.0, 500.0, nan)))
+    known = str(progress_line(looking, Progress(3, 1500, 2000.0, 2100.0, 0.05, 12, 65.0, 500.0, nan)))
     assert (
         known
-        == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  1:05 gone"
+        == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  "
+        "1:05 gone"
     )
-    early = str(line(looking, Progress(1, 10, nan, nan, nan, 0, 1.0, 10.0, 30.0)))
+    early = str(progress_line(looking, Progress(1, 10, nan, nan, nan, 0, 1.0, 10.0, 30.0)))
     assert early == "round 1  10 points  10/s  nothing fits yet  0:01 gone  0:30 left"
-    assert clock(7200) == "2:00:00"
+    assert clock_text(7200) == "2:00:00"
 
 
 def test_a_bound_within_the_gap_ends_a_search():
@@ -268,7 +269,7 @@ def test_help_names_the_options(typed):
         "--limit",
         "--set",
         "--sampler",
-        "--engine",
+        "--executor",
         "--budget",
         "--gap",
         "--seed",

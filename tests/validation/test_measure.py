@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.app.cli import run
+from strata.app.cli import run_command
 from strata.errors import BadFile, StrataError, UnknownName
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
@@ -223,10 +223,10 @@ def test_measure_then_calibrate_is_two_commands(tmp_path, monkeypatch, capsys):
     truth = {"memory.efficiency": 0.7}
     monkeypatch.setattr(gpu, "torch_gpu", lambda: MadeUp(**truth))
     out = tmp_path / "mine"
-    assert run(["measure", "--out", str(out), "--only", "gemm,power", "--quick"]) == 0
+    assert run_command(["measure", "--out", str(out), "--only", "gemm,power", "--quick"]) == 0
     said = capsys.readouterr()
     assert "h200/gemm.csv" in said.out and f"next: strata calibrate h200 --data {out}" in said.err
-    assert run(["calibrate", "h200", "--data", str(out), "--only", "products", "--json"]) == 0
+    assert run_command(["calibrate", "h200", "--data", str(out), "--only", "products", "--json"]) == 0
     _, (fitted,) = calibrate("h200", out, only=("products",))
     assert fitted.after <= fitted.before and fitted.values["memory.efficiency"] == pytest.approx(0.7, rel=0.1)
     assert [f["file"] for f in validate(out)["files"]] == ["h200/gemm.csv", "h200/power.csv"]
@@ -263,6 +263,6 @@ def test_without_pytorch_or_a_gpu_it_says_so_in_one_line(tmp_path, monkeypatch, 
                 return False
 
     monkeypatch.setattr(importlib, "import_module", lambda name: Blind)
-    assert run(["measure", "--out", str(tmp_path)]) == 2
+    assert run_command(["measure", "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "needs a CUDA GPU, and PyTorch 2.9 sees none" in said

@@ -1,0 +1,64 @@
+"""`strata calibrate`: a chip fitted to its measured kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import JsonFlag, MeasuredFolder
+from strata.app.terminal import (
+    print_json,
+    say,
+    wrote,
+)
+
+
+def register_calibrate(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "calibrate",
+        short_help="Fit a chip to its measured kernels.",
+        epilog="Example: strata calibrate h200 --only attention --output my-h200.toml",
+    )(calibrate_command)
+
+
+def calibrate_command(
+    chip: Annotated[str, typer.Argument(help="the chip to fit: its name, or a TOML path")],
+    data: MeasuredFolder = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ..."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write the fitted chip as a TOML that starts from the shipped one"),
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Fit a few quantities of a chip to its measured kernels; every third point is held out and reported."""
+    import datetime
+
+    import tomlkit
+
+    from strata.app.commands.validate import validation_folder
+    from strata.app.render.accuracy import fitted_dict, fitted_table
+    from strata.validation.calibrate import as_toml, calibrate
+
+    fitted_chip, outcomes = calibrate(
+        chip, data or validation_folder(), only=tuple(only or ()), date=datetime.date.today().isoformat()
+    )
+    if json:
+        print_json(fitted_dict(fitted_chip, outcomes))
+    else:
+        say(fitted_table(fitted_chip, outcomes))
+    if output:
+        base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
+        document = tomlkit.document()
+        document.update({"base": base, "name": output.stem})
+        document.update(tomlkit.parse(as_toml(fitted_chip, outcomes)))
+        output.write_text(tomlkit.dumps(document), encoding="utf-8")
+        wrote("chip", output)

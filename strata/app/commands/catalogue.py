@@ -1,0 +1,99 @@
+"""`strata list`, `strata show`, `strata schema`: what there is, every number of it, how its files are
+written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import (
+    item_names,
+    one_of,
+    print_json,
+    say,
+)
+
+LISTED_KINDS = (
+    "chips",
+    "models",
+    "systems",
+    "fabrics",
+    "transports",
+    "packets",
+    "memories",
+    "engines",
+    "precisions",
+)
+KINDS = ("chip", "model", "fabric", "system", "transport", "packets", "memory", "engine", "economics")
+
+
+def register_catalogue(app: typer.Typer) -> None:
+    """Give an app these commands."""
+    app.command(
+        "list", short_help="Names of chips, models, fabrics, engines ...", epilog="Example: strata list chips"
+    )(list_command)
+    app.command(
+        "show",
+        short_help="Every number of a thing, with its source.",
+        epilog="Example: strata show chip h200",
+    )(show_command)
+    app.command(
+        "schema",
+        short_help="The JSON schema of a data file.",
+        epilog="Example: strata schema chip > chip.schema.json",
+    )(schema_command)
+
+
+def list_command(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="chips, models, systems, fabrics, transports, packets, memories, engines or precisions; "
+            "left out: all",
+            autocompletion=one_of(*LISTED_KINDS),
+        ),
+    ] = "",
+    json: JsonFlag = False,
+) -> None:
+    """What there is: chips, models, systems, fabrics, transports, packet networks, memories, engines,
+    precisions.
+    """
+    from strata.app.render.catalogue import catalogue, catalogue_table
+
+    listed = catalogue(kind)
+    if json:
+        print_json(listed)
+    else:
+        say(catalogue_table(listed))
+
+
+def show_command(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=item_names)],
+    json: JsonFlag = False,
+) -> None:
+    """Every number of a thing, with its source; assumed ones are marked with *."""
+    from strata.app.render.catalogue import describe, description_table
+
+    described = describe(kind, name)
+    if json:
+        print_json(described)
+    else:
+        say(description_table(described))
+
+
+def schema_command(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
+    ],
+) -> None:
+    """The JSON schema of a data file, for editors and for writing your own."""
+    from strata.app.render.catalogue import file_schema
+
+    print_json(file_schema(kind))

@@ -1,0 +1,273 @@
+"""`strata collective`: one collective on a fabric, or a table of them where bytes or ranks are a list."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strata.app.commands.fabric import typed_dimensions
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import (
+    names_of,
+    print_json,
+    say,
+    system_names,
+    typed_bytes,
+    whole,
+)
+from strata.errors import BadValue
+
+if TYPE_CHECKING:
+    from strata.pricing.network.collective_cost import CollectiveCost
+
+
+MOST = 1000  # rows of a table of collectives
+
+
+def _patterns(incomplete: str) -> list[str]:
+    """A completer that offers collectives."""
+    from strata.pricing.network.collectives import PATTERNS
+
+    return [p for p in PATTERNS if p.startswith(incomplete)]
+
+
+PatternArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATTERN",
+        help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send",
+        autocompletion=_patterns,
+    ),
+]
+BytesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE,...", help="whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
+    ),
+]
+SystemOption = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system, like 8xh200, 4x8xh100, or a TOML path",
+        autocompletion=system_names,
+    ),
+]
+FabricOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="in place of a system: fabric name, or a TOML path",
+        autocompletion=names_of("fabric"),
+    ),
+]
+SizesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="N,N,...",
+        help="of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is "
+        "open]",
+    ),
+]
+RanksOption = Annotated[
+    str,
+    typer.Option(metavar="N,...", help="members of the group; a list makes a table  [default: every device]"),
+]
+StrideOption = Annotated[
+    str, typer.Option(metavar="N", help="distance between members, in devices, innermost first")
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="whose ways of sending it may use: strata list engines",
+        autocompletion=names_of("engine"),
+    ),
+]
+AlgorithmOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
+        "cheapest]",
+    ),
+]
+AlgorithmsOption = Annotated[
+    bool, typer.Option("--algorithms", help="every legal algorithm of each dimension side by side")
+]
+LinksOption = Annotated[
+    bool, typer.Option("--links", help="on the links alone, whatever software sends there")
+]
+PacketsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="packet by packet on the links alone, like ns3",
+        autocompletion=names_of("packets"),
+    ),
+]
+SimulateOption = Annotated[
+    bool,
+    typer.Option("--simulate", help="with --packets ns3: run it in ns-3, too (make ns3 builds the program)"),
+]
+BesideOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="PATTERN:SIZE[:RANKS[:STRIDE]]",
+        help="another collective of the same devices that runs at once",
+    ),
+]
+
+
+def register_collective(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "collective",
+        short_help="One collective on a fabric.",
+        epilog="Example: strata collective all_reduce --system 8xh200 --bytes 8kB,1MB,1GB",
+    )(collective_command)
+
+
+def collective_command(
+    pattern: PatternArgument,
+    bytes: BytesOption,
+    system: SystemOption = "",
+    fabric: FabricOption = "",
+    sizes: SizesOption = "",
+    ranks: RanksOption = "",
+    stride: StrideOption = "1",
+    engine: EngineOption = "ideal",
+    algorithm: AlgorithmOption = "",
+    algorithms: AlgorithmsOption = False,
+    links: LinksOption = False,
+    packets: PacketsOption = "",
+    simulate: SimulateOption = False,
+    beside: BesideOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """One collective on a fabric: its time and lower bound, algorithm and bus bandwidth, the way it takes in
+    each dimension, energy.
+    """
+    if ((algorithms or packets) and beside) or (algorithms and (packets or algorithm)):
+        raise BadValue("--algorithms stands alone, and --with does not go with --packets")
+    if simulate and not packets:
+        raise BadValue("--simulate runs packets: say which with --packets ns3")
+    network = _network(system, fabric, sizes)
+    asked, count = _asked(pattern, bytes, ranks, stride, algorithm)
+    if beside:
+        others = [typed_collective(text) for text in beside]
+        told, shown = _at_once(network, [asked, *others], {"engine": engine, "links": links}, count)
+    else:
+        told, shown = _alone(
+            network,
+            asked | {"engine": engine, "packets": packets, "links": links},
+            count,
+            algorithms,
+            simulate,
+        )
+    if json:
+        print_json(told[0] if len(told) == 1 else told)
+    else:
+        say(shown)
+
+
+def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:
+    """What was typed as `st.collective` takes it, a point for each line of the table, and their number."""
+    import numpy as np
+
+    buffers = [typed_bytes(item, "--bytes") for item in bytes.split(",")]
+    groups = [whole(item, "--ranks") for item in ranks.split(",")] if ranks else [None]
+    rows = list(itertools.product(groups, buffers))
+    if len(rows) > MOST:
+        raise BadValue(f"a table of collectives has at most {MOST} rows, but the lists make {len(rows)}")
+    asked = {
+        "pattern": pattern.replace("-", "_"),
+        "bytes": np.array([size for _, size in rows]),
+        "ranks": np.array([members for members, _ in rows]) if ranks else None,
+        "stride": whole(stride, "--stride"),
+        "algorithm": tuple(algorithm.split(",")) if "," in algorithm else algorithm,
+    }
+    return asked, len(rows)
+
+
+def _alone(
+    network: Any, asked: dict[str, Any], count: int, algorithms: bool, simulate: bool
+) -> tuple[list[dict[str, Any]], Any]:
+    """Collectives that run by themselves: for machines and for people."""
+    from strata.app.render.collective import by_algorithm, collective_dicts, collectives_table
+    from strata.pricing.network.collective_cost import collective
+
+    cost = collective(network, **asked)
+    told = collective_dicts(cost, count)
+    if simulate:
+        _simulate(cost, told)
+    return by_algorithm(cost, told) if algorithms else (told, collectives_table(told))
+
+
+def _at_once(
+    network: Any, asked: list[dict[str, Any]], options: dict[str, Any], count: int
+) -> tuple[list[dict[str, Any]], Any]:
+    """Collectives that start together: for machines and for people."""
+    from strata.app.render.collective import concurrent_dicts, concurrent_table
+    from strata.pricing.network.concurrent import concurrent_collectives
+
+    costs = concurrent_collectives(network, asked, **options)
+    told = concurrent_dicts(costs, count)
+    return told, concurrent_table(costs, told)
+
+
+def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
+    """The same collectives in ns-3, beside ours."""
+    from strata.app.render.collective import point_number
+    from strata.arrays import map_leaves
+    from strata.hardware.transport import packets
+    from strata.pricing.network.packet_collectives import schedule_of, spelt_out
+    from strata.validation.simulate import simulated
+
+    jobs = []
+    for i, row in enumerate(told):
+        layouts = map_leaves(partial(point_number, i=i), cost.spreads)
+        name = schedule_of([d["algorithm"] or "" for d in row["dimensions"]], layouts, cost.fabric)
+        steps, levels = spelt_out(cost.pattern, row["bytes"], layouts, cost.fabric, name)
+        jobs.append(((steps,), levels))
+    for row, times in zip(told, simulated(jobs, packets(cost.packets)), strict=True):
+        row["ns3_s"] = times[0]
+
+
+def typed_collective(text: str) -> dict[str, Any]:
+    """A collective as `--with` has it.
+
+    >>> typed_collective("all_gather:1MB:8")
+    {'pattern': 'all_gather', 'bytes': 1000000.0, 'ranks': 8.0}
+    """
+    pattern, *rest = text.split(":")
+    if not 1 <= len(rest) <= 3:
+        raise BadValue(f"--with is PATTERN:SIZE[:RANKS[:STRIDE]], like all_gather:1MB:8, but got '{text}'")
+    more = {
+        name: whole(item, f"--with {name}") for name, item in zip(("ranks", "stride"), rest[1:], strict=False)
+    }
+    return {"pattern": pattern.replace("-", "_"), "bytes": typed_bytes(rest[0], "--with"), **more}
+
+
+def _network(system: str, fabric: str, sizes: str) -> Any:
+    """The system or the sized fabric that was named; one of them, not both."""
+    from strata.hardware.fabric import fabric as make_fabric
+    from strata.hardware.fabric import sized
+
+    if bool(system) == bool(fabric):
+        raise BadValue("collective needs --system or --fabric, and not both; see strata collective --help")
+    if system:
+        if sizes:
+            raise BadValue(
+                f"--sizes belongs to --fabric; the system's name gives its sizes, but got (system='{system}')"
+            )
+        return system
+    known = make_fabric(fabric)
+    given = typed_dimensions(known, sizes)
+    return sized(known, given) if given else known

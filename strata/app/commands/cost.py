@@ -1,0 +1,107 @@
+"""`strata cost`: what a chip costs to make, or a system of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strata.app.commands.area import (
+    FloorplanName,
+    LayerCounts,
+    SiliconChanges,
+    by_layers,
+    layer_counts,
+    silicon_changes,
+    stacked_chips,
+)
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import (
+    names_of,
+    print_json,
+    say,
+)
+from strata.errors import BadValue
+
+if TYPE_CHECKING:
+    from strata.hardware.silicon.system_cost import SystemCost
+    from strata.hardware.system import System
+
+
+OptionalChip = Annotated[
+    str,
+    typer.Argument(metavar="[CHIP]", help="chip name, or a TOML path", autocompletion=names_of("floorplans")),
+]
+
+
+WholeSystem = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        metavar="NAME",
+        help="a system instead of a chip, like 8xh200 or 256xstack-ref",
+        autocompletion=names_of("system"),
+    ),
+]
+
+
+def register_cost(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "cost",
+        short_help="What a chip costs to make, or a system of them.",
+        epilog="Example: strata cost stack-ref --layers 2,4,8",
+    )(cost_command)
+
+
+def cost_command(
+    chip: OptionalChip = "",
+    set: SiliconChanges = None,
+    floorplan: FloorplanName = "",
+    layers: LayerCounts = "",
+    system: WholeSystem = "",
+    json: JsonFlag = False,
+) -> None:
+    """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
+    costs.
+    """
+    from strata.app.render.cost import cost_dict, cost_tables, system_cost_dict, system_cost_table
+    from strata.hardware.silicon.cost import cost_of
+
+    if bool(chip) == bool(system):
+        raise BadValue(
+            "cost needs a chip, or --system with a system's name, like 'strata cost stack-ref' "
+            "or 'strata cost --system 8xh200'"
+        )
+    if system:
+        if layers:
+            raise BadValue(
+                "--layers compares chips, not systems; give a system's layers with --set stack.layers=8"
+            )
+        whole = _whole_system(system, floorplan, set)
+        print_json(system_cost_dict(*whole)) if json else say(system_cost_table(*whole))
+        return
+    counts = layer_counts(layers)
+    owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
+    costs = [cost_of(stacked, silicon) for stacked in stacks]
+    if json:
+        told = [cost_dict(each) for each in costs]
+        asked = {
+            "chip": owner.name,
+            "technology": silicon.technology,
+            "bonding": silicon.bonding,
+            "packaging": silicon.packaging,
+            "price_USD": None if owner.package.price is None else float(owner.package.price),
+        }
+        print_json({**asked, **(by_layers(counts, told) if counts else told[0])})
+    else:
+        say(*cost_tables(owner, silicon, counts, costs))
+
+
+def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:
+    """A system by name, its chip changed by `--set`, and what it costs."""
+    from strata.hardware.silicon.system_cost import system_cost
+    from strata.hardware.system import system as make_system
+
+    owner = make_system(name, **silicon_changes(items, floorplan))
+    return owner, system_cost(owner)

@@ -1,0 +1,109 @@
+"""`strata heat`: how warm a chip and the DRAM on it become, what heat passes on its way, what binds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from strata.app.commands.options import ChipName, JsonFlag
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    print_json,
+    say,
+    set_items,
+    typed_quantity,
+    whole,
+    wrote,
+)
+
+PowerOption = Annotated[
+    str, typer.Option(metavar="W", help="power of the logic die  [default: what the chip's limit leaves]")
+]
+DramPowerOption = Annotated[
+    str,
+    typer.Option(metavar="W", help="power of each DRAM layer  [default: sustained bandwidth, shared out]"),
+]
+LayersOption = Annotated[str, typer.Option(metavar="N", help="DRAM layers  [default: the chip's]")]
+MapOption = Annotated[
+    str,
+    typer.Option(
+        metavar="MAP",
+        help="power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
+        autocompletion=one_of("uniform", "hotspot"),
+    ),
+]
+CoolingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="air, liquid or a TOML path  [default: the chip's own, else liquid]",
+        autocompletion=names_of("cooling"),
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="change a number of the cooling, as often as needed: bond_thickness='5 um'",
+    ),
+]
+TransientOption = Annotated[
+    str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")
+]
+SvgOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="write a picture: a section through the stack, and a map of each die"),
+]
+
+
+def register_heat(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "heat",
+        short_help="Temperatures of a chip and the DRAM on it.",
+        epilog="Example: strata heat stack-ref --layers 8 --power 60 --svg heat.svg",
+    )(heat_command)
+
+
+def heat_command(
+    name: ChipName,
+    power: PowerOption = "",
+    dram_power: DramPowerOption = "",
+    layers: LayersOption = "",
+    map: MapOption = "hotspot",
+    cooling: CoolingOption = "",
+    set: SetOption = None,
+    transient: TransientOption = "",
+    svg: SvgOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;
+    what binds.
+    """
+    from strata.app.render.heat import temperatures_dict, temperatures_tables
+    from strata.hardware.thermal.report import heat
+    from strata.units import parse
+
+    changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'")
+    temperatures = heat(
+        name,
+        typed_quantity(power, "W", "--power") if power else None,
+        typed_quantity(dram_power, "W", "--dram-power") if dram_power else None,
+        layers=int(whole(layers, "--layers")) if layers else None,
+        map=map,
+        cooled=cooling or None,
+        duration=parse(transient, "s", "--transient") if transient else None,
+        **changes,
+    )
+    if json:
+        print_json(temperatures_dict(temperatures))
+    else:
+        say(*temperatures_tables(temperatures))
+    if svg:
+        from strata.app.render.heat_picture import draw_temperatures
+
+        wrote("picture", draw_temperatures(temperatures, svg))

@@ -1,0 +1,171 @@
+"""Options that several commands take, each written down once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strata.app.terminal import names_of, one_of, precision_names, system_names, whole
+
+ModelName = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="model name, or path of a Hugging Face config.json",
+        autocompletion=names_of("models"),
+    ),
+]
+
+
+SystemName = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system, like 8xh200, 4x8xh100, or a TOML path",
+        autocompletion=system_names,
+    ),
+]
+
+
+BatchSize = Annotated[
+    str, typer.Option("--batch", "-b", metavar="N", help="sequences at once over the whole system")
+]
+
+
+InputTokens = Annotated[
+    str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a sequence (train: its length)")
+]
+
+
+OutputTokens = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="N",
+        help="tokens generated for a sequence (decode: its context is input + output/2)",
+    ),
+]
+
+
+PhaseName = Annotated[
+    str,
+    typer.Option(
+        metavar="PHASE",
+        help="serve (read prompts, then generate), prefill, decode (one step) or train (one step)",
+        autocompletion=one_of("serve", "prefill", "decode", "train"),
+    ),
+]
+
+
+PlanText = Annotated[
+    str,
+    typer.Option(
+        "--plan",
+        "-p",
+        metavar="PLAN",
+        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best "
+        "legal plan]",
+    ),
+]
+
+
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="software: ideal, vllm, sglang, trtllm, megatron, or a TOML path",
+        autocompletion=names_of("engine"),
+    ),
+]
+
+
+SetItems = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', "
+        "model.kv=fp8",
+    ),
+]
+
+
+WeightFormat = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="precision of the weights, like fp8  [default: as published]",
+        autocompletion=precision_names,
+    ),
+]
+
+
+CacheFormat = Annotated[
+    str,
+    typer.Option(
+        "--kv",
+        metavar="FORMAT",
+        help="precision of the KV cache  [default: bf16]",
+        autocompletion=precision_names,
+    ),
+]
+
+
+RoutingFile = Annotated[
+    str,
+    typer.Option(
+        "--routing",
+        metavar="FILE",
+        help="picks of each expert, a line for each layer (CSV or JSON)  [default: even]",
+    ),
+]
+
+
+OverlapMode = Annotated[
+    str,
+    typer.Option(
+        "--overlap",
+        metavar="HOW",
+        help="communication beside computation: none, tiles or dual_batch  [default: the engine's]",
+        autocompletion=one_of("none", "tiles", "dual_batch"),
+    ),
+]
+
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+
+
+ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report")]
+PicturesReport = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report with pictures")
+]
+ChipName = Annotated[
+    str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("chip"))
+]
+MeasuredFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="folder of measurements  [default: the project's validation/]"
+    ),
+]
+
+
+def typed_sizes(batch: str, input: str, output: str) -> dict[str, float]:
+    return {
+        "batch": whole(batch, "--batch"),
+        "input": whole(input, "--input"),
+        "output": whole(output, "--output"),
+    }
+
+
+def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:
+    """`--set` items with the engine's overlap among them, where it is told."""
+    return [*(changes or []), *([f"engine.overlap={overlap}"] if overlap else [])]

@@ -1,0 +1,296 @@
+"""`strata serving`: a model under load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    precision_names,
+    print_json,
+    say,
+    system_names,
+    typed_quantity,
+    typed_time,
+    whole,
+    wrote,
+)
+from strata.errors import BadValue, UnknownName, require
+from strata.units import parse
+
+if TYPE_CHECKING:
+    from strata.workload.model import Model
+
+
+GUESS = ("draft", "acceptance", "window", "branches", "plan")
+
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="model name, or path of a Hugging Face config.json",
+        autocompletion=names_of("models"),
+    ),
+]
+SystemOption = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system, like 8xh200, or a TOML path",
+        autocompletion=system_names,
+    ),
+]
+InputOption = Annotated[str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a request")]
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="N", help="tokens generated for a request")
+]
+RateOption = Annotated[
+    str, typer.Option(metavar="N/s", help="requests that arrive each second, at random: what they see")
+]
+ClientsOption = Annotated[
+    str, typer.Option(metavar="N", help="clients that each wait for their answer: what they see")
+]
+TtftOption = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
+]
+TpotOption = Annotated[
+    str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
+]
+ShareOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SHARE",
+        help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
+    ),
+]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best legal plan]"
+    ),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="software: ideal, vllm, sglang, trtllm, or a TOML path",
+        autocompletion=names_of("engine"),
+    ),
+]
+ChunkOption = Annotated[
+    str, typer.Option(metavar="N", help="prompt tokens a step reads at most  [default: the engine's]")
+]
+SequencesOption = Annotated[
+    str, typer.Option(metavar="N", help="requests at once at most  [default: the engine's]")
+]
+VariationOption = Annotated[
+    str, typer.Option(metavar="X", help="squared coefficient of variation of prompt lengths")
+]
+SkewOption = Annotated[
+    str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")
+]
+RoutingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]",
+    ),
+]
+DisaggregatedOption = Annotated[
+    bool,
+    typer.Option("--disaggregated", help="also devices apart for reading prompts and for generating"),
+]
+PrefillDevicesOption = Annotated[
+    str,
+    typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]"),
+]
+SpeculativeOption = Annotated[
+    str,
+    typer.Option(
+        metavar="GUESS",
+        help="draft=NAME,acceptance=0.7 and, if told, window=4 (or best), branches=1, plan=tp=8",
+        autocompletion=one_of("draft="),
+    ),
+]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option("--frontier", metavar="FILE", help="write throughput against interactivity, .html or .svg"),
+]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="precision of the weights  [default: as published]",
+        autocompletion=precision_names,
+    ),
+]
+KvOption = Annotated[
+    str,
+    typer.Option(
+        "--kv",
+        metavar="FORMAT",
+        help="precision of the KV cache  [default: bf16]",
+        autocompletion=precision_names,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="change a number, as often as needed"),
+]
+
+
+def register_serving(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "serving",
+        short_help="A model under load: rates, queues, pools, guesses.",
+        epilog="Example: strata serving -m llama-3-70b -s 8xh200 -i 2048 -o 512 --ttft 1s --tpot 30ms "
+        "--frontier frontier.html",
+    )(serving_command)
+
+
+def serving_command(
+    model: ModelOption,
+    system: SystemOption,
+    input: InputOption = "1024",
+    output: OutputOption = "1024",
+    rate: RateOption = "",
+    clients: ClientsOption = "",
+    ttft: TtftOption = "",
+    tpot: TpotOption = "",
+    share: ShareOption = "",
+    plan: PlanOption = "",
+    engine: EngineOption = "ideal",
+    chunk: ChunkOption = "",
+    sequences: SequencesOption = "",
+    variation: VariationOption = "0",
+    skew: SkewOption = "0",
+    routing: RoutingOption = "",
+    disaggregated: DisaggregatedOption = False,
+    prefill_devices: PrefillDevicesOption = "",
+    speculative: SpeculativeOption = "",
+    picture: PictureOption = None,
+    weights: WeightsOption = "",
+    kv: KvOption = "",
+    set: SetOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and
+    the frontier.
+    """
+    from strata.app.render.serving import under_load_dict, under_load_tables
+    from strata.search.question import question
+    from strata.serving.curve import Requests
+    from strata.serving.under_load import serve_under_load
+
+    if picture is not None:
+        require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
+    require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
+    hardware, served, software = question(model, system, engine, weights, kv, set or [])
+    sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
+    requests = Requests(*sizes, **_typed_routing(served, routing, skew))
+    load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
+    steps = {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
+    pools: dict[str, Any] = {"disaggregated": disaggregated}
+    if prefill_devices:
+        pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
+    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    limits["share"] = _share(share)
+    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
+    more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
+    answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
+    if json:
+        print_json(under_load_dict(answer))
+    if answer.why_none:
+        raise BadValue(answer.why_none)
+    if not json:
+        say(*under_load_tables(answer))
+    if picture is not None and answer.frontier is not None:
+        from strata.app.render.serving_picture import frontier_picture
+
+        wrote("frontier", frontier_picture(answer.frontier, answer.question, picture))
+
+
+def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
+    """How experts are picked: as a file says, or by a skew."""
+    from strata.search.question import routing_of
+
+    routed, uneven = routing_of(routing, model), _amount(skew, "--skew")
+    require(routed is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
+    require(model.has_experts or uneven == 0, f"{model.name} has no experts to pick", skew=skew)
+    return {"skew": uneven, "routing": routed}
+
+
+def _optional(text: str, option: str) -> float | None:
+    return whole(text, option) if text else None
+
+
+def _per_second(text: str) -> float | None:
+    """Requests a second, as typed: 10 or 10/s or 600/h."""
+    if not text:
+        return None
+    value = typed_quantity(text, "Hz", "--rate")
+    require(value > 0, "--rate must be positive", rate=text)
+    return value
+
+
+def _share(text: str) -> float | None:
+    """A share of requests, as typed: 95% or 0.95."""
+    value = parse(text, "1", "--share") if text else None
+    require(value is None or 0.5 <= value < 1.0, "--share lies between 50% and 100%", given=text)
+    return value
+
+
+def _amount(text: str, option: str) -> float:
+    """A number that is not negative, as typed."""
+    value = parse(text, "1", option)
+    require(value >= 0, f"{option} must not be negative", given=text)
+    return value
+
+
+def typed_draft(text: str) -> dict[str, Any]:
+    """The guess that is typed, and whether its window is to be found; nothing where nothing is."""
+    from strata.mapping.plan import plan as make_plan
+    from strata.serving.speculation import Drafting
+    from strata.workload.model import model as make_model
+
+    if not text:
+        return {}
+    given: dict[str, str] = {}
+    key = ""
+    for item in text.split(","):
+        name, equals, value = item.partition("=")
+        if key == "plan" and name not in GUESS:
+            given["plan"] += f",{item}"
+            continue
+        if not equals or not value:
+            raise BadValue(
+                f"--speculative is written like draft=llama-3.2-1b,acceptance=0.7,window=4, but got '{text}'"
+            )
+        if name not in GUESS:
+            raise UnknownName("part of a guess", name, GUESS, ", ".join(GUESS))
+        key, given[name] = name, value
+    for name in ("draft", "acceptance"):
+        require(
+            name in given, f"--speculative needs {name}, like draft=llama-3.2-1b,acceptance=0.7", given=text
+        )
+    free = given.get("window") == "best"
+    wanted = [k for k in ("acceptance", "window", "branches") if k in given and not (k == "window" and free)]
+    numbers: dict[str, float] = {k: parse(given[k], "1", k) for k in wanted}
+    for name in ("window", "branches"):
+        require(
+            numbers.get(name, 1.0) % 1 == 0, f"{name} must be a whole number", **{name: numbers.get(name)}
+        )
+    plan = make_plan(given["plan"]) if "plan" in given else None
+    return {"draft": Drafting(make_model(given["draft"]), **numbers, plan=plan), "free_window": free}

@@ -1,0 +1,78 @@
+"""`strata study`: repeat a published study, claim by claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import (
+    print_json,
+    say,
+    wrote,
+)
+
+
+def register_study(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "study",
+        short_help="Repeat a published study, claim by claim.",
+        epilog="Example: strata study deepstack-layers --report out/layers.html",
+    )(study_command)
+
+
+def _study_names(incomplete: str) -> list[str]:
+    from strata.studies import study_names
+
+    return [n for n in study_names() if n.startswith(incomplete)]
+
+
+def study_command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="a study, or the path of its folder; left out: all there are",
+            autocompletion=_study_names,
+        ),
+    ] = "",
+    json: JsonFlag = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write an HTML page with pictures")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="keep what was found, and the pictures, in the study's folder")
+    ] = False,
+) -> None:
+    """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
+    from rich.console import Console
+
+    from strata import studies
+    from strata.app.render.study import claims_table, studies_table, study_page
+
+    if not name:
+        known = {n: studies.study(n).title for n in studies.study_names()}
+        if json:
+            print_json(known)
+        else:
+            say(studies_table(known))
+        return
+    with Console(stderr=True).status(f"running study {name}"):
+        outcome = studies.run_study(name)
+    if json:
+        print_json(outcome.as_dict())
+    else:
+        say(claims_table(outcome))
+    if write or report:
+        from strata.app.render.study_picture import draw_study
+        from strata.drawing import keep
+
+        if write:
+            wrote("result", studies.write_down(outcome))
+            drawn = draw_study(outcome, outcome.study.folder)
+            wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
+        if report:
+            wrote("report", keep(report, study_page(outcome, report.parent)))

@@ -1,0 +1,99 @@
+"""`strata sweep`: up to three things varied at once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from strata.app.commands.options import (
+    BatchSize,
+    CacheFormat,
+    EngineName,
+    InputTokens,
+    JsonFlag,
+    ModelName,
+    OutputTokens,
+    PhaseName,
+    PicturesReport,
+    SetItems,
+    SystemName,
+    WeightFormat,
+    typed_sizes,
+)
+from strata.app.terminal import metric_names, print_json, say, wrote
+
+VaryOption = Annotated[
+    list[str],
+    typer.Option(
+        metavar="AXIS",
+        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or plan.tp=1,2,4,8",
+    ),
+]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        "--plan",
+        "-p",
+        metavar="PLAN",
+        help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
+    ),
+]
+MetricOption = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metric_names),
+]
+WhereOption = Annotated[
+    str,
+    typer.Option(metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"),
+]
+OrdersOption = Annotated[
+    bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")
+]
+
+
+def register_sweep(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "sweep",
+        short_help="Vary up to three things at once.",
+        epilog="Example: strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 "
+        "--vary chip.memory.bandwidth='2:8:4 TB/s'",
+    )(sweep_command)
+
+
+def sweep_command(
+    model: ModelName,
+    system: SystemName,
+    vary: VaryOption,
+    batch: BatchSize = "1",
+    input: InputTokens = "1024",
+    output: OutputTokens = "1024",
+    phase: PhaseName = "serve",
+    plan: PlanOption = "",
+    engine: EngineName = "ideal",
+    weights: WeightFormat = "",
+    kv: CacheFormat = "",
+    set: SetItems = None,
+    metric: MetricOption = "tokens_per_s",
+    json: JsonFlag = False,
+    where: WhereOption = "",
+    orders: OrdersOption = False,
+    report: PicturesReport = None,
+) -> None:
+    """Vary up to three things at once, each on its own axis, and see what they do."""
+    from strata.app.render.sweep import sweep_dict, sweep_remarks, sweep_table
+    from strata.search.sweep import run_sweep
+
+    size: dict[str, Any] = {**typed_sizes(batch, input, output)}
+    software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "changes": set or []}
+    asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
+    swept = run_sweep(model, system, vary, **size, **software, **asked)
+    if json:
+        print_json(sweep_dict(swept))
+    else:
+        say(sweep_table(swept), *sweep_remarks(swept))
+    if report:
+        from strata.app.render.sweep_report import sweep_report
+
+        wrote("report", sweep_report(swept, report))

@@ -1,0 +1,1 @@
+"""Records as people and machines read them: tables, JSON dictionaries, pages and pictures."""

@@ -1,0 +1,147 @@
+"""Predictions against measurements, for people and machines: the table, the interval beside a prediction,
+fits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strata.app.terminal import plain_table, titled
+from strata.hardware.chip import Chip
+from strata.result import Result
+from strata.units import show
+
+if TYPE_CHECKING:
+    from strata.validation.calibrate import Fitted
+    from strata.validation.measure import Done
+
+
+def accuracy_table(outcome: dict[str, Any]) -> Any:
+    """One line a file, with its groups below it."""
+    table = plain_table()
+    for column in ("file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"):
+        table.add_column(column, justify="left" if column == "file" else "right")
+    for entry in outcome["files"]:
+        table.add_row(entry["file"], *_cells(entry), style="bold")
+        for name, group in entry["groups"].items():
+            table.add_row(f"  {name}", *_cells(group), style="dim")
+    for row in outcome.get("unseen_models", []):
+        for name, part in (
+            ("models no fit has seen", "never"),
+            ("these and held-out lines of the others", "unseen"),
+        ):
+            table.add_row(f"{row['file']}, {row['metric']}: {name}", *_cells(row[part]))
+    for name in outcome["not_yet"]:
+        table.add_row(f"{name}: not predicted yet", style="yellow")
+    for name in outcome["unknown"]:
+        table.add_row(
+            f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its "
+            "chip)",
+            style="red",
+        )
+    below = (
+        f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}"
+        if outcome.get("held_out")
+        else ""
+    )
+    return titled("predicted against measured: error = predicted / measured - 1", table, below)
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    numbers = [
+        f"{entry[k]:.1%}" if entry.get(k) is not None else ""
+        for k in ("mape", "median", "p90", "worst", "bias", "weighted")
+    ]
+    return [str(entry["points"]), str(entry["failed"] or ""), *numbers]
+
+
+def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
+    """Where like cases would be measured, from the residuals of what was; and a warning outside of what was
+    checked.
+    """
+    from strata.validation.intervals import intervals_of
+
+    data: dict[str, Any] = {}
+    said: list[str] = []
+    missing: list[str] = []
+    for metric, interval in intervals_of(result).items():
+        low, high = interval.bounds(float(getattr(result.metrics, metric)))
+        data[metric] = {
+            "low": low,
+            "high": high,
+            "points": interval.points,
+            "like": interval.like,
+            "inside": interval.inside,
+            "missing": list(interval.missing),
+        }
+        said.append(
+            f"{metric} of like cases measured: {show(low, 's')} to {show(high, 's')} (middle 80 % of "
+            f"{interval.points} points: {interval.like})"
+        )
+        missing += interval.missing
+    if not data:
+        missing = [f"nothing like {result.workload.phase} was ever checked"]
+    return data or None, said + [f"outside what was checked: {text}" for text in dict.fromkeys(missing)]
+
+
+def fitted_dict(chip: Chip, outcomes: list[Fitted]) -> dict[str, Any]:
+    """What a calibration found, as plain JSON types."""
+    families = [
+        {
+            "family": o.family,
+            "files": list(o.files),
+            "fitted": o.rows,
+            "held_out": o.held_out,
+            "before": o.before,
+            "after": o.after,
+            "values": o.values,
+        }
+        for o in outcomes
+    ]
+    return {"chip": chip.name, "families": families}
+
+
+def fitted_table(chip: Chip, outcomes: list[Fitted]) -> Any:
+    """One block a family: the error on held-out points before and after, and the quantities that moved."""
+    table = plain_table()
+    for column in ("family", "points", "held out", "error before", "after", "quantity", "value"):
+        table.add_column(column, justify="left" if column in ("family", "quantity") else "right")
+    for o in outcomes:
+        first = [o.family, str(o.rows), str(o.held_out), f"{o.before:.1%}", f"{o.after:.1%}"]
+        if not o.values:
+            table.add_row(*first, "kept as it was", "")
+        for i, (path, value) in enumerate(o.values.items()):
+            table.add_row(*(first if i == 0 else [""] * 5), path, show(value, chip.sources[path].unit))
+    return titled(
+        f"{chip.name} fitted to its measured kernels; errors are of points that were not fitted", table
+    )
+
+
+def measured_tables(folder: Path, done: list[Done]) -> list[Any]:
+    """How many rows of each kind there are now, and why some are missing."""
+    table = plain_table()
+    for column in ("file", "kernels", "left out", "most often because"):
+        table.add_column(column, justify="left" if column in ("file", "most often because") else "right")
+    for kind in dict.fromkeys(d.kind for d in done):
+        why = [d.why for d in done if d.kind == kind and d.why]
+        count = sum(d.kind == kind for d in done)
+        table.add_row(
+            f"{folder.name}/{kind}.csv",
+            str(count - len(why)),
+            str(len(why) or ""),
+            max(why, key=why.count, default=""),
+        )
+    hint = (
+        ""
+        if _shipped(folder.name)
+        else f"no shipped chip is called {folder.name}: write a TOML for it (docs/how-to/add-a-chip.md) and "
+        "calibrate that"
+    )
+    return [titled("kernels measured", table, hint)]
+
+
+def _shipped(name: str) -> bool:
+    from strata.params import names
+
+    return name in names("chip")

@@ -1,0 +1,296 @@
+"""What there is, every number of it with its source, and how its files are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from strata.app.terminal import plain_table, titled
+from strata.errors import UnknownName
+from strata.hardware.chip import Chip, chip
+from strata.hardware.dram.channel import Dram, dram_channel
+from strata.hardware.fabric import Fabric, fabric
+from strata.hardware.system import Economics, SystemFile, economics, system
+from strata.hardware.transport import Packets, Transport, packets, transport
+from strata.mapping.engine import Engine, engine
+from strata.params import KINDS, data_folder, file_model, names, read_toml, stated
+from strata.precision import BYTES
+from strata.search.space import Space, space
+from strata.units import show
+from strata.workload.model import Model, model
+from strata.workload.tasks import decode
+
+LISTED = (
+    "chips",
+    "models",
+    "systems",
+    "fabrics",
+    "transports",
+    "packets",
+    "memories",
+    "engines",
+    "spaces",
+    "precisions",
+)
+
+
+SHOWN: dict[str, Callable[[str], Any]] = {
+    "chip": chip,
+    "model": model,
+    "fabric": fabric,
+    "system": system,
+    "transport": transport,
+    "packets": packets,
+    "memory": dram_channel,
+    "engine": engine,
+    "economics": economics,
+    "space": space,
+}
+
+
+FILES: dict[str, type] = {
+    "chip": Chip,
+    "fabric": Fabric,
+    "system": SystemFile,
+    "transport": Transport,
+    "packets": Packets,
+    "memory": Dram,
+    "engine": Engine,
+    "economics": Economics,
+}
+
+
+def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
+    """Names and titles by kind."""
+    wanted = LISTED if not kind else (kind if kind in LISTED else KINDS.get(kind, f"{kind}s"),)
+    if wanted[0] not in LISTED:
+        raise UnknownName("kind", kind, LISTED, ", ".join(LISTED))
+    return {k: _entries(k) for k in wanted}
+
+
+def _entries(kind: str) -> list[dict[str, str]]:
+    if kind == "precisions":
+        return [
+            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()
+        ]
+    if kind == "models":
+        return [{"name": name, "title": str(_facts(name)["title"])} for name in names("models")]
+    listed = [
+        {"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))}
+        for n in names(kind)
+    ]
+    if kind == "systems":
+        listed.append(
+            {
+                "name": "COUNTxCHIP",
+                "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of "
+                "8)",
+            }
+        )
+    return listed
+
+
+def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
+    table = plain_table(show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_column(style="dim")
+    for kind, entries in listed.items():
+        for i, entry in enumerate(entries):
+            table.add_row(kind if i == 0 else "", entry["name"], entry["title"])
+    return table
+
+
+def describe(kind: str, name: str) -> dict[str, Any]:
+    """Every number of a thing with unit and source; a model's sizes with its parameter count."""
+    if kind not in SHOWN:
+        raise UnknownName("kind", kind, SHOWN, ", ".join(SHOWN))
+    record = SHOWN[kind](name)
+    if kind == "model":
+        return _describe_model(record, name)
+    if kind == "space":
+        return _describe_space(record)
+    if kind == "system":
+        parts = {f"chip.{k}": v for k, v in _numbers(record.chip).items()} | {
+            f"fabric.{k}": v for k, v in _numbers(record.fabric).items()
+        }
+        sizes = (
+            " x ".join(f"{d.size:g} {d.name}" for d in record.fabric.dimension if d.size > 1) or "one device"
+        )
+        return {
+            "name": record.name,
+            "title": f"{record.chip.title}: {sizes}",
+            "note": record.chip.note,
+            "numbers": parts,
+        }
+    return {
+        "name": record.name,
+        "title": getattr(record, "title", ""),
+        "note": getattr(record, "note", ""),
+        "numbers": _numbers(record),
+    }
+
+
+def _numbers(record: Any) -> dict[str, dict[str, Any]]:
+    return {
+        path: {
+            "value": p.value,
+            "unit": p.unit,
+            "shown": show(p.value, p.unit),
+            "source": p.source,
+            "assumed": p.assumed,
+        }
+        for path, p in stated(record).items()
+    }
+
+
+def _describe_model(record: Model, name: str) -> dict[str, Any]:
+    count = float(record.trace(decode(1.0, 1.0)).parameters())
+    facts = _facts(record.name)
+    config = str(facts.get("source", f"{name} (given by the caller)"))
+    numbers: dict[str, dict[str, Any]] = {
+        "parameters": _entry(count, f"{count:,.0f}", "counted from the graph")
+    }
+    if record.published:
+        numbers["published"] = _entry(record.published[0], f"{record.published[0]:,.0f}", record.published[1])
+    for f in fields(Model):
+        value = getattr(record, f.name)
+        if f.name in ("name", "pattern", "published") or value in (0.0, False, ""):
+            continue
+        shown = (
+            f"{value:g}"
+            if isinstance(value, float)
+            else str(value).lower()
+            if isinstance(value, bool)
+            else str(value)
+        )
+        default = f.name in ("activations", "kv", "embedding_dtype")
+        source = (
+            "how served unless told otherwise"
+            if default
+            else config
+            if isinstance(value, (float, str))
+            else f"its family, by {config}"
+        )
+        numbers[f.name] = _entry(value, shown, source)
+    kinds = " ".join("/".join(k) for k in record.pattern.period)
+    prefix = (
+        f"{record.pattern.prefix_layers:g} x {'/'.join(record.pattern.prefix)}, then "
+        if record.pattern.prefix
+        else ""
+    )
+    layers = f"{record.pattern.layers:g} layers: {prefix}{kinds} repeated"
+    return {
+        "name": record.name,
+        "title": f"{facts['title']}, {layers}" if facts else layers,
+        "note": str(facts.get("notes", "")),
+        "numbers": numbers,
+    }
+
+
+def _describe_space(record: Space) -> dict[str, Any]:
+    """The axes of a space with their choices and what they stand on; what follows from them, and what a point
+    must keep.
+    """
+    numbers = {
+        a.name: _entry(len(a), f"{len(a)}: {_choices(a.labels)}", f"{', '.join(a.fields)}. {a.source}")
+        for a in record.axes
+    }
+    numbers |= {t.field: _entry(t.value, f"= {t.value}", t.source) for t in record.ties}
+    numbers |= {f"only where {c.keep}": _entry(True, "", c.why) for c in record.constraints}
+    return {
+        "name": record.name,
+        "title": f"{record.title}; {record.size:,} points",
+        "note": record.note,
+        "numbers": numbers,
+    }
+
+
+def _choices(labels: tuple[str, ...]) -> str:
+    return " ".join(labels) if len(labels) <= 20 else f"{labels[0]} ... {labels[-1]}"
+
+
+def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
+    return {
+        "value": value,
+        "unit": "1",
+        "shown": shown,
+        "source": source,
+        "assumed": source.startswith("assumed"),
+    }
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """What a shipped model's file says about itself; nothing for a user's own."""
+    path = data_folder("models") / f"{name}.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))["_strata"]) if path.exists() else {}
+
+
+def description_table(described: dict[str, Any]) -> Any:
+    heading = f"{described['name']}: {described['title']}" + (
+        f"\n{described['note']}" if described["note"] else ""
+    )
+    table = plain_table()
+    assumed = sum(entry["assumed"] for entry in described["numbers"].values())
+    below = f"* {assumed} of {len(described['numbers'])} numbers are assumed" if assumed else ""
+    table.add_column("quantity", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("")
+    table.add_column("source", overflow="fold")
+    for path, entry in described["numbers"].items():
+        table.add_row(
+            path,
+            entry["shown"],
+            "*" if entry["assumed"] else "",
+            entry["source"],
+            style="yellow" if entry["assumed"] else "",
+        )
+    return titled(heading, table, below)
+
+
+def file_schema(kind: str) -> dict[str, Any]:
+    """The JSON schema of a kind of file."""
+    if kind == "model":
+        return _model_schema()
+    if kind not in FILES:
+        raise UnknownName("kind of file", kind, [*FILES, "model"], ", ".join([*FILES, "model"]))
+    record: dict[str, Any] = file_model(FILES[kind]).model_json_schema()
+    return record
+
+
+def _model_schema() -> dict[str, Any]:
+    """A model is a Hugging Face config.json; these are the keys that are read."""
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    more = (
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "num_local_experts",
+        "n_routed_experts",
+        "num_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "n_shared_experts",
+        "shared_expert_intermediate_size",
+        "first_k_dense_replace",
+        "interleave_moe_layer_step",
+        "kv_lora_rank",
+        "q_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "v_head_dim",
+        "sliding_window",
+        "index_topk",
+        "index_n_heads",
+        "index_head_dim",
+    )
+    number = {"type": "number", "exclusiveMinimum": 0}
+    return {
+        "title": "Model (config.json)",
+        "type": "object",
+        "required": list(sizes),
+        "properties": {k: number for k in (*sizes, *more)},
+        "additionalProperties": True,
+    }

@@ -1,0 +1,183 @@
+"""Collectives for machines and for people: alone, at once, and by each algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strata.app.terminal import plain_table, titled
+from strata.pricing.network.collective_cost import CollectiveCost
+from strata.pricing.network.concurrent import ConcurrentCollectives
+from strata.units import show
+
+
+def collective_dicts(cost: CollectiveCost, count: int) -> list[dict[str, Any]]:
+    """Collectives for machines: what was asked and what each costs, in SI units."""
+    fabric = cost.fabric
+    numbers = {
+        "bytes": cost.bytes,
+        "ranks": cost.ranks,
+        "stride": cost.stride,
+        "time_s": cost.time,
+        "lower_s": cost.lower,
+        "algorithm_B_per_s": cost.algorithm_bandwidth,
+        "bus_B_per_s": cost.bus_bandwidth,
+        "energy_J": cost.energy,
+    }
+    spread = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in numbers.items()}
+    inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in cost.spreads]
+    ways = cost.algorithms
+    asked = {
+        "collective": cost.pattern,
+        "fabric": fabric.name,
+        "sizes": [float(d.size) for d in fabric.dimension],
+        "engine": cost.engine or None,
+    }
+    if cost.packets:
+        asked["packets"] = cost.packets
+    return [
+        {
+            **asked,
+            **{name: float(value[i]) for name, value in spread.items()},
+            "dimensions": [
+                {"name": d.name, "ranks": float(inside[j][i]), "algorithm": str(ways[j][i]) or None}
+                for j, d in enumerate(fabric.dimension)
+            ],
+        }
+        for i in range(count)
+    ]
+
+
+def collectives_table(rows: list[dict[str, Any]]) -> Any:
+    """Collectives for people, one a line."""
+    table = plain_table()
+    for name in ("ranks", "bytes", "time", "lower", "algorithm bw", "bus bw", "energy/rank"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if "ns3_s" in rows[0]:
+        table.add_column("in ns-3", justify="right", no_wrap=True)
+        table.add_column("ours", justify="right", no_wrap=True)
+    table.add_column("way in each dimension")
+    for row in rows:
+        simulated = (
+            [show(row["ns3_s"], "s"), f"{row['time_s'] / row['ns3_s'] - 1:+.2%}"] if "ns3_s" in row else []
+        )
+        table.add_row(
+            f"{row['ranks']:g}",
+            show(row["bytes"], "B"),
+            show(row["time_s"], "s"),
+            show(row["lower_s"], "s"),
+            show(row["algorithm_B_per_s"], "B/s"),
+            show(row["bus_B_per_s"], "B/s"),
+            show(row["energy_J"], "J"),
+            *simulated,
+            "; ".join(
+                f"{d['name']} {d['ranks']:g}: {d['algorithm']}" for d in row["dimensions"] if d["algorithm"]
+            ),
+        )
+    below = (
+        "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as "
+        "nccl-tests counts it, to compare with a link"
+    )
+    return titled(_heading(rows[0]), table, below)
+
+
+def concurrent_dicts(costs: ConcurrentCollectives, count: int) -> list[dict[str, Any]]:
+    """Collectives that start together, for machines."""
+    finish = [np.broadcast_to(time, (count,)) for time in costs.finish]
+    alone = [np.broadcast_to(c.time, (count,)) for c in costs.alone]
+    last = np.broadcast_to(costs.time, (count,))
+    in_turn = np.broadcast_to(costs.one_after_the_other, (count,))
+    return [
+        {
+            "time_s": float(last[i]),
+            "one_after_the_other_s": float(in_turn[i]),
+            "collectives": [
+                {
+                    "collective": c.pattern,
+                    "bytes": point_number(c.bytes, i),
+                    "ranks": point_number(c.ranks, i),
+                    "stride": point_number(c.stride, i),
+                    "alone_s": float(alone[j][i]),
+                    "time_s": float(finish[j][i]),
+                }
+                for j, c in enumerate(costs.alone)
+            ],
+        }
+        for i in range(count)
+    ]
+
+
+def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -> Any:
+    """The same for people."""
+    table = plain_table()
+    for name in ("collective", "ranks", "bytes", "alone", "at once", "slower"):
+        table.add_column(name, justify="left" if name == "collective" else "right", no_wrap=True)
+    for row in told:
+        for one in row["collectives"]:
+            table.add_row(
+                one["collective"],
+                f"{one['ranks']:g}",
+                show(one["bytes"], "B"),
+                show(one["alone_s"], "s"),
+                show(one["time_s"], "s"),
+                f"{one['time_s'] / one['alone_s']:.2f}x",
+            )
+    first = costs.alone[0]
+    title = f"{len(costs.alone)} collectives at once on {first.fabric.name}, {_software(first.engine)}"
+    last, in_turn = (show(told[-1][key], "s") for key in ("time_s", "one_after_the_other_s"))
+    below = f"all done after {last}; one after the other: {in_turn}" if len(told) == 1 else ""
+    return titled(title, table, below)
+
+
+def point_number(value: Any, i: int) -> float:
+    """One of many numbers, or the one that stands for all."""
+    seen = np.asarray(value, float)
+    return float(seen if not seen.ndim else np.broadcast_to(seen, (max(i + 1, seen.size),))[i])
+
+
+def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
+    """Every legal way in each dimension: for machines and for people."""
+    table = plain_table()
+    for name in ("ranks", "bytes", "dimension", "algorithm", "time", ""):
+        table.add_column(
+            name, justify="right" if name in ("ranks", "bytes", "time") else "left", no_wrap=True
+        )
+    for i, row in enumerate(told):
+        for d, ways in zip(row["dimensions"], cost.ways, strict=True):
+            times = {way: point_number(time, i) for way, time in ways.items()} if d["algorithm"] else {}
+            d["algorithms"] = {
+                way: time
+                for way, time in sorted(times.items(), key=lambda item: item[1])
+                if np.isfinite(time)
+            }
+            for way, time in d["algorithms"].items():
+                mark = (
+                    "cheapest" if way == d["algorithm"] else f"{time / d['algorithms'][d['algorithm']]:.2f}x"
+                )
+                table.add_row(
+                    f"{row['ranks']:g}",
+                    show(row["bytes"], "B"),
+                    f"{d['name']} {d['ranks']:g}",
+                    way,
+                    show(time, "s"),
+                    mark,
+                )
+    return told, titled(
+        _heading(told[0]),
+        table,
+        "each dimension with its share of the buffer; a collective takes the sum of what it goes by",
+    )
+
+
+def _heading(first: dict[str, Any]) -> str:
+    shape = " x ".join(
+        f"{size:g} {d['name']}" for size, d in zip(first["sizes"], first["dimensions"], strict=True)
+    )
+    apart = f", stride {first['stride']:g}" if first["stride"] > 1 else ""
+    sender = f"packets {first['packets']}" if "packets" in first else _software(first["engine"])
+    return f"{first['collective']} on {first['fabric']} ({shape}){apart}, {sender}"
+
+
+def _software(engine: str) -> str:
+    return f"engine {engine}" if engine else "links alone"

@@ -1,0 +1,95 @@
+"""What a chip or a system costs, for machines and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strata.app.terminal import plain_table, titled
+from strata.hardware.chip import Chip
+from strata.hardware.silicon.cost import Cost
+from strata.hardware.silicon.manufacturing import Silicon
+from strata.hardware.silicon.system_cost import SystemCost
+from strata.hardware.system import System, economics
+from strata.units import show
+
+
+def cost_dict(cost: Cost) -> dict[str, Any]:
+    """What a chip costs to make, for machines."""
+    yields = {f"{k}_yield": float(getattr(cost, f"{k}_yield")) for k in ("die", "stacking", "package")}
+    return {
+        "made_USD": float(cost.made),
+        "parts_USD": {k: float(v) for k, v in cost.parts.items()},
+        **yields,
+    }
+
+
+def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[Cost]) -> list[Any]:
+    """Costs for people: a column for each stack."""
+    table = plain_table()
+    table.add_column("part", no_wrap=True)
+    for head in [f"{n:g} layers" for n in counts] or ["USD"]:
+        table.add_column(head, justify="right", no_wrap=True)
+    for name in costs[0].parts:
+        table.add_row(name, *(f"{float(each.parts[name]):,.2f}" for each in costs))
+    table.add_row("made", *(f"{float(each.made):,.2f}" for each in costs), style="bold")
+    for name, what in (
+        ("die", "dies that work"),
+        ("stacking", "stacks that work"),
+        ("package", "packages that work"),
+    ):
+        table.add_row(what, *(f"{float(getattr(each, f'{name}_yield')):.1%}" for each in costs))
+    markup = economics().markup
+    priced = (
+        f"no price of its own: {markup:g} times that where one is needed"
+        if chip.package.price is None
+        else ""
+    )
+    bought = priced or f"it is bought for {show(chip.package.price, 'USD')}"
+    below = (
+        f"{silicon.technology}, {silicon.bonding}, {silicon.packaging}; without margin, masks and "
+        f"design; {bought}"
+    )
+    return [titled(f"{chip.name}: what one packaged chip costs to make [USD]", table, below)]
+
+
+def system_cost_dict(system: System, cost: SystemCost) -> dict[str, Any]:
+    """Costs of a system for machines."""
+    told = {k: getattr(cost, k) for k in ("made", "bought", "fabric", "linear")}
+    return {
+        "system": system.name,
+        "chip": system.chip.name,
+        "devices": float(cost.devices),
+        **{f"{k}_USD": None if v is None else float(v) for k, v in told.items()},
+        "linear_parts_USD": {k: float(v) for k, v in cost.parts.items()},
+    }
+
+
+def system_cost_table(system: System, cost: SystemCost) -> Any:
+    """Costs of a system for people."""
+    table = plain_table()
+    table.add_column("part", no_wrap=True)
+    for name in ("USD", "a device"):
+        table.add_column(name, justify="right", no_wrap=True)
+
+    def row(name: str, value: Any, **style: Any) -> None:
+        shown = (
+            ("unknown", "")
+            if value is None
+            else (f"{float(value):,.0f}", f"{float(value / cost.devices):,.2f}")
+        )
+        table.add_row(name, *shown, **style)
+
+    for name, value in (
+        ("chips, to make", cost.made),
+        ("chips, to buy", cost.bought),
+        ("fabric, as priced", cost.fabric),
+    ):
+        row(name, value)
+    for name, value in cost.parts.items():
+        row(f"DFModel: {name}", value)
+    row("DFModel: linear cost", cost.linear, style="bold")
+    return titled(
+        f"{system.name}: what its {float(cost.devices):g} devices cost",
+        table,
+        "DFModel: chips as bought, DRAM, links and switch ports by bandwidth",
+    )

@@ -1,0 +1,88 @@
+"""Two saved results beside each other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from strata.app.terminal import plain_table, titled
+from strata.errors import BadFile
+from strata.units import show
+
+
+def differences(first: Path, second: Path) -> list[dict[str, Any]]:
+    """Every value that differs between two results saved with --json, by path; numbers with their ratio."""
+    left, right = (_flat(_read(p)) for p in (first, second))
+    rows = []
+    for path in dict.fromkeys([*left, *right]):
+        a, b = left.get(path), right.get(path)
+        if a != b:
+            rows.append(
+                {
+                    "path": path,
+                    "first": a,
+                    "second": b,
+                    "unit": _unit(path, left, right),
+                    "ratio": _ratio(a, b),
+                }
+            )
+    return rows
+
+
+def _ratio(first: Any, second: Any) -> float | None:
+    numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (first, second))
+    return second / first if numeric and first else None
+
+
+def _unit(path: str, *flat: dict[str, Any]) -> str | None:
+    """The unit of a value, where the results say it."""
+    owner, _, last = path.rpartition(".")
+    if owner in ("resources_s", "kinds_s", "memory_B"):
+        return owner.rpartition("_")[2]
+    beside = f"{owner}.unit" if last == "value" else f"units.{last}" if owner == "metrics" else ""
+    return next((str(f[beside]) for f in flat if beside in f), None)
+
+
+def _read(path: Path) -> Any:
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadFile(f"no result file at {path}; make one with strata predict ... --json") from None
+    except IsADirectoryError:
+        raise BadFile(f"{path} is a folder; a result is a file made with strata predict ... --json") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path.name} is not JSON: {error}") from None
+    if not isinstance(data, dict) or "metrics" not in data:
+        raise BadFile(f"{path.name} is not a result: make one with strata predict ... --json")
+    return data
+
+
+def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(node, dict):
+        return {k: v for key, value in node.items() for k, v in _flat(value, f"{prefix}{key}.").items()}
+    if isinstance(node, list):
+        return {k: v for i, value in enumerate(node) for k, v in _flat(value, f"{prefix}{i}.").items()}
+    return {prefix[:-1]: node}
+
+
+def differences_table(rows: list[dict[str, Any]], first: str, second: str) -> Any:
+    if not rows:
+        return f"{first} and {second} are the same"
+    table = plain_table()
+    table.add_column("what", overflow="fold")
+    table.add_column(first, justify="right", overflow="fold")
+    table.add_column(second, justify="right", overflow="fold")
+    table.add_column("ratio", justify="right", no_wrap=True)
+    for row in rows:
+        shown = [_shown(row[side], row["unit"]) for side in ("first", "second")]
+        table.add_row(row["path"], *shown, f"{row['ratio']:.3f}" if row["ratio"] is not None else "")
+    return titled(f"{len(rows)} difference{'s' if len(rows) > 1 else ''}", table)
+
+
+def _shown(value: Any, unit: str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return show(value, unit, digits=4) if unit and unit != "1" else f"{value:.6g}"

@@ -1,0 +1,228 @@
+"""A model under load, for machines and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strata.app.terminal import plain_table, titled
+from strata.mapping.plan import plan_text
+from strata.serving.load import Load, largest_batch, most_rate, open_load
+from strata.serving.pools import Disaggregation, pools_limit
+from strata.serving.speculation import Speculation
+from strata.serving.under_load import UnderLoad, limits_text
+from strata.units import show
+
+# of its highest rate: what is shown of an engine where no limits are told; queues grow without end towards 1
+EASY = 0.8
+
+
+def under_load_tables(answer: UnderLoad) -> list[Any]:
+    """The answer for people."""
+    parts: list[Any] = [_plans(answer)]
+    if answer.load is not None:
+        parts += ["", _loaded(answer)]
+    if answer.speculation is not None:
+        parts += ["", _guessed(answer.speculation)]
+    if answer.splits is not None:
+        parts += ["", _pools(answer)]
+    return parts
+
+
+def _plans(answer: UnderLoad) -> Any:
+    c, table = answer.curve, plain_table()
+    table.add_column("plan", no_wrap=True)
+    for name in ("requests/s", "tokens/s/device", "TTFT", "TPOT", "in flight", "slots", "most clients"):
+        table.add_column(name, justify="right", no_wrap=True)
+    limited = bool(limits_text(answer.ttft, answer.tpot))
+    for i in [i for i in answer.order if answer.rates[i] > 0][:6]:
+        rate, one = float(answer.rates[i]) * (1.0 if limited else EASY), c.at(i)
+        seen, most = (
+            open_load(one, rate).at(0),
+            largest_batch(one, answer.ttft, answer.tpot, answer.share)[0][0],
+        )
+        cells = (
+            f"{rate:.3g}",
+            f"{rate * c.requests.output / c.devices:.4g}",
+            show(float(seen.ttft), "s"),
+            show(float(seen.tpot), "s"),
+            f"{float(seen.active):.3g}",
+        )
+        table.add_row(plan_text(c.plan_at(i)), *cells, f"{c.slots[i]:g}", f"{most:g}")
+    which = (
+        "the most that keep the limits"
+        if limited
+        else f"{EASY:.0%} of the most it completes, as no limits are told"
+    )
+    below = (
+        f"requests/s: {which}, arriving at random; TTFT, TPOT, in flight: means at that rate;\nmost "
+        "clients: that keep the limits and have a slot, each waiting for its answer"
+    )
+    return titled(answer.question, table, below)
+
+
+def _loaded(answer: UnderLoad) -> Any:
+    load, table = answer.load, plain_table(show_header=False)
+    assert load is not None
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    table.add_column(style="dim")
+    parts = f"{show(float(load.waits), 's')} waiting, {show(float(load.reads), 's')} reading"
+    table.add_row("time to first token", show(float(load.ttft), "s"), parts + _kept(load.ttft, answer.ttft))
+    if np.isfinite(load.ttft_at(0.95)):
+        table.add_row("95 % of requests within", show(float(load.ttft_at(0.95)), "s"), "")
+    table.add_row(
+        "time per output token", show(float(load.tpot), "s"), _kept(load.tpot, answer.tpot).removeprefix("; ")
+    )
+    table.add_row(
+        "requests/s",
+        f"{float(load.rate):.4g}",
+        f"{float(load.tokens_per_s):.4g} tokens/s, {float(load.tokens_per_s) / answer.curve.devices:.4g} "
+        "tokens/s/device",
+    )
+    table.add_row("in flight", f"{float(load.active):.3g}", f"of {answer.curve.slots[answer.chosen]:g} slots")
+    if answer.clients is None:
+        table.add_row("utilisation", f"{float(load.utilisation):.1%}", "")
+    clients = answer.clients
+    asked = f"{clients:g} clients" if clients is not None else f"{float(load.rate):.4g} requests/s"
+    return titled(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", table)
+
+
+def _kept(value: Any, most: float) -> str:
+    return (
+        ""
+        if not np.isfinite(most)
+        else "; keeps its limit"
+        if value <= most
+        else f"; over its limit of {show(most, 's')}"
+    )
+
+
+def _guessed(s: Speculation) -> Any:
+    table = plain_table(show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    table.add_column(style="dim")
+    table.add_row(
+        "speed-up",
+        f"{float(s.speedup):.3g}x",
+        f"{show(float(s.tpot), 's')} a token against {show(float(s.step), 's')}, batch "
+        f"{float(s.target.workload.batch):g}",
+    )
+    table.add_row(
+        "tokens a round",
+        f"{float(s.tokens):.3g}",
+        f"of at most {float(s.window) + 1:g}; the target looks at {float(s.verified):g}",
+    )
+    table.add_row(
+        "round",
+        show(float(s.cycle), "s"),
+        f"{show(float(s.guess), 's')} guessing, {show(float(s.verify), 's')} verifying",
+    )
+    even = float(s.break_even)
+    table.add_row(
+        "breaks even at",
+        "never" if np.isnan(even) else f"{even:.3g}",
+        f"acceptance asked for: {float(s.acceptance):g}",
+    )
+    shape = f"{float(s.window):g} deep" + (
+        f", {float(s.branches):g} branches" if float(s.branches) > 1 else ""
+    )
+    return titled(f"guesses of {s.draft.model.name} ({plan_text(s.draft.plan)}), {shape}", table)
+
+
+def _pools(answer: UnderLoad) -> Any:
+    table = plain_table()
+    for name, side in (("read", "right"), ("plan", "left"), ("generate", "right"), ("plan", "left")):
+        table.add_column(name, justify=side, no_wrap=True)
+    for name in ("requests/s", "tokens/s/device", "readers take", "generators take", "reading", "sending"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for s in (answer.splits or [])[:6]:
+        per = s.rate * answer.curve.requests.output / answer.curve.devices
+        times = (show(s.read_time, "s"), show(s.send_time, "s"))
+        table.add_row(
+            str(s.prefill_devices),
+            plan_text(s.prefill_plan),
+            str(s.decode_devices),
+            plan_text(s.decode_plan),
+            f"{s.rate:.3g}",
+            f"{per:.4g}",
+            f"{s.reader_rate:.3g}",
+            f"{s.writer_rate:.3g}",
+            *times,
+        )
+    best = max(answer.splits or [], key=lambda s: s.rate, default=None)
+    together = float(np.max(answer.rates))
+    below = (
+        ""
+        if best is None or together <= 0
+        else f"apart carries {best.rate / together:.2f} times what one kind of device does; a request sends "
+        f"{show(best.sent, 'B')} of cache"
+    )
+    return titled("devices apart for reading prompts and for generating", table, below)
+
+
+def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
+    """The answer for machines."""
+    c = answer.curve
+    load = answer.load
+    loaded = {"plan": plan_text(c.plan_at(answer.chosen)), "clients": answer.clients}
+    return {
+        "question": {
+            "model": c.model.name,
+            "system": c.system.name,
+            "engine": c.engine.name,
+            **vars(c.requests),
+            "ttft": answer.ttft,
+            "tpot": answer.tpot,
+            "share": answer.share,
+        },
+        "plans": [_plan_dict(answer, i) for i in answer.order if c.slots[i] >= 1][:16],
+        "load": None if load is None else loaded | _load_dict(load),
+        "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
+        "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
+        "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
+        "units": {"rates": "1/s", "times": "s", "bytes": "B"},
+    }
+
+
+def _load_dict(load: Load) -> dict[str, float]:
+    return {k: float(v) for k, v in vars(load).items()}
+
+
+def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
+    """What one plan carries."""
+    one = answer.curve.at(i)
+    return {
+        "plan": plan_text(answer.curve.plan_at(i)),
+        "goodput": float(answer.rates[i]),
+        "most_rate": float(most_rate(one)[0]),
+        "slots": float(answer.curve.slots[i]),
+        "most_clients": float(largest_batch(one, answer.ttft, answer.tpot, answer.share)[0][0]),
+        "at_goodput": _load_dict(open_load(one, answer.rates[i : i + 1]).at(0)),
+    }
+
+
+def _speculation_dict(s: Speculation) -> dict[str, Any]:
+    names = ("window", "branches", "acceptance", "step", "guess", "verify", "verified", "tokens", "cycle")
+    numbers = {k: float(getattr(s, k)) for k in (*names, "tpot", "speedup", "break_even")}
+    return {"draft": s.draft.model.name, "fits": bool(s.fits), **numbers}
+
+
+def _pools_dict(split: Disaggregation) -> dict[str, Any]:
+    """What devices apart for reading prompts and for generating carry."""
+    return {
+        "readers": split.prefill_devices,
+        "reader_plan": plan_text(split.prefill_plan),
+        "writers": split.decode_devices,
+        "writer_plan": plan_text(split.decode_plan),
+        "goodput": split.rate,
+        "most_rate": pools_limit(split),
+        "reader_rate": split.reader_rate,
+        "writer_rate": split.writer_rate,
+        "read_time": split.read_time,
+        "send_time": split.send_time,
+        "sent_bytes": split.sent,
+        "at_goodput": _load_dict(split.load(split.rate)),
+    }

@@ -1,0 +1,83 @@
+"""A study for people: its claims as a table, and as a page with pictures."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strata.app.terminal import plain_table, titled
+
+if TYPE_CHECKING:
+    from strata.studies import Outcome
+
+
+def studies_table(known: dict[str, str]) -> Any:
+    """A line a study."""
+    table = plain_table()
+    table.add_column("study", no_wrap=True)
+    table.add_column("what it repeats")
+    for name, title in known.items():
+        table.add_row(name, title)
+    return table
+
+
+def claim_text(value: Any) -> str:
+    """A claim's number as people read it.
+
+    >>> claim_text(0.123456), claim_text([1.0, 2.5]), claim_text(None), claim_text(True)
+    ('0.1235', '1, 2.5', '', 'yes')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(claim_text(v) for v in value)
+    return value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 10000 else f"{value:.4g}"
+
+
+def claims_table(outcome: Outcome) -> Any:
+    """A line a claim."""
+    from rich.text import Text
+
+    table = plain_table()
+    for column in ("claim", "paper", "ours", "holds"):
+        table.add_column(column, overflow="fold")
+    for claim in outcome.claims:
+        mark = Text("yes", style="green") if claim["holds"] else Text("no", style="red")
+        said = Text(claim["says"])
+        if claim["note"]:
+            said.append(f"\n{claim['note']}", style="dim")
+        table.add_row(said, claim_text(claim["paper"]), claim_text(claim["ours"]), mark)
+    held = sum(c["holds"] for c in outcome.claims)
+    source = str(outcome.study.table["paper"])
+    return titled(f"{outcome.study.title}\n{source}", table, f"{held} of {len(outcome.claims)} claims hold")
+
+
+def study_page(outcome: Outcome, folder: Path) -> str:
+    """A study as a page: pictures first, then claim by claim."""
+    import tempfile
+
+    from strata.app.render.page import html_page, html_table
+    from strata.app.render.study_picture import draw_study
+
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        pictures = [
+            path.read_text(encoding="utf-8").partition("<svg")[1:]
+            for path in draw_study(outcome, Path(place))
+        ]
+    about = str(outcome.study.table.get("about", ""))
+    parts = [
+        f"<p class=dim>{html.escape(str(outcome.study.table['paper']))}</p>",
+        f"<p>{html.escape(about)}</p>",
+    ]
+    parts += [f"<p>{''.join(p)}</p>" for p in pictures]
+    rows = [
+        [c["says"], claim_text(c["paper"]), claim_text(c["ours"]), "yes" if c["holds"] else "no", c["note"]]
+        for c in outcome.claims
+    ]
+    return html_page(
+        outcome.study.title,
+        [*parts, html_table(["claim", "paper", "ours", "holds", "note"], rows, (0, 3, 4))],
+    )

@@ -1,0 +1,104 @@
+"""Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
+another axis.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strata.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.errors import BadValue, UnknownName, require
+from strata.search.expression import Names, calculate
+from strata.studies import Outcome
+
+KEYS = (
+    "file",
+    "points",
+    "title",
+    "x",
+    "y",
+    "lines",
+    "xlabel",
+    "ylabel",
+    "limit",
+    "limited",
+    "label",
+    "log",
+    "each",
+)
+
+
+def draw_study(outcome: Outcome, folder: Path) -> list[Path]:
+    """Every picture of a study; the paths that were written."""
+    pyplot = pyplot_of()
+    named = {name: Names(f"run {name}", values) for name, values in outcome.runs.items()}
+    written = []
+    with pyplot.rc_context(STYLE):
+        for entry in outcome.study.table.get("picture", []):
+            place = f"{outcome.study.name}: picture {entry.get('file', '?')}"
+            for key in entry:
+                if key not in KEYS:
+                    raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
+            for key in ("file", "x", "y"):
+                require(key in entry, f"{place} needs file, x and y", missing=key)
+            written.append(save(pyplot, _figure(pyplot, entry, named, place), folder / entry["file"]))
+    return written
+
+
+def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
+    """y over x; where y has a second axis, a line for each of `lines`; several y are several lines with the
+    labels of `each`.
+    """
+    figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
+    x = np.asarray(calculate(entry["x"], named, place), float)
+    many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
+    labels = entry.get("each", [""] * len(many))
+    require(
+        len(labels) == len(many), f"{place}: `each` has a label for each of y", y=len(many), each=len(labels)
+    )
+    colour = 0
+    for text, label in zip(many, labels, strict=True):
+        y = np.asarray(calculate(text, named, place), float)
+        if y.shape[:1] != x.shape or y.ndim > 2:
+            raise BadValue(
+                f"{place}: y must have the axis of x and at most one more, but got shapes {x.shape} and "
+                f"{y.shape}"
+            )
+        keys = (
+            np.asarray(calculate(entry["lines"], named, place))
+            if "lines" in entry and y.ndim == 2
+            else [label]
+        )
+        columns = y.T if y.ndim == 2 else y[None]
+        for key, column in zip(keys, columns, strict=True):
+            seen = np.isfinite(column)
+            said = str(key) if isinstance(key, str) else f"{entry.get('label', '')} {key:g}".strip()
+            axes.plot(
+                x[seen],
+                column[seen],
+                "o" if entry.get("points") else "o-",
+                markersize=3.5,
+                linewidth=1.5,
+                color=COLOURS[colour % len(COLOURS)],
+                label=said or None,
+            )
+            colour += 1
+    if "limit" in entry:
+        axes.axhline(
+            float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited")
+        )
+    axes.set_title(entry.get("title", ""))
+    axes.set_xlabel(entry.get("xlabel", ""))
+    axes.set_ylabel(entry.get("ylabel", ""))
+    if "x" in entry.get("log", ""):
+        axes.set_xscale("log")
+    if "y" in entry.get("log", ""):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,264 @@
+"""What a user types and sees: numbers checked, names completed, answers printed, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from strata.errors import BadValue, nearest
+
+WIDE = 140  # columns of an answer that goes into a file or a pipe
+
+
+# ---------------------------------------------------------------------------------------- what is typed
+
+
+def whole(text: str | float, what: str) -> float:
+    """A positive whole number, as typed.
+
+    >>> whole("64", "--batch"), whole("1e3", "--input")
+    (64.0, 1000.0)
+    >>> whole("1.5", "--batch")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: --batch must be a positive whole number, but got '1.5'
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (value >= 1 and value == value // 1 and value < 1e15):
+        raise BadValue(f"{what} must be a positive whole number, but got '{text}'")
+    return value
+
+
+def typed_number(text: str, option: str) -> float:
+    """A number, as typed."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadValue(f"{option} must be a number, but got '{text}'") from None
+
+
+def typed_bytes(text: str, option: str) -> float:
+    """A number of bytes, as typed, with or without a unit.
+
+    >>> typed_bytes("64kB", "--bytes"), typed_bytes("1 MiB", "--bytes"), typed_bytes("4096", "--bytes")
+    (64000.0, 1048576.0, 4096.0)
+    """
+    value = typed_quantity(text, "B", option)
+    if not 0 < value < float("inf"):
+        raise BadValue(f"{option} must be a positive number of bytes, but got '{text}'")
+    return value
+
+
+def typed_quantity(text: str, unit: str, option: str) -> float:
+    """A quantity in SI, as typed: a bare number is in the unit itself.
+
+    >>> typed_quantity("60", "W", "--power"), typed_quantity("0.5 kW", "W", "--power")
+    (60.0, 500.0)
+    """
+    from strata.units import parse
+
+    try:
+        return float(text)
+    except ValueError:
+        return parse(text, unit, option)
+
+
+def typed_time(text: str, option: str) -> float:
+    """A positive time in seconds, or infinity where none is typed: a limit.
+
+    >>> typed_time("40ms", "--tpot"), typed_time("", "--ttft")
+    (0.04, inf)
+    """
+    from strata.errors import require
+    from strata.units import parse
+
+    value = parse(text, "s", option) if text else float("inf")
+    require(value > 0, f"{option} must be a positive time", given=text)
+    return value
+
+
+def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, str]:
+    """`--set` items of a command about one thing: quantities and their new values, with or without the
+    thing's name before them.
+
+    >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
+    {'bond_thickness': '5 um'}
+    """
+    changes = {}
+    for item in items or []:
+        path, equals, value = item.partition("=")
+        if not (equals and path.strip() and value.strip()):
+            raise BadValue(f"--set takes PATH=VALUE, like {example}, but got '{item}'")
+        changes[path.strip().removeprefix(f"{owner}.")] = value.strip()
+    return changes
+
+
+# -------------------------------------------------------------------------------------------- what is printed
+
+
+def say(*parts: Any) -> None:
+    """Print tables and text on stdout; without a terminal 140 columns wide, no blanks at line ends."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        screen = Console(highlight=False, markup=False)
+        for part in parts:
+            screen.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
+        return
+    plain = Console(width=WIDE, highlight=False, markup=False, color_system=None, force_terminal=False)
+    with plain.capture() as captured:
+        for part in parts:
+            plain.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
+    put_line("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def wrote(what: str, path: Path, hint: str = "") -> None:
+    sys.stderr.write(f"{what}: {path}{hint}\n")
+
+
+def print_json(data: Any) -> None:
+    """Strict JSON on stdout."""
+    put_line(json.dumps(plain_json(data), indent=2, allow_nan=False, default=str))
+
+
+def plain_json(node: Any) -> Any:
+    """Plain JSON types, with None where a number is not finite.
+
+    >>> plain_json({"a": float("inf"), "b": [1.0, float("nan")]})
+    {'a': None, 'b': [1.0, None]}
+    """
+    if isinstance(node, dict):
+        return {str(k): plain_json(v) for k, v in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [plain_json(v) for v in node]
+    if hasattr(node, "tolist"):
+        return plain_json(node.tolist())
+    if isinstance(node, float) and not abs(node) < float("inf"):
+        return None
+    return node
+
+
+def put_line(text: str) -> None:
+    """Text and a line end on stdout; a reader that has seen enough (`| head`) ends the command quietly."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def plain_table(**options: Any) -> Any:
+    """A table without lines, as every answer uses."""
+    from rich.table import Table
+
+    return Table(box=None, padding=(0, 1), **options)
+
+
+def titled(title: str, table: Any, below: str = "") -> Any:
+    """A table under its title, each line as wide as the screen (rich would fold a title to the table's
+    width).
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(title, style="bold"), table, *([Text(below, style="dim")] if below else []))
+
+
+def complain(said: str) -> None:
+    """The one line on stderr."""
+    sys.stderr.write(f"strata: {' '.join(said.split())}\n")
+
+
+def usage_line(error: Any) -> str:
+    """One line for a mistake the option parser found: what is wrong, the nearest right word, where to read
+    on.
+    """
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "strata"
+    param = getattr(error, "param", None)
+    option = getattr(error, "option_name", None)
+    if param is not None and type(error).__name__ == "MissingParameter":
+        name = next((o for o in getattr(param, "opts", []) if o.startswith("--")), f"its {param.name}")
+        said = f"{path.removeprefix('strata ')} needs {name}" + (
+            f" ({param.help})" if getattr(param, "help", None) else ""
+        )
+    elif option and context and type(error).__name__ == "NoSuchOption":
+        close = nearest(option, [o for p in context.command.params for o in p.opts])
+        said = f"no option called '{option}'" + (f"; nearest: {', '.join(close)}" if close else "")
+    elif (
+        context and hasattr(context.command, "commands") and str(error.message).startswith("No such command")
+    ):
+        name = str(error.message).split("'")[1]
+        known = list(context.command.commands)
+        close = nearest(name, known)
+        said = (
+            f"no command called '{name}'"
+            + (f"; nearest: {', '.join(close)}" if close else "")
+            + f"; all: {', '.join(known)}"
+        )
+    else:
+        said = " ".join(error.format_message().split()).rstrip(".")
+        said = said[:1].lower() + said[1:]
+    return f"{said}; see {path} --help"
+
+
+# ------------------------------------------------------------------------------------------ shell completion
+
+
+def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
+    """A completer that offers the shipped names of some kinds."""
+
+    def complete(incomplete: str) -> list[str]:
+        from strata.params import names
+
+        return [
+            f"{before}{n}"
+            for kind in kinds
+            for n in names(kind)
+            if n != "README" and f"{before}{n}".startswith(incomplete)
+        ]
+
+    return complete
+
+
+def system_names(incomplete: str) -> list[str]:
+    """System names: a count and a chip, eight unless a count is typed already."""
+    count, times, _ = incomplete.rpartition("x")
+    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdigit() else "8x")(
+        incomplete
+    )
+
+
+def one_of(*words: str) -> Callable[[str], list[str]]:
+    """A completer that offers fixed words."""
+    return lambda incomplete: [w for w in words if w.startswith(incomplete)]
+
+
+def metric_names(incomplete: str) -> list[str]:
+    from strata.pricing.metrics import METRIC_UNITS
+
+    return [m for m in METRIC_UNITS if m.startswith(incomplete)]
+
+
+def precision_names(incomplete: str) -> list[str]:
+    from strata.precision import PRECISIONS
+
+    return [p for p in PRECISIONS if p.startswith(incomplete)]
+
+
+def item_names(ctx: Any, incomplete: str) -> list[str]:
+    """Names of the kind that was typed before."""
+    kind = str(ctx.params.get("kind") or "chip")
+    return (
+        system_names(incomplete)
+        if kind == "system"
+        else names_of("models" if kind == "model" else kind)(incomplete)
+    )

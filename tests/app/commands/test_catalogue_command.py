@@ -1,0 +1,129 @@
+"""`strata list`, `strata show` and `strata schema`: every name loads, every number has a source."""
+
+import json
+
+import pytest
+
+import strata as st
+from strata.app.render.catalogue import FILES, LISTED, SHOWN, catalogue
+from strata.hardware.transport import packets, transport
+from strata.params import data_folder, file_model, load_table, names
+from strata.units import parse
+
+LLAMA = ("--model", "llama-3-70b", "--system", "8xh200", "--batch", "64")
+
+
+def test_every_listed_name_loads(answer):
+    found = answer("list", "--json")
+    assert set(found) == set(LISTED)
+    loaders = {
+        "chips": st.chip,
+        "models": st.model,
+        "fabrics": st.fabric,
+        "engines": st.engine,
+        "systems": st.system,
+        "transports": transport,
+        "packets": packets,
+    }
+    for kind, load in loaders.items():
+        assert found[kind]
+        for entry in found[kind]:
+            assert entry["title"]
+            if entry["name"] != "COUNTxCHIP":
+                load(entry["name"])
+
+
+@pytest.mark.parametrize("kind", [*LISTED, "chip"])
+def test_list_prints_each_name(answer, kind):
+    text = answer("list", kind)
+    for entry in next(iter(catalogue(kind).values())):
+        assert entry["name"] in text
+
+
+SHOWABLE = [
+    (kind, name)
+    for kind in ("chip", "fabric", "memory", "engine", "transport", "packets")
+    for name in names(kind)
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *SHOWABLE,
+        ("economics", "default"),
+        ("system", "4x8xh100"),
+        ("model", "deepseek-v3"),
+        ("model", "gpt3-1t"),
+    ],
+)
+def test_show_gives_every_number_a_source(answer, kind, name):
+    got = answer("show", kind, name, "--json")
+    assert len(got["numbers"]) >= 4
+    for path, entry in got["numbers"].items():
+        assert len(entry["source"]) >= 8, path
+        assert entry["shown"], path
+    if kind in FILES and kind != "system":
+        for path, value in file_quantities(load_table(kind, name)).items():
+            entry = got["numbers"][path]
+            assert entry["value"] == pytest.approx(parse(value["value"], entry["unit"]))
+            assert entry["source"].startswith(value["source"])  # a scaled one says so after it
+
+
+def file_quantities(table, prefix=""):
+    """Each quantity of a data file by its dotted path."""
+    found = {}
+    for key, value in table.items() if isinstance(table, dict) else enumerate(table):
+        if isinstance(value, dict) and "value" in value:
+            found[f"{prefix}{key}"] = value
+        elif isinstance(value, (dict, list)):
+            found |= file_quantities(value, f"{prefix}{key}.")
+    return found
+
+
+def test_show_prints_numbers_sources_and_marks_what_is_assumed(answer):
+    text = answer("show", "chip", "h200")
+    flat = " ".join(text.split())
+    for entry in answer("show", "chip", "h200", "--json")["numbers"].values():
+        assert entry["shown"] in flat
+    assert " * assumed:" in flat
+    assert "numbers are assumed" in flat
+    assert max(map(len, text.splitlines())) <= 140
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_schema_describes_the_shipped_files(answer, kind):
+    schema = json.loads(answer("schema", kind))
+    model = file_model(FILES[kind])
+    assert schema == json.loads(json.dumps(model.model_json_schema()))
+    for name in names(kind):
+        table = load_table(kind, name)
+        model.model_validate(table)
+        assert set(schema["required"]) <= set(table) <= set(schema["properties"])
+
+
+def test_schema_of_models_describes_the_shipped_configs(answer):
+    schema = json.loads(answer("schema", "model"))
+    checked = 0
+    for name in names("models"):
+        config = json.loads((data_folder("models") / f"{name}.json").read_text())
+        config |= config.get("text_config", {})
+        if "n_embd" not in config:  # GPT-2's keys
+            assert set(schema["required"]) <= set(config), name
+            checked += 1
+    assert checked > 20
+
+
+def test_every_kind_is_shown_and_described():
+    assert set(SHOWN) == {
+        "chip",
+        "fabric",
+        "transport",
+        "packets",
+        "memory",
+        "engine",
+        "economics",
+        "system",
+        "model",
+        "space",
+    }
