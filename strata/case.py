@@ -10,6 +10,7 @@ from strata.hardware.system import Economics, System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
+from strata.records import readable
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -31,6 +32,7 @@ class Program(Protocol):
 
 
 @register_pytree
+@readable("system", "program", "workload", "plan", "engine")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
     """A program with its workload on a system, divided by a plan or layout, run by an engine. Any number may

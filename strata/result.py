@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +21,12 @@ from strata.pricing.power_limits import over_limits
 from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
+from strata.records import html_table, to_dict, to_table
+from strata.units import show
 from strata.workload.tasks import Workload
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The answer for one point or a box. `reason` is 0 where a point fits and is legal, else a bitmask of
     broken rules.
@@ -64,6 +66,35 @@ class Result:
     @property
     def economics(self) -> Economics:
         return self.case.economics
+
+    def __repr__(self) -> str:
+        what = f"{self.program.name} on {self.system.name}, {self.workload.phase}, {self.plan!r}"
+        if self.shape:
+            size = " x ".join(str(n) for n in self.shape)
+            return f"Result({what}: box of {size}, {int(np.sum(self.fits)):,} points fit)"
+        if not self.fits:
+            return f"Result({what}: {'; '.join(reasons(self.reason))})"
+        m = self.metrics
+        return f"Result({what}: {show(m.step_time, 's')} a step, {show(m.items_per_s)} {self._item()}/s)"
+
+    def _item(self) -> str:
+        return f"{self.steps[-1].item}s" if self.steps else "items"
+
+    def _repr_html_(self) -> str:
+        """Metrics of a single point as a table for notebooks; of a box what `repr` says."""
+        if self.shape:
+            return html_table(repr(self), {})
+        values = ((METRICS[f.name], float(getattr(self.metrics, f.name))) for f in fields(self.metrics))
+        return html_table(repr(self), {one.label: show(value, one.unit) for one, value in values})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Inputs and answers as plain dictionaries, lists and numbers."""
+        return {"case": to_dict(self.case), "summary": to_dict(self.summary), "shape": list(self.shape)}
+
+    def to_table(self) -> Any:
+        """An Arrow table of metrics, one row a point; `.to_pandas()` where pandas is installed."""
+        columns = {f.name: getattr(self.metrics, f.name) for f in fields(self.metrics)}
+        return to_table(columns | {"reason": self.reason}, self.shape)
 
     @property
     def metrics(self) -> Any:

@@ -29,11 +29,13 @@ from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
 from strata.params import Param, Sources, build, find, load_table, merged, override, part, remembered, text
 from strata.precision import check
+from strata.records import readable
 
 KINDS = ("gpu", "systolic", "dataflow")
 
 
 @register_pytree
+@readable("name", "title")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Chip:
     """One device of a system."""

@@ -23,6 +23,7 @@ from strata.params import (
     remembered,
     text,
 )
+from strata.records import readable
 
 KINDS = ("switch", "ring", "chain", "full", "dragonfly")
 DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
@@ -91,6 +92,7 @@ class Host:
 
 
 @register_pytree
+@readable("name", "title")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fabric:
     """Dimensions from the innermost (fastest) to the outermost, and the host beside each device."""

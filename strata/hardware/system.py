@@ -12,11 +12,13 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
 from strata.params import Sources, by_name, find, names, quantity, read_record, remembered, text
+from strata.records import readable
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 
 
 @register_pytree
+@readable("name", "devices")
 @dataclass(frozen=True, eq=False)
 class System:
     """Chips of one kind on a fabric."""
@@ -44,6 +46,7 @@ class SystemFile:
 
 
 @register_pytree
+@readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Economics:
     """What it costs to own and run a device for an hour."""

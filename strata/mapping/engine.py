@@ -7,9 +7,11 @@ from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.params import Sources, by_name, override, quantity, read_record, remembered, text
+from strata.records import readable
 
 
 @register_pytree
+@readable("name", "kernels", "collectives", "overlap")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Engine:
     """Host time, launches, and what an engine takes at once and may fill.

@@ -16,6 +16,7 @@ import numpy as np
 from strata.arrays import Number, ceil_div, field_names, namespace, register_pytree
 from strata.errors import require
 from strata.mapping.rules import AXIS_UNITS, DEVICES, Violation
+from strata.records import readable
 from strata.workload.graph import Extent, Graph, Op
 from strata.workload.tasks import Workload
 
@@ -159,6 +160,7 @@ def conversions(have: Lies, partial: tuple[str, ...], want: Lies) -> list[Conver
 
 
 @register_pytree
+@readable("mesh", "axes", "modules")
 @dataclass(frozen=True, eq=False)
 class Layout:
     """A layout of any program: a mesh of ranks, and which axis lies on which of its dimensions, by module

@@ -19,6 +19,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
 from strata.mapping.rules import Violation
+from strata.records import brief, to_dict
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -35,7 +36,7 @@ def degree(default: float, divides: str, *, words: tuple[str, ...] = (), dimensi
 
 
 @register_pytree
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """Parallel degrees. Devices = tp x cp x dp x pp; the experts of a mixture share out the same tp x cp x dp
     devices anew.
@@ -65,6 +66,16 @@ class Plan:
         0.0, "copies of popular experts in each layer, beside the experts themselves"
     )
     order: Number = degree(0.0, "which of ORDERS: the dimensions as they lie on the fabric, innermost first")
+
+    def __repr__(self) -> str:
+        """As it is typed; of an array of plans the degrees that differ."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if np.ndim(getattr(self, f.name))}
+        if not arrays:
+            return f"plan({plan_text(self)!r})"
+        return f"Plan({', '.join(f'{name}={brief(value)}' for name, value in arrays.items())})"
+
+    def to_dict(self) -> Any:
+        return to_dict(self)
 
     @property
     def devices(self) -> Number:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from strata.arrays import Number, register_pytree
+from strata.records import readable
 
 ANY_PHASE = ("prefill", "decode", "serve", "train")
 GENERATING = ("decode", "serve")
@@ -37,6 +38,7 @@ def metric(unit: str, better: str, label: str, phases: tuple[str, ...] = ANY_PHA
 
 
 @register_pytree
+@readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepMetrics:
     """What one step of any program delivers. Where it does not fit or is not legal, times are +inf and rates
@@ -62,6 +64,7 @@ class StepMetrics:
 
 
 @register_pytree
+@readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenMetrics(StepMetrics):
     """What a step of a language model delivers, in tokens; a phase without a first token or a next one has

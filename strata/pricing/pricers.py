@@ -14,8 +14,8 @@ from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
 from strata.pricing.kernels.attention import price_attention
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.kernels.waves import waves

@@ -16,6 +16,7 @@ from strata.pricing.metrics import StepMetrics, TokenMetrics
 from strata.pricing.power_cap import voltage_energy
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import OP_KINDS, Step
+from strata.records import readable
 from strata.workload.tasks import Workload
 
 MILLION = 1e6
@@ -24,6 +25,7 @@ BUBBLE_AND_HOST = "waiting"
 
 
 @register_pytree
+@readable("metrics", "reason")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Summary:
     """Metrics, why a point is out (a bitmask, 0 is in), and where time and memory go."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, register_pytree
+from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.mlp import RELU_FLOP
@@ -13,6 +14,7 @@ from strata.workload.tasks import Workload
 
 
 @register_pytree
+@readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dlrm:
     """Dense features through a bottom network, sparse ones through tables, their pairs through a top network.

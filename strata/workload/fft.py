@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.precision import bytes_of
+from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
 from strata.workload.tasks import Workload
 
@@ -61,6 +62,7 @@ class FftLines(Op):
 
 
 @register_pytree
+@readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Fft:
     """Transforms of grids of two or three dimensions; each dimension is a module of its own.

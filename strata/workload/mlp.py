@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, register_pytree
+from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
 from strata.workload.ops import MatMul, Vector
@@ -14,6 +15,7 @@ RELU_FLOP = 1.0  # one comparison an element
 
 
 @register_pytree
+@readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mlp:
     """Layers of width x width on rows of activations; axes `rows`, `columns` (made) and `depth` (summed over).

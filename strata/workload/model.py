@@ -11,6 +11,7 @@ from strata.arrays import Number, floor_div, is_leaf, namespace, register_pytree
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, names
 from strata.precision import check
+from strata.records import readable
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -53,6 +54,7 @@ class Pattern:
 
 
 @register_pytree
+@readable("name", "layers", "hidden", "heads", "kv_heads", "experts", "weights")
 @dataclass(frozen=True, eq=False)
 class Model:
     """Sizes of a transformer. Fields that do not apply are 0; flags and names are structure."""

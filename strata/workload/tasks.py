@@ -7,6 +7,7 @@ from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.errors import require
+from strata.records import readable
 from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
@@ -17,6 +18,7 @@ GENERATION = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
 
 
 @register_pytree
+@readable("phase", "batch", "sequence", "context", "output")
 @dataclass(frozen=True, eq=False)
 class Workload:
     """One kind of work. `sequence` is what one sequence brings into the step, `context` what its attention
