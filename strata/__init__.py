@@ -7,7 +7,7 @@ functions.
 (True, 'memory')
 """
 
-from strata.case import Case, Program
+from strata.case import Case
 from strata.errors import Infeasible, StrataError
 from strata.evaluate import evaluate, evaluate_case
 from strata.hardware.chip import Chip, chip
@@ -39,6 +39,7 @@ from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.serving.under_load import UnderLoad, serve_under_load
 from strata.workload.model import Model, model
+from strata.workload.program import Program, program
 from strata.workload.routing import Routing, read_routing, routing
 from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 

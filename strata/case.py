@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import register_pytree
 from strata.hardware.system import Economics, System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.records import readable
-from strata.workload.graph import Graph
+from strata.workload.program import Program
 from strata.workload.tasks import Workload
-
-
-class Program(Protocol):
-    """Anything that a workload turns into a graph: a language model, an FFT, a recommender, your own."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def units(self) -> dict[str, Number]:
-        """Indivisible units of the axes that layouts divide."""
-        ...
-
-    def trace(self, work: Workload) -> Graph:
-        """The graph of one step, undivided."""
-        ...
 
 
 @register_pytree

@@ -14,7 +14,7 @@ import numpy as np
 
 from strata.arrays import cores, enable_jax, map_leaves
 from strata.batch import as_float64_box, is_list, run_box, unlabelled
-from strata.case import Case, Program
+from strata.case import Case
 from strata.errors import require
 from strata.hardware.fabric import with_library
 from strata.hardware.system import Economics, System, as_system
@@ -22,14 +22,14 @@ from strata.hardware.system import economics as read_economics
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import Layout
 from strata.mapping.place import place
-from strata.mapping.plan import Plan
-from strata.mapping.plan import plan as make_plan
+from strata.mapping.plan import Plan, division
 from strata.mapping.shard import shard
 from strata.pricing.step import Pricing, Step, Structure, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
 from strata.stages import staged
-from strata.workload.model import model as make_model
+from strata.workload.program import Program
+from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
 # Points that compiled code prices at once: of a list on a CPU, at least and at most of a box.
@@ -54,11 +54,12 @@ def evaluate(
     >>> r.fits, r.bound_by, 5e3 < r.metrics.tokens_per_s < 2e4
     (True, 'memory', True)
     """
+    code = make_program(program) if isinstance(program, str) else program
     case = Case(
         system=as_system(system),
-        program=make_model(program) if isinstance(program, str) else program,
+        program=code,
         workload=workload,
-        plan=make_plan(plan) if isinstance(plan, str) else plan or Plan(),
+        plan=division(code, plan),
         engine=as_engine(engine),
         economics=economics or read_economics(),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.batch import take
-from strata.case import Case, Program
+from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
 from strata.hardware.system import Economics, System
 from strata.mapping.engine import Engine
@@ -23,6 +23,7 @@ from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
 from strata.records import html_table, to_dict, to_table
 from strata.units import show
+from strata.workload.program import Program
 from strata.workload.tasks import Workload
 
 

@@ -13,24 +13,28 @@ import pytest
 import strata
 
 ROOT = Path(strata.__file__).parent
-# A module imports from its own place or from one that stands before it; "strata" itself re-exports up to
-# search.
+# The folders are the data flow: a module imports from its own place or from one that stands before it; "strata" itself
+# re-exports up to serving.
 ORDER = [
-    {"arrays", "units", "errors", "params", "precision", "drawing"},
-    {"hardware"},
-    {"workload"},
-    {"mapping"},
-    {"pricing"},
-    {"batch", "stages"},
-    {"evaluate"},
-    {"choose", "sensitivity"},
-    {"optimise"},
-    {"serving"},
-    {"search"},
-    {"strata"},
-    {"validation"},
-    {"studies"},
-    {"app"},
+    ("arrays", "units", "errors", "precision", "drawing", "pareto"),
+    ("params",),
+    ("records",),
+    ("hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
+    ("hardware.silicon", "hardware.thermal", "hardware"),
+    ("workload",),
+    ("mapping",),
+    ("case",),
+    ("pricing.price",),
+    ("pricing.kernels",),
+    ("pricing.network",),
+    ("pricing.overlap", "pricing"),
+    ("batch", "stages", "result"),
+    ("evaluate",),
+    ("search", "serving"),
+    ("strata",),
+    ("validation",),
+    ("studies",),
+    ("app",),
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 PLACEHOLDER = re.compile(
@@ -47,24 +51,50 @@ def label(path):
     return str(path.relative_to(ROOT))
 
 
+def level(name):
+    """The place of a module in the data flow, by the longest known beginning of its path without `strata.`."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        if ".".join(parts[:length]) in LEVEL:
+            return LEVEL[".".join(parts[:length])]
+    raise AssertionError(f"{name} has no place in the order of imports; docs/design.md")
+
+
+def module(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "strata"
+
+
 def place(path):
     """The folder or top-level module a file belongs to."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return "strata" if parts == ("__init__",) else parts[0]
+    return module(path).split(".")[0]
 
 
 def imported(tree):
-    """Folders and top-level modules of strata that a module imports, with the line."""
+    """Modules of strata that a module imports, with the line; what is imported for type checkers alone does not count."""
+    typed = {
+        n
+        for i in ast.walk(tree)
+        if isinstance(i, ast.If) and "TYPE_CHECKING" in ast.unparse(i.test)
+        for n in ast.walk(i)
+    }
     for node in ast.walk(tree):
+        if node in typed:
+            continue
         if isinstance(node, ast.ImportFrom) and node.level:
             raise AssertionError(f"line {node.lineno}: relative import; write the whole path")
-        if isinstance(node, ast.ImportFrom) and node.module == "strata":
-            yield from ((a.name if a.name in LEVEL else "strata", node.lineno) for a in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("strata."):
-            yield node.module.split(".")[1], node.lineno
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "strata":
+            base = node.module.removeprefix("strata").removeprefix(".")
+            for a in node.names:
+                whole = f"{base}.{a.name}" if base else a.name
+                inner = ROOT.joinpath(*whole.split("."))
+                yield (
+                    (whole if inner.with_suffix(".py").exists() or inner.is_dir() else base or "strata"),
+                    node.lineno,
+                )
         elif isinstance(node, ast.Import):
             yield from (
-                ((*a.name.split("."), "strata")[1], node.lineno)
+                (a.name.removeprefix("strata.") or "strata", node.lineno)
                 for a in node.names
                 if a.name.split(".")[0] == "strata"
             )
@@ -72,15 +102,98 @@ def imported(tree):
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
 def test_modules_import_only_from_what_stands_above_them(path):
-    own = place(path)
-    assert own in LEVEL, f"{own} has no place in the order of imports; design.md, section 3"
+    own = module(path)
     if own == "strata":
         return
-    wrong = [
-        f"line {line}: {name}" for name, line in imported(TREES[path]) if LEVEL.get(name, 99) > LEVEL[own]
-    ]
-    # Foundation modules form one folder, and so does each folder.
+    wrong = [f"line {line}: {name}" for name, line in imported(TREES[path]) if level(name) > level(own)]
     assert not wrong, f"{label(path)} imports from below itself: {wrong}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_lines_have_at_most_110_columns(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    # formulas of a docstring are one line of LaTeX each
+    wide = [i for i, line in enumerate(lines, 1) if len(line) > 110 and "\\" not in line]
+    assert wide == []
+
+
+def test_no_public_name_stands_in_two_modules():
+    """A class or function of one name means one thing; `main` is what a module does when it is run."""
+    found = {}
+    for path in MODULES:
+        for node in TREES[path].body:
+            if (
+                isinstance(node, ast.ClassDef | ast.FunctionDef)
+                and not node.name.startswith("_")
+                and node.name != "main"
+            ):
+                found.setdefault(node.name, []).append(label(path))
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_no_call_has_more_than_eight_positional_arguments(path):
+    calls = (n for n in ast.walk(TREES[path]) if isinstance(n, ast.Call))
+    assert [n.lineno for n in calls if len(n.args) > 8] == []
+
+
+OPS = {
+    "Op",
+    "MatMul",
+    "ExpertMatMul",
+    "Attention",
+    "Vector",
+    "Gather",
+    "Dispatch",
+    "Combine",
+    "Collective",
+    "FftLines",
+}
+
+
+def asks_what_an_op_is(tree):
+    """Lines that test the class of an op, or its name: a rule belongs to the op's protocol, or to the table of pricers."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            if OPS & {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}:
+                yield node.lineno
+        named = [
+            n
+            for n in ast.walk(node)
+            if isinstance(n, ast.Attribute)
+            and n.attr == "name"
+            and ast.unparse(n.value) in ("op", "block", "kernel")
+        ]
+        constant = any(isinstance(n, ast.Constant) and isinstance(n.value, str) for n in ast.walk(node))
+        if isinstance(node, ast.Compare) and named and constant:
+            yield node.lineno
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("startswith", "endswith")
+            and named
+        ):
+            yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if module(p) not in ("workload.graph", "workload.ops")], ids=label
+)
+def test_no_rule_asks_for_the_class_or_name_of_an_op(path):
+    assert list(asks_what_an_op_is(TREES[path])) == []
+
+
+def test_the_check_of_ops_finds_them():
+    for bad in (
+        "isinstance(op, MatMul)",
+        "isinstance(x, (Vector, int))",
+        "op.name == 'head'",
+        "op.name.startswith('shared_')",
+        "block.name in ('a',)",
+    ):
+        assert list(asks_what_an_op_is(ast.parse(bad))), bad
+    for good in ("op.kind == 'matmul'", "isinstance(op, int)", "op.name == other.name"):
+        assert not list(asks_what_an_op_is(ast.parse(good))), good
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)

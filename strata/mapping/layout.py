@@ -15,7 +15,7 @@ import numpy as np
 
 from strata.arrays import Number, ceil_div, field_names, namespace, register_pytree
 from strata.errors import require
-from strata.mapping.rules import AXIS_UNITS, DEVICES, Violation
+from strata.mapping.rules import AXIS_UNITS, MESH, Violation
 from strata.records import readable
 from strata.workload.graph import Extent, Graph, Op
 from strata.workload.tasks import Workload
@@ -160,7 +160,7 @@ def conversions(have: Lies, partial: tuple[str, ...], want: Lies) -> list[Conver
 
 
 @register_pytree
-@readable("mesh", "axes", "modules")
+@readable("mesh")
 @dataclass(frozen=True, eq=False)
 class Layout:
     """A layout of any program: a mesh of ranks, and which axis lies on which of its dimensions, by module
@@ -219,7 +219,7 @@ class Layout:
     def violations(self, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
         """Rules of legality with what they ask for and what there is."""
         ranks = self.devices
-        found = [Violation(DEVICES, ranks != devices, ranks, devices)]
+        found = [Violation(MESH, ranks != devices, ranks, devices)]
         for axes in (self.axes, *(own for _, own in self.modules)):
             for axis, layout in self._resolved(axes).items():
                 if axis in units:

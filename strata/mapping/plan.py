@@ -16,7 +16,7 @@ import numpy as np
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.mapping.layout import Sharding
+from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
 from strata.mapping.rules import Violation
 from strata.records import brief, to_dict
@@ -207,6 +207,33 @@ def _degree(key: str, value: Any) -> Number:
             bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value}
         )
     return value * 1.0
+
+
+def division(program: Any, given: Plan | Layout | str | None) -> Plan | Layout:
+    """A plan or layout as it is, or from text: degrees of a plan, or of the layout that a program names itself.
+
+    >>> from strata.workload.program import program
+    >>> division(program("fft-1024"), "p=2,q=4").mesh, division(program("llama-3-8b"), "tp=8")
+    ({'p': 2.0, 'q': 4.0}, plan('tp=8'))
+    """
+    if given is not None and not isinstance(given, str):
+        return given
+    if not hasattr(program, "layout"):
+        return plan(given or "")
+    degrees: dict[str, float] = {}
+    for item in filter(None, re.split(r"[,\s]+", given or "")):
+        key, _, value = item.partition("=")
+        try:
+            degrees[key] = float(value)
+        except ValueError:
+            raise BadValue(
+                f"{program.name} is divided like {program.layout_text()}, but got '{item}'"
+            ) from None
+    try:
+        told = program.layout(**degrees)
+    except TypeError:
+        raise BadValue(f"{program.name} is divided like {program.layout_text()}, but got '{given}'") from None
+    return layout(told.pop("mesh"), told.pop("axes", None), **told)
 
 
 def plan_text(plan: Plan) -> str:

@@ -90,22 +90,15 @@ AXIS_UNITS = Rule(
     "an axis must not be divided into more parts than it has units",
     ("lower the degree", "another axis"),
 )
-RULES = (
-    MEMORY,
-    DEVICES,
-    HEADS,
-    KV_HEADS,
-    EXPERTS,
-    MOE_GRID,
-    LAYERS,
-    BATCH,
-    MICRO,
-    LIMITS,
-    CORES,
-    SWAP,
-    COPIES,
-    AXIS_UNITS,
+MESH = Rule(
+    16384,
+    "the ranks of a layout's mesh must be the system's devices",
+    ("change a degree of the mesh", "name a system of that size"),
 )
+RULES = (
+    MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES, AXIS_UNITS,
+    MESH,
+)  # fmt: skip
 
 
 def remainder(a: Number, b: Number) -> Number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.records import readable
@@ -41,6 +42,13 @@ class Dlrm:
     @property
     def units(self) -> dict[str, Number]:
         return {"tables": self.tables}
+
+    def layout_text(self) -> str:
+        return "all=8 (tables divided, networks data parallel)"
+
+    def layout(self, all: Number = 1.0) -> dict[str, Any]:
+        """The mesh and axes of tables divided over all devices beside data parallel networks."""
+        return {"mesh": {"all": all}, "axes": {"samples": "all"}, "tables": {"tables": "all", "samples": ()}}
 
     def trace(self, work: Workload) -> Graph:
         samples = Extent(work.batch, 1.0, "samples")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.precision import bytes_of
@@ -79,6 +79,20 @@ class Fft:
     @property
     def units(self) -> dict[str, Number]:
         return dict.fromkeys(self.axes, self.points)
+
+    def layout_text(self) -> str:
+        return "p=2,q=4 (pencils), or p=8 (slabs)"
+
+    def layout(self, p: Number = 1.0, q: Number = 1.0) -> dict[str, Any]:
+        """The mesh and axes of pencils: each transform has its own axis whole, and the others on p and q in turn."""
+        first, second, *rest = self.axes
+        turns: dict[str, dict[str, str]] = {first: {second: "p"}, second: {first: "p"}}
+        for (
+            axis
+        ) in rest:  # the third axis takes q while the first two are transformed, and gives it to the second
+            turns[first][axis] = turns[second][axis] = "q"
+            turns[axis] = {first: "p", second: "q"}
+        return {"mesh": {"p": p, "q": q}, **turns}
 
     def trace(self, work: Workload) -> Graph:
         axes = self.axes

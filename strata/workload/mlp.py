@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.records import readable
@@ -33,6 +34,14 @@ class Mlp:
     @property
     def units(self) -> dict[str, Number]:
         return {"columns": self.width, "depth": self.width, "layers": self.layers}
+
+    def layout_text(self) -> str:
+        return "kp1=4,kp2=2 (rows and columns), or depth=8"
+
+    def layout(self, kp1: Number = 1.0, kp2: Number = 1.0, depth: Number = 1.0) -> dict[str, Any]:
+        """The mesh and axes of RC-{kp1}-{kp2}, or of CR-{depth}."""
+        axes = {"rows": "kp1", "columns": "kp2"}
+        return {"mesh": {"kp1": kp1, "kp2": kp2, "depth": depth}, "axes": axes, "product": {"depth": "depth"}}
 
     def trace(self, work: Workload) -> Graph:
         rows = Extent(work.batch, 1.0, "rows")

@@ -1,0 +1,83 @@
+"""Programs: anything that a workload turns into a graph, by name or file; language models are one kind of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from strata.arrays import Number
+from strata.errors import BadFile, UnknownName
+from strata.params import data_folder, names
+from strata.workload.dlrm import Dlrm
+from strata.workload.fft import Fft
+from strata.workload.graph import Graph
+from strata.workload.mlp import Mlp
+from strata.workload.model import model
+from strata.workload.tasks import Workload
+
+
+class Program(Protocol):
+    """Anything that a workload turns into a graph: a language model, an FFT, a recommender, your own."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def units(self) -> dict[str, Number]:
+        """Indivisible units of the axes that layouts divide."""
+        ...
+
+    def trace(self, work: Workload) -> Graph:
+        """The graph of one step, undivided."""
+        ...
+
+
+PROGRAMS: dict[str, Any] = {
+    "dlrm": Dlrm,
+    "fft": Fft,
+    "mlp": Mlp,
+}  # beside language models; a file says its kind
+
+
+def program(name: str | Path, **changes: Any) -> Any:
+    """A program by shipped name or file: a language model, or one of `PROGRAMS`; keywords replace fields.
+
+    >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
+    (512.0, 32.0)
+    """
+    path = Path(name)
+    if path.suffix != ".json" or not path.exists():
+        path = data_folder("programs") / f"{name}.json"
+    if str(name) not in names("programs") and not _says_its_kind(path):
+        return model(name, **changes)
+    table = json.loads(path.read_text(encoding="utf-8"))
+    kind = table.pop("kind")
+    if kind not in PROGRAMS:
+        raise UnknownName(f"kind of program in {path.name}", kind, PROGRAMS, ", ".join(PROGRAMS))
+    table.pop("_strata", None)
+    return with_fields(PROGRAMS[kind](name=path.stem), {**table, **changes})
+
+
+def _says_its_kind(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        return "kind" in json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path.name} is not JSON: {error}") from None
+
+
+def with_fields(record: Any, changes: dict[str, Any]) -> Any:
+    """A program with fields replaced: numbers as floats, lists as tuples of them, words as they are."""
+    known = [f.name for f in fields(record) if f.name != "name"]
+    made: dict[str, Any] = {}
+    for key, value in changes.items():
+        if key not in known:
+            raise UnknownName(f"field of {record.name}", key, known, ", ".join(known))
+        if isinstance(value, list | tuple):
+            made[key] = tuple(v if isinstance(v, str) else v * 1.0 for v in value)
+        else:
+            made[key] = value if isinstance(value, str) else value * 1.0
+    return replace(record, **made)
