@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench proof docs ns3 ns3-runs clean
+.PHONY: setup demo test lint types bench bench-against proof docs ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,10 @@ types: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks.run
+
+# This tree beside another commit, in turns of one run: make bench-against REV=HEAD~1
+bench-against: setup
+	$(BIN)/python benchmarks/against.py $(REV)
 
 # What takes too long for `make test`: exact searches against brute force, and searches killed at random moments and resumed.
 proof: setup
