@@ -231,13 +231,13 @@ def _predictor(
 
     def predict(version: R) -> list[ComparedPoints]:
         catalogue = catalogue_with(version)
-        found = []
+        predicted = []
         for part, table in zip(rows, tables, strict=True):
             reader = reader_of(table.name, catalogue)
             assert reader is not None
             points = reader(table, catalogue)
-            found.append(points.keep(part.counts(points)))
-        return found
+            predicted.append(points.keep(part.counts(points)))
+        return predicted
 
     return predict
 

@@ -54,17 +54,17 @@ def products_in(name: str, efficiency: bool = True) -> tuple[Quantity, ...]:
     """What belongs to one format of products: its rate, the steps of its main loop, and how it is cut and
     rounded.
     """
-    found = [
+    quantities = [
         Quantity(f"overhead.step.{name}", 0.005 * NANO, 8 * NANO, name),
         Quantity(f"overhead.split.{name}", 0.2 * MICRO, 400 * MICRO, name),
     ]
     if efficiency:
-        found.append(Quantity(f"compute.matrix_efficiency.{name}", 0.2, 0.92, name))
+        quantities.append(Quantity(f"compute.matrix_efficiency.{name}", 0.2, 0.92, name))
     if name != "bf16":
-        found.append(Quantity(f"overhead.quantise.{name}", 0.01 * MICRO, 30 * MICRO, name))
+        quantities.append(Quantity(f"overhead.quantise.{name}", 0.01 * MICRO, 30 * MICRO, name))
     if name not in ("bf16", "widened"):
-        found.append(Quantity(f"overhead.quantise_bytes.{name}", 1.0, 20.0, name))
-    return tuple(found)
+        quantities.append(Quantity(f"overhead.quantise_bytes.{name}", 1.0, 20.0, name))
+    return tuple(quantities)
 
 
 def one_format(name: str, values: tuple[str, ...], efficiency: bool = True) -> Family:
@@ -106,11 +106,15 @@ EXPERTS = ("ops/moe.csv",)
 
 def experts_in(name: str) -> tuple[Quantity, ...]:
     """What belongs to one format of the weights of experts."""
-    found = [
+    quantities = [
         Quantity(f"experts.efficiency.{name}", 0.1, 1.0, name),
         Quantity(f"experts.floor.{name}", 1 * MICRO, 100 * MICRO, name),
     ]
-    return tuple(found) if name == "bf16" else (*found, Quantity(f"experts.passes.{name}", 0.01, 30.0, name))
+    return (
+        tuple(quantities)
+        if name == "bf16"
+        else (*quantities, Quantity(f"experts.passes.{name}", 0.01, 30.0, name))
+    )
 
 
 def served_attention(kind: str) -> tuple[Quantity, ...]:

@@ -158,9 +158,9 @@ def _descended(
     from scipy.optimize import least_squares
 
     low, high = (np.log([getattr(q, end) for q in problem.quantities]) for end in ("low", "high"))
-    at, found = start, None
+    at, solved = start, None
     for step in steps:
-        found = least_squares(
+        solved = least_squares(
             residual,
             np.clip(at, low + INSIDE, high - INSIDE),
             bounds=(low, high),
@@ -169,12 +169,12 @@ def _descended(
             diff_step=step,
             max_nfev=problem.search.evaluations,
         )
-        at = found.x
-    return found
+        at = solved.x
+    return solved
 
 
-def _cost(found: Any) -> float:
-    return float(found.cost)
+def _cost(solved: Any) -> float:
+    return float(solved.cost)
 
 
 # -------------------------------------------------------------------------- rows and quantities

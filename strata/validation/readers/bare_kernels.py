@@ -173,7 +173,9 @@ Work = tuple[Op, Price]  # a kernel beside a collective
 
 def cold_gemm(m: Array, n: Array, k: Array, dev: Device) -> Work:
     """A bf16 product on cold data."""
-    op = MatMul("product", "", (), "", Extent(m), (Extent(n),), Extent(k), "bf16", "bf16")
+    op = MatMul(
+        "product", "", (), "", m=Extent(m), n=(Extent(n),), k=Extent(k), weight="bf16", activation="bf16"
+    )
     return op, matmul(m, n, k, dev, "bf16", "bf16")
 
 

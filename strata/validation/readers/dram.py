@@ -14,7 +14,7 @@ from strata.hardware.dram.channel import (
     Stream,
     Timing,
     check_dram,
-    dram_channel as read_dram,
+    dram_channel,
     sustained_channel,
 )
 from strata.validation.readers.catalogue import Catalogue
@@ -74,9 +74,9 @@ def simulated_dram(c: dict[str, Array], controller: Controller) -> Dram:
     return dram
 
 
-def dram_channel(table: Table, catalogue: Catalogue) -> ComparedPoints:
+def dramsim_channels(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """Bandwidth of one channel [B/s]."""
-    return channel_under(table, read_dram(REFERENCE).controller)
+    return channel_under(table, dram_channel(REFERENCE).controller)
 
 
 def channel_under(table: Table, controller: Controller) -> ComparedPoints:

@@ -34,7 +34,7 @@ READERS: dict[str, Reader] = {
     "h200/decoder.csv": forward_pass.decoder_passes,
     "a100/gemm_ncu.csv": gemm.profiled_gemm,
     "area/deepstack_cores.csv": area.deepstack_cores,
-    "dram/channel.csv": dram.dram_channel,
+    "dram/channel.csv": dram.dramsim_channels,
     "h100/overlap.csv": overlap.overlapped_kernels,
     "ns3/collectives.csv": packet_runs.published_runs,
     "ns3/runs.csv": packet_runs.own_runs,

@@ -98,7 +98,8 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """Time and peak allocated memory of a few layers of Llama on one node: distributed optimiser (ZeRO-1),
     sequence parallel with TP.
     """
-    s = table.numbers("layers", "tp", "pp", "dp", "ep", "cp", "seq_len", "micro_batch", "num_microbatches")
+    sizes = ("layers", "tp", "pp", "dp", "ep", "cp", "seq_len", "micro_batch", "num_microbatches")
+    s = table.numbers(*sizes)
     models = table.text("model")
 
     def price(key: tuple[str], rows: Array) -> Any:
