@@ -7,7 +7,7 @@ of this module.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,14 +22,17 @@ from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.quantize import rounding
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.overlap.fused import fuse, pieces_of, tile_link
+from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import Price
+from strata.pricing.pricers import PricedOp, tile_pieces
 from strata.validation.readers.formats import kernel_format
 from strata.validation.readers.tables import Array
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL
-from strata.workload.graph import Collective, Exchange, ExpertMatMul, Extent, MatMul, Op, Vector
+from strata.workload.graph import Collective, Exchange, Extent
+from strata.workload.ops import ExpertMatMul, Gather, MatMul, Vector
 
+V = TypeVar("V", bound=Vector)
 COPIES = 5.0  # of the weights, which take turns at most in ops/gemm.csv: small ones stay in the cache
 
 
@@ -77,17 +80,19 @@ def expert_layer_time(layer: ExpertLayer, load: Load, dev: Device) -> Any:
     """Time of one layer with so many tokens for each expert: the ops of a model's layer behind its router
     [s].
     """
-    routed, wide = Extent(load.tokens), (Extent(layer.hidden),)
+    routed, hidden = load.tokens, layer.hidden
     # every token gets a sum, whether this rank has a part in it or not
-    summed = layer.tokens / np.maximum(load.tokens, 1.0)
+    summed = layer.tokens / np.maximum(routed, 1.0)
     sent = 0.5 * dev.matrix(layer.weight, layer.activation).activation
+    activation: dict[str, Any] = {"reads": 2.0, "writes": 1.0, "flop": SILU_FLOP, "special": SILU_SPECIAL}
+    choice: dict[str, Any] = {"reads": 1.0, "writes": 0.0, "flop": 2.0, "special": 1.0}
     streams = (
-        _vector("top_k", Extent(layer.tokens), (Extent(layer.experts),), 1.0, 0.0, 2.0, 1.0, "fp32"),
-        _vector("activation", routed, (Extent(layer.inner),), 2.0, 1.0, SILU_FLOP, SILU_SPECIAL),
+        _row_work(Vector, "top_k", layer.tokens, layer.experts, precision="fp32", **choice),
+        _row_work(Vector, "activation", routed, layer.inner, **activation),
     )
     moves = (
-        _vector("dispatch", routed, wide, 1.0, sent, 0.0),
-        _vector("combine", routed, wide, 1.0, summed, 2.0),
+        _row_work(Gather, "dispatch", routed, hidden, reads=1.0, writes=sent, flop=0.0),
+        _row_work(Gather, "combine", routed, hidden, reads=1.0, writes=summed, flop=2.0),
     )
     products = (
         _expert_gemm("up", layer, n=2.0 * layer.inner, k=layer.hidden),
@@ -104,10 +109,10 @@ def expert_layer_time(layer: ExpertLayer, load: Load, dev: Device) -> Any:
 
 def _expert_gemm(name: str, layer: ExpertLayer, n: Array, k: Array) -> ExpertMatMul:
     return ExpertMatMul(
-        name,
-        "moe",
-        (),
-        name,
+        name=name,
+        module="moe",
+        inputs=(),
+        output=name,
         tokens=Extent(layer.tokens),
         top_k=layer.top_k,
         experts=Extent(layer.experts / layer.ranks),
@@ -120,23 +125,26 @@ def _expert_gemm(name: str, layer: ExpertLayer, n: Array, k: Array) -> ExpertMat
     )
 
 
-def _vector(
+def _row_work(
+    kind: type[V],
     name: str,
-    rows: Extent,
-    columns: tuple[Extent, ...],
+    rows: Array,
+    columns: Array,
+    *,
     reads: Number,
     writes: Number,
     flop: Number,
     special: Number = 0.0,
     precision: str = "bf16",
-) -> Vector:
-    return Vector(
-        name,
-        "moe",
-        (),
-        name,
-        m=rows,
-        n=columns,
+) -> V:
+    """Element-wise work on rows, or rows gathered from addresses of their own."""
+    return kind(
+        name=name,
+        module="moe",
+        inputs=(),
+        output=name,
+        m=Extent(rows),
+        n=(Extent(columns),),
         reads=reads,
         writes=writes,
         flop_per_element=flop,
@@ -150,14 +158,21 @@ def _vector(
 
 def collective_op(pattern: str, payload: Array, exchange: Exchange | None = None) -> Collective:
     """A collective of a group; payload is the whole buffer of one rank."""
-    return Collective(pattern, "", (), "", pattern=pattern, group="tp", payload=payload, exchange=exchange)
+    return Collective(name=pattern, pattern=pattern, group="tp", payload=payload, exchange=exchange)
 
 
 def dispatch_op(v: dict[str, Array], element: float) -> Collective:
     """Tokens to the ranks of their experts, a message of so many bytes an element for each pick: rows of m
     tokens, n wide.
     """
-    sent = Exchange("dispatch", v["m"], v["topk"], v["experts"], v["n"], element)
+    sent = Exchange(
+        direction="dispatch",
+        tokens=v["m"],
+        top_k=v["topk"],
+        experts=v["experts"],
+        width=v["n"],
+        element=element,
+    )
     return collective_op("all_to_all", element * v["m"] * v["n"] * v["topk"], sent)
 
 
@@ -168,59 +183,50 @@ def node_collective_time(fabric: Fabric, pattern: str, payload: Array, ranks: Ar
     return price_collective(collective_op(pattern, payload), spread(1.0, ranks, fabric), fabric).time
 
 
-Work = tuple[Op, Price]  # a kernel beside a collective
-
-
-def cold_gemm(m: Array, n: Array, k: Array, dev: Device) -> Work:
+def cold_gemm(m: Array, n: Array, k: Array, dev: Device) -> PricedOp:
     """A bf16 product on cold data."""
     op = MatMul(
-        "product", "", (), "", m=Extent(m), n=(Extent(n),), k=Extent(k), weight="bf16", activation="bf16"
+        name="product",
+        module="",
+        inputs=(),
+        output="",
+        m=Extent(m),
+        n=(Extent(n),),
+        k=Extent(k),
+        weight="bf16",
+        activation="bf16",
     )
     return op, matmul(m, n, k, dev, "bf16", "bf16")
 
 
-def second_expert_gemm(v: dict[str, Array], experts: Array, picks: Array, dev: Device) -> list[Work]:
+def second_expert_gemm(v: dict[str, Array], experts: Array, picks: Array, dev: Device) -> list[PricedOp]:
     """The experts' second product of m tokens, n wide and k deep, and a token's picks added up."""
-    columns = (Extent(v["n"]),)
     down = ExpertMatMul(
-        "down",
-        "",
-        (),
-        "",
+        name="down",
+        module="moe",
+        inputs=(),
+        output="down",
         tokens=Extent(v["m"]),
         top_k=picks,
         experts=Extent(experts),
         all_experts=experts,
-        n=columns,
+        n=(Extent(v["n"]),),
         k=Extent(v["k"]),
         skew=0.0,
         weight="bf16",
         activation="bf16",
     )
-    add = Vector(
-        "combine",
-        "",
-        (),
-        "",
-        m=Extent(v["m"]),
-        n=columns,
-        reads=picks,
-        writes=1.0,
-        flop_per_element=2.0 * picks,
-        special_per_element=0.0,
-        precision="bf16",
-        gathered=True,
-    )
+    add = _row_work(Gather, "combine", v["m"], v["n"], reads=picks, writes=1.0, flop=2.0 * picks)
     return [(down, price_experts(down, dev)), (add, price_gather(add, dev))]
 
 
 def fused_time(
-    op: Collective, fabric: Fabric, gpus: Array, work: list[Work], feeds: bool, dev: Device
+    op: Collective, fabric: Fabric, gpus: Array, work: list[PricedOp], feeds: bool, dev: Device
 ) -> Any:
     """Time of a collective fused with kernels, the first of which sets the pieces; `feeds`: they make what is
     sent [s].
     """
     link = tile_link(op, spread(1.0, gpus, fabric), fabric)
-    pieces = pieces_of(work[0][0], dev, link.ranks) if work else 1.0
+    pieces = tile_pieces(work[0][0], dev, link.ranks) if work else 1.0
     slower, added = fuse(op, link, [price for _, price in work], pieces, feeds, dev)
     return sum((price.time for price in slower), 0.0) + added

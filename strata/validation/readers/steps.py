@@ -15,13 +15,13 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.batch import as_float64_box
-from strata.evaluate import GENERATION, summary
+from strata.case import Case
+from strata.evaluate import step_of
 from strata.hardware.fabric import sized
 from strata.hardware.system import System, economics
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
-from strata.mapping.shard import active_groups
-from strata.pricing.step import Step, Structure, price_step
+from strata.pricing.step import Step, Structure
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.tables import Array
 from strata.workload.model import Model, Pattern
@@ -58,11 +58,19 @@ def _system_of(catalogue: Catalogue, chip_name: str, count: int) -> System:
     return catalogue.system(f"{count // inside}x{inside}x{chip_name}")
 
 
+def _boxed(
+    system: System, model: Model, work: Workload, plan: Plan, engine: Engine
+) -> tuple[Case, Structure]:
+    """A case with arrays as the core takes them, and what is fixed for them."""
+    given = Case(system=system, program=model, workload=work, plan=plan, engine=engine, economics=economics())
+    case, shape = as_float64_box(given)
+    return case, Structure(case.plan.active(), len(shape))
+
+
 def priced_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine) -> Step:
     """One step, whether or not it fits."""
-    (system, model, work, plan, engine), shape = as_float64_box((system, model, work, plan, engine))
-    structure = Structure(active_groups(plan), len(shape))
-    return price_step(system, model, work, plan, engine, structure)
+    case, structure = _boxed(system, model, work, plan, engine)
+    return step_of(case, case.workload, structure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,15 +101,11 @@ class ServedBatch:
 def served_batch(serving: Serving, batch: Number, length: Number, output: Number) -> ServedBatch:
     """Prefill and mean decode step of a batch, whether or not it fits."""
     work = serve(batch, length, output, skew=serving.skew)
-    inputs = (serving.system, serving.model, work, serving.plan, serving.engine)
-    (system, model, work, plan, engine), shape = as_float64_box(inputs)
-    structure = Structure(active_groups(plan), len(shape))
-    _, steps = summary(structure, system, model, work, plan, engine, economics())
-    return ServedBatch(steps[0].time, _generation_mean(steps[1:]))
-
-
-def _generation_mean(steps: list[Step]) -> Number:
-    return sum((weight * step.time for (_, weight), step in zip(GENERATION, steps, strict=True)), 0.0)
+    case, structure = _boxed(serving.system, serving.model, work, serving.plan, serving.engine)
+    reading, generating = case.workload.steps()
+    assert reading is not None  # a served batch begins with its prompts
+    step = sum((weight * step_of(case, at, structure).time for weight, at in generating), 0.0)
+    return ServedBatch(step_of(case, reading, structure).time, step)
 
 
 def used_bytes(step: Step, *, reserve: bool = True) -> Number:
