@@ -47,7 +47,7 @@ def calibrate_command(
     from strata.app.commands.validate import validation_folder
     from strata.app.render.accuracy import fitted_dict, fitted_table
     from strata.validation.fit.calibrate import calibrate
-    from strata.validation.fit.solver import overlay_toml
+    from strata.validation.fit.overlay import overlay_toml
 
     fitted_chip, outcomes = calibrate(
         chip, data or validation_folder(), only=tuple(only or ()), date=datetime.date.today().isoformat()

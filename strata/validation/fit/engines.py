@@ -8,11 +8,10 @@ of its kernels were measured, so that what its products and reads sustain comes 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from strata.validation.fit.solver import (
     FitOutcome,
     FitProblem,
     FitSearch,
-    fitted_entry,
     outcome_of,
     solve_fit,
 )
@@ -251,12 +249,3 @@ def seen_by_fits(name: str, table: Table, points: ComparedPoints) -> Array:
         if rows.file == name:
             seen |= np.isin(points.line, rows.of(table).lines) & rows.counts(points)
     return seen
-
-
-def with_fitted_lines(text: str, outcome: FitOutcome, owner: Any) -> str:
-    """An engine's file with fitted quantities in place of what stood there."""
-    for path in outcome.values:
-        line = f"{path} = {fitted_entry(owner, path, outcome)}"
-        text, count = re.subn(rf"(?m)^{re.escape(path)} = .*$", line, text)
-        assert count == 1, f"{outcome.family}: one line must say {path}"
-    return text

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from strata.params import data_folder
 from strata.validation.fit.calibrate import calibrate
-from strata.validation.fit.engines import STEPS_ONLY, fit_engines, fit_from_steps, with_fitted_lines
-from strata.validation.fit.solver import FitOutcome, overlay_toml
+from strata.validation.fit.engines import STEPS_ONLY, fit_engines, fit_from_steps
+from strata.validation.fit.overlay import overlay_toml, written_into
+from strata.validation.fit.solver import FitOutcome
 from strata.validation.fit.transports import calibrate_transport
 from strata.validation.readers.catalogue import Catalogue
 
@@ -76,7 +77,7 @@ def refit_engines(folder: Path, date: str) -> list[FitOutcome]:
     engines, outcomes = fit_engines(folder, catalogue=catalogue, date=date)
     for outcome in outcomes:
         file = data_folder("engine") / f"{outcome.family}.toml"
-        text = with_fitted_lines(file.read_text(encoding="utf-8"), outcome, engines[outcome.family])
+        text = written_into(file.read_text(encoding="utf-8"), engines[outcome.family], [outcome])
         file.write_text(text, encoding="utf-8")
     for version in engines.values():
         catalogue = catalogue.with_engine(version)

@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from strata.params import leaf_paths, override, value_at
-from strata.units import show
 from strata.validation.fit.families import FORMAT_OF, Family, Quantity
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.registry import data_files, matches
@@ -254,20 +253,3 @@ def outcome_of(
         files=named,
         source=fitted_source(solution, named, date, rows_of=rows_of),
     )
-
-
-def fitted_entry(record: Any, path: str, outcome: FitOutcome) -> str:
-    """A fitted quantity as a line of TOML, with what it rests on."""
-    unit, value = leaf_paths(record)[path]["unit"], outcome.values[path]
-    shown = f"{value:.3g}" if unit == "1" else f'"{show(value, unit, 3)}"'
-    return f'{{ value = {shown}, source = "{outcome.source}" }}'
-
-
-def overlay_toml(record: Any, outcomes: Iterable[FitOutcome]) -> str:
-    """Fitted quantities as a file to lay over the record's own: `base = "..."` in front makes one of it."""
-    sections: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        for path in outcome.values:
-            section, key = path.rsplit(".", 1)
-            sections.setdefault(section, []).append(f"{key} = {fitted_entry(record, path, outcome)}")
-    return "\n".join(f"[{name}]\n" + "\n".join(lines) + "\n" for name, lines in sections.items())

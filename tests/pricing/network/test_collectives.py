@@ -16,7 +16,7 @@ from strata.hardware.transport import transport
 from strata.mapping.place import GroupLayout, spread
 from strata.pricing.network.collectives import PATTERNS, algorithm, price_collective, ways
 from strata.pricing.network.transport_times import expert_exchange
-from strata.validation.fit.solver import overlay_toml
+from strata.validation.fit.overlay import overlay_toml
 from strata.validation.fit.transports import calibrate_transport
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collectives import node_fabric

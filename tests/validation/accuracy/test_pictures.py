@@ -80,7 +80,10 @@ def test_the_command_draws_them(tmp_path, capsys):
     (tmp_path / "mine" / "h200" / "gemm.csv").write_text(
         "name,dtype,m,n,k,median_s,min_s,max_s\na,bf16,4096,4096,4096,2.1e-4,2e-4,2.2e-4\n"
     )
-    assert run_command(["validate", "--data", str(tmp_path / "mine"), "--pictures", str(tmp_path / "pictures")]) == 0
+    assert (
+        run_command(["validate", "--data", str(tmp_path / "mine"), "--pictures", str(tmp_path / "pictures")])
+        == 0
+    )
     assert "pictures: " in capsys.readouterr().err
     assert {p.name for p in (tmp_path / "pictures").iterdir()} == {"h200-gemm.svg", "overview.svg"}
 

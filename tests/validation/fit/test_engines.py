@@ -17,8 +17,8 @@ from strata.validation.fit.engines import (
     EngineFit,
     FittedRows,
     fit_engine,
-    with_fitted_lines,
 )
+from strata.validation.fit.overlay import written_into
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT
 from strata.validation.readers.serving_offline import vllm_batches
@@ -90,7 +90,7 @@ def test_a_fit_finds_the_engine_behind_the_data(tmp_path):
     assert outcome.after < 0.01 < outcome.before and outcome.rows == 16 and outcome.held_out == 8
     assert made.step == pytest.approx(7e-4, rel=0.1) and made.sequence == pytest.approx(8e-6, rel=0.1)
     lines = 'step = { value = "1 s", source = "x" }\nsequence = { value = "1 s", source = "x" }\n'
-    text = with_fitted_lines(lines, outcome, made)
+    text = written_into(lines, made, [outcome])
     assert (
         text.count("fitted: serving/vllm.csv (decode of llama-3-70b), two thirds of them (16), 2026-01-01")
         == 2
