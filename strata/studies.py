@@ -219,15 +219,18 @@ def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """Errors against a file of measurements, all of it or the third that no fit has seen: of all points, and
     of each group by its name.
     """
-    from strata.validation.compare import statistics
-    from strata.validation.datasets import held_out, read_table
-    from strata.validation.run import reader_of
+    from strata.validation.accuracy.compare import statistics
+    from strata.validation.readers.catalogue import Catalogue
+    from strata.validation.readers.comparison import held_out
+    from strata.validation.readers.registry import reader_of
+    from strata.validation.readers.tables import read_table
 
     _known_keys(entry, FILE_KEYS, where)
-    reader = reader_of(entry["file"])
+    catalogue = Catalogue()
+    reader = reader_of(entry["file"], catalogue)
     if reader is None:
         raise BadValue(f"{where}: no reader fits the file {entry['file']}")
-    points = reader(read_table(studies_folder().parent / "validation", entry["file"]))
+    points = reader(read_table(studies_folder().parent / "validation", entry["file"]), catalogue)
     points = held_out(points) if entry.get("held_out", False) else points
     found: dict[str, Any] = statistics(points.measured, points.predicted)
     groups = sorted(set(points.group))

@@ -32,7 +32,10 @@ ORDER = [
     ("evaluate",),
     ("search", "serving"),
     ("strata",),
-    ("validation",),
+    ("validation.readers",),
+    ("validation.fit",),
+    ("validation.measure",),
+    ("validation.accuracy", "validation"),
     ("studies",),
     ("app",),
 ]

@@ -97,7 +97,7 @@ def test_start_loads_nothing_heavy():
         "import sys\n"
         "from strata.app.cli import run_command\n"
         "code = run_command(['predict', '--model', 'llama-3-70b', '--system', '8xh200', '--plan', 'tp=8'])\n"
-        "heavy = [m for m in ('plotly', 'jax', 'scipy', 'pandas', 'strata.validation.run', "
+        "heavy = [m for m in ('plotly', 'jax', 'scipy', 'pandas', 'strata.validation.accuracy.run', "
         "'strata.app.render.page') if m in sys.modules]\n"
         "sys.exit(code or ' '.join(heavy) or 0)\n"
     )

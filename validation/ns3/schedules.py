@@ -13,8 +13,8 @@ from strata.hardware.transport import packets
 from strata.pricing.network.packets import packet_count
 from strata.pricing.network.routes import route
 from strata.pricing.network.schedules import legal_schedules
-from strata.validation.network import job_of
-from strata.validation.simulate import simulated
+from strata.validation.measure.ns3 import simulated
+from strata.validation.readers.packet_runs import scheduled_job
 
 COLUMNS = [
     "topology", "levels", "members", "case", "collective", "algorithm", "bytes", "skew",
@@ -60,7 +60,7 @@ def sizes_of(shape):
 
 def work(cell):
     """Packets times links of a run."""
-    schedules, levels = job_of(cell)
+    schedules, levels = scheduled_job(cell)
     how, total, known = packets("ns3"), 0, {}
     for step in itertools.chain(*schedules):
         for source, target, count in zip(step.source.tolist(), step.target.tolist(), packet_count(step.bytes, how).tolist(), strict=True):
@@ -123,7 +123,7 @@ def main():
     if len(sys.argv) > 3:
         with open(sys.argv[3], encoding="utf-8", newline="") as stream:
             cheap = [(line, cell) for line, cell in enumerate(csv.DictReader(stream), 2) if work(cell) < CHEAP]
-        again = simulated([job_of(cell) for _, cell in cheap], how, program)
+        again = simulated([scheduled_job(cell) for _, cell in cheap], how, program)
         different = [line for (line, cell), times in zip(cheap, again, strict=True) if round(times[0] * 1e9) != int(cell["ns3_ns"])]
         print(f"{len(cheap)} schedules repeated, {len(different)} differ" + (f": lines {different}" if different else ""))
         sys.exit(bool(different))
@@ -131,7 +131,7 @@ def main():
     out = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     out.writeheader()
     for cell in rows:
-        time = simulated([job_of(cell)], how, program)[0][0]
+        time = simulated([scheduled_job(cell)], how, program)[0][0]
         out.writerow(cell | {"ns3_ns": round(time * 1e9)})
         sys.stdout.flush()
 

@@ -46,7 +46,8 @@ def calibrate_command(
 
     from strata.app.commands.validate import validation_folder
     from strata.app.render.accuracy import fitted_dict, fitted_table
-    from strata.validation.calibrate import as_toml, calibrate
+    from strata.validation.fit.calibrate import calibrate
+    from strata.validation.fit.overlay import overlay_toml
 
     fitted_chip, outcomes = calibrate(
         chip, data or validation_folder(), only=tuple(only or ()), date=datetime.date.today().isoformat()
@@ -59,6 +60,6 @@ def calibrate_command(
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
         document = tomlkit.document()
         document.update({"base": base, "name": output.stem})
-        document.update(tomlkit.parse(as_toml(fitted_chip, outcomes)))
+        document.update(tomlkit.parse(overlay_toml(fitted_chip, outcomes)))
         output.write_text(tomlkit.dumps(document), encoding="utf-8")
         wrote("chip", output)

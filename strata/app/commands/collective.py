@@ -228,7 +228,7 @@ def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     from strata.arrays import map_leaves
     from strata.hardware.transport import packets
     from strata.pricing.network.packet_collectives import schedule_of, spelt_out
-    from strata.validation.simulate import simulated
+    from strata.validation.measure.ns3 import simulated
 
     jobs = []
     for i, row in enumerate(told):

@@ -14,7 +14,7 @@ from strata.app.terminal import (
 )
 
 if TYPE_CHECKING:
-    from strata.validation.measure import Done
+    from strata.validation.measure.measure import MeasuredKernel
 
 
 def register_measure(app: typer.Typer) -> None:
@@ -52,15 +52,15 @@ def measure_command(
     read.
     """
     from strata.app.render.accuracy import measured_tables
-    from strata.validation.measure import chosen
+    from strata.validation.measure.measure import chosen_kinds
 
-    kinds = chosen(only or [])
+    kinds = chosen_kinds(only or [])
     folder, done = _measured(out, kinds, quick, chip)
     say(*measured_tables(folder, done))
     wrote("measurements", folder, f" (next: strata calibrate {chip or folder.name} --data {out})")
 
 
-def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple[Path, list[Done]]:
+def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple[Path, list[MeasuredKernel]]:
     """Measure the GPU at hand with a bar that says how far it is; the folder of its files, and what became of
     each kernel.
     """
@@ -69,13 +69,13 @@ def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple
 
     from strata.hardware.chip import chip as read_chip
     from strata.params import names
-    from strata.validation.gpu import torch_gpu
-    from strata.validation.measure import folder_name, measure
+    from strata.validation.measure.gpu import torch_gpu
+    from strata.validation.measure.measure import folder_name, measure
 
     gpu = torch_gpu()
     known = {name: float(read_chip(name).compute.cores) for name in names("chip")}
     folder = out / (read_chip(chip).name if chip else folder_name(gpu.name, gpu.cores, known))
-    done: list[Done] = []
+    done: list[MeasuredKernel] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks = {kind: bar.add_task(kind, total=None) for kind in kinds}

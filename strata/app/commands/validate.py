@@ -57,9 +57,9 @@ def validate_command(
 
         wrote("report", accuracy_report(outcome, points, report))
     if pictures:
-        from strata.validation.pictures import draw
+        from strata.validation.accuracy.pictures import draw_accuracy
 
-        wrote("pictures", pictures, f" ({len(draw(points, pictures))} files)")
+        wrote("pictures", pictures, f" ({len(draw_accuracy(points, pictures))} files)")
 
 
 def validation_folder() -> Path:

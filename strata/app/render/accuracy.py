@@ -13,8 +13,8 @@ from strata.result import Result
 from strata.units import show
 
 if TYPE_CHECKING:
-    from strata.validation.calibrate import Fitted
-    from strata.validation.measure import Done
+    from strata.validation.fit.solver import FitOutcome
+    from strata.validation.measure.measure import MeasuredKernel
 
 
 def accuracy_table(outcome: dict[str, Any]) -> Any:
@@ -60,7 +60,7 @@ def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
     """Where like cases would be measured, from the residuals of what was; and a warning outside of what was
     checked.
     """
-    from strata.validation.intervals import intervals_of
+    from strata.validation.accuracy.intervals import intervals_of
 
     data: dict[str, Any] = {}
     said: list[str] = []
@@ -85,7 +85,7 @@ def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
     return data or None, said + [f"outside what was checked: {text}" for text in dict.fromkeys(missing)]
 
 
-def fitted_dict(chip: Chip, outcomes: list[Fitted]) -> dict[str, Any]:
+def fitted_dict(chip: Chip, outcomes: list[FitOutcome]) -> dict[str, Any]:
     """What a calibration found, as plain JSON types."""
     families = [
         {
@@ -102,7 +102,7 @@ def fitted_dict(chip: Chip, outcomes: list[Fitted]) -> dict[str, Any]:
     return {"chip": chip.name, "families": families}
 
 
-def fitted_table(chip: Chip, outcomes: list[Fitted]) -> Any:
+def fitted_table(chip: Chip, outcomes: list[FitOutcome]) -> Any:
     """One block a family: the error on held-out points before and after, and the quantities that moved."""
     table = plain_table()
     for column in ("family", "points", "held out", "error before", "after", "quantity", "value"):
@@ -118,7 +118,7 @@ def fitted_table(chip: Chip, outcomes: list[Fitted]) -> Any:
     )
 
 
-def measured_tables(folder: Path, done: list[Done]) -> list[Any]:
+def measured_tables(folder: Path, done: list[MeasuredKernel]) -> list[Any]:
     """How many rows of each kind there are now, and why some are missing."""
     table = plain_table()
     for column in ("file", "kernels", "left out", "most often because"):

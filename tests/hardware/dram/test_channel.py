@@ -20,8 +20,10 @@ from strata.hardware.dram.channel import (
     sustained_channel,
 )
 from strata.params import load_table, names
-from strata.validation.datasets import HELD_OUT, read_table
-from strata.validation.dram import REFERENCE, channel, with_controller
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import HELD_OUT
+from strata.validation.readers.dram import REFERENCE, channel_under, dramsim_channels
+from strata.validation.readers.tables import read_table
 
 NANO = 1e-9
 
@@ -153,7 +155,7 @@ def errors(found):
 
 
 def test_simulated_channels_are_met_on_patterns_that_were_not_fitted(table):
-    found = channel(table)
+    found = dramsim_channels(table, Catalogue())
     unseen = np.abs(errors(found)[found.line % HELD_OUT == 0])
     assert len(unseen) > 130 and unseen.mean() < 0.025 and unseen.max() < 0.15
     assert abs(errors(found).mean()) < 0.01
@@ -169,14 +171,14 @@ def test_a_set_of_timings_no_fit_has_seen_is_met_too(table, apart):
 
     def loss(x):
         e = errors(
-            with_controller(seen, replace(controller, **dict(zip(names_of, np.abs(x).tolist(), strict=True))))
+            channel_under(seen, replace(controller, **dict(zip(names_of, np.abs(x).tolist(), strict=True))))
         )
         return np.abs(e).mean() + 2 * (e**2).mean()
 
     best = minimize(loss, [1.0, 0.1, 0.3, 2.0], method="Nelder-Mead", options={"maxiter": 120})
     left = np.abs(
         errors(
-            with_controller(
+            channel_under(
                 table.keep(away),
                 replace(controller, **dict(zip(names_of, np.abs(best.x).tolist(), strict=True))),
             )
@@ -190,7 +192,7 @@ def test_the_shipped_constants_are_those_of_the_fit(table):
     seen = table.keep(table.lines % HELD_OUT != 0)
 
     def loss(made):
-        e = errors(with_controller(seen, made))
+        e = errors(channel_under(seen, made))
         return np.abs(e).mean() + 2 * (e**2).mean()
 
     shipped_loss = loss(controller)

@@ -30,8 +30,9 @@ from strata.hardware.thermal.solve import (
     steady,
     transient,
 )
-from strata.validation import thermal
-from strata.validation.datasets import read_table
+from strata.validation.readers import thermal
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.tables import read_table
 
 DATA = Path(strata.__file__).resolve().parents[1] / "validation"
 
@@ -205,13 +206,13 @@ def test_one_lump_warms_up_by_its_time_constant():
 
 
 def test_stacks_of_3d_ice():
-    found = thermal.stacks_3dice(read_table(DATA, "thermal/stacks_3dice.json"))
+    found = thermal.stacks_3dice(read_table(DATA, "thermal/stacks_3dice.json"), Catalogue())
     assert len(found) == 210
     assert np.max(np.abs(found.predicted / found.measured - 1)) < 0.0005
 
 
 def test_packages_of_hotspot():
-    found = thermal.stacks_hotspot(read_table(DATA, "thermal/stacks_hotspot.json"))
+    found = thermal.stacks_hotspot(read_table(DATA, "thermal/stacks_hotspot.json"), Catalogue())
     error = found.predicted / found.measured - 1
     # Layers as HotSpot has them; what is left is its lumped periphery, which spreads heat a little too well.
     assert found.headline.sum() == 126 and np.max(np.abs(error[found.headline])) < 0.05
@@ -252,7 +253,7 @@ def test_a_stack_that_cannot_be_built_is_a_failed_point_with_its_reason(tmp_path
     cases = json.loads((DATA / "thermal" / "stacks_3dice.json").read_text())[-2:]
     cases[0]["bond_k"] = 0.0
     (tmp_path / "stacks.json").write_text(json.dumps(cases))
-    found = thermal.stacks_3dice(read_table(tmp_path, "stacks.json"))
+    found = thermal.stacks_3dice(read_table(tmp_path, "stacks.json"), Catalogue())
     failed = found.predicted == 0
     assert failed.sum() == len(cases[0]["temperatures"]) < len(found)
     assert set(found.why) == {1} and "conductivity of layer bond1 must be positive" in found.why[1]

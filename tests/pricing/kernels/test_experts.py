@@ -9,7 +9,13 @@ from strata.hardware.chip import chip
 from strata.pricing.block import price_op
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.experts import ROWS, Load, price_experts, price_gather
-from strata.validation.routing import at_random, dealt, drawn, first_rank, load_of
+from strata.validation.readers.routing import (
+    busiest_rank_counts,
+    expert_load,
+    multinomial_counts,
+    power_law_counts,
+    round_robin_counts,
+)
 from strata.workload.graph import ExpertMatMul, Extent, Vector
 
 TOKENS = np.array([1.0, 16.0, 300.0, 4096.0, 65536.0])
@@ -91,7 +97,7 @@ def test_more_tokens_experts_columns_and_depth_cost_more():
 
 def test_a_known_load_counts_instead_of_random_routing():
     op = product(np.array([4096.0]))
-    even = load_of([first_rank(4096, 128, 8, 1, 0.0)], ROWS)
+    even = expert_load([busiest_rank_counts(4096, 128, 8, 1, 0.0)], ROWS)
     known, random = (
         price_experts(op, device(chip("h200")), 1.0, even).time,
         price_experts(op, device(chip("h200"))).time,
@@ -130,7 +136,7 @@ def test_gathered_rows_take_longer_than_a_stream():
     ("tokens", "experts", "top_k"), [(1, 128, 8), (5, 8, 2), (16, 256, 8), (1000, 128, 4)]
 )
 def test_dealt_tokens_are_all_there_and_even(tokens, experts, top_k):
-    counts = dealt(tokens, experts, top_k)
+    counts = round_robin_counts(tokens, experts, top_k)
     assert counts.sum() == tokens * top_k and counts.max() - counts.min() <= 1
     assert (counts > 0).sum() == min(experts, tokens * top_k)
 
@@ -138,18 +144,18 @@ def test_dealt_tokens_are_all_there_and_even(tokens, experts, top_k):
 @pytest.mark.parametrize("power", [1.01, 1.2])
 @pytest.mark.parametrize(("tokens", "experts", "top_k"), [(1, 128, 8), (16, 8, 2), (4096, 256, 8)])
 def test_drawn_tokens_are_all_there(tokens, experts, top_k, power):
-    counts = drawn(tokens, experts, top_k, power, np.random.default_rng(1).random((50, experts)))
+    counts = power_law_counts(tokens, experts, top_k, power, np.random.default_rng(1).random((50, experts)))
     assert np.all(counts.sum(-1) == tokens * top_k) and counts.min() >= 0
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_the_first_rank_is_the_busiest_and_an_expert_gets_a_token_once(ranks):
-    counts = first_rank(256, 8, 2, ranks, 1.2)
+    counts = busiest_rank_counts(256, 8, 2, ranks, 1.2)
     assert counts.shape[1] == 8 // ranks and counts.max() <= 256
     assert np.all(counts.sum(-1) >= 256 * 2 / ranks - 1e-9)
 
 
 def test_loads_of_rows_with_and_without_draws_share_an_array():
-    load = load_of([first_rank(64, 8, 2, 1, 0.0), at_random(64, 8, 1.0)], ROWS)
+    load = expert_load([busiest_rank_counts(64, 8, 2, 1, 0.0), multinomial_counts(64, 8, 1.0)], ROWS)
     assert load.tokens.shape == load.experts.shape == (8, 2) and load.tiles.shape == (len(ROWS), 8, 2)
     assert np.all(load.tokens[:, 0] == 128) and np.all(load.tokens[:, 1] == 64)

@@ -16,10 +16,13 @@ from strata.hardware.transport import transport
 from strata.mapping.place import GroupLayout, spread
 from strata.pricing.network.collectives import PATTERNS, algorithm, price_collective, ways
 from strata.pricing.network.transport_times import expert_exchange
-from strata.validation.collectives import node
-from strata.validation.datasets import held_out, read_table
-from strata.validation.run import READERS
-from strata.validation.transports import as_toml, calibrate_transport
+from strata.validation.fit.overlay import overlay_toml
+from strata.validation.fit.transports import calibrate_transport
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.collectives import node_fabric
+from strata.validation.readers.comparison import held_out
+from strata.validation.readers.registry import READERS
+from strata.validation.readers.tables import read_table
 from strata.workload.graph import Collective
 
 DATA = Path(__file__).parents[3] / "validation"
@@ -154,7 +157,7 @@ def test_engines_speak_their_own_collectives():
 
 
 def test_few_experts_receive_slowly():
-    link = node("h200", "any").dimension[0]
+    link = node_fabric(Catalogue(), "h200", "any").dimension[0]
     few, many = (
         expert_exchange(8e6, 8.0, e, link.bandwidth, "dispatch", link.transport_model.experts)
         for e in (8.0, 128.0)
@@ -168,7 +171,7 @@ def test_few_experts_receive_slowly():
 @pytest.mark.parametrize("name", ["ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv"])
 def test_measured_collectives_that_no_fit_has_seen(name):
     """15 % or less of each file and of each system in it, rows with the host's launch apart."""
-    found = held_out(READERS[name](read_table(DATA, name)))
+    found = held_out(READERS[name](read_table(DATA, name), Catalogue()))
     error = np.abs(found.predicted / found.measured - 1.0)
     systems = np.array([g.split("/")[0] for g in found.group])
     assert error[found.headline].mean() <= 0.10
@@ -184,7 +187,7 @@ def test_a_transport_is_fitted_and_written(tmp_path):
     assert set(outcome.values) == {p for p in outcome.values if p.startswith("experts.")}
     assert "rows of nodes with nvlink5" in outcome.source
     assert made.rings.own == transport("nvlink5").rings.own
-    assert "[experts.share]" in as_toml(made, [outcome])
+    assert "[experts.share]" in overlay_toml(made, [outcome])
     (tmp_path / "ops/deepep_low_latency.csv").write_text(rows.splitlines()[0] + "\n")
     with pytest.raises(BadFile, match="nothing to fit nvlink5 on"):
         calibrate_transport("nvlink5", tmp_path)

@@ -14,9 +14,10 @@ from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
 from strata.pricing.network import packets
 from strata.pricing.network.packets import Axis, Hop, Tree, message_time, packet_count
-from strata.validation.datasets import read_table
-from strata.validation.network import TOPOLOGIES, collective_time, own_runs
-from strata.validation.run import reader_of
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.packet_runs import TOPOLOGIES, own_runs, packet_collective_time
+from strata.validation.readers.registry import reader_of
+from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"
 OWN, PUBLISHED = network("ns3"), network("astra-sim")
@@ -85,7 +86,7 @@ def test_long_messages_cost_their_headers():
 
 
 def test_closed_forms_hold_against_ns3_runs():
-    found = own_runs(read_table(DATA, "ns3/runs.csv"))
+    found = own_runs(read_table(DATA, "ns3/runs.csv"), Catalogue())
     assert len(found) >= 300 and not found.why
     error = np.abs(found.predicted / found.measured - 1.0)
     assert error.max() <= 0.10
@@ -106,9 +107,9 @@ def test_published_columns_are_read(tmp_path):
         "switch,6,1,32,32,32,32,x,all_reduce,rabenseifner,512,500",
     ]
     (tmp_path / "ns3" / "collectives.csv").write_text("\n".join([header, *rows]) + "\n")
-    reader = reader_of("ns3/collectives.csv")
+    reader = reader_of("ns3/collectives.csv", Catalogue())
     assert reader is not None
-    found = reader(read_table(tmp_path, "ns3/collectives.csv"))
+    found = reader(read_table(tmp_path, "ns3/collectives.csv"), Catalogue())
     assert list(found.predicted > 0) == [True, True, True, False, False]
     assert "there are:" in found.why[5] and "power of two" in found.why[6]
     assert found.predicted[0] == pytest.approx(3 * 512e-9, rel=0.2)
@@ -152,5 +153,5 @@ def test_ns3_agrees_on_a_fabric_that_is_not_stored(simulator):
         done = subprocess.run(
             [*command, f"--collective={collective}"], capture_output=True, text=True, check=True
         )
-        priced = float(collective_time("torus", collective, "ring", sides | links, OWN)) * 1e9
+        priced = float(packet_collective_time("torus", collective, "ring", sides | links, OWN)) * 1e9
         assert priced == pytest.approx(float(done.stdout), rel=0.01)

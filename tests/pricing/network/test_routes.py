@@ -27,9 +27,10 @@ from strata.pricing.network.routes import (
     run_schedules,
 )
 from strata.pricing.network.schedules import Step, legal_schedules, schedule
-from strata.validation.datasets import read_table
-from strata.validation.network import job_of, scheduled_runs
-from strata.validation.simulate import simulate, simulated
+from strata.validation.measure.ns3 import simulate, simulated
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.packet_runs import scheduled_job, scheduled_runs
+from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"
 OWN, PUBLISHED = network("ns3"), network("astra-sim")
@@ -188,7 +189,7 @@ def test_bad_steps_and_levels_are_refused_in_one_line():
 def test_router_holds_against_ns3_runs_of_schedules():
     table = read_table(DATA, "ns3/schedules.csv")
     assert len(table) >= 150
-    found = scheduled_runs(table.keep(np.flatnonzero(table.number("bytes") <= 1e6)))
+    found = scheduled_runs(table.keep(np.flatnonzero(table.number("bytes") <= 1e6)), Catalogue())
     assert not found.why
     error = np.abs(found.predicted / found.measured - 1.0)
     assert error.max() <= 0.10
@@ -214,7 +215,7 @@ def test_ns3_agrees_on_every_schedule(simulator, shape, sizes):
         "algorithm": "tree",
         "bytes": "1",
     }
-    levels, jobs = job_of(cell)[1], []
+    levels, jobs = scheduled_job(cell)[1], []
     for pattern in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"):
         jobs += [
             ((schedule(pattern, algorithm, sizes, 30_000.0),), levels)
@@ -230,5 +231,5 @@ def test_ns3_repeats_stored_schedules(simulator):
     table = read_table(DATA, "ns3/schedules.csv")
     cells = [{name: str(values[i]) for name, values in table.columns.items()} for i in range(len(table))]
     cheap = [cell for cell in cells if float(cell["bytes"]) <= 6000 and not cell["other_collective"]][::6]
-    again = simulated([job_of(cell) for cell in cheap], OWN, simulator)
+    again = simulated([scheduled_job(cell) for cell in cheap], OWN, simulator)
     assert [round(times[0] * 1e9) for times in again] == [int(cell["ns3_ns"]) for cell in cheap]

@@ -24,8 +24,10 @@ from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.overlap.hiding import overlap_by_tile, pairs, while_sending
 from strata.pricing.price import Price
 from strata.studies import run_one
-from strata.validation.datasets import Table, held_out, read_table
-from strata.validation.overlap import overlap
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import held_out
+from strata.validation.readers.overlap import overlapped_kernels
+from strata.validation.readers.tables import Table, read_table
 from strata.workload.graph import Collective
 from strata.workload.transformer import trace
 
@@ -255,7 +257,7 @@ def test_shipped_engines_do_not_overlap_unless_told():
 
 
 def test_measured_kernels_are_met_by_one_set_of_quantities():
-    found = overlap(read_table(DATA, "h100/overlap.csv"))
+    found = overlapped_kernels(read_table(DATA, "h100/overlap.csv"), Catalogue())
     assert not found.why and set(found.group) >= {"ag_gemm", "gemm_rs", "ep_dispatch"}
     unseen = held_out(found)
     for points in (found, unseen):
@@ -301,7 +303,7 @@ def test_rows_of_the_other_published_kinds_are_read():
     table = Table(
         "h100/overlap.csv", DATA, {k: np.array(v, dtype=object) for k, v in rows.items()}, np.arange(2, 6)
     )
-    found = overlap(table)
+    found = overlapped_kernels(table, Catalogue())
     assert not found.why
     small, large, short, long = found.predicted
     assert 1.5 < large / small < 2.5 and 3.0 < long / short < 9.0

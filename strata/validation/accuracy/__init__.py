@@ -1,0 +1,1 @@
+"""How far predictions are from measurements: figures, intervals, pictures and the committed table."""

@@ -1,0 +1,151 @@
+"""The page docs/accuracy.md: how far predictions are from measurements, with pictures, and what was fitted on
+what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strata.hardware.chip import Chip, chip
+from strata.params import names
+from strata.units import show
+from strata.validation.accuracy.holdout import is_fitted
+from strata.validation.accuracy.pictures import picture_name
+from strata.validation.readers.registry import matches
+
+# Kernels and steps of one device, and collectives, have a picture of their own; everything is in the
+# overview.
+PICTURED = (
+    "*/gemm*.csv",
+    "*/stream.csv",
+    "*/attention.csv",
+    "*/grouped_gemm.csv",
+    "*/decoder.csv",
+    "*/power.csv",
+    "ops/*_attention.csv",
+    "ops/*_mla.csv",
+    "ops/moe.csv",
+    "ops/nccl.csv",
+    "ops/custom_allreduce.csv",
+    "ops/deepep_low_latency.csv",
+    "ns3/*.csv",
+)
+KEYS = ("mape", "median", "p90", "bias")
+FEW = 8  # groups that are shown at once
+HEAD = (
+    "# Accuracy\n\n"
+    "Written by `python -m strata.validation.accuracy.tables`, with the pictures; "
+    "`strata validate --pictures DIR` draws them for any folder of measurements.\n\n"
+    "error = predicted / measured - 1, every point equal. MAPE is the mean of its absolute value. "
+    "Files marked *held out* were fitted: only the third of their lines that no fit has\n"
+    "seen counts here and in the pictures. [Validation](validation.md) defines the figures, the "
+    "[data](../validation/README.md) says how each file was measured.\n\n"
+    "## All files\n\n"
+    "The dot is the median error, the bar holds the middle 80 % of points; bands are ±10 and ±25 %.\n\n"
+    "![Errors of all files](accuracy/overview.svg)\n"
+)
+FITS = (
+    "## What was fitted on what\n\n"
+    "`strata calibrate` moves the quantities below and no others: each is a property of the chip with "
+    "a meaning and a range, none belongs to a shape. Two thirds of the lines of the named\n"
+    "files were fitted; the error is of the third that was not. Every other number of a chip is "
+    "a datasheet's, a paper's or stated as assumed: `strata show chip NAME`.\n\n"
+    "| chip | quantities | what they rest on |\n| --- | --- | --- |\n"
+)
+UNSEEN = (
+    "## Served models\n\n"
+    "Engines are fitted to runs of some models. *Never*: rows of models, layouts or metrics that no "
+    "fit looks at. *Unseen*: these, and the held-out third of the others.\n\n"
+)
+PER_FILE = (
+    "## File by file\n\n"
+    "Left: predicted over measured. Right: the error over the measured size, with the median of points "
+    "of like size. A colour is a group.\n"
+)
+
+
+def accuracy_page(outcome: dict[str, Any]) -> str:
+    """The page for what `validate(..., unseen=True)` found."""
+    parts = [
+        HEAD,
+        _table([["file", "points", *KEYS]] + [_cells(_name(e["file"]), e) for e in outcome["files"]]),
+    ]
+    if outcome.get("unseen_models"):
+        parts.append(
+            UNSEEN + _table([["file", "metric", "points", *KEYS], *_unseen(outcome["unseen_models"])])
+        )
+    parts += [FITS + _fits(), PER_FILE]
+    for entry in outcome["files"]:
+        if entry["points"] and matches(entry["file"], *PICTURED):
+            parts.append(
+                f"### {entry['file']}\n\n![{entry['file']}](accuracy/{picture_name(entry['file'])}.svg)\n"
+            )
+            parts.append(_groups(entry))
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _unseen(rows: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [row["file"], *_cells(f"{row['metric']}, {part}", row[part])]
+        for row in rows
+        for part in ("never", "unseen")
+    ]
+
+
+def _name(file: str) -> str:
+    return f"{file} (held out)" if is_fitted(file) else file
+
+
+def _groups(entry: dict[str, Any]) -> str:
+    """The groups of a file; many of them behind a line that opens."""
+    rows = [["group", "points", *KEYS]] + [_cells(name, figures) for name, figures in entry["groups"].items()]
+    table = _table(rows)
+    return (
+        table
+        if len(rows) <= FEW
+        else f"<details><summary>{len(rows) - 1} groups</summary>\n\n{table}\n</details>\n"
+    )
+
+
+def _cells(name: str, figures: dict[str, Any]) -> list[str]:
+    return [
+        name,
+        str(figures["points"]),
+        *("" if figures.get(k) is None else f"{figures[k]:.1%}" for k in KEYS),
+    ]
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, *body = rows
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "".join(
+        f"| {' | '.join(row)} |\n" for row in (["MAPE" if c == "mape" else c for c in head], rule, *body)
+    )
+
+
+def _fits() -> str:
+    """One line for each fit of a chip, and for each chip that takes over another's."""
+    lines = []
+    for name in names("chip"):
+        owner = chip(name)
+        for source, paths in _by_source(owner).items():
+            told = (
+                ", ".join(_quantity(owner, p) for p in paths)
+                if source.startswith("fitted")
+                else f"{len(paths)} of them"
+            )
+            lines.append(f"| {name} | {told} | {source} |\n")
+    return "".join(lines)
+
+
+def _by_source(owner: Chip) -> dict[str, list[str]]:
+    paths: dict[str, list[str]] = {}
+    for path, param in owner.sources.items():
+        if param.source.startswith(("fitted:", "assumed: as fitted")):
+            paths.setdefault(param.source, []).append(path)
+    return paths
+
+
+def _quantity(owner: Chip, path: str) -> str:
+    param = owner.sources[path]
+    return f"`{path}` {show(float(param.value), param.unit, 3)}"

@@ -1,0 +1,1 @@
+"""Fits of a few physical quantities of chips, transports and engines to measured rows."""

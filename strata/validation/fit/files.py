@@ -1,0 +1,20 @@
+"""Which data files some fit has looked at: of these only the held-out third judges predictions."""
+
+from __future__ import annotations
+
+from strata.validation.fit.engines import FITS
+from strata.validation.fit.families import FAMILIES, NETWORK, POWER
+
+# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories and
+# data/floorplans say how).
+BY_HAND = ("area/deepstack_cores.csv", "dram/channel.csv")
+SERVED_FILES = tuple(dict.fromkeys(rows.file for fit in FITS for rows in fit.rows))
+FITTED_FILES = tuple(
+    dict.fromkeys(
+        [
+            *(file for family in (POWER, *FAMILIES, *NETWORK) for file in family.files),
+            *BY_HAND,
+            *SERVED_FILES,
+        ]
+    )
+)

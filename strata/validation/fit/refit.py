@@ -1,0 +1,91 @@
+"""`python -m strata.validation.fit.refit`: fit the shipped chips, transports and engines to the project's
+data anew.
+
+Writes data/calibration/, and the fitted quantities of data/engines/.
+
+Chips of the same make that have no rows of their own take a sibling's quantities, and say that this is
+assumed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+from strata.params import data_folder
+from strata.validation.fit.calibrate import calibrate
+from strata.validation.fit.engines import STEPS_ONLY, fit_engines, fit_from_steps
+from strata.validation.fit.overlay import overlay_toml, written_into
+from strata.validation.fit.solver import FitOutcome
+from strata.validation.fit.transports import calibrate_transport
+from strata.validation.readers.catalogue import Catalogue
+
+TRANSPORTS = ("nvlink3", "nvlink4", "nvlink5")
+MEASURED = ("h200", "a100-80", "b200")
+SIBLINGS = {
+    "h100": ("h200", "the same GH100 die"),
+    "gb200": ("b200", "the same Blackwell dies"),
+    "gb300": ("b200", "the next stepping of the Blackwell dies"),
+}
+HEAD = "# Laid over the {kind}'s own file. Written by `python -m strata.validation.fit.refit`.\n\n"
+
+
+def assumed_from(text: str, sibling: str, why: str) -> str:
+    """A sibling's fitted file as assumptions: the same values, their source saying whose they are."""
+    return re.sub(r'source = "fitted: [^"]*"', f'source = "assumed: as fitted on {sibling}, {why}"', text)
+
+
+def _overlay(name: str) -> Path:
+    folder = data_folder("calibration")
+    folder.mkdir(exist_ok=True)
+    return folder / f"{name}.toml"
+
+
+def refit(folder: Path, date: str) -> None:
+    """Fit everything that has rows below the folder and write what was found. A fit starts from the datasheet
+    and what we assumed, not from the last fit.
+    """
+    for old in data_folder("calibration").glob("*.toml"):
+        old.unlink()
+    refit_chips(folder, date)
+    refit_transports(folder, date)
+    refit_engines(folder, date)
+
+
+def refit_chips(folder: Path, date: str) -> None:
+    """Every chip that has measured kernels, and its siblings."""
+    texts = {name: overlay_toml(*calibrate(name, folder, date=date)) for name in MEASURED}
+    for name, (sibling, why) in SIBLINGS.items():
+        texts[name] = assumed_from(texts[sibling], sibling, why)
+    for name, text in texts.items():
+        _overlay(name).write_text(HEAD.format(kind="chip") + text, encoding="utf-8")
+
+
+def refit_transports(folder: Path, date: str) -> None:
+    """Every transport that has measured collectives."""
+    for name in TRANSPORTS:
+        _overlay(name).unlink(missing_ok=True)
+        text = overlay_toml(*calibrate_transport(name, folder, date=date))
+        _overlay(name).write_text(HEAD.format(kind="transport") + text, encoding="utf-8")
+
+
+def refit_engines(folder: Path, date: str) -> list[FitOutcome]:
+    """Every engine, and the chip that has only steps."""
+    _overlay(STEPS_ONLY).unlink(missing_ok=True)
+    catalogue = Catalogue()
+    engines, outcomes = fit_engines(folder, catalogue=catalogue, date=date)
+    for outcome in outcomes:
+        file = data_folder("engine") / f"{outcome.family}.toml"
+        text = written_into(file.read_text(encoding="utf-8"), engines[outcome.family], [outcome])
+        file.write_text(text, encoding="utf-8")
+    for version in engines.values():
+        catalogue = catalogue.with_engine(version)
+    chip, outcome = fit_from_steps(folder, catalogue, date)
+    text = HEAD.format(kind="chip") + overlay_toml(chip, [outcome])
+    _overlay(STEPS_ONLY).write_text(text, encoding="utf-8")
+    return [*outcomes, outcome]
+
+
+if __name__ == "__main__":
+    refit(Path("validation"), datetime.date.today().isoformat())

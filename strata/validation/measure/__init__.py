@@ -1,0 +1,1 @@
+"""New measurements: kernels timed on a GPU, schedules run in a packet simulator."""

@@ -1,0 +1,280 @@
+"""How published runs were made, where their files do not say: TOML files beside the data, each number with
+its source, and what they mean for the rows of a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from strata.arrays import Number
+from strata.errors import BadFile
+from strata.params import build, by_name, part, quantity, read_toml, text
+from strata.validation.readers.tables import Array, Table
+
+T = TypeVar("T")
+
+
+def read_conditions(kind: type[T], table: Table, name: str) -> T:
+    """The conditions of a table's runs from a file below the same data folder."""
+    path = table.folder / name
+    if not path.exists():
+        raise BadFile(
+            f"{table.name} needs {name} beside it, which says how its runs were made; "
+            "the project's validation/ has one"
+        )
+    conditions: T = build(kind, read_toml(path), name)[0]
+    return conditions
+
+
+# ------------------------------------------------------------------------------------- serving
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchConditions:
+    """Batches given to an engine in process."""
+
+    title: str = text("what was run")
+    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThroughputRun:
+    """How many requests a run of such lengths had."""
+
+    tokens: Number = quantity("1", "tokens of a request, read and generated", positive=True)
+    requests: Number = quantity("1", "requests of the run", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThroughputConditions:
+    """Runs without a limit on requests."""
+
+    title: str = text("what was run")
+    engine: str = text("the engine that served")
+    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+    run: tuple[ThroughputRun, ...] = part(ThroughputRun, "requests by tokens, in rising order", many=True)
+
+    def requests(self, tokens: Array) -> Array:
+        """Requests of runs with so many tokens in each."""
+        return np.interp(tokens, [float(r.tokens) for r in self.run], [float(r.requests) for r in self.run])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SingleRequestConditions:
+    """Requests one at a time."""
+
+    title: str = text("what was run")
+    engine: str = text("the engine that served")
+    collectives: str = text("whose collectives it used")
+    input: Number = quantity("1", "tokens read", positive=True)
+    output: Number = quantity("1", "tokens generated", positive=True)
+    graphs: Number = quantity("1", "1 where steps run from captured graphs")
+    launches: Number = quantity("1", "launches a kernel takes")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClientConditions:
+    """A closed loop of clients of which little is known."""
+
+    title: str = text("what was run")
+    engine: str = text("the engine that served")
+    rounds: Number = quantity("1", "requests of each client", positive=True)
+    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DecodeConditions:
+    """Batches of which only the decoding was timed."""
+
+    title: str = text("what was run")
+    engine: str = text("the engine that served")
+    left_out: str = text("the group of rows that is too noisy to be compared")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DrawnLengths:
+    """A benchmark that draws its lengths, and starts all clients together."""
+
+    lengths: dict[str, Number] = by_name("1", "tokens of the lengths it names")
+    mean_share: Number = quantity("1", "mean length over the one it names", positive=True)
+    rounds: Number = quantity("1", "requests of each client", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Polling:
+    """Runs of an engine on a chip that looks for requests only now and then."""
+
+    engine: str = text("the engine's name in the file")
+    chip: str = text("the chip's name in the file")
+    steps: Number = quantity("1", "steps between two looks", positive=True)
+    many_clients: Number = quantity("1", "clients from which on looks are rarer", positive=True)
+    many_clients_steps: Number = quantity("1", "steps between two looks then", positive=True)
+    chunk: Number = quantity("1", "tokens read at once at most", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DraftedTokens:
+    """Runs of a version of an engine that guesses tokens, where a model has layers for it."""
+
+    engine: str = text("the engine's name in the file")
+    version: str = text("its version in the file")
+    tokens: Number = quantity("1", "tokens guessed in a step")
+    data_parallel_tokens: Number = quantity("1", "the same with data-parallel attention")
+    acceptance: Number = quantity("1", "chance that a guess is right")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FirstUse:
+    """Runs of a version of an engine whose first full chunk of prompts takes long."""
+
+    engine: str = text("the engine's name in the file")
+    version: str = text("its version in the file")
+    time: Number = quantity("s", "what it takes once")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OtherLengths:
+    """Rows of other lengths than those that are drawn: other benchmarks."""
+
+    keeps_prompts: str = text("the engine that does not read a prompt again")
+    rounds: Number = quantity("1", "requests of each client", positive=True)
+    prompts: Number = quantity("1", "different prompts", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OnlineConditions:
+    """Servers under closed loops of clients, by several benchmarks."""
+
+    title: str = text("what was run")
+    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+    drawn: DrawnLengths = part(DrawnLengths, "the benchmark behind most rows")
+    polling: Polling = part(Polling, "who looks for requests now and then")
+    drafting: DraftedTokens = part(DraftedTokens, "who guesses tokens")
+    first_use: FirstUse = part(FirstUse, "whose first prompts take long")
+    other_lengths: OtherLengths = part(OtherLengths, "the benchmarks behind the other rows")
+
+
+# ------------------------------------------------------------------------------------ training
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainedModel:
+    """A model's shape, and the chunks of a pipeline stage where its schedule is interleaved."""
+
+    name: str = text("the last word of its name in the file")
+    layers: Number = quantity("1", "layers", positive=True)
+    hidden: Number = quantity("1", "width", positive=True)
+    heads: Number = quantity("1", "attention heads", positive=True)
+    chunks: Number = quantity("1", "chunks of a stage", optional=True, minimum=1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MegatronConditions:
+    """Published training runs of GPT models."""
+
+    title: str = text("what was run")
+    sequence: Number = quantity("1", "tokens of a sequence", positive=True)
+    vocabulary: Number = quantity("1", "tokens of the vocabulary", positive=True)
+    model: tuple[TrainedModel, ...] = part(TrainedModel, "the models by name", many=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GptConditions:
+    """Training runs whose files hold every size but the vocabulary."""
+
+    title: str = text("what was run")
+    vocabulary: Number = quantity("1", "tokens of the vocabulary", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NanotronConditions:
+    """Training runs of llama-like models of many layouts."""
+
+    title: str = text("what was run")
+    sequence: Number = quantity("1", "tokens of a sequence", positive=True)
+    vocabulary_unit: Number = quantity("1", "tokens that one of the file's vocabulary counts", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OneModelConditions:
+    """Training runs of one model under several layouts."""
+
+    title: str = text("what was run")
+    model: str = text("the model's name")
+    sequence: Number = quantity("1", "tokens of a sequence", positive=True)
+    batch: Number = quantity("1", "sequences of a step", positive=True)
+
+
+# ---------------------------------------------------------------------------- rows of one table
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunConditions:
+    """How the runs of some rows were made; an entry for each row."""
+
+    input: Array  # mean tokens read and generated by one request
+    output: Array
+    guesses: Array  # tokens guessed in a step, 0 without multi-token prediction
+    acceptance: Any  # chance that a guess is right
+    polled: Array  # steps between two looks for requests; 1: every step
+    burst: Array  # prompts read at once at most, where requests are looked for now and then
+    fresh: Array  # share of prompts that were not read before
+    rounds: Array  # requests of a client, of which the first are sent together; inf after a warm-up
+    first: Array  # time that the first requests wait once [s]
+
+
+def parallel_degree(rows: Table, column: str) -> Array:
+    """A parallel degree; empty and 0 mean 1."""
+    return np.maximum(rows.number(column, empty=1.0), 1.0)
+
+
+def online_runs_of(
+    rows: Table, chip: str, engine: str, predicts: bool, known: OnlineConditions
+) -> RunConditions:
+    """What is known of how rows were measured on a chip with an engine; `predicts`: the model has layers to
+    guess tokens with.
+    """
+    isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "conc"))
+    version, together = rows.text("backend_version"), rows.text("mode") == "agg"
+    lengths = list(known.drawn.lengths.values())
+    drawn = np.isin(isl, lengths) & np.isin(osl, lengths)
+    share = np.where(drawn, known.drawn.mean_share, 1.0)
+    polling, drafting, first_use, other = known.polling, known.drafting, known.first_use, known.other_lengths
+    apart = parallel_degree(rows, "attention_dp_size") > 1
+    guessing = predicts & (version == drafting.version) & (engine == drafting.engine) & together
+    polled = drawn & together & (engine == polling.engine) & (chip == polling.chip)
+    kept = ~drawn & (engine == other.keeps_prompts)
+    full = clients * share * isl >= polling.chunk
+    slow_start = (engine == first_use.engine) & (version == first_use.version) & drawn & full
+    interval = np.where(clients >= polling.many_clients, polling.many_clients_steps, polling.steps)
+    fresh = np.minimum(other.prompts / (known.drawn.rounds * clients), 1.0)
+    return RunConditions(
+        input=share * isl,
+        output=share * osl,
+        guesses=np.where(guessing, np.where(apart, drafting.data_parallel_tokens, drafting.tokens), 0.0),
+        acceptance=drafting.acceptance,
+        polled=np.where(polled, interval, 1.0),
+        burst=np.maximum(polling.chunk / (share * isl), 1.0),
+        fresh=np.where(kept, fresh, 1.0),
+        rounds=np.where(kept, np.inf, np.where(drawn, known.drawn.rounds, other.rounds)),
+        first=np.where(slow_start, first_use.time, 0.0),
+    )
+
+
+def plain_runs(input: Array, output: Array, rounds: Number) -> RunConditions:
+    """Runs of such requests of which nothing else is known."""
+    one = np.ones_like(input)
+    return RunConditions(
+        input=input,
+        output=output,
+        guesses=0.0 * one,
+        acceptance=0.0,
+        polled=one,
+        burst=one,
+        fresh=one,
+        rounds=rounds * one,
+        first=0.0 * one,
+    )

@@ -1,0 +1,133 @@
+"""Models as serving frameworks run them: weights and caches as served, how many sequences fit, and the times
+of an engine's steps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from strata.errors import MissingQuantity
+from strata.mapping.engine import Engine
+from strata.precision import bytes_of
+from strata.serving.acceptance import expected_tokens
+from strata.serving.speculation import cycle_time, drafting
+from strata.validation.readers.benchmark_conditions import RunConditions
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.closed_loop import EngineTimes
+from strata.validation.readers.formats import weight_format
+from strata.validation.readers.steps import Serving, drafting_layer, priced_step, served_batch, used_bytes
+from strata.validation.readers.tables import Array, Table
+from strata.workload.model import Model
+from strata.workload.tasks import decode, mixed, prefill
+
+
+def in_process(engine: Engine) -> Engine:
+    """An engine asked in process, as throughput benchmarks do: no server, no client that waits for tokens."""
+    return replace(engine, stream=0.0, request=0.0)
+
+
+def served_model(catalogue: Catalogue, name: str, weights: str, experts: str) -> Model:
+    """A model with weights as served; the cache is fp8 with fp8 and fp4 weights. A model whose own experts
+    are mxfp4 keeps them.
+    """
+    own = catalogue.model(name)
+    linear, inner = (_own_format(own, weight_format(wanted)) for wanted in (weights, experts))
+    kv = "bf16" if linear == "bf16" and inner == "bf16" else "fp8"
+    if own.expert_weights == "mxfp4":
+        return catalogue.model(name, kv=kv)
+    return catalogue.model(name, weights=linear, expert_weights=inner, kv=kv)
+
+
+def _own_format(own: Model, wanted: str) -> str:
+    """A model published with fp8 weights in blocks is served with those where it is said to be in fp8."""
+    return own.weights if (own.weights, wanted) == ("fp8_block", "fp8") else wanted
+
+
+def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
+    """A model with weights of this width and a 16-bit cache; official weights of the same width are kept as
+    they are.
+    """
+    own, wanted = catalogue.model(name), weight_format(weights)
+    same = any(round(bytes_of(w), 1) == round(bytes_of(wanted), 1) for w in (own.weights, own.expert_weights))
+    return own if same else catalogue.model(name, weights=wanted)
+
+
+def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:
+    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once
+    [s].
+    """
+    engine = serving.engine
+    at_once = np.minimum(np.maximum(np.floor(engine.tokens / length), 1.0) * serving.plan.dp, batch)
+    step = serving.step(prefill(at_once, length, skew=serving.skew))
+    return engine.request + batch / at_once * step.time
+
+
+def largest_running_batch(serving: Serving, context: Array, dp: Any) -> Array:
+    """Sequences whose whole context fits beside the weights, up to the engine's limit for each attention
+    rank.
+
+    The footprint is linear in the batch, so two batches give it. A measured run existed: where weights alone
+    are too much, only the engine's own limit counts.
+    """
+    engine = serving.engine
+    limit = serving.system.chip.memory.capacity * engine.memory_share
+    low, high = (
+        used_bytes(serving.step(decode(batch * dp + 0.0 * context, context))) for batch in (1.0, 101.0)
+    )
+    fits = 1.0 + np.floor((limit - low) / ((high - low) / 100.0))
+    return np.clip(np.where(fits < 1.0, engine.sequences, fits), 1.0, engine.sequences) * dp
+
+
+def engine_times(serving: Serving, running: Array, run: RunConditions) -> EngineTimes:
+    """Times of an engine that generates for so many sequences and reads a prompt on every attention rank, as
+    a run has it.
+    """
+    plan, skew = serving.plan, serving.skew
+    batch = served_batch(serving, running, run.input, run.output)
+    alone = serving.step(prefill(plan.dp + 0.0 * running, run.input, skew=skew)).time
+    step, token = batch.step, batch.step
+    middle = run.input + run.output / 2.0
+    if np.any(run.guesses > 0):
+        drafted = _drafting_cycle(serving, running, middle, run.guesses)
+        step = np.where(run.guesses > 0, drafted, step)
+        token = step / expected_tokens(run.guesses, run.acceptance)
+    beside = mixed(
+        np.maximum(running, plan.dp), middle, prompts=plan.dp + 0.0 * running, chunk=run.input, skew=skew
+    )
+    together = serving.step(beside).time
+    busy = (running > plan.dp) & (serving.engine.mixed > 0)
+    return EngineTimes(
+        step=step,
+        token=token,
+        reading=np.where(busy, np.maximum(together - batch.step, 0.0), alone),
+        own=np.where(busy, together, alone),
+    )
+
+
+def _drafting_cycle(serving: Serving, running: Array, context: Array, guesses: Array) -> Any:
+    """Time to guess some tokens with the model's own layer and to verify them [s]."""
+    skew = serving.skew
+    verify = serving.step(decode(running, context + guesses, tokens=guesses + 1.0, skew=skew)).time
+    guess = priced_step(
+        serving.system,
+        drafting_layer(serving.model),
+        decode(running, context, skew=skew),
+        serving.plan,
+        drafting(serving.engine),
+    )
+    return cycle_time(guesses * guess.time, verify)
+
+
+def named_in_file(table: Table, pattern: str) -> list[str]:
+    """Model and system from a file's name."""
+    stem = table.name.rsplit("/", 1)[-1]
+    match = re.fullmatch(pattern, stem)
+    if not match:
+        raise MissingQuantity(
+            f"{table.name}: the name must say model and system, like llama33_70b_8xa100_nim.csv"
+        )
+    return [g.replace("_", "-") for g in match.groups()]

@@ -1,0 +1,199 @@
+"""Whole steps of a model without the mask of what fits: a measured run existed, so its time is wanted even
+where our footprint says no.
+
+Every reader of whole models prices through `priced_step` and `served_batch`; what a step needs from the core
+is asked for here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number
+from strata.batch import as_float64_box
+from strata.case import Case
+from strata.evaluate import step_of
+from strata.hardware.fabric import sized
+from strata.hardware.system import System, economics
+from strata.mapping.engine import Engine
+from strata.mapping.plan import Plan
+from strata.pricing.step import Step, Structure
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.tables import Array
+from strata.workload.model import Model, Pattern
+from strata.workload.tasks import Workload, serve
+
+# Families that models' names are known by, the longer ones first.
+MODEL_FAMILIES = ("llama", "deepseek", "gpt-oss", "qwen", "mixtral", "kimi", "gpt")
+
+
+def systems_of(catalogue: Catalogue, chip_name: str, devices: Iterable[float]) -> System:
+    """Systems of one chip whose device counts are an array: the fabric's sizes become arrays."""
+    counts = np.asarray(devices, float)
+    distinct, place = np.unique(counts, return_inverse=True)
+    systems = [_system_of(catalogue, chip_name, int(n)) for n in distinct]
+    sizes = np.array([[float(d.size) for d in s.fabric.dimension] for s in systems])
+    first = systems[0]
+    return System(
+        f"{chip_name} systems",
+        first.chip,
+        sized(first.fabric, tuple(sizes[place, i] for i in range(sizes.shape[1]))),
+    )
+
+
+def _system_of(catalogue: Catalogue, chip_name: str, count: int) -> System:
+    """So many chips: whole nodes where they fill nodes, else equal parts of nodes (256 of NVL72 racks are 4 x
+    64).
+    """
+    usual = 1
+    for dimension in catalogue.usual_fabric(chip_name).dimension:
+        usual *= int(dimension.size or 1)
+    if count <= usual or count % usual == 0:
+        return catalogue.system(f"{count}x{chip_name}")
+    inside = max(d for d in range(1, usual + 1) if count % d == 0)
+    return catalogue.system(f"{count // inside}x{inside}x{chip_name}")
+
+
+def _boxed(
+    system: System, model: Model, work: Workload, plan: Plan, engine: Engine
+) -> tuple[Case, Structure]:
+    """A case with arrays as the core takes them, and what is fixed for them."""
+    given = Case(system=system, program=model, workload=work, plan=plan, engine=engine, economics=economics())
+    case, shape = as_float64_box(given)
+    return case, Structure(case.plan.active(), len(shape))
+
+
+def priced_step(system: System, model: Model, work: Workload, plan: Plan, engine: Engine) -> Step:
+    """One step, whether or not it fits."""
+    case, structure = _boxed(system, model, work, plan, engine)
+    return step_of(case, case.workload, structure)
+
+
+@dataclass(frozen=True, eq=False)
+class Serving:
+    """What serves: a system with a model on it, under a plan and an engine; `skew` of what its text asks
+    experts for.
+    """
+
+    system: System
+    model: Model
+    plan: Plan
+    engine: Engine
+    skew: Number = 0.0
+
+    def step(self, work: Workload) -> Step:
+        """One step of some work, whether or not it fits."""
+        return priced_step(self.system, self.model, work, self.plan, self.engine)
+
+
+@dataclass(frozen=True, eq=False)
+class ServedBatch:
+    """A batch served: time to read all prompts, mean time of a decode step over the generation."""
+
+    prefill: Number
+    step: Number
+
+
+def served_batch(serving: Serving, batch: Number, length: Number, output: Number) -> ServedBatch:
+    """Prefill and mean decode step of a batch, whether or not it fits."""
+    work = serve(batch, length, output, skew=serving.skew)
+    case, structure = _boxed(serving.system, serving.model, work, serving.plan, serving.engine)
+    reading, generating = case.workload.steps()
+    assert reading is not None  # a served batch begins with its prompts
+    step = sum((weight * step_of(case, at, structure).time for weight, at in generating), 0.0)
+    return ServedBatch(step_of(case, reading, structure).time, step)
+
+
+def used_bytes(step: Step, *, reserve: bool = True) -> Number:
+    """Bytes of the fullest device; without the reserve it is what the framework's allocator sees."""
+    return sum((v for k, v in step.memory.items() if reserve or k != "reserve"), 0.0)
+
+
+# -------------------------------------------------------------------------------------- models
+
+
+def dense_model(
+    name: str,
+    *,
+    layers: Number,
+    hidden: Number,
+    heads: Number,
+    kv_heads: Number,
+    head_dim: Number,
+    ffn: Number,
+    vocab: Number,
+    **more: Any,
+) -> Model:
+    """A model of equal dense layers, as Llama has them unless told otherwise, of such sizes."""
+    pattern = Pattern((), 0.0, (("full", "dense"),), layers)
+    return Model(
+        name=name,
+        pattern=pattern,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=vocab,
+        ffn=ffn,
+        v_head_dim=head_dim,
+        **more,
+    )
+
+
+def with_layers(model: Model, layers: Number) -> Model:
+    """The model with another number of layers."""
+    return replace(model, pattern=replace(model.pattern, layers=layers))
+
+
+def drafting_layer(model: Model) -> Model:
+    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with
+    embedding and head.
+    """
+    return replace(model, pattern=Pattern((), 0.0, (model.pattern.period[-1],), 1.0))
+
+
+# ----------------------------------------------------------------------------------- like cases
+
+
+def model_kind(model: Model) -> str:
+    """Dense or moe: models of one kind are alike in how far predictions are off."""
+    return "moe" if model.has_experts else "dense"
+
+
+def model_family(name: str) -> str:
+    """The family of a model's name: its letters before the first digit.
+
+    >>> [model_family(n) for n in ("llama-3.1-70b", "DeepSeek-V3", "gpt-oss-120b", "Qwen3-30B")]
+    ['llama', 'deepseek', 'gpt-oss', 'qwen']
+    """
+    lower = name.strip().lower().replace("_", "-").replace(" ", "-").replace("meta-llama/", "")
+    return next((k for k in MODEL_FAMILIES if k in lower), lower.split("-")[0])
+
+
+def case_key(catalogue: Catalogue, phase: str, chip_name: str, kind: str, family: str) -> str:
+    """The key under which a whole-model point is counted for `strata predict`'s intervals; chips by their own
+    names.
+    """
+    return "|".join((phase, catalogue.chip(chip_name).name, kind, family))
+
+
+def case_keys(
+    catalogue: Catalogue, phase: str, chips: Iterable[str], models: Iterable[str], skip: Array | bool = False
+) -> Array:
+    """Keys of whole-model points for intervals; rows of unknown names and skipped rows have none."""
+    pairs = list(zip(chips, models, strict=True))
+    skipped = np.broadcast_to(skip, (len(pairs),))
+    keys = ["" if s else _named_case(catalogue, phase, *pair) for s, pair in zip(skipped, pairs, strict=True)]
+    return np.array(keys, dtype=object)
+
+
+def _named_case(catalogue: Catalogue, phase: str, chip_name: str, model_name: str) -> str:
+    try:
+        kind = model_kind(catalogue.model(model_name))
+        return case_key(catalogue, phase, chip_name, kind, model_family(model_name))
+    except ValueError:
+        return ""

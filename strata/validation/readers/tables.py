@@ -1,0 +1,123 @@
+"""Measured files as column arrays."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadFile, nearest
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """One CSV file: its name below the data folder, its columns as text, and the line each row stands on."""
+
+    name: str
+    folder: Path
+    columns: dict[str, Array]
+    lines: Array
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def chip(self) -> str:
+        """The chip that a file of bare kernels was measured on: the name of its folder."""
+        return self.name.split("/")[0]
+
+    def text(self, column: str) -> Array:
+        """A column as stripped text."""
+        if column not in self.columns:
+            hint = nearest(column, self.columns, 1)
+            guess = f" (is it '{hint[0]}'?)" if hint else ""
+            raise BadFile(f"{self.name} has no column '{column}'{guess}; it has: {', '.join(self.columns)}")
+        return self.columns[column]
+
+    def number(self, column: str, empty: float = np.nan) -> Array:
+        """A column as numbers; an empty cell is `empty`."""
+        cells = self.text(column)
+        values = np.full(len(cells), float(empty))
+        for i, cell in enumerate(cells):
+            if cell:
+                try:
+                    values[i] = float(cell)
+                except ValueError:
+                    raise BadFile(
+                        f"{self.name} line {self.lines[i]}: column '{column}' must be a number, "
+                        f"but got '{cell}'"
+                    ) from None
+        return values
+
+    def numbers(self, *columns: str) -> dict[str, Array]:
+        return {c: self.number(c) for c in columns}
+
+    def keep(self, rows: Array) -> Table:
+        """The table of the chosen rows (a mask or indices)."""
+        return replace(self, columns={k: v[rows] for k, v in self.columns.items()}, lines=self.lines[rows])
+
+
+def read_table(folder: Path, name: str) -> Table:
+    """Read a CSV or JSON file below a folder; every row must have as many cells as the header, every record
+    the same keys.
+    """
+    if name.endswith(".json"):
+        return _read_records(folder, name)
+    try:
+        with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
+            rows = [
+                (reader_line, row)
+                for reader_line, row in _numbered_rows(csv.reader(stream, strict=True))
+                if row
+            ]
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        raise BadFile(f"{name} cannot be read as CSV: {error}") from None
+    if not rows:
+        raise BadFile(f"{name} is empty; it needs a header line")
+    header = [cell.strip() for cell in rows[0][1]]
+    if len(set(header)) != len(header):
+        raise BadFile(f"{name} names a column twice: {', '.join(header)}")
+    for line, row in rows[1:]:
+        if len(row) != len(header):
+            raise BadFile(f"{name} line {line} has {len(row)} cells, but the header has {len(header)}")
+    body = [[cell.strip() for cell in row] for _, row in rows[1:]]
+    columns = {h: np.array([row[i] for row in body], dtype=object) for i, h in enumerate(header)}
+    return Table(name, folder, columns, np.array([line for line, _ in rows[1:]], int))
+
+
+def _read_records(folder: Path, name: str) -> Table:
+    """A JSON list of records as a table: a record is a row, and stands on the line of its number; lists in it
+    stay JSON text.
+    """
+    try:
+        records = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise BadFile(f"{name} cannot be read as JSON: {error}") from None
+    if not (isinstance(records, list) and records and all(isinstance(row, dict) for row in records)):
+        raise BadFile(f"{name} must be a list of records, each with the same keys")
+    for i, row in enumerate(records, 1):
+        if set(row) != set(records[0]):
+            other = ", ".join(sorted(set(row) ^ set(records[0])))
+            raise BadFile(f"{name} record {i} has other keys than the first: {other}")
+    cells = {
+        key: [row[key] if isinstance(row[key], str) else json.dumps(row[key]) for row in records]
+        for key in records[0]
+    }
+    return Table(
+        name,
+        folder,
+        {key: np.array(column, dtype=object) for key, column in cells.items()},
+        np.arange(1, len(records) + 1),
+    )
+
+
+def _numbered_rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    for row in reader:
+        yield reader.line_num, row

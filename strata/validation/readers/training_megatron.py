@@ -1,0 +1,195 @@
+"""Training runs of Megatron, DeepSpeed and NVIDIA's recipes: tokens/s or seconds a step, and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue
+from strata.mapping.plan import plan
+from strata.validation.readers.benchmark_conditions import (
+    GptConditions,
+    MegatronConditions,
+    OneModelConditions,
+    read_conditions,
+)
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import (
+    ComparedPoints,
+    compare_metric,
+    forecast,
+    group_names,
+    join_metrics,
+)
+from strata.validation.readers.steps import (
+    case_key,
+    case_keys,
+    model_family,
+    systems_of,
+    used_bytes,
+    with_layers,
+)
+from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.training_steps import gpt_model, ranked_by_gpus, training_step
+
+GIB = 2.0**30
+
+
+def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Seconds a batch of the published Megatron runs."""
+    s = table.numbers("batch", "mb", "dp", "tp", "pp", "cp")
+    keys = [table.text(c) for c in ("device", "model", "tp_sp", "recomputation")]
+    known = read_conditions(MegatronConditions, table, "training/a100_megatron.toml")
+    models = {model.name: model for model in known.model}
+
+    def price(key: tuple[str, str, str, str], rows: Array) -> Any:
+        size = key[1].split()[-1]
+        if size not in models:
+            raise BadValue(f"model must be GPT of {', '.join(models)}, but got '{key[1]}'")
+        shape = models[size]
+        v = {k: x[rows] for k, x in s.items()}
+        interleaved = key[0].endswith("korthi") and shape.chunks is not None
+        layout = plan(
+            tp=v["tp"],
+            pp=v["pp"],
+            dp=v["dp"],
+            cp=v["cp"],
+            microbatches=v["mb"],
+            virtual_stages=np.where(v["pp"] > 1, shape.chunks if interleaved else 1.0, 1.0),
+            sp=1.0 if key[2].lower() == "true" else 0.0,
+            recompute=key[3] or "none",
+        )
+        model = gpt_model(shape.layers, shape.hidden, shape.heads, known.sequence, known.vocabulary)
+        system = systems_of(catalogue, "a100", v["tp"] * v["pp"] * v["dp"] * v["cp"])
+        length = known.sequence + 0.0 * v["batch"]
+        return training_step(catalogue, system, model, v["batch"], length, layout).time
+
+    forecasts = forecast(table, keys, price, tuple(s))
+    names = group_names("time", table.text("model"), count=len(table))
+    case = [case_key(catalogue, "train", "a100", "dense", "gpt")] * len(table)
+    points = compare_metric(table, table.number("actual"), forecasts, names, case=case)
+    return ranked_by_gpus(points, table, s["tp"] * s["pp"] * s["dp"] * s["cp"])
+
+
+def a100_deepspeed(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Milliseconds an iteration of Megatron-DeepSpeed: full recomputation, 1F1B, ZeRO-0, fp16."""
+    sizes = ("gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq", "tp", "dp", "pp")
+    s = table.numbers(*sizes)
+    known = read_conditions(GptConditions, table, "training/a100_deepspeed.toml")
+
+    def price(key: tuple[()], rows: Array) -> Any:
+        v = {k: x[rows] for k, x in s.items()}
+        microbatches = np.maximum(np.round(v["global_batch"] / (v["dp"] * v["micro_batch"])), 1.0)
+        layout = plan(tp=v["tp"], dp=v["dp"], pp=v["pp"], microbatches=microbatches, recompute=2.0)
+        model = gpt_model(v["layers"], v["hidden"], v["heads"], v["seq"], known.vocabulary)
+        system = systems_of(catalogue, "a100", v["gpus"])
+        return training_step(catalogue, system, model, v["global_batch"], v["seq"], layout).time
+
+    forecasts = forecast(table, [], price, tuple(s))
+    names = group_names("time", Path(table.name).stem, count=len(table))
+    case = [case_key(catalogue, "train", "a100", "dense", "gpt")] * len(table)
+    points = compare_metric(table, table.number("iteration_ms") * 1e-3, forecasts, names, case=case)
+    return ranked_by_gpus(points, table, s["gpus"])
+
+
+def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Time and peak allocated memory of a few layers of Llama on one node: distributed optimiser (ZeRO-1),
+    sequence parallel with TP.
+    """
+    sizes = ("layers", "tp", "pp", "dp", "ep", "cp", "seq_len", "micro_batch", "num_microbatches")
+    s = table.numbers(*sizes)
+    models = table.text("model")
+
+    def price(key: tuple[str], rows: Array) -> Any:
+        v = {k: x[rows] for k, x in s.items()}
+        microbatches = v["num_microbatches"]
+        layout = plan(
+            tp=v["tp"],
+            pp=v["pp"],
+            dp=v["dp"],
+            cp=v["cp"],
+            ep=v["ep"],
+            microbatches=microbatches,
+            zero=np.ones_like(microbatches),
+            sp=np.ones_like(microbatches),
+        )
+        system = systems_of(catalogue, "b200", v["tp"] * v["pp"] * v["dp"] * v["cp"])
+        model = with_layers(catalogue.model(key[0]), v["layers"])
+        batch = v["dp"] * v["micro_batch"] * microbatches
+        step = training_step(catalogue, system, model, batch, v["seq_len"], layout)
+        return step.time, used_bytes(step, reserve=False)
+
+    forecasts = forecast(table, [models], price, tuple(s), metrics=2)
+    names = {metric: group_names(metric, models, count=len(table)) for metric in ("time", "memory")}
+    case = [case_key(catalogue, "train", "b200", "dense", model_family(m)) for m in models]
+    time = compare_metric(table, table.number("measured_ms") * 1e-3, forecasts, names["time"], case=case)
+    peak = table.number("measured_peak_alloc_gib") * GIB
+    memory = compare_metric(table, peak, forecasts, names["memory"], metric=1, headline=False)
+    return ranked_by_gpus(join_metrics([time, memory]), table, s["tp"] * s["pp"] * s["dp"] * s["cp"])
+
+
+def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Published pre-training tokens/s/GPU; fp8 recipes multiply in fp8, the optimiser is sharded over data
+    parallel ranks.
+    """
+    needs = ("gpus", "gbs", "mbs", "seq_len")
+    s = table.numbers(*needs)
+    s |= {c: np.maximum(table.number(c, empty=1.0), 1.0) for c in ("tp", "pp", "cp", "ep", "vp")}
+    s["fsdp"] = table.number("fsdp", empty=0.0)
+    keys = [table.text(c) for c in ("system", "model", "precision")]
+
+    def price(key: tuple[str, str, str], rows: Array) -> Any:
+        v = {k: x[rows] for k, x in s.items()}
+        narrow = key[2].upper().startswith("FP8")
+        model = catalogue.model(key[1], weights="fp8" if narrow else "bf16", kv="bf16")
+        dp = v["gpus"] / (v["tp"] * v["pp"] * v["cp"])
+        experts: dict[str, Any] = {"ep": v["ep"], "moe_tp": np.ones_like(dp)} if model.has_experts else {}
+        layout = plan(
+            tp=v["tp"],
+            pp=v["pp"],
+            cp=v["cp"],
+            dp=dp,
+            microbatches=np.maximum(np.round(v["gbs"] / (v["mbs"] * dp)), 1.0),
+            virtual_stages=np.where(v["pp"] > 1, v["vp"], 1.0),
+            zero=np.where(v["fsdp"] > 0, 3.0, 1.0),
+            sp=np.ones_like(dp),
+            **experts,
+        )
+        system = systems_of(catalogue, key[0].lower(), v["gpus"])
+        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout)
+        return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
+
+    forecasts = forecast(table, keys, price, needs)
+    case = case_keys(catalogue, "train", keys[0], keys[1])
+    names = group_names("tokens", keys[1], count=len(table))
+    measured = table.number("tokens_per_s_per_gpu")
+    points = compare_metric(table, measured, forecasts, names, rate=True, case=case)
+    return ranked_by_gpus(points, table, s["gpus"])
+
+
+def a100x4(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Seconds a step of one model on four A100, one sequence a micro-batch."""
+    s = table.numbers("TP", "PP", "CP", "DP")
+    known = read_conditions(OneModelConditions, table, "training/a100x4_llama2_7b.toml")
+
+    def price(key: tuple[str], rows: Array) -> Any:
+        tp, pp, cp, dp = (x[rows] for x in s.values())
+        layout = plan(
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            dp=dp,
+            microbatches=known.batch / dp,
+            zero=np.where(key[0] == "FSDP", 3.0, 0.0) + 0.0 * dp,
+        )
+        system, model = systems_of(catalogue, "a100", tp * pp * cp * dp), catalogue.model(known.model)
+        batch, length = known.batch + 0.0 * dp, known.sequence + 0.0 * dp
+        return training_step(catalogue, system, model, batch, length, layout).time
+
+    forecasts = forecast(table, [table.text("variant")], price, tuple(s))
+    names = group_names("time", Path(table.name).stem, count=len(table))
+    case = [case_key(catalogue, "train", "a100", "dense", model_family(known.model))] * len(table)
+    points = compare_metric(table, table.number("Avg_Step_Time_s"), forecasts, names, case=case)
+    return ranked_by_gpus(points, table, s["TP"] * s["PP"] * s["CP"] * s["DP"])

@@ -1,0 +1,129 @@
+"""Training runs of nanotron: tokens/s, memory, and whether a run fits at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue
+from strata.mapping.plan import plan
+from strata.validation.readers.benchmark_conditions import NanotronConditions, read_conditions
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import (
+    ComparedPoints,
+    Forecast,
+    compare_metric,
+    forecast,
+    group_names,
+    join_metrics,
+)
+from strata.validation.readers.steps import case_key, dense_model, systems_of, used_bytes
+from strata.validation.readers.tables import Array, Table, read_table
+from strata.validation.readers.training_steps import (
+    GPUS_PER_NODE,
+    called_right,
+    ranked_by_nodes,
+    training_step,
+)
+from strata.workload.model import Model
+
+SHAPES = "training/h100_nanotron_models.csv"
+CHIP = "h100"
+
+
+def _shapes(table: Table) -> dict[str, dict[str, Any]]:
+    """Model letter to its sizes and whether embeddings are tied, from the file beside the runs."""
+    shapes = read_table(table.folder, SHAPES)
+    sizes = shapes.numbers("hidden", "ffn", "layers", "heads")
+    return {
+        letter: {name: float(column[i]) for name, column in sizes.items()} | {"tied": "tied" in note}
+        for i, (letter, note) in enumerate(zip(shapes.text("model"), shapes.text("note"), strict=True))
+    }
+
+
+def _nanotron_model(shape: dict[str, Any], kv_heads: Array, vocab: Array) -> Model:
+    heads = shape["heads"]
+    return dense_model(
+        "",
+        **shape,
+        kv_heads=np.where(np.isnan(kv_heads), heads, kv_heads),
+        head_dim=shape["hidden"] / heads,
+        vocab=vocab,
+    )
+
+
+def _nanotron_forecast(table: Table, catalogue: Catalogue, kv_heads: Array) -> Forecast:
+    """Tokens/s/GPU, bytes of weights, gradients and optimiser, and whether the run fits."""
+    shapes = _shapes(table)
+    known = read_conditions(NanotronConditions, table, "training/h100_nanotron.toml")
+    s = table.numbers("vocab_k", "nodes", "dp", "tp", "pp", "mbs", "acc", "zero")
+
+    def price(key: tuple[str], rows: Array) -> Any:
+        if key[0] not in shapes:
+            raise BadValue(f"model must be one of {', '.join(shapes)} ({SHAPES}), but got '{key[0]}'")
+        v = {k: x[rows] for k, x in s.items()}
+        model = _nanotron_model(shapes[key[0]], kv_heads[rows], v["vocab_k"] * known.vocabulary_unit)
+        layout = plan(
+            tp=v["tp"],
+            pp=v["pp"],
+            dp=v["dp"],
+            zero=v["zero"],
+            microbatches=v["acc"],
+            sp=np.ones_like(v["tp"]),
+        )
+        gpus = v["nodes"] * GPUS_PER_NODE
+        system = systems_of(catalogue, CHIP, gpus)
+        batch = v["dp"] * v["mbs"] * v["acc"]
+        step = training_step(catalogue, system, model, batch, known.sequence + 0.0 * batch, layout)
+        fits = used_bytes(step) <= system.chip.memory.capacity
+        # The file's memory does not change with the micro-batch: it is read between steps and holds no
+        # activations.
+        return batch * known.sequence / step.time / gpus, step.memory["weights"], fits
+
+    return forecast(table, [table.text("model")], price, tuple(s), metrics=3)
+
+
+def nanotron(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Tokens/s/GPU and allocated memory of runs that succeeded, and the share of them we would have called
+    too large.
+
+    Pipelined runs from before nanotron's pipeline fix measure the fault, up to a hundred times slower than
+    after it: they keep groups of their own and stay out of the headline (validation/README.md: prefer the
+    others).
+    """
+    forecasts = _nanotron_forecast(table, catalogue, table.number("kv_heads"))
+    count, models = len(table), table.text("model")
+    sound = (table.number("after_pp_fix") == 1) | (table.number("pp") == 1)
+    group = [f"tokens/{m}" + ("" if good else "/before_fix") for m, good in zip(models, sound, strict=True)]
+    key = case_key(catalogue, "train", CHIP, "dense", "llama")
+    speed = compare_metric(
+        table,
+        table.number("tok_s_gpu"),
+        forecasts,
+        group,
+        headline=sound,
+        rate=True,
+        case=[key if good else "" for good in sound],
+    )
+    memory = compare_metric(
+        table,
+        table.number("mem_alloc_GB") * 1e9,
+        forecasts,
+        group_names("memory", models, count=count),
+        metric=1,
+        headline=False,
+    )
+    fits = called_right(
+        table, forecasts[2], forecasts.why, np.array(["fits"] * count, dtype=object), headline=False
+    )
+    return ranked_by_nodes(join_metrics([speed, memory, fits]), table.number("nodes"), table.lines)
+
+
+def nanotron_oom(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Runs that ran out of memory: called right where our footprint does not fit either."""
+    forecasts = _nanotron_forecast(table, catalogue, table.number("gqa"))
+    fits = forecasts[2]
+    group = group_names("oom", table.text("model"), count=len(table))
+    too_large = np.where(np.isnan(fits), np.nan, 1.0 - fits)
+    return called_right(table, too_large, forecasts.why, group, headline=True)

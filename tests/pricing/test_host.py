@@ -1,0 +1,124 @@
+"""What an engine adds around its kernels: host time, captured graphs, prefetching, padding, pages."""
+
+from dataclasses import replace
+
+import pytest
+
+import strata as st
+from strata.mapping.engine import engine
+
+
+def step_of(by, batch=64.0, plan="tp=8", model="llama-3-8b", system="8xh200"):
+    return st.evaluate(system, model, st.decode(batch=batch, context=2048), plan, by).metrics.step_time
+
+
+def test_host_time_is_what_the_engine_says():
+    bare = engine("vllm", step=0.0, sequence=0.0, stream=0.0)
+    for changes, expected in (
+        ({"step": 1e-3}, 1e-3),
+        ({"sequence": 1e-5}, 64e-5),
+        ({"stream": 2e-5}, 128e-5),
+    ):
+        assert step_of(replace(bare, **changes)) - step_of(bare) == pytest.approx(expected, rel=1e-6)
+    # Each attention rank schedules its own sequences.
+    apart = [step_of(replace(bare, sequence=s), plan="dp=8") for s in (0.0, 1e-5)]
+    assert apart[1] - apart[0] == pytest.approx(8e-5, rel=1e-6)
+
+
+def test_only_sparse_attention_breaks_captured_graphs():
+    for model, layers in (("deepseek-v3", 0), ("deepseek-v3.2", 61)):
+        quick, slow = (
+            step_of(engine("vllm", graph_break_time=u), plan="tp=8,ep=8", model=model) for u in (0.0, 1e-4)
+        )
+        assert slow - quick == pytest.approx(layers * 1e-4, rel=1e-6, abs=1e-12)
+    eager = [
+        step_of(engine("vllm", graphs=0.0, graph_break_time=u), plan="tp=8,ep=8", model="deepseek-v3.2")
+        for u in (0.0, 1e-4)
+    ]
+    assert eager[0] == eager[1]  # nothing captured, nothing to break
+
+
+def test_prefetching_helps_small_steps_and_only_with_graphs():
+    narrow = {"batch": 1.0, "model": st.model("llama-3-70b", weights="fp4"), "system": "8xb200"}
+    times = [step_of(engine("vllm", pdl_overlap=p), **narrow) for p in (0.0, 0.3, 0.6)]
+    assert times[0] > times[1] > times[2]
+    eager = [step_of(engine("vllm", graphs=0.0, pdl_overlap=p), **narrow) for p in (0.0, 0.6)]
+    assert eager[0] == eager[1]
+
+
+def test_only_an_engine_with_rows_for_every_pick_pays_for_other_ranks():
+    def read(by, plan, model="deepseek-v3"):
+        return st.evaluate("8xb200", model, st.prefill(batch=8, length=1024), plan, by).metrics.step_time
+
+    own, every = engine("vllm", pads_remote_experts=0.0), engine("vllm", pads_remote_experts=1.0)
+    assert read(every, "tp=8,ep=8") > 1.15 * read(own, "tp=8,ep=8")
+    # One rank of experts has all picks; ranks that exchange tokens see only their own; a dense model has
+    # none.
+    for plan, model in (
+        ("tp=8,ep=1,moe_tp=8", "deepseek-v3"),
+        ("dp=8,ep=8", "deepseek-v3"),
+        ("tp=8", "llama-3-70b"),
+    ):
+        assert read(every, plan, model) == pytest.approx(read(own, plan, model), rel=1e-12), plan
+
+
+def test_shared_experts_hide_beside_routed_ones_but_work_adds_up():
+    plan = {"plan": "tp=8,ep=8", "model": "deepseek-v3", "system": "8xb200"}
+    for batch in (1.0, 16.0, 256.0):
+        one, two = (
+            step_of(engine("trtllm", shared_expert_stream=s), batch=batch, **plan) for s in (0.0, 1.0)
+        )
+        assert 0.85 * one < two < one, batch
+    one, two = (step_of(engine("trtllm", shared_expert_stream=s), model="llama-3-70b") for s in (0.0, 1.0))
+    assert one == two
+
+
+def test_only_steps_that_read_prompts_miss_their_graphs():
+    def times(by):
+        short = st.evaluate(
+            "8xh200", "llama-3-70b", st.prefill(batch=1, length=64), "tp=8", by
+        ).metrics.step_time
+        return short, step_of(by, model="llama-3-70b")
+
+    held, launched = (times(engine("vllm", prompt_graphs=g)) for g in (1.0, 0.0))
+    assert launched[0] > 1.5 * held[0] and launched[1] == held[1]
+    assert (
+        times(engine("vllm", graphs=0.0, prompt_graphs=1.0))[0]
+        == times(engine("vllm", graphs=0.0, prompt_graphs=0.0))[0]
+    )
+
+
+def test_experts_are_slower_only_in_the_format_an_engine_says():
+    def read(rate, model):
+        by = replace(engine("vllm"), expert_rate=rate)
+        return st.evaluate(
+            "8xb200", model, st.prefill(batch=8, length=1024), "tp=8,ep=8", by
+        ).metrics.step_time
+
+    wide = st.model("deepseek-v3", weights="bf16", expert_weights="bf16")
+    assert read({"fp8_block": 0.5}, "deepseek-v3") > 1.05 * read(None, "deepseek-v3")
+    assert read({"fp8_block": 0.5}, wide) == read(None, wide)
+
+
+def test_verifying_a_few_guesses_costs_little_more_than_a_step():
+    plain, guessed = (
+        st.evaluate(
+            "8xb200", "deepseek-v3", st.decode(batch=256, context=1500, tokens=t), "dp=8,ep=8", "trtllm"
+        ).metrics.step_time
+        for t in (1, 2)
+    )
+    assert plain < guessed < 1.5 * plain
+
+
+def test_a_cache_in_blocks_holds_whole_blocks():
+    used = [
+        st.evaluate(
+            "8xh200",
+            "llama-3-70b",
+            st.decode(batch=64.0, context=1000.0),
+            "tp=8",
+            engine("vllm", page=float(page)),
+        ).metrics.memory_used
+        for page in (1, 16, 1000, 1024)
+    ]
+    assert used[0] == used[2] < used[1] < used[3]

@@ -1,0 +1,71 @@
+"""What no fit has seen is told apart from what some fit looked at."""
+
+from pathlib import Path
+
+from strata.validation.accuracy.holdout import is_fitted, unseen_models
+from strata.validation.fit.engines import seen_by_fits
+from strata.validation.fit.files import FITTED_FILES
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.serving_online import online_runs
+from strata.validation.readers.tables import read_table
+
+DATA = Path(__file__).parents[3] / "validation"
+
+
+def test_files_of_every_fit_are_held_out():
+    """The list follows from the fits; these are the files that were fitted when the table was last looked at."""
+    assert {*FITTED_FILES} == {
+        "*/gemm.csv",
+        "*/stream.csv",
+        "*/grouped_gemm.csv",
+        "*/attention.csv",
+        "*/power.csv",
+        "ops/gemm_power.csv",
+        "ops/gemm.csv",
+        "ops/moe.csv",
+        "ops/context_attention.csv",
+        "ops/generation_attention.csv",
+        "ops/context_mla.csv",
+        "ops/generation_mla.csv",
+        "ops/nccl.csv",
+        "ops/custom_allreduce.csv",
+        "ops/deepep_low_latency.csv",
+        "h100/overlap.csv",
+        "area/deepstack_cores.csv",
+        "dram/channel.csv",
+        "serving/silicon.csv",
+        "serving/vllm.csv",
+        "serving/trtllm_max_throughput.csv",
+    }
+    assert is_fitted("h200/power.csv") and not is_fitted("training/nvidia_bridge.csv")
+
+
+def test_models_no_fit_has_seen_are_told_apart():
+    table = read_table(DATA, "serving/silicon.csv")
+    found = online_runs(table, Catalogue())
+    seen = seen_by_fits(table.name, table, found)
+    told = {
+        (g.split("/")[0], g.split("/")[2], g.split("/")[3])
+        for g, s in zip(found.group, seen, strict=True)
+        if not s
+    }
+    assert {
+        ("tpot", "trtllm", "deepseek-v3"),
+        ("tpot", "vllm", "llama-3.1-8b"),
+        ("ttft", "vllm", "llama-3.1-8b"),
+    } <= told
+    assert not told & {
+        ("tpot", "vllm", "llama-3.1-70b"),
+        ("tpot", "sglang", "deepseek-v3"),
+        ("ttft", "trtllm", "deepseek-v3"),
+    }
+    for row in unseen_models(table, found):
+        assert row["unseen"]["points"] > row["never"]["points"] > 0
+        if row["metric"] == "tpot":
+            assert (
+                row["never"]["mape"] < 0.20
+                and row["unseen"]["mape"] < 0.20
+                and row["unseen"]["median"] < 0.12
+            )
+        else:
+            assert row["unseen"]["median"] < 0.30

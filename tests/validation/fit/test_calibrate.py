@@ -1,0 +1,80 @@
+"""Calibration: it finds what made the data, says what it rests on, and refuses what it cannot know."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import strata as st
+from strata.errors import BadFile, UnknownName
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
+from strata.validation.fit.calibrate import calibrate
+from strata.validation.fit.overlay import overlay_toml
+
+TRUTH = {"overhead.kernel": 4.2e-6, "memory.efficiency": 0.7, "compute.matrix_efficiency.bf16": 0.62}
+
+
+def write_products(folder, chip, rows=150, noise=0.02):
+    """Products of random shapes timed by our own equations with other quantities, and some noise."""
+    rng = np.random.default_rng(1)
+    m, n, k = (np.exp2(rng.uniform(low, high, rows)).round() for low, high in ((0, 13), (9, 15), (9, 14)))
+    time = matmul(m, n, k, device(chip, resident=False), "bf16", "bf16").time * np.exp(
+        rng.normal(0, noise, rows)
+    )
+    (folder / "h200").mkdir()
+    with (folder / "h200" / "gemm.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["name", "dtype", "m", "n", "k", "median_s", "min_s", "max_s"])
+        writer.writerows(
+            [f"r{i}", "bf16", *map(float, row), row[-1], row[-1]]
+            for i, row in enumerate(zip(m, n, k, time, strict=True))
+        )
+
+
+def test_it_finds_the_quantities_behind_the_data(tmp_path):
+    write_products(tmp_path, st.chip("h200", **TRUTH))
+    made, (found,) = calibrate("h200", tmp_path, only=("products",), date="2026-01-01")
+    assert found.after < 0.03 < found.before
+    for path, value in TRUTH.items():
+        assert found.values[path] == pytest.approx(value, rel=0.1), path
+    assert "compute.matrix_efficiency.fp8" not in found.values  # no row of that format
+    source = made.sources["memory.efficiency"].source
+    assert (
+        source.startswith("fitted: h200/gemm.csv")
+        and "2026-01-01" in source
+        and f"{found.held_out} rows" in source
+    )
+
+
+def test_what_it_writes_is_a_chip(tmp_path):
+    write_products(tmp_path, st.chip("h200", **TRUTH))
+    made, outcomes = calibrate("h200", tmp_path, only=("products",), date="2026-01-01")
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "h200"\nname = "mine"\n\n' + overlay_toml(made, outcomes))
+    again = st.chip(str(path))
+    assert again.name == "mine" and again.memory.efficiency == pytest.approx(made.memory.efficiency)
+    assert again.sources["overhead.kernel"].source.startswith("fitted: ")
+
+
+def test_too_few_rows_rows_of_another_chip_and_unknown_families_are_refused(tmp_path):
+    write_products(tmp_path, st.chip("h200"), rows=10)
+    with pytest.raises(
+        BadFile, match=r"nothing to fit h200 on: it needs at least 12 rows .* products: 10 rows"
+    ):
+        calibrate("h200", tmp_path)
+    with pytest.raises(BadFile, match=r"nothing to fit b200 on: .* products: 0 rows of b200"):
+        calibrate("b200", tmp_path)
+    with pytest.raises(UnknownName, match="nearest: products"):
+        calibrate("h200", tmp_path, only=("product",))
+    with pytest.raises(BadFile, match="no data folder"):
+        calibrate("h200", tmp_path / "nowhere")
+
+
+def test_shipped_fits_say_what_they_rest_on():
+    for name in ("h200", "a100-80", "b200"):
+        fitted = [p for p in st.chip(name).sources.values() if p.source.startswith("fitted: ")]
+        assert len(fitted) >= 7 and all(
+            "held-out third" in p.source or "none to spare" in p.source for p in fitted
+        )
+    assert all(not p.source.startswith("fitted") for p in st.chip("h100").sources.values())
