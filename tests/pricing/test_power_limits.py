@@ -316,7 +316,9 @@ def test_a_chip_without_a_cooling_has_its_power_limit_and_no_temperature(capsys)
     held = power_capped(Price(time=1e-3, compute=1e-3, energy=1.2), H200)
     assert held.static == H200.energy.static_power and math.isnan(held.logic) and math.isnan(held.dram)
     assert (
-        run_command(["predict", "--model", "llama-3-8b", "--system", "1xh200", "--phase", "decode", "--plan", "tp=1"])
+        run_command(
+            ["predict", "--model", "llama-3-8b", "--system", "1xh200", "--phase", "decode", "--plan", "tp=1"]
+        )
         == 0
     )
     assert "temperature" not in capsys.readouterr().out

@@ -1,5 +1,5 @@
-"""How published runs were made, where their files do not say: TOML files beside the data, each number with
-its source, and what they mean for the rows of a table.
+"""How published runs were made, where their files do not say: TOML files by the name of the data, each number
+with its source, and what they mean for the rows of a table.
 """
 
 from __future__ import annotations
@@ -10,21 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strata.arrays import Number
-from strata.errors import BadFile
-from strata.params import build, by_name, part, quantity, read_toml, text
+from strata.params import build, by_name, data_folder, part, quantity, read_toml, text
 from strata.validation.readers.tables import Array, Table
 
 T = TypeVar("T")
 
 
 def read_conditions(kind: type[T], table: Table, name: str) -> T:
-    """The conditions of a table's runs from a file below the same data folder."""
-    path = table.folder / name
-    if not path.exists():
-        raise BadFile(
-            f"{table.name} needs {name} beside it, which says how its runs were made; "
-            "the project's validation/ has one"
-        )
+    """The conditions of a table's runs: those of a file in the table's own folder, else those shipped for files of its name."""
+    own = table.folder / name
+    path = own if own.exists() else data_folder("conditions") / name
     conditions: T = build(kind, read_toml(path), name)[0]
     return conditions
 

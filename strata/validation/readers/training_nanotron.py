@@ -8,6 +8,7 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.mapping.plan import plan
+from strata.params import data_folder
 from strata.validation.readers.benchmark_conditions import NanotronConditions, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
@@ -33,8 +34,9 @@ CHIP = "h100"
 
 
 def _shapes(table: Table) -> dict[str, dict[str, Any]]:
-    """Model letter to its sizes and whether embeddings are tied, from the file beside the runs."""
-    shapes = read_table(table.folder, SHAPES)
+    """Model letter to its sizes and whether embeddings are tied: from the file beside the runs, else from the shipped copy."""
+    beside = (table.folder / SHAPES).exists()
+    shapes = read_table(table.folder if beside else data_folder("conditions"), SHAPES)
     sizes = shapes.numbers("hidden", "ffn", "layers", "heads")
     return {
         letter: {name: float(column[i]) for name, column in sizes.items()} | {"tied": "tied" in note}

@@ -172,7 +172,7 @@ def test_a_part_of_the_data_is_enough(tmp_path):
 
 
 def test_files_are_matched_by_pattern(tmp_path):
-    folder = part(tmp_path, "serving/llama33_70b_8xa100_nim.csv", "serving/nim.toml")
+    folder = part(tmp_path, "serving/llama33_70b_8xa100_nim.csv")
     (folder / "serving/llama33_70b_8xa100_nim.csv").rename(folder / "serving/llama31_8b_1xh100_nim.csv")
     made = validate(folder)["files"][0]
     assert made["file"] == "serving/llama31_8b_1xh100_nim.csv" and made["failed"] == 0
@@ -190,7 +190,7 @@ def test_unknown_files_and_files_for_later(tmp_path):
 
 
 def test_rows_that_cannot_be_predicted_are_named(tmp_path):
-    folder = part(tmp_path, "ops/gemm.csv", "serving/vllm.csv", "serving/vllm.toml")
+    folder = part(tmp_path, "ops/gemm.csv", "serving/vllm.csv")
     rewrite(folder / "ops/gemm.csv", "a100_sxm,trtllm,bfloat16,1,", "z900_sxm,trtllm,bfloat16,1,")
     rewrite(folder / "serving/vllm.csv", "8xB200,deepseek-v3,", "8xB200,no-such-model,")
     gemm, vllm = validate(folder)["files"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from strata.errors import BadFile
+from strata.params import data_folder
 from strata.validation.readers.benchmark_conditions import (
     OnlineConditions,
     ThroughputConditions,
@@ -22,7 +23,8 @@ from strata.validation.readers.tables import read_table
 DATA = Path(__file__).parents[3] / "validation"
 TABLE = read_table(DATA, "serving/silicon.csv")
 KNOWN = read_conditions(OnlineConditions, TABLE, "serving/silicon.toml")
-FILES = sorted(p.relative_to(DATA).as_posix() for p in DATA.rglob("*.toml"))
+CONDITIONS = data_folder("conditions")
+FILES = sorted(p.relative_to(CONDITIONS).as_posix() for p in CONDITIONS.rglob("*.toml"))
 
 
 def numbers(tree, path=""):
@@ -41,7 +43,7 @@ def numbers(tree, path=""):
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_number_has_a_source(name):
-    found = dict(numbers(tomllib.loads((DATA / name).read_text(encoding="utf-8"))))
+    found = dict(numbers(tomllib.loads((CONDITIONS / name).read_text(encoding="utf-8"))))
     assert {path: source for path, source in found.items() if len(source) < 20} == {}
 
 
@@ -52,17 +54,20 @@ def test_conditions_are_no_data():
 @pytest.mark.parametrize(
     "name", ["serving/silicon.csv", "serving/trtllm_max_throughput.csv", "training/h100_nanotron_oom.csv"]
 )
-def test_a_file_without_its_conditions_says_what_is_missing(tmp_path, name):
+def test_a_folder_of_data_alone_takes_the_shipped_conditions(tmp_path, name):
     (tmp_path / name).parent.mkdir()
     shutil.copy(DATA / name, tmp_path / name)
     catalogue = Catalogue()
-    with pytest.raises(BadFile, match=r"(silicon|throughput|nanotron)\w*\.(toml|csv)"):
-        reader_of(name, catalogue)(read_table(tmp_path, name), catalogue)
+    found, usual = (
+        reader_of(name, catalogue)(read_table(folder, name), catalogue).predicted
+        for folder in (tmp_path, DATA)
+    )
+    assert np.array_equal(found, usual, equal_nan=True)
 
 
 def test_a_wrong_key_is_one_line(tmp_path):
     (tmp_path / "serving").mkdir()
-    text = (DATA / "serving/silicon.toml").read_text(encoding="utf-8")
+    text = (CONDITIONS / "serving/silicon.toml").read_text(encoding="utf-8")
     (tmp_path / "serving/silicon.toml").write_text(text.replace("mean_share", "mean_shares"))
     shutil.copy(DATA / "serving/silicon.csv", tmp_path / "serving")
     with pytest.raises(BadFile, match=r"unknown key 'drawn.mean_shares'; nearest: mean_share"):
