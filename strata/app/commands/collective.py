@@ -227,13 +227,13 @@ def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     from strata.app.render.collective import point_number
     from strata.arrays import map_leaves
     from strata.hardware.transport import packets
-    from strata.pricing.network.packet_collectives import group_schedule, schedule_name
+    from strata.pricing.network.packet_collectives import group_schedule, schedule_for_simulator
     from strata.validation.measure.ns3 import simulated
 
     jobs = []
     for i, row in enumerate(told):
         layouts = map_leaves(partial(point_number, i=i), cost.layouts)
-        name = schedule_name([d["algorithm"] or "" for d in row["dimensions"]], layouts, cost.fabric)
+        name = schedule_for_simulator([d["algorithm"] or "" for d in row["dimensions"]], layouts, cost.fabric)
         steps, levels = group_schedule(cost.pattern, row["bytes"], layouts, cost.fabric, name)
         jobs.append(((steps,), levels))
     for row, times in zip(told, simulated(jobs, packets(cost.packets)), strict=True):

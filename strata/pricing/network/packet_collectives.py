@@ -285,7 +285,7 @@ def group_schedule(
     return steps, _levels(layouts, fabric)
 
 
-def schedule_name(names: Sequence[str], layouts: Sequence[GroupLayout], fabric: Fabric) -> str:
+def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout], fabric: Fabric) -> str:
     """The schedule that the algorithms taken in each dimension are, for a simulator to run; one line where it
     is several.
     """
