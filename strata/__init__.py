@@ -22,7 +22,7 @@ from strata.mapping.engine import Engine, engine
 from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
-from strata.pricing.kernels.kernel import Kernel, kernel
+from strata.pricing.kernel import Kernel, kernel
 from strata.pricing.network.collective_cost import CollectiveCost, collective
 from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
 from strata.result import Result, reasons

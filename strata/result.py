@@ -15,7 +15,7 @@ from strata.errors import BadValue, Infeasible, UnknownName, require
 from strata.hardware.system import Economics, System
 from strata.mapping.engine import Engine
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
-from strata.pricing.kernels.device import arithmetic
+from strata.pricing.kernels.device import arithmetic_format
 from strata.pricing.metrics import METRICS
 from strata.pricing.power_limits import over_limits
 from strata.pricing.step import Step
@@ -181,7 +181,7 @@ class Result:
         """What a reader should know about how this point was priced."""
         chip, said = self.system.chip, []
         for what, weight in {"weights": self.model.weights, "experts": self.model.expert_weights}.items():
-            used = arithmetic(chip, weight, self.model.activations)
+            used = arithmetic_format(chip, weight, self.model.activations)
             if used == self.model.activations and weight != used:
                 said.append(
                     f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} and computed in {used}"

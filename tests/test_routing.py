@@ -10,7 +10,8 @@ import strata as st
 from strata.errors import BadFile, BadValue
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.experts import busiest_load, most_on_a_rank, price_experts
+from strata.pricing.kernels.expert_load import busiest_load, most_on_a_rank
+from strata.pricing.kernels.experts import price_experts
 from strata.workload.graph import ExpertMatMul, Extent
 from strata.workload.routing import read_routing, routing
 

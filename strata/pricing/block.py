@@ -15,7 +15,7 @@ from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
 from strata.pricing.pipeline import ring_exposed
-from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import PricedOp, Rank, price_op
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
 
@@ -53,7 +53,7 @@ def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedO
     priced = [(op, price_op(op, rank)) for op in uneven_routing(ops, device, sharding)]
     if any(_passed_round(op) for op, _ in priced):
         priced = _shown_of_rings(priced)
-    return overlap_shared_experts(priced, device) if device.served else priced
+    return overlap_shared_experts(priced, device) if device.software.served else priced
 
 
 def overlapped(priced: PricedBlock, rank: Rank, sharding: Sharding) -> PricedBlock:
@@ -132,7 +132,7 @@ def _passed_round(op: Op) -> bool:
 
 def _hidden_but(left: Number, price: Price) -> Price:
     """A collective of which only so much is seen."""
-    return Price(time=left, network=left, upper=price.time, link_energy=price.energy, energy=price.energy)
+    return network_price(left, price.energy, upper=price.time)
 
 
 def _shown_of_rings(priced: list[PricedOp]) -> list[PricedOp]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from strata.arrays import Number, leaves, map_leaves, namespace, repeated
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import refresh_left
-from strata.pricing.power_limits import Limit, limits, rest_power
+from strata.pricing.power_limits import PowerLimit, power_limits, settled_power
 from strata.pricing.price import Price
 
 STEPS = 11  # halvings of the clock's range: a resolution of 0.04 % of the highest clock
@@ -50,7 +50,7 @@ def voltage_energy(share: Number, slope: Number) -> Number:
     return (1.0 - slope * (1.0 - share)) ** 2
 
 
-def time_at(price: Price, share: Number) -> Number:
+def time_at_clock(price: Price, share: Number) -> Number:
     r"""Time of a load when the cores run at a share of their highest clock [s].
 
     .. math:: T(\phi) = \frac{T_c + T_l}{\phi} + \max\left(T_m, \frac{T_h}{\phi}\right) + T_n + T_0
@@ -59,7 +59,7 @@ def time_at(price: Price, share: Number) -> Number:
     hidden behind DRAM. Exact for one kernel; of many, those that wait for DRAM share their slack.
 
     >>> kernel = Price(time=5.0, memory=5.0, core_time_under_dram=4.0)
-    >>> float(time_at(kernel, 0.9)), float(time_at(kernel, 0.5))
+    >>> float(time_at_clock(kernel, 0.9)), float(time_at_clock(kernel, 0.5))
     (5.0, 8.0)
     """
     xp = namespace(price.compute, price.memory, price.core_time_under_dram, share)
@@ -83,14 +83,14 @@ def optimistic_price(price: Price, time: Number, apart: Number = True) -> Price:
     show more of it: T_n is then left out.
 
     >>> kernel = Price(time=5.0, compute=1.0, memory=4.0, core_time_under_dram=2.0)
-    >>> [float(time_at(optimistic_price(kernel, 5.0), share)) for share in (1.0, 0.5)], float(time_at(kernel, 0.5))
+    >>> eased = optimistic_price(kernel, 5.0)
+    >>> [float(time_at_clock(eased, share)) for share in (1.0, 0.5)], float(time_at_clock(kernel, 0.5))
     ([5.0, 6.0], 6.0)
     """
     work = price.compute + price.cache + price.core_time_under_dram
     network = namespace(price.network, apart).where(apart, price.network, 0.0)
     memory = time - network - price.overhead
-    return replace(
-        price,
+    return price.replaced(
         time=time,
         compute=0.0 * work,
         cache=0.0 * work,
@@ -104,14 +104,16 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
     r"""A load, repeated without end, at the highest clock its chip's power limit and its dies' temperatures
     allow.
 
-    .. math:: w_c \frac{E_c v(\phi)^2 + E_n}{w \, T(\phi)} + w_m \frac{E_m}{w \, T(\phi)} \le r \quad \text{for every limit}
+    .. math:: w_c \frac{E_c v(\phi)^2 + E_n}{w \, T(\phi)} + w_m \frac{E_m}{w \, T(\phi)} \le r
+        \quad \text{for every limit}
 
     energy of the load in cores and caches E_c, DRAM E_m and links E_n at the highest clock; time T and energy
-    v^2 at the share φ of it (`time_at`, `voltage_energy`); w >= 1 stretches T by what the device waits for
-    others; weights and room of a limit: `limits`. The left side grows with φ, which is found by halving; a
-    load below all limits runs at φ = 1 exactly. Slow controllers average over milliseconds, so that a load is
-    a whole step, or one kernel repeated; `briefly`, as in a benchmark of some ten milliseconds, more passes
-    than the limit (`energy.burst`). DRAM above its refresh limit is refreshed twice as often.
+    v^2 at the share φ of it (`time_at_clock`, `voltage_energy`); w >= 1 stretches T by what the device waits
+    for others; weights and room of a limit: `power_limits`. The left side grows with φ, which is found by
+    halving; a load below all limits runs at φ = 1 exactly. Slow controllers average over milliseconds, so
+    that a load is a whole step, or one kernel repeated; `briefly`, as in a benchmark of some ten
+    milliseconds, more passes than the limit (`energy.burst`). DRAM above its refresh limit is refreshed twice
+    as often.
 
     >>> from strata.hardware.chip import chip
     >>> load = Price(time=1e-3, compute=1e-3, energy=1.2)  # asks for 1.2 kW and what idles
@@ -119,7 +121,7 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
     >>> 0.5 < float(held.share) < 0.9, 698 < float(held.power) <= 700
     (True, True)
     """
-    bounds = limits(chip, briefly)
+    bounds = power_limits(chip, briefly)
     price = _refreshed(price, chip, idle)
     xp = namespace(
         price.energy,
@@ -132,7 +134,7 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
     )
     memory = price.memory_bytes * chip.energy.memory
     core = price.energy - memory - price.link_energy
-    span = time_at(price, 1.0) * idle
+    span = time_at_clock(price, 1.0) * idle
     over: Number = False
     for b in bounds:
         over = over | (b.core * (core + price.link_energy) + b.memory * memory > b.room * span)
@@ -140,10 +142,10 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
         share, holds = 1.0 + 0.0 * span, 1.0
     else:
         share, holds = _slowed(over, price, core, bounds, memory, idle, chip.energy.voltage_slope)
-    held = at_share(price, share, chip)
+    held = price_at_clock(price, share, chip)
     time = held.time * idle
     safe = xp.where(time > 0.0, time, 1.0)
-    static, logic, dram = rest_power(chip, (held.energy - memory) / safe, memory / safe)
+    static, logic, dram = settled_power(chip, (held.energy - memory) / safe, memory / safe)
     return Throttled(held, share, static + held.energy / safe, static, logic, dram, holds)
 
 
@@ -157,9 +159,9 @@ def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
     if heat is None or stack is None or stack.dram is None or not _any(heat.dram_limit > heat.refresh_limit):
         return price
     memory = price.memory_bytes * chip.energy.memory
-    span = time_at(price, 1.0) * idle
+    span = time_at_clock(price, 1.0) * idle
     safe = namespace(span).where(span > 0.0, span, 1.0)
-    _, _, dram = rest_power(chip, (price.energy - memory) / safe, memory / safe)
+    _, _, dram = settled_power(chip, (price.energy - memory) / safe, memory / safe)
     longer = refresh_left(stack.dram.timing, 0.0) / refresh_left(stack.dram.timing, 1.0)
     xp = namespace(dram, price.memory, longer)
     added = xp.where(
@@ -167,7 +169,7 @@ def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
         price.memory * (longer - 1.0),
         0.0,
     )
-    return replace(price, time=price.time + added, memory=price.memory + added, upper=price.upper + added)
+    return price.replaced(time=price.time + added, memory=price.memory + added, upper=price.upper + added)
 
 
 def _any(over: Number) -> bool:
@@ -184,16 +186,16 @@ def _slowed(over: Number, *load: Any) -> tuple[Number, Number]:
         share, holds = _halved(*load)
         return xp.where(over, share, 1.0), xp.where(over, holds, 1.0)
     shape = np.broadcast_shapes(over.shape, *(np.shape(value) for value in leaves(load)))
-    where = np.broadcast_to(over, shape)
+    passed = np.broadcast_to(over, shape)
     share, holds = np.ones(shape), np.ones(shape)
-    share[where], holds[where] = _halved(
-        *map_leaves(lambda v: np.broadcast_to(v, shape)[where] if np.ndim(v) else v, load)
+    share[passed], holds[passed] = _halved(
+        *map_leaves(lambda v: np.broadcast_to(v, shape)[passed] if np.ndim(v) else v, load)
     )
     return share, holds
 
 
 def _halved(
-    price: Price, core: Number, bounds: tuple[Limit, ...], memory: Number, idle: Number, slope: Number
+    price: Price, core: Number, bounds: tuple[PowerLimit, ...], memory: Number, idle: Number, slope: Number
 ) -> tuple[Number, Number]:
     """The highest share of the clock at which a load keeps every limit, and whether the lowest one does:
     `power_capped`, multiplied out.
@@ -227,16 +229,15 @@ def _halved(
     return share, xp.where(lowest, 1.0, 0.0)
 
 
-def at_share(price: Price, share: Number, chip: Chip) -> Price:
+def price_at_clock(price: Price, share: Number, chip: Chip) -> Price:
     """The price of a load at a share of the highest clock, bounds kept."""
     xp = namespace(price.memory, price.core_time_under_dram, share)
     waited = xp.maximum(price.memory, price.core_time_under_dram / share)
-    time = time_at(price, share)
+    time = time_at_clock(price, share)
     fixed = price.memory_bytes * chip.energy.memory + price.link_energy
     energy = (price.energy - fixed) * voltage_energy(share, chip.energy.voltage_slope) + fixed
     upper = xp.maximum(price.upper / share, time)
-    return replace(
-        price,
+    return price.replaced(
         time=time,
         compute=price.compute / share,
         cache=price.cache / share,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Limit:
+class PowerLimit:
     r"""A bound on the powers of a load.
 
     .. math:: w_c P_c + w_m P_m \le r
@@ -37,7 +37,7 @@ class Limit:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Rest:
+class StaticPower:
     """Powers that flow whatever the load [W]: logic without leakage, leakage where it is stated, connected
     and idle DRAM.
     """
@@ -52,34 +52,34 @@ class Rest:
         return self.connected + self.idle
 
 
-def at_rest(chip: Chip) -> Rest:
+def static_power_of(chip: Chip) -> StaticPower:
     """Where static power flows: what leaks follows temperature; every DRAM layer has its own."""
     share = 0.0 if chip.heat is None else chip.heat.leakage_share
     static = chip.energy.static_power
     each = chip.energy.layer_power
     if each is None or chip.stack is None:
-        return Rest(static * (1.0 - share), static * share, 0.0, 0.0)
+        return StaticPower(static * (1.0 - share), static * share, 0.0, 0.0)
     layers = chip.stack.layers
     connected = (
         layers
         if chip.stack.connected_layers is None
         else namespace(layers).minimum(layers, chip.stack.connected_layers)
     )
-    return Rest(static * (1.0 - share), static * share, connected * each, (layers - connected) * each)
+    return StaticPower(static * (1.0 - share), static * share, connected * each, (layers - connected) * each)
 
 
-def limits(chip: Chip, briefly: bool = False) -> tuple[Limit, ...]:
+def power_limits(chip: Chip, briefly: bool = False) -> tuple[PowerLimit, ...]:
     """Every limit of a chip; `briefly` more power passes than its limit (`energy.burst`), and heat has no
     time to build up.
     """
     allowed = chip.energy.power_limit * chip.energy.burst if briefly else chip.energy.power_limit
-    rest = at_rest(chip)
+    rest = static_power_of(chip)
     if chip.heat is None or briefly:
-        return (Limit(1.0, 1.0, allowed - rest.logic - rest.leaking - rest.dram),)
+        return (PowerLimit(1.0, 1.0, allowed - rest.logic - rest.leaking - rest.dram),)
     return tuple(_with_heat(chip.heat, rest, allowed))
 
 
-def chord(heat: ThermalModel, leaking: Number, end: Number) -> tuple[Number, Number]:
+def leakage_chord(heat: ThermalModel, leaking: Number, end: Number) -> tuple[Number, Number]:
     r"""Leakage at the coolant's temperature [W], and how much the chord to a higher temperature rises [W/K].
 
     .. math:: L(T) \le L(T_0) + \frac{L(T_e) - L(T_0)}{T_e - T_0} (T - T_0)
@@ -90,7 +90,7 @@ def chord(heat: ThermalModel, leaking: Number, end: Number) -> tuple[Number, Num
     >>> from strata.hardware.chip import chip
     >>> of = {"ambient": 308.0, "leakage_temperature": 358.0, "leakage_doubling": 25.0}
     >>> heat = replace(chip("stack-ref").heat, **of)
-    >>> [round(v, 4) for v in chord(heat, 10.0, 378.0)]
+    >>> [round(v, 4) for v in leakage_chord(heat, 10.0, 378.0)]
     [2.5, 0.213]
     """
     low, high = (
@@ -99,20 +99,20 @@ def chord(heat: ThermalModel, leaking: Number, end: Number) -> tuple[Number, Num
     return low, (high - low) / (end - heat.ambient)
 
 
-def _with_heat(heat: ThermalModel, rest: Rest, allowed: Number) -> list[Limit]:
+def _with_heat(heat: ThermalModel, rest: StaticPower, allowed: Number) -> list[PowerLimit]:
     """Power, the temperature of logic and that of DRAM, for each cell that can be hottest.
 
     A cell's rise t over the coolant makes logic leak c t more: of t = r (P + c t) + ... follows t = g (r P +
     ...), g = 1 / (1 - r c). Where r c reaches 1 heat runs away at any power, and nothing holds.
     """
-    found = []
+    every = []
     for row in heat.logic:
         for end, bounds in (
             (heat.logic_limit, _of_logic),
             (_at_power(heat, allowed), _of_power),
             (_beside_dram(heat), _of_dram),
         ):
-            low, slope = chord(heat, rest.leaking, end)
+            low, slope = leakage_chord(heat, rest.leaking, end)
             xp = namespace(row[0], row[1], slope, allowed)
             runs_away = row[0] * slope >= 1.0
             gain = 1.0 / xp.where(runs_away, 1.0, 1.0 - row[0] * slope)
@@ -121,14 +121,9 @@ def _with_heat(heat: ThermalModel, rest: Rest, allowed: Number) -> list[Limit]:
             offset = gain * (row[0] * base + row[1] * rest.connected + row[2] * rest.idle)
             cell = _Cell(gain * row[0], gain * row[1], offset, slope, base)
             for bound in bounds(heat, rest, allowed, cell):
-                found.append(
-                    Limit(
-                        bound.core,
-                        bound.memory,
-                        namespace(bound.room, runs_away).where(runs_away, -1.0, bound.room),
-                    )
-                )
-    return found
+                room = namespace(bound.room, runs_away).where(runs_away, -1.0, bound.room)
+                every.append(PowerLimit(bound.core, bound.memory, room))
+    return every
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -144,13 +139,13 @@ class _Cell:
     base: Number
 
 
-def _of_logic(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
-    return [Limit(cell.core, cell.memory, heat.logic_limit - heat.ambient - cell.offset)]
+def _of_logic(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell) -> list[PowerLimit]:
+    return [PowerLimit(cell.core, cell.memory, heat.logic_limit - heat.ambient - cell.offset)]
 
 
-def _of_power(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
+def _of_power(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell) -> list[PowerLimit]:
     return [
-        Limit(
+        PowerLimit(
             1.0 + cell.slope * cell.core,
             1.0 + cell.slope * cell.memory,
             allowed - cell.base - rest.dram - cell.slope * cell.offset,
@@ -158,15 +153,14 @@ def _of_power(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> l
     ]
 
 
-def _of_dram(heat: ThermalModel, rest: Rest, allowed: Number, cell: _Cell) -> list[Limit]:
-    found = []
+def _of_dram(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell) -> list[PowerLimit]:
+    bounds = []
     for own, joined, other in heat.dram:
         fixed = own * (cell.base + cell.slope * cell.offset) + joined * rest.connected + other * rest.idle
         more = own * cell.slope
-        found.append(
-            Limit(own + more * cell.core, joined + more * cell.memory, heat.dram_limit - heat.ambient - fixed)
-        )
-    return found
+        room = heat.dram_limit - heat.ambient - fixed
+        bounds.append(PowerLimit(own + more * cell.core, joined + more * cell.memory, room))
+    return bounds
 
 
 def _at_power(heat: ThermalModel, allowed: Number) -> Number:
@@ -195,13 +189,13 @@ def _beside_dram(heat: ThermalModel) -> Number:
     return xp.minimum(heat.logic_limit, heat.ambient + ratio * (heat.dram_limit - heat.ambient))
 
 
-def rest_power(chip: Chip, core: Number, memory: Number) -> tuple[Number, Number, Number]:
+def settled_power(chip: Chip, core: Number, memory: Number) -> tuple[Number, Number, Number]:
     """What flows at rest beside a load's powers [W], and the temperatures of logic and of DRAM [K]; inf where
     nothing holds them.
 
     Chips without a description of their cooling have no temperatures: nan.
     """
-    rest = at_rest(chip)
+    rest = static_power_of(chip)
     heat = chip.heat
     if heat is None:
         return rest.logic + rest.leaking + rest.dram, float("nan"), float("nan")
@@ -214,8 +208,8 @@ def rest_power(chip: Chip, core: Number, memory: Number) -> tuple[Number, Number
 
 
 def over_limits(chip: Chip, steps: Sequence[Step]) -> Infeasible:
-    """Which limit a single point passes at its lowest clock, and by how much: the hotter die, or the power."""
-    rest, heat = at_rest(chip), chip.heat
+    """Which limit a single point passes at its lowest clock, and how far: a die's, or the power's."""
+    rest, heat = static_power_of(chip), chip.heat
     worst = max(steps, key=lambda s: float(s.price.energy) / float(s.time))
     memory = float(worst.price.memory_bytes * chip.energy.memory / worst.time)
     core = float(worst.price.energy / worst.time) - memory

@@ -9,7 +9,7 @@ from strata.arrays import Number, namespace
 RESOURCES = ("compute", "cache", "memory", "network", "overhead")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Price:
     """Time [s] and the work behind it, all of one device. The resources' times are shares of the time and add
     up to it.
@@ -32,14 +32,30 @@ class Price:
     saved: Number = 0.0  # by running beside other ops: how much longer without
 
     def __add__(self, other: Price) -> Price:
-        return Price(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
+        more = other.__dict__
+        return _price({name: value + more[name] for name, value in self.__dict__.items()})
 
     def times(self, count: Number) -> Price:
-        return Price(*(getattr(self, f) * count for f in _FIELDS))
+        return _price({name: value * count for name, value in self.__dict__.items()})
+
+    def replaced(self, **changes: Number) -> Price:
+        """The same with some fields changed.
+
+        >>> Price(time=1.0, compute=1.0).replaced(time=2.0).compute
+        1.0
+        """
+        return _price(self.__dict__ | changes)
 
 
-_FIELDS = tuple(f.name for f in fields(Price))
+_NOTHING = {f.name: 0.0 for f in fields(Price)}
 ZERO = Price()
+
+
+def _price(values: dict[str, Number]) -> Price:
+    """A price of all its fields at once: a step makes fifty, and an ordinary call sets them one by one."""
+    price = object.__new__(Price)
+    price.__dict__.update(values)
+    return price
 
 
 def total_price(prices: list[tuple[Number, Price]]) -> Price:
@@ -48,45 +64,66 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
         return ZERO
     sums: dict[str, Number] = {}
     for count, price in prices:
-        once = isinstance(count, float) and count == 1.0
-        for f in _FIELDS:
-            value = getattr(price, f)
-            if not (isinstance(value, float) and value == 0.0):
+        once = count.__class__ is float and count == 1.0
+        for name, value in price.__dict__.items():
+            if value.__class__ is not float or value != 0.0:
                 more = value if once else value * count
-                sums[f] = sums[f] + more if f in sums else more
-    return Price(**sums)
+                sums[name] = sums[name] + more if name in sums else more
+    return _price(_NOTHING | sums)
 
 
-def roofline(
-    floor: Number, launch: Number, compute: Number, cache: Number, memory: Number
-) -> dict[str, Number]:
-    r"""Time of a kernel whose resources work side by side [s], credited to the slowest, and its bound without
-    overlap.
+def network_price(time: Number, energy: Number, *, lower: Number = 0.0, upper: Number = None) -> Price:
+    """Price of communication: its time is the links' (`upper`: nothing hidden), its energy theirs [s, J]."""
+    upper = time if upper is None else upper
+    return _price(
+        _NOTHING
+        | {
+            "time": time,
+            "network": time,
+            "lower": lower,
+            "upper": upper,
+            "link_energy": energy,
+            "energy": energy,
+        }
+    )
+
+
+def roofline_price(
+    *, floor: Number, launch: Number, compute: Number, cache: Number, memory: Number, **work: Number
+) -> Price:
+    r"""Price of a kernel whose resources work side by side: its time credited to the slowest of them.
 
     .. math:: T = \max(\max(T_c, T_l, T_m) + T_0, T_h)
 
     compute T_c, cache T_l and memory T_m; fixed floor T_0; host time T_h to launch the kernel, which runs
-    ahead of the device, so that only the longer of the two counts. Floor and launch are credited to overhead.
+    ahead of the device, so that only the longer of the two counts [s]. Floor and launch are credited to
+    overhead; `upper` is the time if nothing overlapped. `work` are the other fields of the price.
 
     Williams, Waterman & Patterson, Commun. ACM 52 (2009): attainable performance is the least of the roofs.
 
-    >>> {k: round(float(v) * 1e6) for k, v in roofline(2e-6, 0.0, 1e-5, 3e-6, 8e-6).items()}
-    {'time': 12, 'compute': 10, 'cache': 0, 'memory': 0, 'overhead': 2, 'upper': 23, 'core_time_under_dram': 0}
+    >>> price = roofline_price(floor=2e-6, launch=0.0, compute=1e-5, cache=3e-6, memory=8e-6)
+    >>> [round(t * 1e6) for t in (price.time, price.compute, price.cache, price.overhead, price.upper)]
+    [12, 10, 0, 2, 23]
     """
     xp = namespace(floor, launch, compute, cache, memory)
     core = xp.maximum(compute, cache)
-    work = xp.maximum(core, memory)
-    computes = compute >= work
-    waits = (memory >= work) & (compute < work)
-    by_compute, by_memory = xp.where(computes, work, 0.0), xp.where(waits, work, 0.0)
-    time, upper = work + floor, compute + cache + memory + floor
-    if not (isinstance(launch, float) and launch == 0.0):
+    busy = xp.maximum(core, memory)
+    by_memory = (memory >= busy) & (compute < busy)
+    compute_time, memory_time = xp.where(compute >= busy, busy, 0.0), xp.where(by_memory, busy, 0.0)
+    time, upper = busy + floor, compute + cache + memory + floor
+    if launch.__class__ is not float or launch != 0.0:
         time, upper = xp.maximum(time, launch), xp.maximum(upper, launch)
-        floor = time - work
-    credit = {
-        "compute": by_compute,
-        "cache": work - by_compute - by_memory,
-        "memory": by_memory,
-        "overhead": floor,
-    }
-    return {"time": time, **credit, "upper": upper, "core_time_under_dram": xp.where(waits, core, 0.0)}
+        floor = time - busy
+    return _price(
+        _NOTHING
+        | work
+        | {
+            "time": time,
+            "compute": compute_time,
+            "cache": busy - compute_time - memory_time,
+            "memory": memory_time,
+            "overhead": floor,
+            "upper": upper,
+            "core_time_under_dram": xp.where(by_memory, core, 0.0),
+        }
+    )

@@ -5,7 +5,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from strata.arrays import Number, namespace
@@ -18,7 +18,7 @@ from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.vector import price_vector
-from strata.pricing.kernels.waves import waves
+from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange
 from strata.pricing.price import Price
@@ -84,7 +84,7 @@ def takes_tiles(op: Op) -> bool:
 
 
 def _product_pieces(op: MatMul, device: Device, ranks: Number) -> Number:
-    return waves(op.m.size, total(op.n), op.batch.size, device.cores)
+    return tile_waves(op.m.size, total(op.n), op.batch.size, device.cores)
 
 
 def _expert_pieces(op: ExpertMatMul, device: Device, ranks: Number) -> Number:
@@ -92,17 +92,11 @@ def _expert_pieces(op: ExpertMatMul, device: Device, ranks: Number) -> Number:
     xp = namespace(rows, op.experts.size)
     # Each expert that is asked has a tile of its own, however short.
     filled = 128.0 * xp.maximum(rows / 128.0, xp.minimum(rows, op.experts.size))
-    return waves(filled, total(op.n), 1.0, device.cores)
+    return tile_waves(filled, total(op.n), 1.0, device.cores)
 
 
 def _attention_pieces(op: Attention, device: Device, ranks: Number) -> Number:
     return ranks
-
-
-def _price_experts(op: ExpertMatMul, rank: Rank) -> Price:
-    """A product of experts brings kernels of its own with it, which the host launches too."""
-    device = rank.device
-    return price_experts(op, replace(device, launch=device.expert_launch), op.ranks)
 
 
 def _price_collective(op: Collective, rank: Rank) -> Price:
@@ -115,7 +109,7 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
 
 
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
-register_pricer("experts", _price_experts, _expert_pieces)
+register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
 register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))

@@ -12,14 +12,14 @@ from strata.hardware.chip import Chip
 from strata.hardware.silicon.cost import cost_of
 from strata.hardware.thermal.compact import junction
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.dram_access import dram_bandwidth, long_stream
-from strata.pricing.power_limits import at_rest, limits
+from strata.pricing.kernels.dram_access import dram_bandwidth, sequential_stream
+from strata.pricing.power_limits import power_limits, static_power_of
 
 
 def sustained_bandwidth(chip: Chip) -> Number:
     """DRAM bandwidth that cores reading long runs get [B/s], local memories and their ports counted."""
     whole = device(chip)
-    return dram_bandwidth(whole, chip.memory.efficiency, lambda: long_stream(whole, 1.0))
+    return dram_bandwidth(whole, chip.memory.efficiency, lambda: sequential_stream(whole, 1.0))
 
 
 def memory_power(chip: Chip) -> Number:
@@ -33,10 +33,10 @@ def allowed_power(chip: Chip) -> Number | None:
     """
     if chip.heat is None:
         return None
-    reads, rest = memory_power(chip), at_rest(chip)
+    reads, rest = memory_power(chip), static_power_of(chip)
     least = None
     free = replace(chip, energy=replace(chip.energy, power_limit=1e9 + 0.0 * chip.energy.power_limit))
-    for bound in limits(free):
+    for bound in power_limits(free):
         xp = namespace(bound.core, bound.room, reads)
         core = xp.maximum(bound.room - bound.memory * reads, 0.0) / bound.core
         least = core if least is None else xp.minimum(least, core)
@@ -50,7 +50,7 @@ def temperature_at_limit(chip: Chip) -> Number | None:
     """
     if chip.heat is None:
         return None
-    reads, rest = memory_power(chip), at_rest(chip)
+    reads, rest = memory_power(chip), static_power_of(chip)
     xp = namespace(reads, chip.energy.power_limit)
     logic = xp.maximum(chip.energy.power_limit - reads - rest.dram, 0.0)
     return junction(chip.heat, logic, rest.connected + reads, rest.idle)[1]

@@ -17,13 +17,13 @@ from strata.mapping.place import Placement
 from strata.pricing.block import PricedBlock, overlapped, price_block, two_halves
 from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose
 from strata.pricing.host import chip_under_engine, launch_times, with_host
-from strata.pricing.kernels.device import device
-from strata.pricing.kernels.vector import vector
+from strata.pricing.kernels.device import device, software_of
+from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.equations import beside, price_where
 from strata.pricing.pipeline import decode_cycle, pipeline_time, stage_counts, stage_nodes
 from strata.pricing.power_cap import optimistic_price, power_capped
-from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Collective, Graph
 from strata.workload.tasks import Workload
@@ -117,18 +117,14 @@ def _rank(given: Pricing) -> Rank:
     """One rank as an engine's kernels find it in a step of this kind."""
     chip, engine = chip_under_engine(given.system.chip, given.engine), given.engine
     launch, expert_launch = launch_times(chip, engine, given.work)
-    dev = device(
-        chip,
+    software = software_of(
+        engine,
         launch=launch,
         expert_launch=expert_launch,
         weight_only=given.graph.weight_only,
-        served=engine.kernels == "served",
-        separate_quantize_share=engine.separate_quantize_share,
-        fused=engine.fused,
-        pads_remote_experts=engine.pads_remote_experts,
-        shared_expert_stream=engine.shared_expert_stream,
         for_bounds=given.structure.for_bounds,
     )
+    dev = device(chip, software)
     return Rank(device=dev, placement=given.placement, fabric=given.system.fabric)
 
 
@@ -323,13 +319,11 @@ def _update(
     owned = (held - experts) / copies + experts / expert_copies
     # Adam reads gradient, weight copy and two moments and writes three of them and the working weight: 16 +
     # 14 bytes.
-    update = vector(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, rank.device)
+    update = vector_kernel(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, rank.device)
     if "dp" not in given.structure.active or sharding.gradient_sums:
         return update
     summed = (held - xp.where(groups > 1, 0.0, experts)) * GRADIENT_BYTES
     op = Collective(name="sum_gradients", pattern="all_reduce", group="dp", payload=summed)
     sent = price_collective(op, rank.placement.groups["dp"], rank.fabric)
     left = beside(sent.time, backward, busy)
-    return update + Price(
-        time=left, network=left, upper=sent.time, link_energy=sent.energy, energy=sent.energy
-    )
+    return update + network_price(left, sent.energy, upper=sent.time)

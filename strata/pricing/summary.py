@@ -11,7 +11,7 @@ from strata.hardware.silicon.cost import price_of
 from strata.hardware.system import Economics, System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of
-from strata.pricing.kernels.device import arithmetic, on_chip
+from strata.pricing.kernels.device import arithmetic_format, cache_byte_energy
 from strata.pricing.metrics import StepMetrics, TokenMetrics
 from strata.pricing.power_cap import voltage_energy
 from strata.pricing.price import RESOURCES
@@ -184,7 +184,7 @@ def energy_by_level(system: System, run: Run, static: Number) -> dict[str, Numbe
     dynamic, moved, links = (run.total(name) for name in ("energy", "memory_bytes", "link_energy"))
     voltage = chip.energy.voltage_slope
     cached = sum((w * s.price.cache_bytes * voltage_energy(s.clock, voltage) for w, s in run.every), 0.0)
-    memory, on_die = moved * chip.energy.memory, cached * on_chip(chip)
+    memory, on_die = moved * chip.energy.memory, cached * cache_byte_energy(chip)
     host = 0.0 if system.fabric.host is None else system.fabric.host.power
     parts = {
         "compute": dynamic - memory - on_die - links,
@@ -203,7 +203,7 @@ def _peak(system: System, formats: tuple[tuple[str, str], ...]) -> Number:
         return system.chip.compute.vector_rate
     peak: Number = 0.0
     for weight, activation in formats:
-        rate = rate_of(system.chip.compute.matrix_rate, arithmetic(system.chip, weight, activation))
+        rate = rate_of(system.chip.compute.matrix_rate, arithmetic_format(system.chip, weight, activation))
         peak = namespace(peak, rate).maximum(peak, rate)
     return peak
 

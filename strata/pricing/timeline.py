@@ -8,7 +8,7 @@ from pathlib import Path
 
 from strata.hardware.chip import Chip
 from strata.pricing.block import PricedBlock
-from strata.pricing.power_cap import at_share
+from strata.pricing.power_cap import price_at_clock
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import Step
 from strata.workload.graph import BlockSequence
@@ -79,7 +79,7 @@ def timeline(step: Step, order: BlockSequence, chip: Chip) -> Timeline:
     clock = 0.0
     for priced, layer in _in_order(step, order):
         for op, full in priced.ops:
-            price = at_share(full, step.clock, chip)
+            price = price_at_clock(full, step.clock, chip)
             duration = float(price.time)
             resources = {r: float(getattr(price, r)) for r in RESOURCES}
             events.append(

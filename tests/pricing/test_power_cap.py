@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.power_cap import at_share, power_capped, time_at, voltage_energy
+from strata.pricing.power_cap import power_capped, price_at_clock, time_at_clock, voltage_energy
 from strata.pricing.price import Price
 
 H200 = st.chip("h200")
@@ -64,7 +64,9 @@ def test_a_lower_limit_is_never_faster(load, one, other):
 
 def test_dram_does_not_slow_down_with_the_clock_until_the_cores_bind():
     kernel = Price(time=10e-6, memory=10e-6, core_time_under_dram=6e-6)
-    assert [float(time_at(kernel, s)) * 1e6 for s in (1.0, 0.8, 0.6, 0.3)] == pytest.approx([10, 10, 10, 20])
+    assert [float(time_at_clock(kernel, s)) * 1e6 for s in (1.0, 0.8, 0.6, 0.3)] == pytest.approx(
+        [10, 10, 10, 20]
+    )
     assert float(voltage_energy(1.0, 0.55)) == 1.0
 
 
@@ -80,7 +82,7 @@ def test_a_batch_of_loads_equals_single_ones():
     held = power_capped(batch, H200)
     for i in range(50):
         one = power_capped(
-            Price(*(float(np.broadcast_to(getattr(batch, f), 50)[i]) for f in Price.__slots__)), H200
+            Price(**{f: float(np.broadcast_to(v, 50)[i]) for f, v in vars(batch).items()}), H200
         )
         assert (
             one.share == held.share[i] and one.price.time == held.price.time[i] and one.power == held.power[i]
@@ -110,12 +112,12 @@ def test_whole_steps_hold_one_clock():
     )
     for r in (prompt, step):
         assert sum(r.summary.resources.values()) == pytest.approx(r.metrics.step_time, rel=1e-9)
-        assert sum(r.summary.kinds.values()) == pytest.approx(r.metrics.step_time, rel=1e-9)
+        assert sum(r.summary.time_by_kind.values()) == pytest.approx(r.metrics.step_time, rel=1e-9)
         assert r.timeline.time == pytest.approx(r.metrics.step_time, rel=0.02)
 
 
 def test_bounds_stay_around_a_slowed_load():
     load = matmul(8192.0, 8192.0, 8192.0, device(H200), "bf16", "bf16")
-    slow = at_share(load, 0.5, H200)
+    slow = price_at_clock(load, 0.5, H200)
     assert load.lower <= load.time < slow.time <= slow.upper
     assert slow.energy < load.energy

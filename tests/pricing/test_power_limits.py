@@ -16,9 +16,9 @@ import strata as st
 from strata.app.cli import run_command
 from strata.hardware.dram.channel import refresh_left
 from strata.hardware.thermal.compact import leakage
-from strata.mapping.plan import LIMITS
+from strata.mapping.rules import LIMITS
 from strata.pricing.power_cap import LEAST, power_capped
-from strata.pricing.power_limits import at_rest, chord, limits, rest_power
+from strata.pricing.power_limits import leakage_chord, power_limits, settled_power, static_power_of
 from strata.pricing.price import Price
 
 H200 = st.chip("h200")
@@ -129,21 +129,21 @@ def test_leakage_follows_temperature_and_is_what_was_stated_at_its_temperature(l
     memory = load.memory_bytes * warm.energy.memory
     core = (load.energy - memory) * 0.2
     (hot_rest, hot, _), (cool_rest, low, _) = (
-        rest_power(c, core / load.time, 0.2 * memory / load.time) for c in (warm, cool)
+        settled_power(c, core / load.time, 0.2 * memory / load.time) for c in (warm, cool)
     )
     assert hot > low and hot_rest > cool_rest
     if hot < math.inf:
-        rest = at_rest(warm)
+        rest = static_power_of(warm)
         leaks = leakage(rest.leaking, hot, warm.heat.leakage_temperature, warm.heat.leakage_doubling)
         assert hot_rest == pytest.approx(rest.logic + rest.dram + leaks, rel=1e-9)
-    rest = at_rest(warm)
+    rest = static_power_of(warm)
     assert rest.logic + rest.leaking == pytest.approx(warm.energy.static_power)
 
 
 @given(some.floats(0.0, 1.0), some.floats(0.1, 80.0), some.floats(8.0, 60.0))
 def test_the_chord_lies_above_leakage_and_meets_it_at_both_ends(where, leaking, doubling):
     heat = replace(stack().heat, leakage_doubling=doubling)
-    low, slope = chord(heat, leaking, heat.logic_limit)
+    low, slope = leakage_chord(heat, leaking, heat.logic_limit)
 
     def above(t):
         return low + slope * (t - heat.ambient) - leakage(leaking, t, heat.leakage_temperature, doubling)
@@ -169,7 +169,7 @@ def test_a_batch_of_loads_and_stacks_equals_single_ones():
     assert 0 < np.sum(held.share < 1) < count
     for i in range(count):
         one = power_capped(
-            Price(*(float(np.broadcast_to(getattr(batch, f), count)[i]) for f in Price.__slots__)),
+            Price(**{f: float(np.broadcast_to(v, count)[i]) for f, v in vars(batch).items()}),
             stack(layers[i]),
         )
         assert one.share == held.share[i] and one.holds == np.broadcast_to(held.holds, count)[i]
@@ -310,7 +310,7 @@ def test_predict_says_in_one_line_that_a_stack_is_too_hot(capsys):
 
 def test_a_chip_without_a_cooling_has_its_power_limit_and_no_temperature(capsys):
     """GPUs are held by power alone, as before there was heat."""
-    (only,) = limits(H200)
+    (only,) = power_limits(H200)
     assert (only.core, only.memory) == (1.0, 1.0)
     assert only.room == pytest.approx(H200.energy.power_limit - H200.energy.static_power, rel=1e-12)
     held = power_capped(Price(time=1e-3, compute=1e-3, energy=1.2), H200)

@@ -227,14 +227,14 @@ def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     from strata.app.render.collective import point_number
     from strata.arrays import map_leaves
     from strata.hardware.transport import packets
-    from strata.pricing.network.packet_collectives import schedule_of, spelt_out
+    from strata.pricing.network.packet_collectives import group_schedule, schedule_for_simulator
     from strata.validation.measure.ns3 import simulated
 
     jobs = []
     for i, row in enumerate(told):
-        layouts = map_leaves(partial(point_number, i=i), cost.spreads)
-        name = schedule_of([d["algorithm"] or "" for d in row["dimensions"]], layouts, cost.fabric)
-        steps, levels = spelt_out(cost.pattern, row["bytes"], layouts, cost.fabric, name)
+        layouts = map_leaves(partial(point_number, i=i), cost.layouts)
+        name = schedule_for_simulator([d["algorithm"] or "" for d in row["dimensions"]], layouts, cost.fabric)
+        steps, levels = group_schedule(cost.pattern, row["bytes"], layouts, cost.fabric, name)
         jobs.append(((steps,), levels))
     for row, times in zip(told, simulated(jobs, packets(cost.packets)), strict=True):
         row["ns3_s"] = times[0]

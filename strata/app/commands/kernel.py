@@ -255,7 +255,7 @@ def _answered(
 
     from strata.app.render.kernel import kernel_card, kernel_dicts, kernels_table
     from strata.hardware.chip import chip as make_chip
-    from strata.pricing.kernels.kernel import kernel
+    from strata.pricing.kernel import kernel
 
     lists = {
         name: [whole(item, "--" + name.replace("_", "-")) for item in text.split(",")]

@@ -26,7 +26,7 @@ def collective_dicts(cost: CollectiveCost, count: int) -> list[dict[str, Any]]:
         "energy_J": cost.energy,
     }
     spread = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in numbers.items()}
-    inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in cost.spreads]
+    inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in cost.layouts]
     ways = cost.algorithms
     asked = {
         "collective": cost.pattern,
@@ -144,7 +144,7 @@ def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list
             name, justify="right" if name in ("ranks", "bytes", "time") else "left", no_wrap=True
         )
     for i, row in enumerate(told):
-        for d, ways in zip(row["dimensions"], cost.ways, strict=True):
+        for d, ways in zip(row["dimensions"], cost.algorithm_times, strict=True):
             times = {way: point_number(time, i) for way, time in ways.items()} if d["algorithm"] else {}
             d["algorithms"] = {
                 way: time

@@ -22,6 +22,7 @@ from strata.hardware.dram.stack import (
     whole_waves,
 )
 from strata.hardware.noc import Noc, access_latency, access_limit, local_share
+from strata.pricing.kernels.product import Product
 
 if TYPE_CHECKING:
     from strata.pricing.kernels.device import Device
@@ -31,13 +32,13 @@ BUFFERED = 0.5  # of a core's memory is being filled while the other half is wor
 PAGE = 16.0  # tokens of a page of a key and value cache, as serving frameworks cut it (vLLM's default)
 
 
-def in_flight(chip: Chip) -> Number:
-    """Bytes all cores together have asked for at a time [B]: the half of their memories that is being filled."""
+def bytes_in_flight(chip: Chip) -> Number:
+    """Bytes all cores together have asked for at a time [B]: half of their memories is being filled."""
     return chip.compute.cores * chip.compute.sram_capacity * BUFFERED
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Asked:
+class RequestStream:
     """What a kernel asks of DRAM: `run` bytes in a row, of which `read_share` are read; `packed` as in
     `Stream`.
 
@@ -51,13 +52,13 @@ class Asked:
     even: bool = False
 
 
-def shared(read: Number, written: Number) -> Number:
+def read_fraction(read: Number, written: Number) -> Number:
     """Share of bytes that are read; 0 where none is moved."""
     moved = read + written
     return read / namespace(moved).where(moved > 0.0, moved, 1.0)
 
 
-def network_of(chip: Chip) -> Noc | None:
+def noc_of(chip: Chip) -> Noc | None:
     """The network between the cores and the vaults above them, where a chip's making describes one.
 
     Elsewhere what crosses the die is part of the chip's own figures of latency, cache bandwidth and energy.
@@ -65,45 +66,49 @@ def network_of(chip: Chip) -> Noc | None:
     return None if chip.silicon is None or chip.stack is None else chip.silicon.noc
 
 
-def crossing_time(chip: Chip) -> Number:
+def noc_latency(chip: Chip) -> Number:
     """What the network inside the chip adds to a load of DRAM on average [s]."""
-    noc = network_of(chip)
+    noc = noc_of(chip)
     return (
         0.0 if noc is None else access_latency(noc, chip.compute.cores, local_share(noc, chip.compute.cores))
     )
 
 
-def product_stream(chip: Chip, m: Number, n: Number, k: Number, a: Number, w: Number, o: Number) -> Asked:
+def product_stream(chip: Chip, product: Product) -> RequestStream:
     r"""The stream of a product: weights along their depth, as far as a core's buffer reaches.
 
-    .. math:: l = \min\left(k w, \frac{w \, M / 2}{\min(m, 128) a + \min(n, 128) w}\right), \quad p = \frac{m k a + k n w}{m k a + k n w + m n o}
+    .. math:: l = \min\left(k w, \frac{w \, M / 2}{\min(m, 128) a + \min(n, 128) w}\right), \quad
+        p = \frac{m k a + k n w}{m k a + k n w + m n o}
 
     A core of memory M fills half of it with a tile's rows and columns of bytes a and w an element, as deep as
     fits: few rows leave the weights long runs, many cut them short. Results of o bytes are written.
 
     >>> from strata.hardware.chip import chip
-    >>> ref = chip("stack-ref")
-    >>> gemv, gemm = (product_stream(ref, m, 8192.0, 8192.0, 2.0, 2.0, 2.0) for m in (1.0, 4096.0))
-    >>> round(float(gemv.run)), float(gemm.run), round(float(gemv.read_share), 3), round(float(gemm.read_share), 3)
-    (1016, 512.0, 1.0, 0.75)
+    >>> ref, two = chip("stack-ref"), {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> gemv, gemm = (product_stream(ref, Product(m=m, n=8192.0, k=8192.0, **two)) for m in (1.0, 4096.0))
+    >>> [(round(float(s.run)), round(float(s.read_share), 3)) for s in (gemv, gemm)]
+    [(1016, 1.0), (512, 0.75)]
     """
+    m, n, k = product.m, product.n, product.k
+    a, w = product.input_bytes, product.weight_bytes
     xp = namespace(m, n, k, chip.compute.sram_capacity)
     depth = BUFFERED * chip.compute.sram_capacity / (xp.minimum(m, SIDE) * a + xp.minimum(n, SIDE) * w)
-    return Asked(xp.minimum(k, depth) * w, shared(k * (m * a + n * w), m * n * o), packed=True)
+    reads = read_fraction(k * (m * a + n * w), m * n * product.output_bytes)
+    return RequestStream(xp.minimum(k, depth) * w, reads, packed=True)
 
 
-def cache_stream(width: Number, size: Number, read: Number, written: Number) -> Asked:
+def kv_cache_stream(width: Number, size: Number, read: Number, written: Number) -> RequestStream:
     """The stream of attention over a paged cache: one head's keys or values of a page lie together.
 
-    >>> cache_stream(128.0, 2.0, 1e9, 1e6).run
+    >>> kv_cache_stream(128.0, 2.0, 1e9, 1e6).run
     4096.0
     """
-    return Asked(PAGE * width * size, shared(read, written))
+    return RequestStream(PAGE * width * size, read_fraction(read, written))
 
 
-def long_stream(device: Device, read_share: Number) -> Asked:
+def sequential_stream(device: Device, read_share: Number) -> RequestStream:
     """The stream of a kernel that walks tensors from end to end: whole rows of the banks."""
-    return Asked(0.0 if device.banks is None else device.banks.bus.dram.row, read_share, even=True)
+    return RequestStream(0.0 if device.banks is None else device.banks.bus.dram.row, read_share, even=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -121,17 +126,17 @@ class Banks:
     ceiling: Number
     known: dict[tuple[float, float, bool], Number] = field(default_factory=dict)
 
-    def bandwidth(self, asked: Asked) -> Number:
+    def bandwidth(self, stream: RequestStream) -> Number:
         """What a stream gets of all channels [B/s], below the ceiling."""
-        key = (asked.run, asked.read_share, asked.packed)
-        fixed = asked.even and isinstance(asked.run, float) and isinstance(asked.read_share, float)
+        key = (stream.run, stream.read_share, stream.packed)
+        fixed = stream.even and isinstance(stream.run, float) and isinstance(stream.read_share, float)
         if fixed and key in self.known:
             return self.known[key]
-        found = visit(self.bus, *key).bandwidth * self.channels
-        found = namespace(found, self.ceiling).minimum(found, self.ceiling)
+        delivered = visit(self.bus, *key).bandwidth * self.channels
+        delivered = namespace(delivered, self.ceiling).minimum(delivered, self.ceiling)
         if fixed:
-            self.known[key] = found
-        return found
+            self.known[key] = delivered
+        return delivered
 
 
 def banks_of(chip: Chip) -> Banks | None:
@@ -147,58 +152,63 @@ def banks_of(chip: Chip) -> Banks | None:
     >>> banks_of(chip("h200")) is None, round(float(banks_of(chip("stack-ref")).ceiling / 1e12), 2)
     (True, 1.87)
     """
-    found = None if chip.stack is None else dram_of(chip.stack)
-    if chip.stack is None or found is None:
+    dram = None if chip.stack is None else dram_of(chip.stack)
+    if chip.stack is None or dram is None:
         return None
     channel, channels, cores, noc = (
-        channel_in_stack(chip.stack, found),
+        channel_in_stack(chip.stack, dram),
         stack_channels(chip.stack),
         chip.compute.cores,
-        network_of(chip),
+        noc_of(chip),
     )
-    buffered = in_flight_bound(channel.timing, in_flight(chip), chip.memory.latency + crossing_time(chip))
+    buffered = in_flight_bound(channel.timing, bytes_in_flight(chip), chip.memory.latency + noc_latency(chip))
     port = cores * chip.compute.sram_bandwidth / PORT_PASSES
     ceiling = namespace(buffered, port).minimum(buffered, port)
     if noc is not None:
         limit = access_limit(noc, cores, local_share(noc, cores))
         ceiling = namespace(ceiling, limit).minimum(ceiling, limit)
     return Banks(
-        bus_of(channel, stack_banks(chip.stack, found)),
+        bus_of(channel, stack_banks(chip.stack, dram)),
         channels,
-        found.burst * chip.stack.channels_per_layer,
+        dram.burst * chip.stack.channels_per_layer,
         ceiling,
     )
 
 
-def dram_bandwidth(device: Device, efficiency: Number, stream: Callable[[], Asked]) -> Number:
+def dram_bandwidth(device: Device, efficiency: Number, requests: Callable[[], RequestStream]) -> Number:
     r"""DRAM bandwidth a kernel gets [B/s]: a measured share of the peak, or what banks leave of it for its
     stream.
 
-    .. math:: B = \begin{cases} B_{peak} \, \eta & \text{no banks described} \\ \min(n C \, B_1(\text{stream}), B_{max}) & \text{else} \end{cases}
+    .. math:: B = \begin{cases} B_{peak} \, \eta & \text{no banks described} \\
+        \min(n C \, B_1(\text{stream}), B_{max}) & \text{else} \end{cases}
 
     channels n C of `sustained_channel` each, below the ceiling of all streams (`banks_of`).
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> h200 = device(chip("h200"))
-    >>> dram_bandwidth(h200, 0.5, lambda: long_stream(h200, 0.5)) / h200.chip.memory.bandwidth
+    >>> dram_bandwidth(h200, 0.5, lambda: sequential_stream(h200, 0.5)) / h200.chip.memory.bandwidth
     0.5
     """
     return (
         device.chip.memory.bandwidth * efficiency
         if device.banks is None
-        else device.banks.bandwidth(stream())
+        else device.banks.bandwidth(requests())
     )
 
 
-def dram_time(device: Device, moved: Number, efficiency: Number, stream: Callable[[], Asked]) -> Number:
+def dram_time(
+    device: Device, moved: Number, efficiency: Number, requests: Callable[[], RequestStream]
+) -> Number:
     """Time DRAM needs for the bytes of a kernel [s]; a stack moves whole waves, of reads and of writes."""
     banks = device.banks
     if banks is None:
         return moved / (device.chip.memory.bandwidth * efficiency)
-    asked = stream()
-    read = whole_waves(banks.wave, moved * asked.read_share)
-    total = read + whole_waves(banks.wave, moved * (1.0 - asked.read_share))
-    if not asked.even:
-        asked = Asked(asked.run, read / namespace(total).where(total > 0.0, total, 1.0), asked.packed)
-    return total / banks.bandwidth(asked)
+    stream = requests()
+    read = whole_waves(banks.wave, moved * stream.read_share)
+    total = read + whole_waves(banks.wave, moved * (1.0 - stream.read_share))
+    if not stream.even:
+        stream = RequestStream(
+            stream.run, read / namespace(total).where(total > 0.0, total, 1.0), stream.packed
+        )
+    return total / banks.bandwidth(stream)

@@ -10,17 +10,14 @@ from __future__ import annotations
 from strata.arrays import Number, namespace
 from strata.errors import UnknownName
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.vector import Rows, vector
+from strata.pricing.kernels.vector import RowSchedule, vector_kernel
 from strata.pricing.price import Price
 
 # Issue slots of a vector lane for one element: conversions, address work and checks counted in, of which the
-# definitions
-# know nothing. Rates of long runs on an H200 (132 x 128 lanes at 1.98 GHz) outside the validation files: gelu
-# 8.0e11
-# elements/s (both branches of erf run where neighbours differ), softmax 3.3e11 while a row stays in registers
-# (element by
-# element, each with a check), 5.6e11 for longer rows (eight at a time). An add or a norm is far from this
-# bound.
+# definitions know nothing. Rates of long runs on an H200 (132 x 128 lanes at 1.98 GHz) outside the validation
+# files: gelu 8.0e11 elements/s (both branches of erf run where neighbours differ), softmax 3.3e11 while a row
+# stays in registers (element by element, each with a check), 5.6e11 for longer rows (eight at a time). An add
+# or a norm is far from this bound.
 SLOTS = {"copy": 2.0, "add": 3.0, "gelu": 42.0, "rms_norm": 20.0, "softmax": 61.0}
 SOFTMAX_IN_REGISTERS = 101.0
 SLOT_FLOP = 2.0  # a slot could have been a multiply-add, which peaks count as two
@@ -31,11 +28,11 @@ IN_REGISTERS = 9.0  # elements a softmax thread keeps in registers at most
 CROWDED = 6.0  # elements above which their registers leave room for one block on a core instead of two
 
 
-def walk(op: str, rows: Number, columns: Number) -> tuple[Number, Rows]:
+def eager_rows(op: str, rows: Number, columns: Number) -> tuple[Number, RowSchedule]:
     """Issue slots for each element, and how the kernel of an op walks its rows.
 
-    >>> slots, walked = walk("softmax", 64.0, 8192.0)
-    >>> float(slots), float(walked.held)
+    >>> slots, walked = eager_rows("softmax", 64.0, 8192.0)
+    >>> float(slots), float(walked.per_core)
     (101.0, 1.0)
     """
     if op not in SLOTS:
@@ -43,18 +40,20 @@ def walk(op: str, rows: Number, columns: Number) -> tuple[Number, Rows]:
     xp = namespace(rows, columns)
     if op == "rms_norm":  # one pass for the sum of squares, one to scale; each load waits for the one before
         loads = xp.ceil(columns / NORM_LOAD)
-        return SLOTS[op], Rows(rows, 2.0 * loads + 1.0, loads, 16.0, again=rows * columns * 2.0)
+        return SLOTS[op], RowSchedule(rows, 2.0 * loads + 1.0, loads, 16.0, reread=rows * columns * 2.0)
     if op == "softmax":  # loads fly together; the maximum and the sum of a row meet in shared memory
         each = columns / ROW_THREADS
-        held = xp.where((each > CROWDED) & (each <= IN_REGISTERS), 1.0, 2.0)
-        return xp.where(each <= IN_REGISTERS, SOFTMAX_IN_REGISTERS, SLOTS[op]), Rows(rows, 2.0, 1.0, held)
-    return SLOTS[op], Rows(xp.ceil(rows * columns / BLOCK), 0.0, 0.0, 16.0)
+        blocks = xp.where((each > CROWDED) & (each <= IN_REGISTERS), 1.0, 2.0)
+        slots = xp.where(each <= IN_REGISTERS, SOFTMAX_IN_REGISTERS, SLOTS[op])
+        return slots, RowSchedule(rows, 2.0, 1.0, blocks)
+    return SLOTS[op], RowSchedule(xp.ceil(rows * columns / BLOCK), 0.0, 0.0, 16.0)
 
 
-def eager(
+def eager_kernel(
     op: str,
     rows: Number,
     columns: Number,
+    *,
     bytes_read: Number,
     bytes_written: Number,
     device: Device,
@@ -63,7 +62,8 @@ def eager(
     """Price of a streaming op over 16-bit rows as PyTorch runs it; `footprint`: bytes touched between two
     uses of its operands.
     """
-    slots, walked = walk(op, rows, columns)
-    return vector(
-        bytes_read, bytes_written, rows * columns * slots * SLOT_FLOP, 0.0, device, True, walked, footprint
+    slots, walked = eager_rows(op, rows, columns)
+    flop = rows * columns * slots * SLOT_FLOP
+    return vector_kernel(
+        bytes_read, bytes_written, flop, 0.0, device, resident=True, rows=walked, footprint=footprint
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from strata.arrays import Number, best_of, ceil_div, namespace, rank_of
+from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
-from strata.pricing.kernels.device import Device, MatrixRate, close_price, rounded_to
+from strata.pricing.kernels.device import Device, MatrixRate, kernel_price, quantized_format
 from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.quantize import rounding
+from strata.pricing.kernels.product import Product, product_bound
+from strata.pricing.kernels.quantize import quantize_activations
 from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.price import Price
 from strata.workload.graph import total
@@ -25,18 +27,16 @@ ACCUMULATOR = 4.0  # bytes of a partial sum
 # filled in one piece
 STEP_BYTES = 128.0
 # How tiles follow each other, from the DRAM counters of an A100 (validation/a100/gemm_ncu.csv): bands of
-# eight tiles of 128
-# rows; results one core works on at a time (a tile of 128 x 256 in registers); what cores that drift apart
-# read again; and
-# the part of the cache that holds an operand between two uses while others stream through.
+# eight tiles of 128 rows; results one core works on at a time (a tile of 128 x 256 in registers); what cores
+# that drift apart read again; and the part of the cache that holds an operand between two uses while others
+# stream through.
 BAND = 1024.0
 HELD_BY_CORE = 128.0 * 256.0
 DRIFT = 1.3
 KEPT = 0.5
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Tiled:
+class TileTimes(NamedTuple):
     """A product in tiles: the longer of the times on the cores and of the cache, the former [s], bytes
     through the cache, and whether cores wait for their operands.
     """
@@ -57,136 +57,159 @@ def padded(extent: Number, grain: Number) -> Number:
     return ceil_div(extent, grain) * grain
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Extents:
-    """What all tilings of a product share: extents in whole instructions and steps, time of a tile's elements
-    at full rate and at least [s], the least part of the depth, bytes of partial sums where products are cut,
-    a core's share of the tiles, and times of the bytes of a row or column of operands and of a result into a
-    core, and of a byte through the cache [s]. `sides` are those of tiles seen so far.
+@dataclass(eq=False, kw_only=True, slots=True)
+class Tiling:
+    """What all tilings of a product share: terms of `tile_times`, worked out once.
+
+    Extents in whole instructions; time of a tile's elements at full rate and at least; the least share of the
+    depth that a part of a cut product has, and the bytes of its partial sums; a core's share of the tiles;
+    times into a core of a row or column of operands and of a result, and of a byte through the cache [s].
     """
 
-    tall: Number
-    wide: Number
-    depth: Number
+    product: Product
+    device: Device
+    unit: MatrixRate
+    xp: Any
+    rows: Number
+    columns: Number
     pace: Number
     least: Number
-    part: Number
-    parts: Number
-    share: Number
+    least_part: Number
+    partial_sums: Number
+    core_share: Number
     load: Number
     store: Number
     through: Number
     sides: dict[tuple[str, float], tuple[Number, Number, Number]] = field(default_factory=dict)
 
-    def side(
-        self, name: str, extent: Number, whole: Number, size: Number, bytes: Number
-    ) -> tuple[Number, Number, Number]:
+    def side(self, name: str, size: Number) -> tuple[Number, Number, Number]:
         """One side of a tile in whole instructions, its bytes for a unit of depth, and tiles along the
-        extent.
-
-        Tiles of the same height, or width, share them.
+        extent; tiles of the same height, or width, share them.
         """
-        key = (name, size) if isinstance(size, float) else None
-        if key is None or key not in self.sides:
-            length = namespace(size, whole).minimum(size, whole)
-            found = length, length * bytes, ceil_div(extent, size)
-            if key is None:
-                return found
-            self.sides[key] = found
-        return self.sides[key]
+        key = (name, size) if size.__class__ is float else None
+        if key is not None and key in self.sides:
+            return self.sides[key]
+        p = self.product
+        extent, whole, width = (
+            (p.m, self.rows, p.input_bytes) if name == "rows" else (p.n, self.columns, p.weight_bytes)
+        )
+        length = self.xp.minimum(size, whole)
+        side = length, length * width, ceil_div(extent, size)
+        if key is not None:
+            self.sides[key] = side
+        return side
 
 
-def extents(
-    m: Number, n: Number, k: Number, batch: Number, device: Device, unit: MatrixRate, o: Number
-) -> Extents:
-    """What all tilings of a product share: terms of `tile_times`, worked out once."""
-    depth = padded(k, STEP_BYTES / unit.activation)
-    return Extents(
-        padded(m, device.grain),
-        padded(n, device.grain),
-        depth,
-        2.0 * depth * device.cores / unit.sustained,
-        depth * unit.step,
-        namespace(depth).minimum(SPLIT_DEPTH / depth, 1.0),
-        (2.0 * ACCUMULATOR * batch) * (m * n),
-        1.0 / device.cores,
-        k / device.core_bandwidth,
-        o / device.core_bandwidth,
-        1.0 / device.cache_bandwidth,
+def tiling(product: Product, device: Device, unit: MatrixRate, xp: Any = None) -> Tiling:
+    """The terms that tilings of a product on a device share."""
+    depth = padded(product.k, STEP_BYTES / unit.activation)
+    return Tiling(
+        product=product,
+        device=device,
+        unit=unit,
+        xp=namespace(product.m, product.n, depth, device.cores) if xp is None else xp,
+        rows=padded(product.m, device.grain),
+        columns=padded(product.n, device.grain),
+        pace=2.0 * depth * device.cores / unit.sustained,
+        least=depth * unit.step,
+        least_part=namespace(depth).minimum(SPLIT_DEPTH / depth, 1.0),
+        partial_sums=(2.0 * ACCUMULATOR * product.batch) * (product.m * product.n),
+        core_share=1.0 / device.cores,
+        load=product.k / device.core_bandwidth,
+        store=product.output_bytes / device.core_bandwidth,
+        through=1.0 / device.cache_bandwidth,
     )
 
 
-def tile_times(
-    m: Number,
-    n: Number,
-    k: Number,
-    batch: Number,
-    tm: Number,
-    tn: Number,
-    device: Device,
-    unit: MatrixRate,
-    w: Number,
-    o: Number,
-    of: Extents | None = None,
-) -> Tiled:
-    r"""Time on the cores, cache time [s] and cache bytes of a product cut into tiles of tm x tn, the better
-    of two schedules.
+def tile_times(of: Tiling, tile_rows: Number, tile_columns: Number) -> TileTimes:
+    r"""Time on the cores, cache time [s] and cache bytes of a product cut into tiles, the better of two
+    schedules.
 
     .. math::
         t = b \lceil m/t_m \rceil \lceil n/t_n \rceil, \quad
-        \tau = \max\left(\frac{2 \hat t_m \hat t_n k}{R / p}, \frac{(\hat t_m a + \hat t_n w) k}{\beta}, \lambda k, \hat t_n k \nu\right), \quad
+        \tau = \max\left(\frac{2 \hat t_m \hat t_n k}{R / p},
+            \frac{(\hat t_m a + \hat t_n w) k}{\beta}, \lambda k, \hat t_n k \nu\right), \quad
         \epsilon = \tau_0 + \frac{\hat t_m \hat t_n o}{\beta}
 
         T_{whole} = \lceil t/p \rceil (\tau + \epsilon), \quad
-        T_{cut} = \max\left(\frac{t}{p}, \frac{d}{\hat k}\right) \tau + \max\left(\frac{t}{p}, 1\right) \epsilon + \sigma
+        T_{cut} = \max\left(\frac{t}{p}, \frac{d}{\hat k}\right) \tau
+            + \max\left(\frac{t}{p}, 1\right) \epsilon + \sigma
 
-    b products of m x n x k; p cores of rate R together [FLOP/s], each drawing at most β from the cache [B/s];
-    a, w, o bytes an element of activations, weights and results. A tile is computed in whole instructions
-    (hats), so padding costs time, and ends with a start and a write of its own (ε); its main loop takes at
-    least λ for each unit of depth, and ν for each weight that must be widened first. Whole tiles go to cores
-    in waves; or products are cut along k so that every core gets an equal share, of at least d of the depth,
-    and the parts are added up in time σ.
+    b products of m x n x k in tiles of t_m x t_n; p cores of rate R together [FLOP/s], each drawing at most β
+    from the cache [B/s]; a, w, o bytes an element of activations, weights and results. A tile is computed in
+    whole instructions (hats), so padding costs time, and ends with a start and a write of its own (ε); its
+    main loop takes at least λ for each unit of depth, and ν for each weight that must be widened first. Whole
+    tiles go to cores in waves; or products are cut along k so that every core gets an equal share, of at
+    least d of the depth, and the parts are added up in time σ.
 
     Osama et al., Stream-K, PPoPP 2023 (arXiv 2301.03598): work-centric shares against waves of tiles.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("h200"))
-    >>> unit = d.matrix("bf16", "bf16")
-    >>> times = tile_times(1024.0, 2304.0, 16384.0, 1.0, 128.0, 256.0, d, unit, 2.0, 2.0)
+    >>> shape = Product(m=1024.0, n=2304.0, k=16384.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    >>> times = tile_times(tiling(shape, d, d.matrix("bf16", "bf16")), 128.0, 256.0)
     >>> 0.7e-4 < float(times.cores) < 1.2e-4  # 72 tiles on 132 cores, cut to fill them
     True
     """
-    of = extents(m, n, k, batch, device, unit, o) if of is None else of
-    xp = namespace(of.tall, of.wide, of.depth, k, batch, tm, device.cores, unit.sustained)
-    rows, high, down = of.side("rows", m, of.tall, tm, unit.activation)
-    columns, broad, across = of.side("columns", n, of.wide, tn, w)
-    tiles = down * across if isinstance(batch, float) and batch == 1.0 else down * across * batch
-    per_core = tiles * of.share
+    xp, product, widening = of.xp, of.product, of.unit.widening
+    rows, row_bytes, down = of.side("rows", tile_rows)
+    columns, column_bytes, across = of.side("columns", tile_columns)
+    once = product.batch.__class__ is float and product.batch == 1.0
+    tiles = down * across if once else down * across * product.batch
+    per_core = tiles * of.core_share
     area = rows * columns
     tensor = area * of.pace
-    sides = high + broad
-    port = sides * of.load
+    operands = row_bytes + column_bytes
+    port = operands * of.load
     work = xp.maximum(xp.maximum(tensor, port), of.least)
-    if not (isinstance(unit.widening, float) and unit.widening == 0.0):
-        work = xp.maximum(work, columns * k * unit.widening)
-    ends = device.tile + area * of.store
+    if widening.__class__ is not float or widening != 0.0:
+        work = xp.maximum(work, columns * product.k * widening)
+    ends = of.device.tile + area * of.store
     whole = ceil_div(per_core, 1.0) * (work + ends)
-    cut = xp.maximum(per_core, of.part) * work + xp.maximum(per_core, 1.0) * ends + unit.split
-    moved = tiles * (sides * k + area * o)
+    cut = xp.maximum(per_core, of.least_part) * work + xp.maximum(per_core, 1.0) * ends + of.unit.split
+    moved = tiles * (operands * product.k + area * product.output_bytes)
     through = moved * of.through
     # Parts pass through the cache: a cut must pay with them, or padding to whole waves would look faster.
-    in_parts, in_waves = xp.maximum(cut, through + of.parts * of.through), xp.maximum(whole, through)
+    in_parts, in_waves = xp.maximum(cut, through + of.partial_sums * of.through), xp.maximum(whole, through)
     parted = in_parts < in_waves
-    return Tiled(
+    return TileTimes(
         xp.minimum(in_parts, in_waves),
         xp.where(parted, cut, whole),
-        xp.where(parted, moved + of.parts, moved),
+        xp.where(parted, moved + of.partial_sums, moved),
         port > tensor,
     )
 
 
-def read_again(m: Number, n: Number, k: Number, a: Number, w: Number, device: Device) -> Number:
+def best_tile(
+    of: Tiling, rank: int, cost: str = "time", wanted: tuple[str, ...] = ("cores", "moved", "starved")
+) -> tuple[Number, ...]:
+    """Fields of the times of that one of `TILES` with the least `cost`, at each point; costs equal but for
+    rounding go to the first.
+
+    A single point leaves out tiles that its short sides shrink to one that was tried before.
+    """
+
+    def tried(rows: Number, columns: Number) -> tuple[Number, ...]:
+        times = tile_times(of, rows, columns)
+        return (getattr(times, cost), *[getattr(times, name) for name in wanted])
+
+    if of.xp is not SCALARS:
+        return best_of(TILES, tried, rank, of.xp)
+    distinct: dict[tuple[float, float], tuple[float, float]] = {}
+    for rows, columns in _TILES:
+        distinct.setdefault((min(rows, of.rows), min(columns, of.columns)), (rows, columns))
+    best, *others = [tried(*tile) for tile in distinct.values()]
+    for other in others:
+        if other[0] * (1.0 + 1e-9) < best[0]:
+            best = other
+    return best[1:]
+
+
+_TILES: list[tuple[float, float]] = [(float(rows), float(columns)) for rows, columns in TILES]
+
+
+def reread_bytes(product: Product, device: Device) -> Number:
     r"""Bytes of one product read from DRAM more than once [B], because the cache does not hold them until
     they are used again.
 
@@ -204,11 +227,12 @@ def read_again(m: Number, n: Number, k: Number, a: Number, w: Number, device: De
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
-    >>> a100 = device(chip("a100-80"))
-    >>> bytes_again = read_again(16384.0, 8192.0, 8192.0, 2.0, 2.0, a100)
-    >>> 2e9 < float(bytes_again) < 5e9, float(read_again(128.0, 8192.0, 8192.0, 2.0, 2.0, a100))  # counted: 3.1e9
+    >>> a100, two = device(chip("a100-80")), {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> many, few = (Product(m=m, n=8192.0, k=8192.0, **two) for m in (16384.0, 128.0))
+    >>> 2e9 < float(reread_bytes(many, a100)) < 5e9, float(reread_bytes(few, a100))  # counted: 3.1e9
     (True, 0.0)
     """
+    m, n, k, a, w = product.m, product.n, product.k, product.input_bytes, product.weight_bytes
     xp = namespace(m, n, k, device.cores, device.cache_capacity)
     band, kept = xp.minimum(m, BAND), KEPT * device.cache_capacity
     width = HELD_BY_CORE * device.cores / band
@@ -225,6 +249,7 @@ def matmul(
     device: Device,
     weight: str,
     activation: str,
+    *,
     batch: Number = 1.0,
     resident: bool = False,
     warm: Number = 0.0,
@@ -233,9 +258,10 @@ def matmul(
     dataflow (`array_matmul`).
 
     .. math::
-        T = \max(T_c + \xi \min(T_c, T_m), T_m) + T_0, \quad T_c = \max(T_p, T_l), \quad T_m = \frac{b (m k a + k n w + m n a) + B_2}{B}
+        T = \max(T_c + \xi \min(T_c, T_m), T_m) + T_0, \quad T_c = \max(T_p, T_l), \quad
+        T_m = \frac{b (m k a + k n w + m n a) + B_2}{B}
 
-    DRAM bandwidth B [B/s], sustained; bytes B_2 read more than once (`read_again`); share ξ of the shorter
+    DRAM bandwidth B [B/s], sustained; bytes B_2 read more than once (`reread_bytes`); share ξ of the shorter
     time that shows beside the longer; floor T_0 of a kernel. With `resident` the activations come from and go
     to the cache as far as they fit half of it; `warm` is the share of the weights that lies in the cache
     already.
@@ -246,52 +272,42 @@ def matmul(
     >>> bool(price.memory > price.compute), bool(price.time > price.lower)
     (True, True)
     """
-    if device.chip.kind != "gpu":
-        return array_matmul(m, n, k, device, weight, activation, batch, resident, warm)
     unit = device.matrix(weight, activation)
-    w, stored = bytes_of(weight), bytes_of(activation)
-    given = (
-        m,
-        n,
-        k,
-        batch,
-        device.cores,
-        device.cache_bandwidth,
-        device.core_bandwidth,
-        device.grain,
-        device.tile,
-        unit.split,
-        unit.sustained,
+    product = Product(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        input_bytes=unit.activation,
+        weight_bytes=bytes_of(weight),
+        output_bytes=bytes_of(activation),
     )
-    xp, rank = namespace(*given), rank_of(*given)
+    price = _tiled_matmul if device.chip.kind == "gpu" else array_matmul
+    return price(product, device, unit, resident, warm)
 
-    of = extents(m, n, k, batch, device, unit, stored)
 
-    def tiled(tm: Number, tn: Number) -> tuple[Number, ...]:
-        found = tile_times(m, n, k, batch, tm, tn, device, unit, w, stored, of)
-        return found.time, found.cores, found.moved, found.starved
-
-    cores, moved, starved = best_of(TILES, tiled, rank, xp)
-    inout = batch * m * (k * unit.activation + n * stored)
+def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: bool, warm: Number) -> Price:
+    chip, batch = device.chip, product.batch
+    sizes = (product.m, product.n, product.k, batch)
+    rates = (device.cores, device.cache_bandwidth, device.core_bandwidth, unit.sustained)
+    fixed = (device.grain, device.tile, unit.split)
+    xp = namespace(*sizes, *rates, *fixed)
+    rank = 0 if xp is SCALARS else rank_of(*sizes, *rates, *fixed)
+    of = tiling(product, device, unit, xp)
+    cores, moved, starved = best_tile(of, rank)
+    inout = product.activations
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    compute, cache = credited(cores, moved / device.cache_bandwidth, starved)
-    if device.for_bounds:
-        (moved,) = best_of(TILES, lambda tm, tn: (tiled(tm, tn)[2],) * 2, rank, xp)
-    dram = (1.0 - warm) * batch * k * n * w + inout + batch * read_again(m, n, k, unit.activation, w, device)
-    flop = 2.0 * batch * m * n * k
-    chip = device.chip
-    memory = dram_time(
-        device,
-        dram,
-        chip.memory.efficiency,
-        lambda: product_stream(chip, m, n, k, unit.activation, w, stored),
-    )
-    return close_price(
+    compute, cache = credited_times(cores, moved / device.cache_bandwidth, starved)
+    if device.software.for_bounds:
+        (moved,) = best_tile(of, rank, "moved", ("moved",))
+    dram = (1.0 - warm) * product.weights + inout + batch * reread_bytes(product, device)
+    flop = product.flop
+    return kernel_price(
         device,
         compute=compute,
         cache=cache,
-        memory=memory,
+        memory=dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, product)),
         moved=moved,
         dram=dram,
         flop=flop,
@@ -302,14 +318,9 @@ def matmul(
     )
 
 
-def product_bound(flop: Number, dram: Number, unit: MatrixRate, device: Device) -> Number:
-    """No chip with these peaks does a product faster [s]."""
-    return namespace(flop, dram, unit.peak).maximum(flop / unit.peak, dram / device.chip.memory.bandwidth)
-
-
-def credited(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:
+def credited_times(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:
     """Compute and cache time: cores that wait for their operands count as cache."""
-    xp = namespace(cores, cache, starved)
+    xp = namespace(cores, cache)
     return xp.where(starved, 0.0, cores), xp.where(starved, xp.maximum(cores, cache), cache)
 
 
@@ -317,14 +328,12 @@ def price_matmul(op: MatMul, device: Device) -> Price:
     """Price of a product in a graph, with its share of the kernels that round activations before narrow
     products.
     """
-    price = matmul(
-        op.m.size, total(op.n), op.k.size, device, op.weight, op.activation, op.batch.size, device.resident
-    )
-    to = rounded_to(device, op.weight, op.activation)
-    if not to or (
-        isinstance(device.separate_quantize_share, float) and device.separate_quantize_share == 0.0
-    ):
+    resident, share = device.software.resident, device.software.separate_quantize_share
+    m, k, batch = op.m.size, op.k.size, op.batch.size
+    price = matmul(m, total(op.n), k, device, op.weight, op.activation, batch=batch, resident=resident)
+    if share.__class__ is float and share == 0.0:
         return price
-    return price + rounding(op.batch.size * op.m.size * op.k.size, to, device, device.resident).times(
-        device.separate_quantize_share
-    )
+    narrow = quantized_format(device, op.weight, op.activation)
+    if not narrow:
+        return price
+    return price + quantize_activations(batch * m * k, narrow, device, resident).times(share)

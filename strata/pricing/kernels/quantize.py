@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from strata.arrays import Number
 from strata.precision import bytes_of
-from strata.pricing.kernels.device import WIDENED, Device, of_format
-from strata.pricing.kernels.vector import vector
+from strata.pricing.kernels.device import WIDENED, Device, by_format
+from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
 
 ROUND_FLOP = 3.0  # an element is compared with the largest of its block, scaled and rounded
 
 
-def rounding(elements: Number, to: str, device: Device, resident: bool) -> Price:
+def quantize_activations(elements: Number, to: str, device: Device, resident: bool) -> Price:
     r"""Price of rounding 16-bit activations before a product, or of what weights that are widened inside it
     add.
 
@@ -24,12 +24,12 @@ def rounding(elements: Number, to: str, device: Device, resident: bool) -> Price
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("h200"))
-    >>> bool(rounding(1e9, "fp8", d, False).memory > 0), float(rounding(1e9, "widened", d, False).memory)
-    (True, 0.0)
+    >>> [bool(quantize_activations(1e9, to, d, False).memory > 0) for to in ("fp8", "widened")]
+    [True, False]
     """
-    added = of_format(device.chip.overhead.quantise, to)
+    added = by_format(device.chip.overhead.quantise, to)
     fixed = Price(time=added, overhead=added, upper=added)
     if to == WIDENED:
         return fixed
-    wide, narrow = elements * of_format(device.chip.overhead.quantise_bytes, to), elements * bytes_of(to)
-    return fixed + vector(wide - narrow, narrow, elements * ROUND_FLOP, 0.0, device, resident)
+    wide, narrow = elements * by_format(device.chip.overhead.quantise_bytes, to), elements * bytes_of(to)
+    return fixed + vector_kernel(wide - narrow, narrow, elements * ROUND_FLOP, 0.0, device, resident=resident)

@@ -17,21 +17,20 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
-from strata.precision import bytes_of
-from strata.pricing.kernels.device import Device, MatrixRate, close_price
+from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
+from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.price import Price
 
 # What stays, and the block of it that stays in a memory: balanced, or as deep as the product. Results lie on
-# the array as
-# they are or turned, so that a product and its transpose cost the same.
+# the array as they are or turned, so that a product and its transpose cost the same.
 CHOICES = ("weights", "weights, deep", "activations", "activations, deep", "results", "results, turned")
 ACCUMULATOR = 4.0  # bytes of a partial sum
 HELD = 0.5  # part of a memory that holds the block; the rest takes in the next one and the streams meanwhile
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Streams:
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Dataflow:
     """A product seen from what stays: a matrix of `rows` x `columns`, with `steps` of the other two streaming
     past.
 
@@ -52,8 +51,8 @@ class Streams:
     sums: Any  # whether results leave as partial sums: steps may then be shared out freely
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Streamed:
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ArrayTimes:
     """A product on arrays: time of the arrays and of the on-chip memories [s], bytes through the shared one,
     bytes of DRAM.
     """
@@ -64,17 +63,17 @@ class Streamed:
     dram: Number
 
 
-def streams(m: Number, n: Number, k: Number, a: Number, w: Number, o: Number, rank: int, xp: Any) -> Streams:
-    """Each of `CHOICES` on the leading axis, for out[m, n] = in[m, k] weight[k, n] of a, w and o bytes an
-    element.
-    """
+def dataflows(product: Product, rank: int, xp: Any) -> Dataflow:
+    """Each of `CHOICES` on the leading axis."""
+    m, n, k = product.m, product.n, product.k
+    a, w, o = product.input_bytes, product.weight_bytes, product.output_bytes
     weights, results, turned, deep = (
         lead(np.array([word in c for c in CHOICES]), rank, xp)
         for word in ("weights", "results", "turned", "deep")
     )
     # a partial sum is written and read; the last one leaves as a result
     sums, once = 2.0 * ACCUMULATOR, o - 2.0 * ACCUMULATOR
-    return Streams(
+    return Dataflow(
         rows=xp.where(results, xp.where(turned, n, m), k),
         columns=xp.where(weights | results & ~turned, n, m),
         steps=xp.where(results, k, xp.where(weights, m, n)),
@@ -91,6 +90,7 @@ def streams(m: Number, n: Number, k: Number, a: Number, w: Number, o: Number, ra
 def array_cycles(
     folds: Number,
     steps: Number,
+    *,
     rows: Number,
     columns: Number,
     cores: Number,
@@ -113,9 +113,10 @@ def array_cycles(
     Samajdar et al., A Systematic Methodology for Characterizing Scalability of DNN Accelerators using
     SCALE-Sim, ISPASS (2020): 2 R + C + T - 2 clocks a fold, without the second set.
 
-    >>> float(array_cycles(133.0, 1024.0, 256.0, 256.0, 1.0, False, buffered=False))  # SCALE-Sim v2: 238069 from 0
+    >>> one = {"rows": 256.0, "columns": 256.0, "cores": 1.0, "shared": False}
+    >>> float(array_cycles(133.0, 1024.0, **one, buffered=False))  # SCALE-Sim v2: 238069 from 0
     238070.0
-    >>> float(array_cycles(133.0, 1024.0, 256.0, 256.0, 1.0, False))
+    >>> float(array_cycles(133.0, 1024.0, **one))
     136958.0
     """
     xp = namespace(folds, steps, rows, columns, cores, shared)
@@ -126,20 +127,21 @@ def array_cycles(
     return xp.where(shared, divided, turns * xp.maximum(steps, rows)) + ends
 
 
-def block_sides(
-    s: Streams, elements: Number, rows: Number = 1.0, columns: Number = 1.0
+def resident_block(
+    s: Dataflow, elements: Number, rows: Number = 1.0, columns: Number = 1.0
 ) -> tuple[Number, Number]:
     r"""Rows and columns of the block that stays in a memory of so many elements, at least those of the array.
 
-    .. math:: \frac{p_b}{q_b} = \frac{v}{u} \quad \text{minimises} \quad \frac{u}{q_b} + \frac{v}{p_b}, \quad p_b q_b = e
+    .. math:: \frac{p_b}{q_b} = \frac{v}{u} \quad \text{minimises} \quad
+        \frac{u}{q_b} + \frac{v}{p_b}, \quad p_b q_b = e
 
     u and v bytes of the streams along rows and across columns, e elements of the memory. Sides end at the
     matrix, and the other one takes what is left. A deep block takes all rows first, so that nothing leaves as
     a partial sum.
 
     >>> import numpy as np
-    >>> s = streams(1e4, 1e4, 1e4, 2.0, 2.0, 2.0, 0, np)
-    >>> p, q = block_sides(s, 1e6)
+    >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> p, q = resident_block(dataflows(Product(m=1e4, n=1e4, k=1e4, **two), 0, np), 1e6)
     >>> [round(float(x)) for x in p], [round(float(x)) for x in q]
     ([2000, 10000, 2000, 10000, 1000, 1000], [500, 100, 500, 100, 1000, 1000])
     """
@@ -149,11 +151,12 @@ def block_sides(
     return high, xp.minimum(s.columns, xp.maximum(elements / high, columns))
 
 
-def traffic(s: Streams, by_rows: Number, by_columns: Number) -> Number:
+def dataflow_traffic(s: Dataflow, by_rows: Number, by_columns: Number) -> Number:
     r"""Bytes into the level above, and back, when what stays is cut into so many blocks along rows and
     columns.
 
-    .. math:: b = p q s + t \left(p u \left\lceil \frac{q}{q_b} \right\rceil + q \left(v \left\lceil \frac{p}{p_b} \right\rceil + e\right)\right)
+    .. math:: b = p q s + t \left(p u \left\lceil \frac{q}{q_b} \right\rceil
+        + q \left(v \left\lceil \frac{p}{p_b} \right\rceil + e\right)\right)
 
     p x q elements of s bytes stay and are read once; t steps of the two streams, of u and v bytes, are read
     again for every block of the other side. Weights that stay: p = k, q = n, t = m; activations are read
@@ -164,8 +167,10 @@ def traffic(s: Streams, by_rows: Number, by_columns: Number) -> Number:
     Samajdar et al., SCALE-Sim, arXiv 1811.02883: the three dataflows and how they lie on an array.
 
     >>> import numpy as np
-    >>> s = streams(4.0, 6.0, 8.0, 1.0, 1.0, 1.0, 0, np)
-    >>> [float(x) for x in traffic(s, 2.0, 3.0)]  # 48 weights + 3 x 32 activations + 24 results + 8 x 24 of partial sums
+    >>> one = Product(m=4.0, n=6.0, k=8.0, input_bytes=1.0, weight_bytes=1.0, output_bytes=1.0)
+    >>> s = dataflows(one, 0, np)
+    >>> # 48 weights + 3 x 32 activations + 24 results + 8 x 24 of partial sums
+    >>> [float(x) for x in dataflow_traffic(s, 2.0, 3.0)]
     [360.0, 360.0, 392.0, 392.0, 216.0, 232.0]
     """
     return s.rows * s.columns * s.kept + s.steps * (
@@ -173,15 +178,13 @@ def traffic(s: Streams, by_rows: Number, by_columns: Number) -> Number:
     )
 
 
-def block_traffic(s: Streams, memory: Number, rows: Number = 1.0, columns: Number = 1.0) -> Number:
+def block_traffic(s: Dataflow, memory: Number, rows: Number = 1.0, columns: Number = 1.0) -> Number:
     """Bytes into a memory of so many bytes from the one below it."""
-    high, wide = block_sides(s, HELD * memory / s.held, rows, columns)
-    return traffic(s, ceil_div(s.rows, high), ceil_div(s.columns, wide))
+    high, wide = resident_block(s, HELD * memory / s.held, rows, columns)
+    return dataflow_traffic(s, ceil_div(s.rows, high), ceil_div(s.columns, wide))
 
 
-def stationary_times(
-    m: Number, n: Number, k: Number, batch: Number, device: Device, unit: MatrixRate, w: Number, o: Number
-) -> Streamed:
+def array_times(product: Product, device: Device, unit: MatrixRate) -> ArrayTimes:
     r"""Times and bytes of b products of m x n x k on the arrays of a chip, with the best of `CHOICES`.
 
     .. math::
@@ -197,57 +200,39 @@ def stationary_times(
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("tpu-v4"))
-    >>> found = stationary_times(8192.0, 8192.0, 8192.0, 1.0, d, d.matrix("bf16", "bf16"), 2.0, 2.0)
-    >>> round(2 * 8192.0**3 / float(found.compute) / d.matrix("bf16", "bf16").sustained, 3), float(found.dram) == 3 * 8192.0**2 * 2
+    >>> unit, n = d.matrix("bf16", "bf16"), 8192.0
+    >>> shape = Product(m=n, n=n, k=n, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    >>> times = array_times(shape, d, unit)
+    >>> round(shape.flop / float(times.compute) / unit.sustained, 3), float(times.dram) == 3 * n**2 * 2
     (1.0, False)
     """
-    compute = device.chip.compute
-    given = (
-        m,
-        n,
-        k,
-        batch,
-        w,
-        o,
-        device.cores,
-        device.core_bandwidth,
-        device.cache_bandwidth,
-        device.cache_capacity,
-        unit.sustained,
-        compute.sram_capacity,
-        compute.sram_bandwidth,
-        compute.array_rows,
-        compute.array_columns,
-    )
+    compute, batch = device.chip.compute, product.batch
+    sizes = (product.m, product.n, product.k, batch, product.weight_bytes, product.output_bytes)
+    rates = (device.core_bandwidth, device.cache_bandwidth, unit.sustained, compute.sram_bandwidth)
+    arrays = (device.cores, compute.array_rows, compute.array_columns)
+    given = (*sizes, *rates, *arrays, device.cache_capacity, compute.sram_capacity)
     xp, rank = namespace(*given), rank_of(*given)
-    s = streams(m, n, k, unit.activation, w, o, rank, xp)
+    s = dataflows(product, rank, xp)
     high, wide, cores = compute.array_rows, compute.array_columns, device.cores
     by_rows, by_columns = ceil_div(s.rows, high), ceil_div(s.columns, wide)
-    clocks = array_cycles(by_rows * by_columns * batch, s.steps, high, wide, cores, s.sums)
-    arrays = clocks * (2.0 * high * wide * cores / unit.sustained)
-    fed = traffic(s, by_rows, by_columns) * (batch / (cores * compute.sram_bandwidth))
+    clocks = array_cycles(
+        by_rows * by_columns * batch, s.steps, rows=high, columns=wide, cores=cores, shared=s.sums
+    )
+    busy = clocks * (2.0 * high * wide * cores / unit.sustained)
+    fed = dataflow_traffic(s, by_rows, by_columns) * (batch / (cores * compute.sram_bandwidth))
     moved = block_traffic(s, compute.sram_capacity, high, wide) * batch
     cache = xp.maximum(fed, moved / xp.minimum(device.cache_bandwidth, cores * device.core_bandwidth))
     dram = block_traffic(s, device.cache_capacity) * batch
-    took = xp.maximum(arrays, cache)
-    quick = took <= xp.min(took, axis=0) * (1.0 + 1e-9)
-    arrays, cache, moved = choose(xp.where(quick, moved, xp.inf), arrays, cache, moved)
-    return Streamed(arrays, cache, moved, xp.min(dram, axis=0))
+    longer = xp.maximum(busy, cache)
+    quick = longer <= xp.min(longer, axis=0) * (1.0 + 1e-9)
+    busy, cache, moved = choose(xp.where(quick, moved, xp.inf), busy, cache, moved)
+    return ArrayTimes(compute=busy, cache=cache, moved=moved, dram=xp.min(dram, axis=0))
 
 
 def array_matmul(
-    m: Number,
-    n: Number,
-    k: Number,
-    device: Device,
-    weight: str,
-    activation: str,
-    batch: Number = 1.0,
-    resident: bool = False,
-    warm: Number = 0.0,
+    product: Product, device: Device, unit: MatrixRate, resident: bool = False, warm: Number = 0.0
 ) -> Price:
-    """Price of out[b, m, n] = in[b, m, k] weight[b, k, n] on a chip of systolic or dataflow arrays: as
-    `matmul` on a GPU.
+    """Price of a product on a chip of systolic or dataflow arrays: as `matmul` on a GPU.
 
     With `resident` activations stay on the chip where they fit half of its shared memory; `warm` is the share
     of the weights that lies there already, as in a section of a dataflow graph that keeps them.
@@ -255,36 +240,27 @@ def array_matmul(
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> sn = device(chip("sn40l"))
-    >>> streamed = array_matmul(64.0, 8192.0, 8192.0, sn, "bf16", "bf16", resident=True)
-    >>> kept = array_matmul(64.0, 8192.0, 8192.0, sn, "bf16", "bf16", resident=True, warm=1.0)
+    >>> unit = sn.matrix("bf16", "bf16")
+    >>> shape = Product(m=64.0, n=8192.0, k=8192.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    >>> streamed, kept = (array_matmul(shape, sn, unit, True, warm) for warm in (0.0, 1.0))
     >>> bool(streamed.memory > 0), float(kept.memory_bytes), bool(kept.time < streamed.time)
     (True, 0.0, True)
     """
-    unit = device.matrix(weight, activation)
-    w, stored = bytes_of(weight), bytes_of(activation)
-    found = stationary_times(m, n, k, batch, device, unit, w, stored)
-    xp = namespace(found.dram, found.moved, warm)
-    weights, dram = batch * k * n * w, found.dram
+    chip, times = device.chip, array_times(product, device, unit)
+    xp = namespace(times.dram, times.moved, warm)
+    weights, dram, flop = product.weights, times.dram, product.flop
     if resident:
-        inout = batch * m * (k * unit.activation + n * stored)
-        dram = xp.where(inout > HELD * device.cache_capacity, dram, weights)
-    dram, flop = dram - warm * weights, 2.0 * batch * m * n * k
-    chip = device.chip
-    memory = dram_time(
+        dram = xp.where(product.activations > HELD * device.cache_capacity, dram, weights)
+    dram = dram - warm * weights
+    return kernel_price(
         device,
-        dram,
-        chip.memory.efficiency,
-        lambda: product_stream(chip, m, n, k, unit.activation, w, stored),
-    )
-    return close_price(
-        device,
-        compute=found.compute,
-        cache=found.cache,
-        memory=memory,
-        moved=found.moved,
+        compute=times.compute,
+        cache=times.cache,
+        memory=dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, product)),
+        moved=times.moved,
         dram=dram,
         flop=flop,
         joule=flop * unit.energy,
-        lower=xp.maximum(flop / unit.peak, dram / device.chip.memory.bandwidth),
+        lower=product_bound(flop, dram, unit, device),
         floor=device.floor,
     )

@@ -1,9 +1,9 @@
 """Closed forms of collective algorithms inside one fabric dimension: steps of its latency at its sustained
 bandwidth.
 
-What a collective costs where no software is known. `ideal_ways` has those that can be the cheapest,
-`named_ways` the others too, for whoever asks for one by name. `strata.pricing.network.schedules` has the same
-algorithms message by message.
+What a collective costs where no software is known. `ideal_times` has those that can be the cheapest,
+`all_ideal_times` the others too, for whoever asks for one by name. `strata.pricing.network.schedules` has the
+same algorithms message by message.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def bidirectional_scatter(
     Chan, Heimlich, Purkayastha & van de Geijn, Concurrency Computat.: Pract. Exper. 19 (2007), sec. 4:
     buckets both ways round.
 
-    >>> [round(float(bidirectional_scatter(1e9, 8.0, 100e9, 1e-6, closed)) * 1e3, 3) for closed in (True, False)]
-    [8.754, 17.507]
+    >>> ring, chain = (bidirectional_scatter(1e9, 8.0, 100e9, 1e-6, closed) for closed in (True, False))
+    >>> round(float(ring) * 1e3, 3), round(float(chain) * 1e3, 3)
+    (8.754, 17.507)
     """
     xp = namespace(payload, ranks, bandwidth)
     others = ranks - 1.0
@@ -88,7 +89,17 @@ def halving_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: 
     """
     xp = namespace(payload, ranks, bandwidth)
     steps = xp.log2(xp.maximum(ranks, 1.0))
-    time = steps * latency + (ranks - 1.0) / ranks * payload / bandwidth
+    return where_power_of_two(ranks, steps * latency + (ranks - 1.0) / ranks * payload / bandwidth)
+
+
+def where_power_of_two(ranks: Number, time: Number) -> Number:
+    """A time where ranks are a power of two, else infinite.
+
+    >>> float(where_power_of_two(8.0, 1.0)), float(where_power_of_two(6.0, 1.0))
+    (1.0, inf)
+    """
+    xp = namespace(ranks, time)
+    steps = xp.log2(xp.maximum(ranks, 1.0))
     return xp.where(abs(steps - xp.floor(steps + 0.5)) < 1e-9, time, float("inf"))
 
 
@@ -109,50 +120,65 @@ def one_shot_all_reduce(payload: Number, ranks: Number, bandwidth: Number, laten
     )
 
 
-def group_link(spread: GroupLayout, dimension: Dimension) -> Number:
+def device_links(dimension: Dimension) -> Number:
+    """Links of one device in a dimension: to both neighbours along a ring or chain, to each member where all
+    are joined in pairs, else one to a switch.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> [float(device_links(d)) for d in sized(fabric("torus-256"), (4, 2)).dimension[:2]]
+    [2.0, 1.0]
+    """
+    if dimension.kind not in ("ring", "chain", "full"):
+        return 1.0
+    xp = namespace(dimension.size)
+    others = xp.maximum(dimension.size - 1.0, 1.0)
+    return others if dimension.kind == "full" else xp.minimum(2.0, others)
+
+
+def group_link(layout: GroupLayout, dimension: Dimension) -> Number:
     r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
 
     The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
     share the wires: :math:`\beta / s`.
     """
-    link = peak_link(dimension) * group_share(dimension, spread.size)
-    return link if dimension.kind in DIRECT else link / spread.stride
+    link = peak_link(dimension) * group_share(dimension, layout.size)
+    return link if dimension.kind in DIRECT else link / layout.stride
 
 
-def group_bandwidth(spread: GroupLayout, dimension: Dimension) -> Number:
+def group_bandwidth(layout: GroupLayout, dimension: Dimension) -> Number:
     """Bandwidth one rank sustains into its group inside a dimension, one direction [B/s]."""
-    return group_link(spread, dimension) * dimension.efficiency
+    return group_link(layout, dimension) * dimension.efficiency
 
 
-def partner_bandwidth(spread: GroupLayout, dimension: Dimension, partners: float) -> Number:
+def partner_bandwidth(layout: GroupLayout, dimension: Dimension, partners: float) -> Number:
     """Bandwidth one rank sustains to so many partners of its group in a direct dimension, one direction
     [B/s].
 
     All it has through a switch; where each pair has a link of its own, no more than the links to them.
     """
-    xp = namespace(spread.size, dimension.size)
-    share = group_share(dimension, xp.minimum(1.0 + partners, spread.size))
+    xp = namespace(layout.size, dimension.size)
+    share = group_share(dimension, xp.minimum(1.0 + partners, layout.size))
     return peak_link(dimension) * share * dimension.efficiency
 
 
-def is_closed(spread: GroupLayout, dimension: Dimension) -> Number:
+def is_closed(layout: GroupLayout, dimension: Dimension) -> Number:
     """Whether a group has a ring's closing link: only a group that goes all the way round does; a smaller one
     is a chain.
     """
-    return dimension.kind == "ring" and spread.size * spread.stride >= dimension.size * (1.0 - 1e-9)
+    return dimension.kind == "ring" and layout.size * layout.stride >= dimension.size * (1.0 - 1e-9)
 
 
-def dimension_scatter(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
-    """Reduce-scatter or all-gather inside one fabric dimension by its cheapest way [s]."""
-    bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
+def dimension_scatter(payload: Number, layout: GroupLayout, dimension: Dimension) -> Number:
+    """Reduce-scatter or all-gather inside one fabric dimension by its cheapest algorithm [s]."""
+    bandwidth, latency = group_bandwidth(layout, dimension), dimension.latency
     if dimension.kind in DIRECT:
-        return direct_scatter(payload, spread.size, bandwidth, latency)
+        return direct_scatter(payload, layout.size, bandwidth, latency)
     return bidirectional_scatter(
-        payload, spread.size, bandwidth, latency * spread.stride, is_closed(spread, dimension)
+        payload, layout.size, bandwidth, latency * layout.stride, is_closed(layout, dimension)
     )
 
 
-def dimension_exchange(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+def dimension_exchange(payload: Number, layout: GroupLayout, dimension: Dimension) -> Number:
     r"""All-to-all inside one fabric dimension [s]; payload is what one rank sends in all, itself included.
 
     .. math:: T = \alpha + \frac{p-1}{p}\frac{n}{\beta} \;\text{(switch)}, \quad
@@ -167,20 +193,21 @@ def dimension_exchange(payload: Number, spread: GroupLayout, dimension: Dimensio
 
     >>> from strata.hardware.fabric import fabric
     >>> ring = fabric("torus-256").dimension[0]
-    >>> round(float(dimension_exchange(1e9, GroupLayout(4.0, 1.0), ring)) * 1e3, 3)  # 2 x 0.2 us + 1 GB x 4 / (4 x 180 GB/s)
+    >>> time = dimension_exchange(1e9, GroupLayout(4.0, 1.0), ring)  # 2 x 0.2 us + 1 GB x 4 / (4 x 180 GB/s)
+    >>> round(float(time) * 1e3, 3)
     5.556
     """
-    bandwidth, latency, ranks = group_bandwidth(spread, dimension), dimension.latency, spread.size
+    bandwidth, latency, ranks = group_bandwidth(layout, dimension), dimension.latency, layout.size
     if dimension.kind in DIRECT:
         return direct_scatter(payload, ranks, bandwidth, latency)
-    closed = is_closed(spread, dimension)
+    closed = is_closed(layout, dimension)
     xp = namespace(payload, ranks, bandwidth)
     loads = xp.where(closed, 4.0, 2.0)
     hops = xp.where(closed, ranks / 2.0, ranks - 1.0)
-    return xp.where(ranks > 1, hops * latency * spread.stride + payload * ranks / (loads * bandwidth), 0.0)
+    return xp.where(ranks > 1, hops * latency * layout.stride + payload * ranks / (loads * bandwidth), 0.0)
 
 
-def relayed_exchange(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+def relayed_exchange(payload: Number, layout: GroupLayout, dimension: Dimension) -> Number:
     r"""All-to-all from neighbour to neighbour, one way round [s]: what is for the rank k places on is passed
     on k times.
 
@@ -195,13 +222,15 @@ def relayed_exchange(payload: Number, spread: GroupLayout, dimension: Dimension)
     >>> round(float(relayed_exchange(1e9, GroupLayout(4.0, 1.0), ring)) * 1e3, 3)
     16.668
     """
-    ranks, closed = spread.size, is_closed(spread, dimension)
+    ranks, closed = layout.size, is_closed(layout, dimension)
     xp = namespace(payload, ranks, dimension.size)
-    step = xp.where(closed, 1.0, xp.maximum(ranks - 1.0, 1.0)) * dimension.latency * spread.stride
-    return ranks * (ranks - 1.0) / 2.0 * (step + 2.0 * payload / (ranks * group_bandwidth(spread, dimension)))
+    step = xp.where(closed, 1.0, xp.maximum(ranks - 1.0, 1.0)) * dimension.latency * layout.stride
+    return ranks * (ranks - 1.0) / 2.0 * (step + 2.0 * payload / (ranks * group_bandwidth(layout, dimension)))
 
 
-def broadcast(payload: Number, ranks: Number, bandwidth: Number, latency: Number, direct: bool) -> Number:
+def pipelined_broadcast(
+    payload: Number, ranks: Number, bandwidth: Number, latency: Number, direct: bool
+) -> Number:
     r"""Time of a broadcast in pieces that follow each other [s]: down two trees where ranks reach each other,
     else along a chain.
 
@@ -213,7 +242,7 @@ def broadcast(payload: Number, ranks: Number, bandwidth: Number, latency: Number
     Sanders, Speck & Träff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
     Comput. 35 (2009).
 
-    >>> [round(float(broadcast(1e9, 8.0, 50e9, 1e-6, direct)) * 1e3, 3) for direct in (True, False)]
+    >>> [round(float(pipelined_broadcast(1e9, 8.0, 50e9, 1e-6, direct)) * 1e3, 3) for direct in (True, False)]
     [20.003, 20.007]
     """
     xp = namespace(payload, ranks, bandwidth)
@@ -221,88 +250,93 @@ def broadcast(payload: Number, ranks: Number, bandwidth: Number, latency: Number
     return hops * latency + payload / bandwidth
 
 
-def ideal_ways(pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension) -> AlgorithmTimes:
-    """Ways that can be the cheapest of a collective inside one dimension, with their times [s]."""
+def ideal_times(pattern: str, payload: Number, layout: GroupLayout, dimension: Dimension) -> AlgorithmTimes:
+    """Algorithms that can be the cheapest of a collective inside one dimension, with their times [s]."""
     direct = dimension.kind in DIRECT
     if pattern == "all_to_all":
-        return {"exchange": dimension_exchange(payload, spread, dimension)}
+        return {"exchange": dimension_exchange(payload, layout, dimension)}
     if pattern == "broadcast":
-        return {"trees" if direct else "pipeline": _broadcast(payload, spread, dimension)}
-    once = dimension_scatter(payload, spread, dimension)
+        return {"trees" if direct else "pipeline": _broadcast(payload, layout, dimension)}
+    once = dimension_scatter(payload, layout, dimension)
     if not direct:
         name = "bidirectional ring" if dimension.kind == "ring" else "both ways"
         return {name: 2.0 * once if pattern == "all_reduce" else once}
     if pattern != "all_reduce":
         return {"scatter": once}
-    bandwidth, latency = group_bandwidth(spread, dimension), dimension.latency
-    found = {
+    bandwidth, latency = group_bandwidth(layout, dimension), dimension.latency
+    times = {
         "scatter and gather": 2.0 * once,
-        "one-shot": one_shot_all_reduce(payload, spread.size, bandwidth, latency),
+        "one-shot": one_shot_all_reduce(payload, layout.size, bandwidth, latency),
     }
     if dimension.reduction is not None:
-        xp = namespace(payload, spread.size, bandwidth, dimension.reduction)
-        found["in switch"] = xp.where(
+        xp = namespace(payload, layout.size, bandwidth, dimension.reduction)
+        times["in switch"] = xp.where(
             dimension.reduction > 0, 2.0 * latency + payload / bandwidth, float("inf")
         )
-    return found
+    return times
 
 
-def _broadcast(payload: Number, spread: GroupLayout, dimension: Dimension) -> Number:
+def _broadcast(payload: Number, layout: GroupLayout, dimension: Dimension) -> Number:
     """Down two trees through a switch; else along the links, on a closed ring half of it each way."""
-    bandwidth = group_bandwidth(spread, dimension)
+    bandwidth = group_bandwidth(layout, dimension)
     if dimension.kind in DIRECT:
-        return broadcast(payload, spread.size, bandwidth, dimension.latency, True)
-    closed = is_closed(spread, dimension)
+        return pipelined_broadcast(payload, layout.size, bandwidth, dimension.latency, True)
+    closed = is_closed(layout, dimension)
     halves = namespace(payload, bandwidth).where(closed, 1.0, 2.0)
-    return broadcast(payload, spread.size, bandwidth / halves, dimension.latency * spread.stride, False)
+    return pipelined_broadcast(
+        payload, layout.size, bandwidth / halves, dimension.latency * layout.stride, False
+    )
 
 
-def named_ways(pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension) -> AlgorithmTimes:
-    """Every way there is inside one dimension: `ideal_ways`, and those that cannot be cheaper than one of
-    them.
+def all_ideal_times(
+    pattern: str, payload: Number, layout: GroupLayout, dimension: Dimension
+) -> AlgorithmTimes:
+    """Every algorithm there is inside one dimension: `ideal_times`, and those that cannot be cheaper than one
+    of them.
 
     They send the same bytes over no more links in no fewer steps: against one step through a switch, rings,
     halvings, trees and pairs in turn; against parts that go both ways, a ring's p - 1 steps and relays, which
     go one way and stop at every rank.
     """
-    found = ideal_ways(pattern, payload, spread, dimension)
-    ranks, latency = spread.size, dimension.latency
+    times = ideal_times(pattern, payload, layout, dimension)
+    ranks, latency = layout.size, dimension.latency
     if dimension.kind not in DIRECT:
-        return found | _dominated_along(pattern, payload, spread, dimension)
-    rings, pairs = (partner_bandwidth(spread, dimension, partners) for partners in (2.0, 1.0))
+        return times | _dominated_along(pattern, payload, layout, dimension)
+    rings, pairs = (partner_bandwidth(layout, dimension, partners) for partners in (2.0, 1.0))
     if pattern == "all_to_all":
-        found["pairwise"] = (ranks - 1.0) * (latency + payload / (ranks * pairs))
+        times["pairwise"] = (ranks - 1.0) * (latency + payload / (ranks * pairs))
     if pattern not in ("all_reduce", "all_gather", "reduce_scatter"):
-        return found
+        return times
     passes = 2.0 if pattern == "all_reduce" else 1.0
-    found["ring"] = passes * ring_scatter(payload, ranks, rings, latency)
-    found["halving-doubling"] = passes * halving_scatter(payload, ranks, pairs, latency)
+    times["ring"] = passes * ring_scatter(payload, ranks, rings, latency)
+    times["halving-doubling"] = passes * halving_scatter(payload, ranks, pairs, latency)
     if pattern == "all_reduce":
-        found["double tree"] = double_tree(payload, ranks, latency, 0.0, 1.0, rings)
-    return found
+        times["double tree"] = double_tree(payload, ranks, latency, 0.0, 1.0, rings)
+    return times
 
 
 def _dominated_along(
-    pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension
+    pattern: str, payload: Number, layout: GroupLayout, dimension: Dimension
 ) -> AlgorithmTimes:
-    """Ways along a ring or chain that another one beats."""
+    """Algorithms along a ring or chain that another one beats."""
     if pattern == "all_to_all":
-        return {"relay": relayed_exchange(payload, spread, dimension)}
+        return {"relay": relayed_exchange(payload, layout, dimension)}
     if pattern not in ("all_reduce", "all_gather", "reduce_scatter"):
         return {}
-    closed, bandwidth, ranks = is_closed(spread, dimension), group_bandwidth(spread, dimension), spread.size
+    closed, bandwidth, ranks = is_closed(layout, dimension), group_bandwidth(layout, dimension), layout.size
     xp = namespace(payload, ranks, dimension.size, bandwidth)
     # On a chain a ring goes there by every other rank and back by the others: twice as far, each wire for two
     # of its steps.
     twice, hops = xp.where(closed, 1.0, 2.0), xp.where(closed | (ranks < 3.0), 1.0, 2.0)
     passes = 2.0 if pattern == "all_reduce" else 1.0
     return {
-        "ring": passes * ring_scatter(payload, ranks, bandwidth / twice, latency_of(spread, dimension) * hops)
+        "ring": passes
+        * ring_scatter(payload, ranks, bandwidth / twice, neighbour_latency(layout, dimension) * hops)
     }
 
 
-def latency_of(spread: GroupLayout, dimension: Dimension) -> Number:
+def neighbour_latency(layout: GroupLayout, dimension: Dimension) -> Number:
     """Latency of a step between neighbours of a group along a ring or chain [s]: over all members between
     them.
     """
-    return dimension.latency * spread.stride
+    return dimension.latency * layout.stride

@@ -20,8 +20,12 @@ from strata.hardware.transport import packets as make_packets
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, spread
-from strata.pricing.network.collectives import PATTERNS, every_dimension, price_collective
-from strata.pricing.network.collectives import algorithm as algorithm_of
+from strata.pricing.network.collectives import (
+    PATTERNS,
+    chosen_algorithms,
+    price_collective,
+    times_by_dimension,
+)
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.pricing.price import Price
@@ -37,7 +41,8 @@ def bus_factor(pattern: str, ranks: Number) -> Number:
     network.
 
     .. math:: f = 2 \frac{p-1}{p} \;\text{(all-reduce)}, \quad
-              f = \frac{p-1}{p} \;\text{(all-gather, reduce-scatter, all-to-all)}, \quad f = 1 \;\text{(others)}
+              f = \frac{p-1}{p} \;\text{(all-gather, reduce-scatter, all-to-all)}, \quad
+              f = 1 \;\text{(others)}
 
     ranks p. Bandwidth times f compares with a link's own, whatever the number of ranks; a switch that adds up
     can exceed it.
@@ -51,7 +56,7 @@ def bus_factor(pattern: str, ranks: Number) -> Number:
     return PASSES[pattern] * (ranks - 1.0) / ranks if pattern in PASSES else 1.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CollectiveCost:
     """A collective with its price; arrays where bytes, ranks or stride were. `fabric` is as the engine's
     software uses it.
@@ -63,23 +68,23 @@ class CollectiveCost:
     ranks: Number
     stride: Number
     engine: str  # "" on the links alone
-    spreads: tuple[GroupLayout, ...]
+    layouts: tuple[GroupLayout, ...]  # of the group on each dimension
     price: Price
     asked: str | tuple[str, ...] = ""  # algorithms asked for; the cheapest where there are none
     packets: str = ""  # packet network it was priced on, packet by packet
-    names: tuple[Any, ...] = ()  # ways taken there
+    names: tuple[Any, ...] = ()  # algorithms taken there
 
     @property
     def op(self) -> Collective:
         """The collective as a step knows it."""
-        return Collective(self.pattern, "", (), "", self.pattern, "", self.bytes)
+        return _op(self.pattern, self.bytes)
 
     @property
-    def ways(self) -> tuple[AlgorithmTimes, ...]:
-        """Every legal way in each dimension with its time [s], {} where it is not crossed; infinite where it
-        is not legal.
+    def algorithm_times(self) -> tuple[AlgorithmTimes, ...]:
+        """Every legal algorithm in each dimension with its time [s], {} where it is not crossed; infinite
+        where it is not legal.
         """
-        return tuple(every_dimension(self.op, self.spreads, self.fabric, every=True))
+        return tuple(times_by_dimension(self.op, self.layouts, self.fabric, every=True))
 
     @property
     def time(self) -> Number:
@@ -109,26 +114,26 @@ class CollectiveCost:
 
     @property
     def algorithms(self) -> tuple[Any, ...]:
-        """The way taken in each dimension of the fabric, innermost first, "" where it is not crossed; arrays
+        """The algorithm in each dimension of the fabric, innermost first, "" where it is not crossed; arrays
         of names for arrays.
         """
         if self.names:
             return self.names
         op, shape = self.op, np.shape(self.price.time)
         if not shape:
-            return algorithm_of(op, self.spreads, self.fabric, self.asked)
+            return chosen_algorithms(op, self.layouts, self.fabric, self.asked)
 
         def one(i: int) -> tuple[str, ...]:
             def pick(value: Number) -> float:
                 return float(np.broadcast_to(value, shape).flat[i])
 
             single = replace(op, payload=pick(self.bytes))
-            made = replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension))
-            return algorithm_of(single, map_leaves(pick, self.spreads), made, self.asked)
+            fabric = replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension))
+            return chosen_algorithms(single, map_leaves(pick, self.layouts), fabric, self.asked)
 
         each = [one(i) for i in range(int(np.prod(shape)))]
         return tuple(
-            np.array([names[d] for names in each], dtype=str).reshape(shape) for d in range(len(self.spreads))
+            np.array([names[d] for names in each], dtype=str).reshape(shape) for d in range(len(self.layouts))
         )
 
 
@@ -155,61 +160,56 @@ def collective(
     a packet network, to price it on them packet by packet.
 
     >>> import numpy as np
-    >>> found = collective("8xh200", "all_reduce", bytes=np.array([8e3, 1e9]), ranks=8)
-    >>> bool(found.time[0] < found.time[1]), bool(np.all(found.lower <= found.time)), found.bus_bandwidth.shape
+    >>> both = collective("8xh200", "all_reduce", bytes=np.array([8e3, 1e9]), ranks=8)
+    >>> bool(both.time[0] < both.time[1]), bool(np.all(both.lower <= both.time)), both.bus_bandwidth.shape
     (True, True, (2,))
     """
     if pattern not in PATTERNS:
         raise UnknownName("collective", pattern, PATTERNS, ", ".join(PATTERNS))
     software = make_engine(engine) if isinstance(engine, str) else engine
-    made = with_library(_joined(on), IDEAL if links or packets else software.collectives)
+    fabric = with_library(_fabric_of(on), IDEAL if links or packets else software.collectives)
     payload = _checked("bytes", bytes, whole=False)
     apart = _checked("stride", stride)
-    members = devices_of(made) // apart if ranks is None else _checked("ranks", ranks)
+    members = devices_of(fabric) // apart if ranks is None else _checked("ranks", ranks)
     _check_shapes(bytes=payload, ranks=members, stride=apart)
-    spreads = spread(apart, members, made)
-    _check_group(made, members, apart, spreads)
+    layouts = spread(apart, members, fabric)
+    _check_group(fabric, members, apart, layouts)
     asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
-    if packets:
-        priced = _by_packets(
-            pattern,
-            payload,
-            spreads,
-            made,
-            make_packets(packets) if isinstance(packets, str) else packets,
-            asked,
-        )
-        return CollectiveCost(made, pattern, payload, members, apart, "", spreads, *priced)
-    price = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made, asked)
-    return CollectiveCost(
-        made, pattern, payload, members, apart, "" if links else software.name, spreads, price, asked
+    network = make_packets(packets) if packets and isinstance(packets, str) else packets
+    alone = CollectiveCost(
+        fabric=fabric,
+        pattern=pattern,
+        bytes=payload,
+        ranks=members,
+        stride=apart,
+        engine="" if links or packets else software.name,
+        layouts=layouts,
+        price=price_collective(_op(pattern, payload), layouts, fabric, "" if packets else asked),
+        asked=asked,
     )
+    return _by_packets(alone, network) if isinstance(network, Packets) else alone
 
 
-def _by_packets(
-    pattern: str,
-    payload: Number,
-    spreads: tuple[GroupLayout, ...],
-    made: Fabric,
-    how: Packets,
-    asked: str | tuple[str, ...],
-) -> tuple[Price, str | tuple[str, ...], str, tuple[Any, ...]]:
-    """A price with the packets' time, and the rest of a `CollectiveCost`: what was asked, the network, the
-    ways taken.
-    """
-    if not isinstance(asked, str):
+def _op(pattern: str, payload: Number) -> Collective:
+    return Collective(name=pattern, pattern=pattern, group="", payload=payload)
+
+
+def _by_packets(ideal: CollectiveCost, packets: Packets) -> CollectiveCost:
+    """A collective on the links alone with the packets' time."""
+    if not isinstance(ideal.asked, str):
         raise BadValue(
-            f"packet by packet a collective goes by one algorithm for all dimensions, but got {', '.join(asked)}"
+            "packet by packet a collective goes by one algorithm for all dimensions,"
+            f" but got {', '.join(ideal.asked)}"
         )
-    found = packet_price(pattern, payload, spreads, made, how, asked)
-    ideal = price_collective(Collective(pattern, "", (), "", pattern, "", payload), spreads, made)
-    return replace(ideal, time=found.time, network=found.time, upper=found.time), asked, how.name, found.names
+    priced = packet_price(ideal.pattern, ideal.bytes, ideal.layouts, ideal.fabric, packets, ideal.asked)
+    price = replace(ideal.price, time=priced.time, network=priced.time, upper=priced.time)
+    return replace(ideal, price=price, packets=packets.name, names=priced.names)
 
 
-def _joined(on: str | System | Fabric) -> Fabric:
+def _fabric_of(on: str | System | Fabric) -> Fabric:
     """The fabric that was named, with a size for each dimension."""
-    made = on if isinstance(on, Fabric) else (make_system(on) if isinstance(on, str) else on).fabric
-    return sized(made, tuple(1.0 if d.size is None else d.size for d in made.dimension))
+    fabric = on if isinstance(on, Fabric) else (make_system(on) if isinstance(on, str) else on).fabric
+    return sized(fabric, tuple(1.0 if d.size is None else d.size for d in fabric.dimension))
 
 
 def _checked(name: str, value: Number, whole: bool = True) -> Number:
@@ -238,11 +238,11 @@ def _check_shapes(**sizes: Number) -> None:
         raise BadValue(f"collective sizes must broadcast against each other, but got {told}") from None
 
 
-def _check_group(made: Fabric, ranks: Number, stride: Number, spreads: tuple[GroupLayout, ...]) -> None:
-    """Two ranks or more, as many as the fabric has at this stride, in each dimension a whole number of them."""
+def _check_group(fabric: Fabric, ranks: Number, stride: Number, layouts: tuple[GroupLayout, ...]) -> None:
+    """Two ranks or more, as many as the fabric has at this stride, a whole number in each dimension."""
     try:
         most, *rest = np.broadcast_arrays(
-            np.asarray(devices_of(made), float), ranks, stride, *(s.size for s in spreads)
+            np.asarray(devices_of(fabric), float), ranks, stride, *(s.size for s in layouts)
         )
     except TypeError:  # traced
         return
@@ -253,12 +253,12 @@ def _check_group(made: Fabric, ranks: Number, stride: Number, spreads: tuple[Gro
             at = int(np.argmax(np.ravel(broken)))
             require(False, relation, ranks=int(np.ravel(members)[at]), stride=int(np.ravel(apart)[at]))
 
-    refuse(members < 2, f"a collective on fabric {made.name} needs 2 ranks or more")
-    check_group(made, int(np.max(members)))
+    refuse(members < 2, f"a collective on fabric {fabric.name} needs 2 ranks or more")
+    check_group(fabric, int(np.max(members)))
     refuse(
         members * apart > most,
-        f"ranks x stride must not exceed the {np.max(most):g} devices of fabric {made.name}",
+        f"ranks x stride must not exceed the {np.max(most):g} devices of fabric {fabric.name}",
     )
-    shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in made.dimension)
+    shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in fabric.dimension)
     uneven = np.abs(np.prod(inside, axis=0) - members) > 1e-9
-    refuse(uneven, f"a group must fill the inner dimensions of fabric {made.name} ({shape}) evenly")
+    refuse(uneven, f"a group must fill the inner dimensions of fabric {fabric.name} ({shape}) evenly")

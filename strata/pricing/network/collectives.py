@@ -4,7 +4,8 @@ for by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,21 @@ from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Dimension, Fabric, peak_link, sustained_link
 from strata.mapping.place import GroupLayout
-from strata.pricing.network.algorithms import broadcast, group_link, ideal_ways, named_ways
+from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
-    direct_ways,
-    pair_ways,
-    ring_ways,
-    send_ways,
+    pairwise_times,
+    peer_memory_times,
+    ring_times,
+    send_times,
 )
-from strata.pricing.price import Price
+from strata.pricing.price import Price, network_price
 from strata.workload.graph import Collective
 
 PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
 # every dimension carries all of the buffer, not only what inner ones left of it
-WHOLE = ("all_to_all", "broadcast", "send")
-# Names under which schedules know a way; a library's trees are two, too.
+WHOLE_BUFFER = ("all_to_all", "broadcast", "send")
+# Names under which schedules know an algorithm; a library's trees are two, too.
 ALIASES = {
     "two_shot": ("scatter_and_gather", "two_shot"),
     "direct": ("scatter", "exchange", "pairs"),
@@ -38,236 +39,276 @@ ALIASES = {
 }
 
 
-def ways(
-    pattern: str, payload: Number, spread: GroupLayout, dimension: Dimension, every: bool = False
+def algorithm_times(
+    pattern: str, payload: Number, layout: GroupLayout, dimension: Dimension, every: bool = False
 ) -> AlgorithmTimes:
-    """Each legal way of a collective inside one fabric dimension, with its time [s]; groups of one take none.
+    """Each legal algorithm of a collective inside one fabric dimension, with its time [s]; groups of one take
+    none.
 
-    Without `every`, ways that cannot be the cheapest are left out.
+    Without `every`, algorithms that cannot be the cheapest are left out.
     """
+    transport = dimension.transport_model
     if pattern == "send":
-        return _send_ways(payload, dimension)
-    if dimension.transport_model is None:
-        return (named_ways if every else ideal_ways)(pattern, payload, spread, dimension)
-    link, by, ranks = group_link(spread, dimension), dimension.transport_model, spread.size
+        return _send_times(payload, dimension)
+    if transport is None:
+        return (all_ideal_times if every else ideal_times)(pattern, payload, layout, dimension)
+    link, rings, ranks = group_link(layout, dimension), transport.rings, layout.size
     if pattern == "broadcast":
-        wait = dimension.latency * by.rings.step["simple"]
-        return {
-            "trees": by.rings.start["simple"]
-            + broadcast(payload, ranks, by.rings.share["all_gather"] * link, wait, True)
-        }
+        wait, rate = dimension.latency * rings.step["simple"], rings.share["all_gather"] * link
+        return {"trees": rings.start["simple"] + pipelined_broadcast(payload, ranks, rate, wait, True)}
     if pattern == "all_to_all":
-        found = pair_ways(payload, ranks, link, by.pairs)
-    else:
-        found = ring_ways(pattern, payload, ranks, link, dimension.latency, by.rings, dimension.reduction)
-    if pattern == "all_reduce" and by.direct is not None:
-        found |= direct_ways(payload, ranks, link, by.direct)
-    return found
+        return pairwise_times(payload, ranks, link, transport.pairs)
+    times = ring_times(pattern, payload, ranks, link, dimension.latency, rings, dimension.reduction)
+    if pattern == "all_reduce" and transport.direct is not None:
+        times |= peer_memory_times(payload, ranks, link, transport.direct)
+    return times
 
 
-def cheapest(found: AlgorithmTimes) -> Number:
-    """The cheapest way's time."""
-    first, *others = found.values()
+def _send_times(payload: Number, dimension: Dimension) -> AlgorithmTimes:
+    """Each algorithm of one message to a neighbour."""
+    if dimension.transport_model is None:
+        return {"send": dimension.latency + payload / sustained_link(dimension)}
+    return send_times(payload, peak_link(dimension), dimension.transport_model.pairs)
+
+
+def cheapest(times: AlgorithmTimes) -> Number:
+    """The cheapest algorithm's time."""
+    first, *others = times.values()
+    if first.__class__ is float and all(time.__class__ is float for time in others):
+        return min(first, *others) if others else first
     for time in others:
         first = namespace(first, time).minimum(first, time)
     return first
 
 
-def short(way: str) -> str:
-    """A way's name as it is asked for.
+def algorithm_key(name: str) -> str:
+    """An algorithm's name as it is asked for.
 
-    >>> short("halving-doubling"), short("scatter and gather")
+    >>> algorithm_key("halving-doubling"), algorithm_key("scatter and gather")
     ('halving_doubling', 'scatter_and_gather')
     """
-    return way.strip().lower().replace("-", "_").replace(" ", "_")
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-def matching_algorithms(name: str, found: AlgorithmTimes) -> AlgorithmTimes:
-    """Those ways that a name means and that are legal: itself, or all whose name begins with it, as a
+def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
+    """Those algorithms that a name means and that are legal: itself, or all whose name begins with it, as a
     library's rings.
 
     >>> matching_algorithms("ring", {"ring ll": 1.0, "ring simple": 2.0, "tree": 3.0})
     {'ring ll': 1.0, 'ring simple': 2.0}
     """
     if not name:
-        return found
-    meant = (short(name), *ALIASES.get(short(name), ()))
-    kept = {
-        way: time
-        for way, time in found.items()
-        if any(short(way) == m or short(way).startswith(m + "_") for m in meant)
-    }
+        return times
+    meant = (algorithm_key(name), *ALIASES.get(algorithm_key(name), ()))
+
+    def means(known: str) -> bool:
+        return any(known == m or known.startswith(m + "_") for m in meant)
+
+    kept = {known: time for known, time in times.items() if means(algorithm_key(known))}
     return kept if kept and not _never(cheapest(kept)) else {}
 
 
-def select(name: str, found: AlgorithmTimes, where: str) -> AlgorithmTimes:
-    """The ways that a name means, or one line with the legal ones.
+def select_algorithms(name: str, times: AlgorithmTimes, place: str) -> AlgorithmTimes:
+    """The algorithms that a name means, or one line with the legal ones.
 
-    >>> select("halving_doubling", {"ring": 1.0, "halving-doubling": float("inf")}, "nvlink of 6")
+    >>> select_algorithms("halving_doubling", {"ring": 1.0, "halving-doubling": float("inf")}, "nvlink of 6")
     Traceback (most recent call last):
     ...
     strata.errors.BadValue: on nvlink of 6 an algorithm is one of ring, but got 'halving_doubling'
     """
-    kept = matching_algorithms(name, found)
+    kept = matching_algorithms(name, times)
     if not kept:
-        legal = ", ".join(short(way) for way, time in found.items() if not _never(time))
-        raise BadValue(f"on {where} an algorithm is one of {legal}, but got '{name}'")
+        legal = ", ".join(algorithm_key(known) for known, time in times.items() if not _never(time))
+        raise BadValue(f"on {place} an algorithm is one of {legal}, but got '{name}'")
     return kept
 
 
 def _never(time: Number) -> bool:
-    """Whether a way is not legal at some point; what a compiler traces is not known yet."""
+    """Whether an algorithm is not legal at some point; what a compiler traces is not known yet."""
     return isinstance(time, (float, np.floating, np.ndarray)) and not bool(np.all(np.isfinite(time)))
 
 
-def dimension_ways(
-    op: Collective, payload: Number, spread: GroupLayout, dimension: Dimension, name: str = ""
+def dimension_times(
+    op: Collective, payload: Number, layout: GroupLayout, dimension: Dimension, name: str = ""
 ) -> AlgorithmTimes:
-    """Ways of a collective inside one dimension: those that can be the cheapest, or the named one."""
+    """Algorithms of a collective inside one dimension: those that can be the cheapest, or the named one."""
     if not name:
-        return ways(op.pattern, payload, spread, dimension)
-    software = (
-        f", with its transport {dimension.transport_model.name},"
-        if dimension.transport_model is not None
-        else ""
-    )
-    return select(
+        return algorithm_times(op.pattern, payload, layout, dimension)
+    transport = dimension.transport_model
+    software = "" if transport is None else f", with its transport {transport.name},"
+    return select_algorithms(
         name,
-        ways(op.pattern, payload, spread, dimension, every=True),
-        f"{dimension.name} of {_shown(spread.size)}{software}",
+        algorithm_times(op.pattern, payload, layout, dimension, every=True),
+        f"{dimension.name} of {_shown(layout.size)}{software}",
     )
 
 
 def _shown(size: Number) -> str:
     try:
-        least_size, most = float(np.min(size)), float(np.max(size))
+        least, most = float(np.min(size)), float(np.max(size))
     except (TypeError, ValueError):
         return "any size"
-    return f"{most:g}" if least_size == most else f"{least_size:g} to {most:g}"
+    return f"{most:g}" if least == most else f"{least:g} to {most:g}"
 
 
-def by_dimension(asked: str | Sequence[str], spreads: tuple[GroupLayout, ...]) -> tuple[str, ...]:
+def algorithms_by_dimension(asked: str | Sequence[str], layouts: tuple[GroupLayout, ...]) -> tuple[str, ...]:
     """An algorithm's name for each dimension: one for all that are crossed, or a list of them, innermost
     first; "" is the cheapest.
 
-    >>> by_dimension("ring", (GroupLayout(8.0, 1.0), GroupLayout(1.0, 1.0)))
+    >>> algorithms_by_dimension("ring", (GroupLayout(8.0, 1.0), GroupLayout(1.0, 1.0)))
     ('ring', '')
     """
-    if not isinstance(asked, str) and len(asked) != len(spreads):
+    if not asked:
+        return ("",) * len(layouts)
+    if not isinstance(asked, str) and len(asked) != len(layouts):
         raise BadValue(
-            f"algorithms are one name, or one for each of the {len(spreads)} dimensions, but got {len(asked)}: {', '.join(asked)}"
+            f"algorithms are one name, or one for each of the {len(layouts)} dimensions,"
+            f" but got {len(asked)}: {', '.join(asked)}"
         )
-    each = (asked,) * len(spreads) if isinstance(asked, str) else tuple(asked)
-    return tuple(name if _crosses(spread.size) else "" for name, spread in zip(each, spreads, strict=True))
+    each = (asked,) * len(layouts) if isinstance(asked, str) else tuple(asked)
+    return tuple(name if _crosses(layout.size) else "" for name, layout in zip(each, layouts, strict=True))
 
 
 def _crosses(size: Any) -> bool:
+    """Whether a group has two members or more in a dimension, at some point."""
+    if size.__class__ is float:
+        return bool(size > 1.0)
     try:
         return bool(np.any(np.asarray(size) > 1))
     except TypeError:  # traced
         return True
 
 
-def algorithm(
-    op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric, by: str | Sequence[str] = ""
+@dataclass(frozen=True, eq=False, slots=True)
+class Crossing:
+    """What a collective brings to one dimension of a fabric: how its group lies there, the bytes of a rank's
+    buffer that are left for it, and the algorithm asked for.
+    """
+
+    layout: GroupLayout
+    dimension: Dimension
+    payload: Number
+    algorithm: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no point crosses the dimension, as far as is known at a glance."""
+        return self.layout.size.__class__ is float and self.layout.size <= 1.0
+
+    def sent(self) -> Number:
+        """Bytes that a rank sends over its links once round: all but its own share."""
+        return (self.layout.size - 1) / self.layout.size * self.payload
+
+    def where(self, value: Number) -> Number:
+        """A quantity where the group crosses the dimension, else 0."""
+        size = self.layout.size
+        return namespace(size, value).where(size > 1, value, 0.0)
+
+    def times(self, op: Collective) -> AlgorithmTimes:
+        """`dimension_times` of the collective here."""
+        return dimension_times(op, self.payload, self.layout, self.dimension, self.algorithm)
+
+
+def crossings(
+    op: Collective,
+    layouts: tuple[GroupLayout, ...],
+    fabric: Fabric,
+    asked: str | Sequence[str] = "",
+    payload: Number = None,
+) -> Iterator[Crossing]:
+    """A collective's way through a fabric, innermost dimension first.
+
+    Sums, gathers and scatters leave the next dimension what one part of this one holds; of the other patterns
+    every dimension carries all of the buffer (`payload`: where it is not the op's).
+    """
+    if op.pattern not in PATTERNS:
+        raise BadValue(f"a collective must be one of {', '.join(PATTERNS)}, but got '{op.pattern}'")
+    whole = op.payload if payload is None else payload
+    names = algorithms_by_dimension(asked, layouts)
+    inner: Number = 1.0
+    for layout, dimension, name in zip(layouts, fabric.dimension, names, strict=True):
+        yield Crossing(layout, dimension, whole if op.pattern in WHOLE_BUFFER else whole / inner, name)
+        inner = inner * layout.members
+
+
+def chosen_algorithms(
+    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str] = ""
 ) -> tuple[str, ...]:
-    """The way a single collective takes in each fabric dimension, innermost first; "" where it does not cross
-    one.
+    """The algorithm a single collective takes in each fabric dimension, innermost first; "" where it does not
+    cross one.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
     >>> node = sized(fabric("torus-256"), (4, 4, 1, 1, 1))
-    >>> algorithm(Collective("sum", "", (), "", "all_reduce", "tp", 1e6), spread(1.0, 4.0, node), node)
+    >>> op = Collective(pattern="all_reduce", group="tp", payload=1e6)
+    >>> chosen_algorithms(op, spread(1.0, 4.0, node), node)
     ('bidirectional ring', '', '', '', '')
     """
     return tuple(
-        min(found, key=lambda name: float(found[name])) if found else ""
-        for found in every_dimension(op, spreads, fabric, by)
+        min(times, key=lambda name: float(times[name])) if times else ""
+        for times in times_by_dimension(op, layouts, fabric, asked)
     )
 
 
-def every_dimension(
+def times_by_dimension(
     op: Collective,
-    spreads: tuple[GroupLayout, ...],
+    layouts: tuple[GroupLayout, ...],
     fabric: Fabric,
-    by: str | Sequence[str] = "",
+    asked: str | Sequence[str] = "",
     every: bool = False,
 ) -> list[AlgorithmTimes]:
-    """The ways of a collective in each dimension, with `every` the dominated ones too; none where it does not
-    cross one.
+    """The algorithms of a collective in each dimension, with `every` the dominated ones too; none where it
+    does not cross one.
     """
-    _check(op.pattern)
-    found: list[AlgorithmTimes] = []
-    inner: Number = 1.0
-    for spread, dimension, name in zip(spreads, fabric.dimension, by_dimension(by, spreads), strict=True):
-        payload = op.payload if op.pattern in WHOLE else op.payload / inner
-        legal = (
-            ways(op.pattern, payload, spread, dimension, True)
-            if every
-            else dimension_ways(op, payload, spread, dimension, name)
-        )
-        found.append(legal if _crosses(spread.size) else {})
-        inner = inner * spread.members
-    return found
-
-
-def _check(pattern: str) -> None:
-    if pattern not in PATTERNS:
-        raise BadValue(f"a collective must be one of {', '.join(PATTERNS)}, but got '{pattern}'")
+    return [
+        {}
+        if not _crosses(here.layout.size)
+        else algorithm_times(op.pattern, here.payload, here.layout, here.dimension, True)
+        if every
+        else here.times(op)
+        for here in crossings(op, layouts, fabric, asked)
+    ]
 
 
 def price_collective(
-    op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric, by: str | Sequence[str] = ""
+    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str] = ""
 ) -> Price:
-    """Price of a collective of a group that is spread over a fabric's dimensions, by the cheapest ways or by
+    """Price of a collective of a group that lies over a fabric's dimensions, by the cheapest algorithms or by
     named ones.
     """
-    _check(op.pattern)
-    names = by_dimension(by, spreads) if by else ("",) * len(spreads)
     if op.pattern == "send":
-        return _send(op, spreads, fabric, names)
+        return _price_send(op, layouts, fabric, asked)
     time: Number = 0.0
     lower: Number = 0.0
     energy: Number = 0.0
-    inner: Number = 1.0
     passes = 2.0 if op.pattern == "all_reduce" else 1.0
-    for spread, dimension, name in zip(spreads, fabric.dimension, names, strict=True):
-        payload = op.payload if op.pattern in WHOLE else op.payload / inner
-        crossing = (spread.size - 1) / spread.size * payload
-        once = cheapest(dimension_ways(op, payload, spread, dimension, name))
-        time = time + namespace(spread.size, once).where(spread.size > 1, once, 0.0)
-        saved = (
-            1.0
-            if dimension.reduction is None or op.pattern != "all_reduce"
-            else 1.0 / (1.0 + dimension.reduction)
-        )
-        lower = lower + crossing * (passes * saved / dimension.bandwidth)
-        energy = energy + crossing * (passes * dimension.energy)
-        inner = inner * spread.members
+    for here in crossings(op, layouts, fabric, asked):
+        if here.empty:
+            continue
+        dimension, sent = here.dimension, here.sent()
+        time = time + here.where(cheapest(here.times(op)))
+        summed = op.pattern == "all_reduce" and dimension.reduction is not None
+        share = 1.0 / (1.0 + dimension.reduction) if summed else 1.0
+        lower = lower + sent * (passes * share / dimension.bandwidth)
+        energy = energy + sent * (passes * dimension.energy)
     # Nothing to send takes no time: a batch holds collectives that some of its points do not need.
     time = namespace(op.payload, time).where(op.payload > 0, time, 0.0)
-    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)
+    return network_price(time, energy, lower=lower)
 
 
-def _send_ways(payload: Number, dimension: Dimension) -> AlgorithmTimes:
-    """Each way of one message to a neighbour."""
-    if dimension.transport_model is None:
-        return {"send": dimension.latency + payload / sustained_link(dimension)}
-    return send_ways(payload, peak_link(dimension), dimension.transport_model.pairs)
-
-
-def _send(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric, names: tuple[str, ...]) -> Price:
+def _price_send(
+    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str]
+) -> Price:
     """One rank to its neighbour in the group; the slowest dimension the group crosses counts."""
     time: Number = 0.0
     lower: Number = 0.0
     energy: Number = 0.0
-    payload = op.payload
-    for spread, dimension, name in zip(spreads, fabric.dimension, names, strict=True):
-        xp = namespace(payload, spread.size, dimension.bandwidth, time)
-        crosses = spread.size > 1
-        time = xp.maximum(
-            time, xp.where(crosses, cheapest(dimension_ways(op, payload, spread, dimension, name)), 0.0)
-        )
-        lower = xp.maximum(lower, xp.where(crosses, payload / dimension.bandwidth, 0.0))
-        energy = xp.where(crosses, payload * dimension.energy, energy)
-    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)
+    for here in crossings(op, layouts, fabric, asked):
+        if here.empty:
+            continue
+        dimension, crosses = here.dimension, here.layout.size > 1
+        xp = namespace(here.payload, here.layout.size, dimension.bandwidth, time)
+        time = xp.maximum(time, xp.where(crosses, cheapest(here.times(op)), 0.0))
+        lower = xp.maximum(lower, xp.where(crosses, here.payload / dimension.bandwidth, 0.0))
+        energy = xp.where(crosses, here.payload * dimension.energy, energy)
+    return network_price(time, energy, lower=lower)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.pricing.network.collective_cost import CollectiveCost, collective
-from strata.pricing.network.collectives import WHOLE, by_dimension, dimension_ways
+from strata.pricing.network.collectives import crossings
 from strata.pricing.network.transport_times import AlgorithmTimes
 
 
-def shared_finish(works: Sequence[Number], rests: Sequence[Number]) -> tuple[Number, ...]:
+def fair_share_finish(works: Sequence[Number], rests: Sequence[Number]) -> tuple[Number, ...]:
     r"""When each of several collectives that start at once on one link is done [s].
 
     .. math:: t_i = l_i + \sum_j \min(w_i, w_j)
@@ -29,53 +29,45 @@ def shared_finish(works: Sequence[Number], rests: Sequence[Number]) -> tuple[Num
 
     Kleinrock, Queueing Systems, vol. 2 (1976), sec. 4.4: processor sharing.
 
-    >>> shared_finish((1.0, 3.0), (0.0, 0.5))
+    >>> fair_share_finish((1.0, 3.0), (0.0, 0.5))
     (2.0, 4.5)
     """
-    found = []
+    ends = []
     for work, rest in zip(works, rests, strict=True):
         time = rest
         for other in works:
             time = time + namespace(work, other).minimum(work, other)
-        found.append(time)
-    return tuple(found)
+        ends.append(time)
+    return tuple(ends)
 
 
-def split(found: CollectiveCost) -> tuple[dict[str, Number], Number]:
+def time_by_link(cost: CollectiveCost) -> tuple[dict[str, Number], Number]:
     """A collective's time by the links it needs [s]: what grows with its bytes in each dimension, and the
     rest of it.
 
     Links are named by the dimension; one that is reached through an inner one counts with it.
     """
-    op, inner = found.op, 1.0
     works: dict[str, Number] = {}
-    for spread, dimension, name in zip(
-        found.spreads, found.fabric.dimension, by_dimension(found.asked, found.spreads), strict=True
-    ):
-        payload = op.payload if op.pattern in WHOLE else op.payload / inner
-        here = namespace(spread.size, payload)
-        sending = _growing(
-            *(dimension_ways(op, n, spread, dimension, name) for n in (payload, 0.0 * payload))
-        )
-        port = dimension.shares_links_of or dimension.name
-        works[port] = works.get(port, 0.0) + here.where(spread.size > 1, sending, 0.0)
-        inner = inner * spread.members
+    for here in crossings(cost.op, cost.layouts, cost.fabric, cost.asked):
+        sending = _growing(here.times(cost.op), replace(here, payload=0.0 * here.payload).times(cost.op))
+        port = here.dimension.shares_links_of or here.dimension.name
+        works[port] = works.get(port, 0.0) + here.where(sending)
     total: Number = sum(works.values(), start=0.0)
-    xp = namespace(found.time, total)
+    xp = namespace(cost.time, total)
     # A message to a neighbour waits for the slowest dimension only, so that its works add up to more than its
     # time.
-    part = xp.minimum(1.0, found.time / xp.maximum(total, 1e-300))
-    return {port: work * part for port, work in works.items()}, found.time - total * part
+    part = xp.minimum(1.0, cost.time / xp.maximum(total, 1e-300))
+    return {port: work * part for port, work in works.items()}, cost.time - total * part
 
 
 def _growing(full: AlgorithmTimes, empty: AlgorithmTimes) -> Number:
-    """What the cheapest way costs more than with nothing to send."""
+    """What the cheapest algorithm costs more than with nothing to send."""
     best: Number = float("inf")
     more: Number = 0.0
-    for way, time in full.items():
+    for name, time in full.items():
         xp = namespace(best, time, more)
         better = time < best
-        more = xp.where(better, time - empty[way], more)
+        more = xp.where(better, time - empty[name], more)
         best = xp.where(better, time, best)
     return more
 
@@ -105,19 +97,20 @@ def _most(times: Sequence[Number]) -> Number:
     return longest
 
 
-def concurrent(found: Sequence[CollectiveCost]) -> tuple[Number, ...]:
+def finish_times(costs: Sequence[CollectiveCost]) -> tuple[Number, ...]:
     """When each of several collectives of the same devices is done, if all start at once [s].
 
     They share the links of every dimension that they cross both; each is taken to meet all others in all of
     those, as if they began there together: rather too long than too short, but never longer than one after
     the other.
     """
-    parts = [split(one) for one in found]
+    parts = [time_by_link(cost) for cost in costs]
     times: list[Number] = [rest for _, rest in parts]
     for port in {port: None for works, _ in parts for port in works}:
         works = [part.get(port, 0.0) for part, _ in parts]
         times = [
-            time + more for time, more in zip(times, shared_finish(works, [0.0] * len(works)), strict=True)
+            time + more
+            for time, more in zip(times, fair_share_finish(works, [0.0] * len(works)), strict=True)
         ]
     return tuple(times)
 
@@ -131,18 +124,21 @@ def concurrent_collectives(
     """Several collectives at once on the same devices, each as `collective` takes it: pattern, bytes, ranks,
     stride, algorithm.
 
-    >>> both = concurrent_collectives("8xh200", [{"pattern": "all_gather", "bytes": 1e9}, {"pattern": "reduce_scatter", "bytes": 1e8, "ranks": 4}])
+    >>> gather, scatter = {"pattern": "all_gather", "bytes": 1e9}, {"pattern": "reduce_scatter", "bytes": 1e8}
+    >>> both = concurrent_collectives("8xh200", [gather, scatter | {"ranks": 4}])
     >>> bool(max(c.time for c in both.alone) < both.time <= both.one_after_the_other)
     True
     """
     if not asked:
         raise BadValue(
-            "concurrent_collectives needs one collective or more, like [{'pattern': 'all_gather', 'bytes': 1e6}], but got none"
+            "concurrent_collectives needs one collective or more,"
+            " like [{'pattern': 'all_gather', 'bytes': 1e6}], but got none"
         )
     for one in asked:
         if not {"pattern", "bytes"} <= set(one) <= {"pattern", "bytes", "ranks", "stride", "algorithm"}:
             raise BadValue(
-                f"a collective of concurrent_collectives has pattern and bytes, and may have ranks, stride, algorithm, but got {', '.join(one) or 'none'}"
+                "a collective of concurrent_collectives has pattern and bytes, and may have ranks, stride,"
+                f" algorithm, but got {', '.join(one) or 'none'}"
             )
     alone = tuple(collective(on, engine=engine, links=links, **one) for one in asked)
     try:
@@ -150,4 +146,4 @@ def concurrent_collectives(
     except ValueError:
         told = ", ".join(f"{c.pattern} {np.shape(c.time)}" for c in alone)
         raise BadValue(f"collectives at once must broadcast against each other, but got {told}") from None
-    return ConcurrentCollectives(alone, concurrent(alone))
+    return ConcurrentCollectives(alone, finish_times(alone))

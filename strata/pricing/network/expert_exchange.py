@@ -11,10 +11,10 @@ from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.experts import most_on_a_rank, shared_load
+from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.transport_times import expert_exchange
-from strata.pricing.price import Price
+from strata.pricing.price import Price, network_price
 from strata.workload.graph import Collective, Exchange, Op, is_collective
 from strata.workload.ops import EXPERT_ROWS, ExpertMatMul, Vector, is_expert_product
 
@@ -30,8 +30,10 @@ def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> t
         return ops
     taken = device.matrix(experts.weight, experts.activation).activation
     ranks = sharding.exchange_ranks
-    if device.served:
-        ops = tuple(_expert_rows(op, taken, experts, device.pads_remote_experts, ranks) for op in ops)
+    if device.software.served:
+        ops = tuple(
+            _expert_rows(op, taken, experts, device.software.pads_remote_experts, ranks) for op in ops
+        )
     if not any(is_collective(op) and op.exchange for op in ops):
         return ops
     xp = namespace(ranks, experts.all_experts)
@@ -171,4 +173,4 @@ def price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fab
         lower = xp.where(legal, xp.minimum(lower, crossing / dimension.bandwidth), lower)
         energy = xp.where(direct < time, crossing * dimension.energy, energy)
         time = xp.minimum(time, direct)
-    return Price(time=time, network=time, lower=lower, upper=time, link_energy=energy, energy=energy)
+    return network_price(time, energy, lower=lower)

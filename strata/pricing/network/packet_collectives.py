@@ -19,307 +19,294 @@ from strata.hardware.fabric import Dimension, Fabric, sustained_link
 from strata.hardware.transport import Packets
 from strata.mapping.place import GroupLayout
 from strata.pricing.network import packets as forms
-from strata.pricing.network.algorithms import is_closed
-from strata.pricing.network.collectives import cheapest, matching_algorithms, short
-from strata.pricing.network.packets import Axis, Hop, Tree
-from strata.pricing.network.routes import Level, levels_of, placed, routed_steps
-from strata.pricing.network.schedules import Step, legal_schedules, schedule
+from strata.pricing.network.algorithms import device_links, is_closed, where_power_of_two
+from strata.pricing.network.collectives import algorithm_key, cheapest, matching_algorithms
+from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree
+from strata.pricing.network.routes import RouteLevel, route_levels, route_steps, steps_on_devices
+from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
 from strata.pricing.network.transport_times import AlgorithmTimes
 
 MOST = 256  # ranks the router takes: it follows every message
-CLOSED = "rings along rings and chains, halving_doubling and ring through a switch or two levels of them, direct or relayed all_to_all of one kind"
+CLOSED = (
+    "rings along rings and chains, halving_doubling and ring through a switch or two levels of them,"
+    " direct or relayed all_to_all of one kind"
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class FabricSegment:
     """Dimensions that are crossed as one: an axis of a grid, or a switch with the one above it."""
 
-    wires: Axis | Tree | None  # none where there is no closed form
+    wires: GridAxis | SwitchTree | None  # none where there is no closed form
     dimensions: tuple[int, ...]
-    name: str
     ranks: Number
 
 
 @dataclass(frozen=True, eq=False)
-class Packeted:
-    """Time of a collective [s], and the way it takes in each dimension; arrays of names for arrays."""
+class PacketTime:
+    """Time of a collective [s], and its algorithm in each dimension; arrays of names for arrays."""
 
     time: Number
     names: tuple[Number, ...]
 
 
-def parts_of(spreads: Sequence[GroupLayout], fabric: Fabric) -> list[Part]:
+def fabric_segments(layouts: Sequence[GroupLayout], fabric: Fabric) -> list[FabricSegment]:
     """What a group crosses, innermost first."""
-    made: list[Part] = []
-    for i, (spread, dimension) in enumerate(zip(spreads, fabric.dimension, strict=True)):
-        if not np.any(np.asarray(spread.size) > 1):
+    segments: list[FabricSegment] = []
+    for i, (layout, dimension) in enumerate(zip(layouts, fabric.dimension, strict=True)):
+        if not np.any(np.asarray(layout.size) > 1):
             continue
-        below = made[-1] if made else None
+        below = segments[-1] if segments else None
         if (
             below
             and dimension.shares_links_of
-            and isinstance(below.wires, Tree)
+            and isinstance(below.wires, SwitchTree)
             and dimension.shares_links_of == fabric.dimension[below.dimensions[-1]].name
         ):
-            made[-1] = _joined(below, i, spread, dimension)
+            segments[-1] = _joined(below, i, layout, dimension)
         else:
-            made.append(
-                Part(
-                    _wires(spread, dimension),
-                    (i,),
-                    f"{dimension.name} of {np.max(spread.size):g}",
-                    spread.size,
-                )
-            )
-    return made
+            segments.append(FabricSegment(_wires(layout, dimension), (i,), layout.size))
+    return segments
 
 
-def _wires(spread: GroupLayout, dimension: Dimension) -> Axis | Tree | None:
+def _wires(layout: GroupLayout, dimension: Dimension) -> GridAxis | SwitchTree | None:
     link = sustained_link(dimension)
     if dimension.kind == "switch":
         half = dimension.latency / 2.0
-        return Tree(spread.size, 1.0, link, half, link, half)
-    if dimension.kind not in ("ring", "chain") or np.any(np.asarray(spread.stride) > 1):
+        return SwitchTree(layout.size, 1.0, link, half, link, half)
+    if dimension.kind not in ("ring", "chain") or np.any(np.asarray(layout.stride) > 1):
         return None
-    xp = namespace(dimension.size, spread.size)
-    links = xp.minimum(2.0, xp.maximum(dimension.size - 1.0, 1.0))
-    return Axis(
-        spread.size, link / links, dimension.latency, xp.where(is_closed(spread, dimension), 1.0, 0.0)
-    )
+    wraps = namespace(dimension.size, layout.size).where(is_closed(layout, dimension), 1.0, 0.0)
+    return GridAxis(layout.size, link / device_links(dimension), dimension.latency, wraps)
 
 
-def _joined(below: Part, i: int, spread: GroupLayout, dimension: Dimension) -> Part:
+def _joined(below: FabricSegment, i: int, layout: GroupLayout, dimension: Dimension) -> FabricSegment:
     """A switch and the one above it, which it reaches by a link as wide as the group's share of its own; two
     levels have closed forms.
     """
-    tree = below.wires
-    name, ranks = f"{below.name} x {dimension.name} of {np.max(spread.size):g}", below.ranks * spread.size
-    if not isinstance(tree, Tree) or len(below.dimensions) > 1:
-        return Part(None, (*below.dimensions, i), name, ranks)
-    xp = namespace(dimension.latency, tree.latency)
-    up = xp.maximum(dimension.latency / 2.0 - tree.latency, 0.0)
-    made = Tree(
-        tree.inner, spread.size, tree.bandwidth, tree.latency, tree.inner * sustained_link(dimension), up
-    )
-    return Part(made, (*below.dimensions, i), name, ranks)
+    tree, dimensions, ranks = below.wires, (*below.dimensions, i), below.ranks * layout.size
+    if not isinstance(tree, SwitchTree) or len(below.dimensions) > 1:
+        return FabricSegment(None, dimensions, ranks)
+    up = namespace(dimension.latency, tree.latency).maximum(dimension.latency / 2.0 - tree.latency, 0.0)
+    shared = tree.inner * sustained_link(dimension)
+    joined = SwitchTree(tree.inner, layout.size, tree.bandwidth, tree.latency, shared, up)
+    return FabricSegment(joined, dimensions, ranks)
 
 
-def _power_of_two(ranks: Number, time: Number) -> Number:
-    xp = namespace(ranks, time)
-    steps = xp.log2(xp.maximum(ranks, 1.0))
-    return xp.where(abs(steps - xp.floor(steps + 0.5)) < 1e-9, time, float("inf"))
-
-
-def part_ways(pattern: str, payload: Number, part: Part, how: Packets) -> AlgorithmTimes:
-    """Closed forms of a collective inside one part; none where there is no such form. `payload` is the whole
-    buffer there [B].
+def segment_times(pattern: str, payload: Number, segment: FabricSegment, packets: Packets) -> AlgorithmTimes:
+    """Closed forms of a collective inside one segment; none where there is no such form. `payload` is the
+    whole buffer there [B].
     """
-    wires, ranks = part.wires, part.ranks
+    wires, ranks = segment.wires, segment.ranks
     if wires is None or pattern == "broadcast":
         return {}
     if pattern == "send":
-        return {"send": _neighbour(payload, wires, how)}
-    if isinstance(wires, Axis):
+        return {"send": _neighbour(payload, wires, packets)}
+    passes = 1.0 if pattern == "all_reduce" else 0.5  # a reduce-scatter is an all-reduce's first half
+    if isinstance(wires, GridAxis):
         if pattern == "all_gather":
-            return {"ring": forms.grid_all_gather(payload / ranks, (wires,), how)}
-        passes = 1.0 if pattern == "all_reduce" else 0.5  # a reduce-scatter is an all-reduce's first half
-        return (
-            {"ring": passes * forms.grid_all_reduce(payload, (wires,), how)}
-            if pattern != "all_to_all"
-            else {}
-        )
+            return {"ring": forms.grid_all_gather(payload / ranks, (wires,), packets)}
+        if pattern == "all_to_all":
+            return {}
+        return {"ring": passes * forms.grid_all_reduce(payload, (wires,), packets)}
+    if pattern == "all_to_all":
+        return {"direct": forms.tree_all_to_all(payload / ranks, wires, packets)}
     if pattern == "all_gather":
-        doubled, ring = (
-            forms.tree_all_gather(payload / ranks, wires, how),
-            forms.tree_ring_all_gather(payload / ranks, wires, how),
-        )
-    elif pattern == "all_to_all":
-        return {"direct": forms.tree_all_to_all(payload / ranks, wires, how)}
+        doubled = forms.tree_all_gather(payload / ranks, wires, packets)
+        ring = forms.tree_ring_all_gather(payload / ranks, wires, packets)
     else:
-        passes = 1.0 if pattern == "all_reduce" else 0.5
-        doubled, ring = (
-            passes * forms.tree_all_reduce(payload, wires, how),
-            passes * forms.tree_ring_all_reduce(payload, wires, how),
-        )
-    return {"halving-doubling": _power_of_two(ranks, doubled), "ring": ring}
+        doubled = passes * forms.tree_all_reduce(payload, wires, packets)
+        ring = passes * forms.tree_ring_all_reduce(payload, wires, packets)
+    return {"halving-doubling": where_power_of_two(ranks, doubled), "ring": ring}
 
 
-def _neighbour(payload: Number, wires: Axis | Tree, how: Packets) -> Number:
-    if isinstance(wires, Axis):
-        return forms.message_time(payload, (Hop(wires.bandwidth, wires.latency),), how)
-    return forms.tree_message(payload, wires, wires.outer > 1.0, 1.0, 1.0, how)
+def _neighbour(payload: Number, wires: GridAxis | SwitchTree, packets: Packets) -> Number:
+    if isinstance(wires, GridAxis):
+        return forms.message_time(payload, (PacketHop(wires.bandwidth, wires.latency),), packets)
+    return forms.tree_message(payload, wires, wires.outer > 1.0, 1.0, 1.0, packets)
 
 
 def packet_price(
     pattern: str,
     payload: Number,
-    spreads: Sequence[GroupLayout],
+    layouts: Sequence[GroupLayout],
     fabric: Fabric,
-    how: Packets,
+    packets: Packets,
     asked: str = "",
-) -> Packeted:
+) -> PacketTime:
     """Time of a collective packet by packet [s], by the cheapest closed form or by the algorithm asked for.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.hardware.transport import packets
     >>> from strata.mapping.place import spread
     >>> torus = sized(fabric("deepstack-torus-64"), (4, 4))
-    >>> found = packet_price("all_reduce", 65536.0, spread(1.0, 16.0, torus), torus, packets("ns3"))
-    >>> round(found.time * 1e9), found.names
+    >>> priced = packet_price("all_reduce", 65536.0, spread(1.0, 16.0, torus), torus, packets("ns3"))
+    >>> round(priced.time * 1e9), priced.names
     (4056, ('ring', 'ring'))
     """
-    parts = parts_of(spreads, fabric)
-    exact = closed_form(pattern, payload, parts, len(fabric.dimension), how, asked)
-    return exact or routed_price(pattern, payload, spreads, fabric, how, asked)
+    segments = fabric_segments(layouts, fabric)
+    exact = closed_form(pattern, payload, segments, len(fabric.dimension), packets, asked)
+    return exact or router_price(pattern, payload, layouts, fabric, packets, asked)
 
 
 def closed_form(
-    pattern: str, payload: Number, parts: Sequence[Part], dimensions: int, how: Packets, asked: str
-) -> Packeted | None:
-    """The closed form of a collective, None where a part has none or not the one asked for."""
-    name = "" if short(asked) == "by_dimension" else asked
-    if pattern == "all_to_all" and all(isinstance(part.wires, Axis) for part in parts):
-        ways: list[AlgorithmTimes] = [{"relay": _relayed(payload, parts, how)}]
-        groups = [Part(None, tuple(d for part in parts for d in part.dimensions), "", 1.0)]
-    elif pattern == "all_to_all" and len(parts) > 1:
+    pattern: str,
+    payload: Number,
+    segments: Sequence[FabricSegment],
+    dimensions: int,
+    packets: Packets,
+    asked: str,
+) -> PacketTime | None:
+    """The closed form of a collective, None where a segment has none or not the one asked for."""
+    name = "" if algorithm_key(asked) == "by_dimension" else asked
+    if pattern == "all_to_all" and all(isinstance(one.wires, GridAxis) for one in segments):
+        candidates: list[AlgorithmTimes] = [{"relay": _relayed(payload, segments, packets)}]
+        crossed = [FabricSegment(None, tuple(d for one in segments for d in one.dimensions), 1.0)]
+    elif pattern == "all_to_all" and len(segments) > 1:
         return None
     else:
-        groups, ways, inner = list(parts), [], 1.0
-        ranks = np.prod([part.ranks for part in parts], axis=0) if pattern == "all_gather" else 1.0
-        for part in parts:
-            inner_next = inner * part.ranks
-            # A gather's blocks grow from the inside out; a sum's shares shrink.
-            held = (
-                payload * inner_next / ranks
-                if pattern == "all_gather"
-                else payload
-                if pattern == "send"
-                else payload / inner
-            )
-            ways.append(part_ways(pattern, held, part, how))
-            inner = inner_next
-    if not all(ways):
-        return None
-    kept = [matching_algorithms(name, found) for found in ways]
+        crossed = list(segments)
+        buffers = zip(segments, _buffers(pattern, payload, segments), strict=True)
+        candidates = [segment_times(pattern, held, one, packets) for one, held in buffers]
+    kept = [matching_algorithms(name, times) for times in candidates]
     if not all(kept):
         return None
-    times = [cheapest(found) for found in kept]
-    crossed = [
-        namespace(p.ranks, t).where(p.ranks > 1, t, 0.0) if p.wires is not None else t
-        for p, t in zip(groups, times, strict=True)
+    times = [
+        cheapest(times_here)
+        if one.wires is None
+        else namespace(one.ranks).where(one.ranks > 1, cheapest(times_here), 0.0)
+        for one, times_here in zip(crossed, kept, strict=True)
     ]
     time = (
-        np.max(np.stack(np.broadcast_arrays(*crossed)), axis=0)
+        np.max(np.stack(np.broadcast_arrays(*times)), axis=0)
         if pattern == "send"
-        else sum(crossed[1:], start=crossed[0])
+        else sum(times[1:], start=times[0])
     )
-    return Packeted(time, _names(groups, kept, dimensions, np.shape(time)))
+    return PacketTime(time, _names(crossed, kept, dimensions, np.shape(time)))
 
 
-def _relayed(payload: Number, parts: Sequence[Part], how: Packets) -> Number:
+def _buffers(pattern: str, payload: Number, segments: Sequence[FabricSegment]) -> Iterator[Number]:
+    """The whole buffer in each segment [B]: a gather's blocks grow from the inside out; a sum's shares
+    shrink.
+    """
+    ranks = np.prod([one.ranks for one in segments], axis=0) if pattern == "all_gather" else 1.0
+    inner: Number = 1.0
+    for one in segments:
+        if pattern == "send":
+            yield payload
+        elif pattern == "all_gather":
+            yield payload * (inner * one.ranks) / ranks
+        else:
+            yield payload / inner
+        inner = inner * one.ranks
+
+
+def _relayed(payload: Number, segments: Sequence[FabricSegment], packets: Packets) -> Number:
     ranks: Number = 1.0
-    for part in parts:
-        ranks = ranks * part.ranks
-    return forms.grid_all_to_all(
-        payload / ranks, [part.wires for part in parts if isinstance(part.wires, Axis)], how
-    )
+    for one in segments:
+        ranks = ranks * one.ranks
+    axes = [one.wires for one in segments if isinstance(one.wires, GridAxis)]
+    return forms.grid_all_to_all(payload / ranks, axes, packets)
 
 
 def _names(
-    parts: Sequence[Part], kept: Sequence[AlgorithmTimes], dimensions: int, shape: tuple[int, ...]
+    segments: Sequence[FabricSegment], kept: Sequence[AlgorithmTimes], dimensions: int, shape: tuple[int, ...]
 ) -> tuple[Number, ...]:
-    """The cheapest way's name for each dimension, "" where it is not crossed."""
+    """The cheapest algorithm's name for each dimension, "" where it is not crossed."""
     names: list[Number] = [np.full(shape, "")] * dimensions
-    for part, found in zip(parts, kept, strict=True):
-        times = np.stack([np.broadcast_to(np.asarray(t, float), shape) for t in found.values()])
-        chosen = np.array(list(found))[np.argmin(times, axis=0)]
-        for d in part.dimensions:
-            names[d] = (
-                np.where(np.broadcast_to(part.ranks, shape) > 1, chosen, "")
-                if part.wires is not None
-                else chosen
-            )
+    for one, by_algorithm in zip(segments, kept, strict=True):
+        times = np.stack([np.broadcast_to(np.asarray(t, float), shape) for t in by_algorithm.values()])
+        chosen = np.array(list(by_algorithm))[np.argmin(times, axis=0)]
+        if one.wires is not None:
+            chosen = np.where(np.broadcast_to(one.ranks, shape) > 1, chosen, "")
+        for d in one.dimensions:
+            names[d] = chosen
     return tuple(names) if shape else tuple(str(name) for name in names)
 
 
-def routed_price(
-    pattern: str, payload: Number, spreads: Sequence[GroupLayout], fabric: Fabric, how: Packets, asked: str
-) -> Packeted:
+def router_price(
+    pattern: str,
+    payload: Number,
+    layouts: Sequence[GroupLayout],
+    fabric: Fabric,
+    packets: Packets,
+    asked: str,
+) -> PacketTime:
     """The collective's schedule by the router, one point after the other."""
-    asked_for = (payload, tuple(spreads), fabric.dimension)
-    shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in leaves(asked_for)))
-    found = []
+    given = (payload, tuple(layouts), fabric.dimension)
+    shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in leaves(given)))
+    points = []
     for i in range(int(np.prod(shape))):
 
         def pick(value: Number, i: int = i) -> float:
             return float(np.broadcast_to(value, shape).flat[i])
 
-        size, layout_key, dimensions = map_leaves(pick, asked_for)
-        found.append(_routed(pattern, size, layout_key, replace(fabric, dimension=dimensions), how, asked))
+        size, lies, dimensions = map_leaves(pick, given)
+        points.append(_routed(pattern, size, lies, replace(fabric, dimension=dimensions), packets, asked))
     if not shape:
-        return found[0]
+        return points[0]
     names = tuple(
-        np.array([f.names[d] for f in found], dtype=str).reshape(shape) for d in range(len(spreads))
+        np.array([point.names[d] for point in points], dtype=str).reshape(shape) for d in range(len(layouts))
     )
-    return Packeted(np.array([f.time for f in found]).reshape(shape), names)
+    return PacketTime(np.array([point.time for point in points]).reshape(shape), names)
 
 
 def _routed(
-    pattern: str, payload: float, spreads: Sequence[GroupLayout], fabric: Fabric, how: Packets, asked: str
-) -> Packeted:
-    sizes = tuple(round(spread.size) for spread in spreads)
+    pattern: str, payload: float, layouts: Sequence[GroupLayout], fabric: Fabric, packets: Packets, asked: str
+) -> PacketTime:
+    sizes = tuple(round(layout.size) for layout in layouts)
     ranks = int(np.prod(sizes))
-    name = short(asked) or next(iter(_preferred(pattern, sizes, fabric)))
+    name = algorithm_key(asked) or next(iter(_preferred(pattern, sizes, fabric)))
     if ranks > MOST:
+        by_name = f" by {name}" if asked else ""
         raise BadValue(
-            f"packet by packet, {pattern}{f' by {name}' if asked else ''} on fabric {fabric.name} has no closed form, and the router takes {MOST} ranks"
-            f" at most, but got {ranks}; closed forms: {CLOSED}"
+            f"packet by packet, {pattern}{by_name} on fabric {fabric.name} has no closed form, and the router"
+            f" takes {MOST} ranks at most, but got {ranks}; closed forms: {CLOSED}"
         )
-    levels, members = _levels(spreads, fabric), _members(spreads, fabric)
+    levels, members = _levels(layouts, fabric), _members(layouts, fabric)
     if pattern == "send":  # to the neighbour in the slowest dimension, as a step counts it
         (step,) = schedule(pattern, name, sizes, payload)
         strides = [int(np.prod(sizes[:d], dtype=int)) for d, size in enumerate(sizes) if size > 1]
-        time = max(
-            routed_steps((Step(step.source, np.array([members[s]]), step.bytes),), levels, how).time
-            for s in strides
-        )
+        sends = [replace(step, target=np.array([members[stride]])) for stride in strides]
+        time = max(route_steps((send,), levels, packets).time for send in sends)
     else:
-        time = routed_steps(*spelt_out(pattern, payload, spreads, fabric, name), how).time
-    return Packeted(time, tuple(f"routed {name}" if size > 1 else "" for size in sizes))
+        time = route_steps(*group_schedule(pattern, payload, layouts, fabric, name), packets).time
+    return PacketTime(time, tuple(f"routed {name}" if size > 1 else "" for size in sizes))
 
 
-def spelt_out(
-    pattern: str, payload: float, spreads: Sequence[GroupLayout], fabric: Fabric, name: str
-) -> tuple[tuple[Step, ...], tuple[Level, ...]]:
+def group_schedule(
+    pattern: str, payload: float, layouts: Sequence[GroupLayout], fabric: Fabric, name: str
+) -> tuple[tuple[ScheduleStep, ...], tuple[RouteLevel, ...]]:
     """The steps of a group's collective by the name of its schedule, between devices of the fabric, and the
     levels they run on.
     """
-    sizes = tuple(round(spread.size) for spread in spreads)
-    return placed(schedule(pattern, name, sizes, payload), _members(spreads, fabric)), _levels(
-        spreads, fabric
-    )
+    sizes = tuple(round(layout.size) for layout in layouts)
+    steps = steps_on_devices(schedule(pattern, name, sizes, payload), _members(layouts, fabric))
+    return steps, _levels(layouts, fabric)
 
 
-def schedule_of(names: Sequence[str], spreads: Sequence[GroupLayout], fabric: Fabric) -> str:
-    """The schedule that the ways taken in each dimension are, for a simulator to run; one line where it is
-    several.
+def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout], fabric: Fabric) -> str:
+    """The schedule that the algorithms taken in each dimension are, for a simulator to run; one line where it
+    is several.
     """
-    ways = {name.removeprefix("routed ").replace("-", "_") for name in names if name}
-    parts = [part for part in parts_of(spreads, fabric) if part.ranks > 1]
-    along = all(isinstance(part.wires, Axis) for part in parts)
-    if len(ways) == 1 and (len(parts) == 1 or (not along and any(n.startswith("routed ") for n in names))):
-        return ways.pop()
-    if along and ways == {"ring"}:
+    schedules = {name.removeprefix("routed ").replace("-", "_") for name in names if name}
+    segments = [segment for segment in fabric_segments(layouts, fabric) if segment.ranks > 1]
+    along = all(isinstance(segment.wires, GridAxis) for segment in segments)
+    routed = any(name.startswith("routed ") for name in names)
+    if len(schedules) == 1 and (len(segments) == 1 or (not along and routed)):
+        return schedules.pop()
+    if along and schedules == {"ring"}:
         return "by_dimension"
-    if along and len(ways) == 1:
-        return ways.pop()
+    if along and len(schedules) == 1:
+        return schedules.pop()
     raise BadValue(
-        f"on fabric {fabric.name} this is a schedule for each dimension ({', '.join(n for n in names if n)}); name one for all with --algorithm"
+        f"on fabric {fabric.name} this is a schedule for each dimension"
+        f" ({', '.join(name for name in names if name)}); name one for all with --algorithm"
     )
 
 
 def _preferred(pattern: str, sizes: tuple[int, ...], fabric: Fabric) -> Iterator[str]:
-    """Legal schedules, the likeliest first: halves and doubles through switches, else dimension by dimension."""
+    """Legal schedules, the likeliest first: halves and doubles through switches, else by dimension."""
     along = any(
         d.kind in ("ring", "chain") and size > 1 for d, size in zip(fabric.dimension, sizes, strict=True)
     )
@@ -333,30 +320,31 @@ def _preferred(pattern: str, sizes: tuple[int, ...], fabric: Fabric) -> Iterator
     yield from legal
 
 
-def _members(spreads: Sequence[GroupLayout], fabric: Fabric) -> tuple[int, ...]:
+def _members(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[int, ...]:
     """Devices of a group's ranks, innermost dimension fastest."""
     members, below = np.zeros(1, int), 1
-    for spread, dimension in zip(spreads, fabric.dimension, strict=True):
+    for layout, dimension in zip(layouts, fabric.dimension, strict=True):
         members = (
-            np.arange(round(spread.size))[:, None] * round(spread.stride) * below * (spread.size > 1)
+            np.arange(round(layout.size))[:, None] * round(layout.stride) * below * (layout.size > 1)
             + members
         ).ravel()
         below *= round(dimension.size)
     return tuple(members.tolist())
 
 
-def _levels(spreads: Sequence[GroupLayout], fabric: Fabric) -> tuple[Level, ...]:
+def _levels(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[RouteLevel, ...]:
     """Levels to route on: those of the fabric, and one link upwards for a group's share where a dimension is
     reached through an inner one.
     """
-    made = list(levels_of(fabric))
+    levels = list(route_levels(fabric))
     for i, dimension in enumerate(fabric.dimension):
         below = fabric.dimension[i - 1] if i else None
         if (
             below is not None
             and dimension.shares_links_of == below.name
-            and made[i].kind == made[i - 1].kind == "switch"
+            and levels[i].kind == levels[i - 1].kind == "switch"
         ):
-            share = max(spreads[i - 1].size, 1.0) * float(sustained_link(dimension))
-            made[i] = Level("tree", made[i].size, share, max(made[i].latency - made[i - 1].latency, 0.0))
-    return tuple(made)
+            share = max(layouts[i - 1].size, 1.0) * float(sustained_link(dimension))
+            latency = max(levels[i].latency - levels[i - 1].latency, 0.0)
+            levels[i] = RouteLevel("tree", levels[i].size, share, latency)
+    return tuple(levels)

@@ -22,8 +22,8 @@ MOST_EVENTS = 40_000
 FEWEST_TRAINS = 12
 
 
-@dataclass(frozen=True, eq=False)
-class Way:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainPath:
     """Links in series by number, with the time of a full packet and of the last one on each, and its latency,
     in ticks.
     """
@@ -34,9 +34,9 @@ class Way:
     latency: tuple[float, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Mail:
-    """A message: ranks, schedule and step, bytes and packets, the way there, and the way back of its
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Message:
+    """A message: ranks, schedule and step, bytes and packets, the path there, and the path back of its
     acknowledgement.
     """
 
@@ -46,8 +46,8 @@ class Mail:
     step: int
     size: float
     packets: int
-    there: Way
-    back: Way
+    there: TrainPath
+    back: TrainPath
 
 
 @lru_cache(maxsize=4096)
@@ -64,12 +64,12 @@ def train_sizes(packets: int, longest: int) -> tuple[int, ...]:
     return (1, *[size + 1] * more, *[size] * (count - more), 1)
 
 
-def longest_train(mail: Sequence[Mail]) -> int:
+def longest_train(messages: Sequence[Message]) -> int:
     """Packets of the longest train: with it all messages take `MOST_EVENTS` at most, or the longest of them
     `FEWEST_TRAINS`.
     """
     lengths: dict[int, int] = {}
-    for m in mail:
+    for m in messages:
         lengths[m.packets] = lengths.get(m.packets, 0) + len(m.there.links)
     longest, most = 1, max(lengths, default=1)
     while (
@@ -80,8 +80,8 @@ def longest_train(mail: Sequence[Mail]) -> int:
     return longest
 
 
-@dataclass(eq=False)
-class Traffic:
+@dataclass(eq=False, kw_only=True)
+class TrainSimulation:
     """The state of a run: when links are free, which messages wait for their turn, and how far each rank is.
 
     Rules: a rank begins a step of a schedule when all it sent in the one before is acknowledged and all it
@@ -90,7 +90,7 @@ class Traffic:
     whole message is acknowledged by one packet.
     """
 
-    mail: Sequence[Mail]
+    messages: Sequence[Message]
     links: int
     ranks: int
     steps: Sequence[int]  # of each schedule
@@ -99,25 +99,25 @@ class Traffic:
 
     def __post_init__(self) -> None:
         # an acknowledgement's number is its message's and all messages'
-        self._ways = [m.there for m in self.mail] + [m.back for m in self.mail]
+        self._paths = [m.there for m in self.messages] + [m.back for m in self.messages]
         self._free = [0.0] * self.links
         # of the train last queued: when its first and last packet come, and its time
         self._train = [(0.0, 0.0, 0.0)] * self.links
         self._turns: list[deque[int]] = [deque() for _ in range(self.links)]
         # Whole trains to one target from all at once would be a convoy that single packets are not: after the
-        # first packets, which
-        # go in the order given, each rank goes on with the target that is next after itself.
+        # first packets, which go in the order given, each rank goes on with the target that is next after
+        # itself.
         self._later: list[list[int]] = [[] for _ in range(self.links)]
-        self._ahead = [(m.target - m.source) % self.ranks for m in self.mail]
+        self._ahead = [(m.target - m.source) % self.ranks for m in self.messages]
         self._waiting = [False] * self.links
-        self._plan = [train_sizes(m.packets, self.longest) for m in self.mail]
-        self._sent = [0] * len(self.mail)
+        self._plan = [train_sizes(m.packets, self.longest) for m in self.messages]
+        self._sent = [0] * len(self.messages)
         self._events: list[tuple[float, float, int, int, int, int, float]] = []
         self._number = 0
         self.done = [0.0] * len(self.steps)
         self._sends: list[list[dict[int, list[int]]]] = [[{} for _ in range(n)] for n in self.steps]
         self._waits: list[list[dict[int, int]]] = [[{} for _ in range(n)] for n in self.steps]
-        for i, m in enumerate(self.mail):
+        for i, m in enumerate(self.messages):
             self._sends[m.schedule][m.step].setdefault(m.source, []).append(i)
             waits = self._waits[m.schedule][m.step]
             waits[m.target] = waits.get(m.target, 0) + 1
@@ -129,31 +129,32 @@ class Traffic:
         for schedule in range(len(self.steps)):
             for rank in range(self.ranks):
                 self._advance(schedule, rank, 0.0)
-        events, ways, serve = self._events, self._ways, self._serve
+        events, paths, serve = self._events, self._paths, self._serve
         while events:
             now, _, _, item, hop, count, until = heapq.heappop(events)
             if hop < 0:  # a train of a rank's own has begun: the next may queue
                 self._waiting[item] = False
                 self._inject(item, now)
-            elif hop == len(ways[item].links):
+            elif hop == len(paths[item].links):
                 self._arrive(item, now)
             else:
-                serve(item, ways[item], hop, count, now, until)
+                serve(item, paths[item], hop, count, now, until)
         stuck = [(s, r) for s, at in enumerate(self._at) for r, step in enumerate(at) if step < self.steps[s]]
         if stuck:
+            schedule, rank = stuck[0]
             raise BadValue(
-                f"schedule {stuck[0][0]} never ends: rank {stuck[0][1]} waits in step {self._at[stuck[0][0]][stuck[0][1]]}"
+                f"schedule {schedule} never ends: rank {rank} waits in step {self._at[schedule][rank]}"
             )
 
-    def _serve(self, item: int, way: Way, hop: int, count: int, now: float, until: float) -> float:
+    def _serve(self, item: int, path: TrainPath, hop: int, count: int, now: float, until: float) -> float:
         """Put a train (0: the last packet) into a link's queue, first packet there now, last at `until`;
         returns when it begins.
         """
-        link = way.links[hop]
-        slot = way.full[hop] if count else way.last[hop]
+        link = path.links[hop]
+        slot = path.full[hop] if count else path.last[hop]
         start, end = max(self._free[link], now), max(self._free[link], now) + (count or 1) * slot
         since, last, work = self._train[link]
-        if last > now and (hop or item >= len(self.mail)):
+        if last > now and (hop or item >= len(self.messages)):
             # What is still to come of the train before does not hold up a packet that is there.
             start = max(now, start - work * (last - now) / (last - since))
         if count > 1:
@@ -163,9 +164,9 @@ class Traffic:
         else:
             self._train[link] = (now, now, 0.0)
         self._free[link] = end
-        if count and hop + 1 == len(way.links):
+        if count and hop + 1 == len(path.links):
             return start  # only its last packet matters to who gets a message
-        away = way.latency[hop]
+        away = path.latency[hop]
         self._number += 1
         # The next link may begin when the first packet is there; the last leaves no earlier than it came.
         left = until + slot if until + slot > end else end
@@ -175,15 +176,15 @@ class Traffic:
         return start
 
     def _arrive(self, item: int, now: float) -> None:
-        letters = len(self.mail)
-        if item >= letters:
-            m = self.mail[item - letters]
+        count = len(self.messages)
+        if item >= count:
+            m = self.messages[item - count]
             self._open[m.schedule][m.source] -= 1
             self._advance(m.schedule, m.source, now)
             return
-        m = self.mail[item]
+        m = self.messages[item]
         self._waits[m.schedule][m.step][m.target] -= 1
-        self._serve(item + letters, m.back, 0, 0, now, now)
+        self._serve(item + count, m.back, 0, 0, now, now)
         self._advance(m.schedule, m.target, now)
 
     def _advance(self, schedule: int, rank: int, now: float) -> None:
@@ -196,7 +197,7 @@ class Traffic:
                 return
             begun = sends[at[rank]].get(rank, ())
             opened[rank] = len(begun)
-            ports = [self.mail[i].there.links[0] for i in begun]
+            ports = [self.messages[i].there.links[0] for i in begun]
             for i, port in zip(begun, ports, strict=True):
                 self._turns[port].append(i)
             for port in ports:
@@ -217,9 +218,9 @@ class Traffic:
                 (turns if sent or self.longest == 1 else later).append(item)
             # The last train is one packet, perhaps a shorter one: count 0 stands for it.
             count = plan[sent] if sent + 1 < len(plan) else 0
-            way = self._ways[item]
-            start = self._serve(item, way, 0, count, now, now)
+            path = self._paths[item]
+            start = self._serve(item, path, 0, count, now, now)
             if start > now:
                 self._waiting[port] = True
                 self._number += 1
-                heapq.heappush(self._events, (start, start - way.full[0], self._number, port, -1, 0, 0.0))
+                heapq.heappush(self._events, (start, start - path.full[0], self._number, port, -1, 0, 0.0))

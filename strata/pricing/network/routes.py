@@ -19,9 +19,10 @@ import numpy as np
 from strata.errors import BadValue, require
 from strata.hardware.fabric import Fabric, sustained_link
 from strata.hardware.transport import Packets
-from strata.pricing.network.packet_trains import Mail, Traffic, Way, longest_train
+from strata.pricing.network.algorithms import device_links
+from strata.pricing.network.packet_trains import Message, TrainPath, TrainSimulation, longest_train
 from strata.pricing.network.packets import packet_count, packet_time
-from strata.pricing.network.schedules import Step
+from strata.pricing.network.schedules import ScheduleStep
 
 Array = np.ndarray[Any, Any]
 # In a tree, one link upwards is shared by all that lies below it; any other dimension has links of each
@@ -32,7 +33,7 @@ PART_OF_A_BYTE = 1e-6  # shares of a buffer are not exact
 
 
 @dataclass(frozen=True)
-class Level:
+class RouteLevel:
     """One dimension to route on: kind, size, and bandwidth [B/s] and latency [s] of one link."""
 
     kind: str
@@ -43,12 +44,13 @@ class Level:
     def __post_init__(self) -> None:
         if self.kind not in LEVELS or self.size < 1:
             raise BadValue(
-                f"a level is one of {', '.join(LEVELS)} with a size of at least 1, but got {self.kind} of {self.size}"
+                f"a level is one of {', '.join(LEVELS)} with a size of at least 1,"
+                f" but got {self.kind} of {self.size}"
             )
 
 
 @dataclass(frozen=True)
-class Link:
+class RouteLink:
     """A link in one direction: where it stands, and its level's speed."""
 
     place: Hashable
@@ -57,18 +59,18 @@ class Link:
 
 
 @dataclass(frozen=True, eq=False)
-class Routed:
+class RoutedTraffic:
     """Routed schedules: the time until all are done and each one's own [s]; bytes and busy time [s] of each
     link that is used.
     """
 
     time: float
     times: tuple[float, ...]
-    bytes: dict[Link, float]
-    busy: dict[Link, float]
+    bytes: dict[RouteLink, float]
+    busy: dict[RouteLink, float]
 
 
-def levels_of(fabric: Fabric) -> tuple[Level, ...]:
+def route_levels(fabric: Fabric) -> tuple[RouteLevel, ...]:
     """Levels of a fabric whose dimensions have sizes: a device's bandwidth into a dimension is split over its
     links there.
 
@@ -76,30 +78,29 @@ def levels_of(fabric: Fabric) -> tuple[Level, ...]:
     switch.
 
     >>> from strata.hardware.fabric import fabric, sized
-    >>> [(level.kind, level.size) for level in levels_of(sized(fabric("hgx-h200"), (8, 2)))]
+    >>> [(level.kind, level.size) for level in route_levels(sized(fabric("hgx-h200"), (8, 2)))]
     [('switch', 8), ('switch', 2)]
     """
-    made = []
+    levels = []
     for d in fabric.dimension:
-        size = int(d.size)
-        links = {"ring": min(2, size - 1), "chain": min(2, size - 1), "full": size - 1}.get(d.kind, 1)
-        kind, latency = (
-            (d.kind, d.latency) if d.kind in ("ring", "chain", "full") else ("switch", d.latency / 2.0)
-        )
-        made.append(Level(kind, size, float(sustained_link(d)) / max(links, 1), float(latency)))
-    return tuple(made)
+        along = d.kind in ("ring", "chain", "full")
+        kind, latency = (d.kind, d.latency) if along else ("switch", d.latency / 2.0)
+        bandwidth = float(sustained_link(d)) / float(device_links(d))
+        levels.append(RouteLevel(kind, int(d.size), bandwidth, float(latency)))
+    return tuple(levels)
 
 
-def route(source: int, target: int, levels: Sequence[Level]) -> list[Link]:
+def route(source: int, target: int, levels: Sequence[RouteLevel]) -> list[RouteLink]:
     """Links from a device to another, innermost dimension first, on the shorter way round a ring (forward
     when equal).
 
-    >>> grid = (Level("ring", 4, 1e9, 1e-6), Level("chain", 3, 1e9, 1e-6))
-    >>> len(route(0, 3, grid)), len(route(0, 10, grid))  # one step back; two steps along the ring and two along the chain
+    >>> grid = (RouteLevel("ring", 4, 1e9, 1e-6), RouteLevel("chain", 3, 1e9, 1e-6))
+    >>> # one step back; two along the ring and two along the chain
+    >>> len(route(0, 3, grid)), len(route(0, 10, grid))
     (1, 4)
     """
     here, there = _coordinates(source, levels), _coordinates(target, levels)
-    path: list[Link] = []
+    path: list[RouteLink] = []
     for first, end in _blocks(levels):
         top = max((i for i in range(first, end) if here[i] != there[i]), default=None)
         if top is not None:
@@ -113,15 +114,15 @@ def route(source: int, target: int, levels: Sequence[Level]) -> list[Link]:
     return path
 
 
-def _coordinates(rank: int, levels: Sequence[Level]) -> tuple[int, ...]:
-    made = []
+def _coordinates(rank: int, levels: Sequence[RouteLevel]) -> tuple[int, ...]:
+    places = []
     for level in levels:
-        made.append(rank % level.size)
+        places.append(rank % level.size)
         rank //= level.size
-    return tuple(made)
+    return tuple(places)
 
 
-def _blocks(levels: Sequence[Level]) -> Iterator[tuple[int, int]]:
+def _blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
     """First level and end of each dimension that is routed as one: a switch with the trees above it, or one
     level.
     """
@@ -138,15 +139,15 @@ def _blocks(levels: Sequence[Level]) -> Iterator[tuple[int, int]]:
 
 
 def _climb(
-    here: tuple[int, ...], there: tuple[int, ...], levels: Sequence[Level], first: int, top: int
-) -> Iterator[Link]:
+    here: tuple[int, ...], there: tuple[int, ...], levels: Sequence[RouteLevel], first: int, top: int
+) -> Iterator[RouteLink]:
     """Up from a device to the switch of level `top` and down to another: a link of its own, then one of each
     switch below.
     """
 
-    def link(i: int, way: str, place: tuple[int, ...]) -> Link:
-        return Link(
-            (i, way, (*place[:first], *([0] * (i - first)), *place[i:])),
+    def link(i: int, direction: str, place: tuple[int, ...]) -> RouteLink:
+        return RouteLink(
+            (i, direction, (*place[:first], *([0] * (i - first)), *place[i:])),
             levels[i].bandwidth,
             levels[i].latency,
         )
@@ -155,11 +156,12 @@ def _climb(
     yield from (link(i, "down", there) for i in reversed(range(first, top + 1)))
 
 
-def _within(here: tuple[int, ...], goal: int, i: int, level: Level) -> list[Link]:
+def _within(here: tuple[int, ...], goal: int, i: int, level: RouteLevel) -> list[RouteLink]:
     """Links along one dimension, named by the device at their end."""
 
-    def link(way: Hashable, place: int) -> Link:
-        return Link((i, way, (*here[:i], place, *here[i + 1 :])), level.bandwidth, level.latency)
+    def link(direction: Hashable, place: int) -> RouteLink:
+        end = (*here[:i], place, *here[i + 1 :])
+        return RouteLink((i, direction, end), level.bandwidth, level.latency)
 
     start, size = here[i], level.size
     if level.kind == "switch":
@@ -172,40 +174,25 @@ def _within(here: tuple[int, ...], goal: int, i: int, level: Level) -> list[Link
     return [link(step, (start + k * step) % size) for k in range(count)]
 
 
-def routed(traffic: Array, levels: Sequence[Level], how: Packets) -> Routed:
-    """Time and link loads of one step: every device sends `traffic[source, target]` bytes at once, to its
-    next neighbours first.
-
-    >>> pair = np.array([[0.0, 3000.0], [0.0, 0.0]])
-    >>> round(routed(pair, (Level("switch", 2, 1e9, 500e-9),), Packets(1000.0, 50.0, 50.0, 1e-9)).time * 1e9)
-    6300
-    """
-    ranks = devices(levels)
-    require(
-        traffic.shape == (ranks, ranks),
-        f"traffic has {ranks} rows and columns, one for each device",
-        shape=traffic.shape,
-    )
-    source, target = np.nonzero(traffic * (1 - np.eye(ranks)))
-    order = np.argsort((target - source) % ranks, kind="stable")
-    source, target = source[order], target[order]
-    return routed_steps((Step(source, target, traffic[source, target]),), levels, how)
-
-
-def routed_steps(steps: Sequence[Step], levels: Sequence[Level], how: Packets) -> Routed:
+def route_steps(
+    steps: Sequence[ScheduleStep], levels: Sequence[RouteLevel], packets: Packets
+) -> RoutedTraffic:
     """A whole schedule without a barrier: a device goes on when what it sent is acknowledged and what it
     waits for is in.
 
     >>> from strata.pricing.network.schedules import schedule
-    >>> torus = (Level("ring", 4, 32e9, 32e-9), Level("ring", 4, 32e9, 32e-9))
+    >>> torus = (RouteLevel("ring", 4, 32e9, 32e-9), RouteLevel("ring", 4, 32e9, 32e-9))
     >>> steps = schedule("all_reduce", "by_dimension", (4, 4), 65536.0)
-    >>> round(routed_steps(steps, torus, Packets(1000.0, 50.0, 50.0, 1e-9)).time * 1e9)  # the harness in validation/ns3: 4866
+    >>> clock = Packets(1000.0, 50.0, 50.0, 1e-9)
+    >>> round(route_steps(steps, torus, clock).time * 1e9)  # the harness in validation/ns3: 4866
     4866
     """
-    return run_schedules((steps,), levels, how)
+    return run_schedules((steps,), levels, packets)
 
 
-def run_schedules(schedules: Sequence[Sequence[Step]], levels: Sequence[Level], how: Packets) -> Routed:
+def run_schedules(
+    schedules: Sequence[Sequence[ScheduleStep]], levels: Sequence[RouteLevel], packets: Packets
+) -> RoutedTraffic:
     r"""Several schedules that start at once on the same links; messages of all contend.
 
     A packet of n bytes that reaches a link of bandwidth β at a, behind one that leaves it at f, is at the
@@ -216,107 +203,117 @@ def run_schedules(schedules: Sequence[Sequence[Step]], levels: Sequence[Level], 
     s its time on the wire (`packet_time`), α the hop's latency [s]. Trains of k packets hold a link for k s,
     and their first packet goes on before the last is there.
 
-    >>> link, how = (Level("switch", 2, 1e9, 500e-9),), Packets(1000.0, 50.0, 50.0, 1e-9)
-    >>> one = (Step(np.array([0]), np.array([1]), np.array([3000.0])),)
-    >>> both = run_schedules((one, one), link, how)  # six packets on the wire, those that came first before the others
+    >>> link, clock = (RouteLevel("switch", 2, 1e9, 500e-9),), Packets(1000.0, 50.0, 50.0, 1e-9)
+    >>> one = (ScheduleStep(np.array([0]), np.array([1]), np.array([3000.0])),)
+    >>> both = run_schedules((one, one), link, clock)  # six packets on the wire, first come before the others
     >>> [round(t * 1e9) for t in both.times]  # the harness in validation/ns3: the same
     [6300, 9450]
     """
-    links, mail = _posted(schedules, levels, how)
-    run = Traffic(mail, len(links), devices(levels), [len(steps) for steps in schedules], longest_train(mail))
+    links, messages = _posted(schedules, levels, packets)
+    run = TrainSimulation(
+        messages=messages,
+        links=len(links),
+        ranks=device_count(levels),
+        steps=[len(steps) for steps in schedules],
+        longest=longest_train(messages),
+    )
     run.run()
-    carried: dict[Link, float] = defaultdict(float)
-    busy: dict[Link, float] = defaultdict(float)
-    for m in mail:
-        for number, full, last in zip(m.there.links, m.there.full, m.there.last, strict=True):
-            carried[links[number]] += m.size
-            busy[links[number]] += ((m.packets - 1) * full + last) * float(how.tick)
-    times = tuple(t * float(how.tick) for t in run.done)
-    return Routed(max(times, default=0.0), times, dict(carried), dict(busy))
+    carried: dict[RouteLink, float] = defaultdict(float)
+    busy: dict[RouteLink, float] = defaultdict(float)
+    for message in messages:
+        path = message.there
+        for number, full, last in zip(path.links, path.full, path.last, strict=True):
+            carried[links[number]] += message.size
+            busy[links[number]] += ((message.packets - 1) * full + last) * float(packets.tick)
+    times = tuple(t * float(packets.tick) for t in run.done)
+    return RoutedTraffic(max(times, default=0.0), times, dict(carried), dict(busy))
 
 
-def placed(steps: Sequence[Step], members: Sequence[int]) -> tuple[Step, ...]:
+def steps_on_devices(steps: Sequence[ScheduleStep], members: Sequence[int]) -> tuple[ScheduleStep, ...]:
     """A group's steps on some of a fabric's devices: rank i is device `members[i]`.
 
-    >>> one = Step(np.array([0]), np.array([1]), np.array([8.0]))
-    >>> [(int(s.source[0]), int(s.target[0])) for s in placed((one,), (3, 5))]
+    >>> one = ScheduleStep(np.array([0]), np.array([1]), np.array([8.0]))
+    >>> [(int(s.source[0]), int(s.target[0])) for s in steps_on_devices((one,), (3, 5))]
     [(3, 5)]
     """
-    where = np.asarray(members, int)
-    return tuple(Step(where[step.source], where[step.target], step.bytes) for step in steps)
+    device = np.asarray(members, int)
+    return tuple(ScheduleStep(device[step.source], device[step.target], step.bytes) for step in steps)
 
 
-def devices(levels: Sequence[Level]) -> int:
+def device_count(levels: Sequence[RouteLevel]) -> int:
     """Devices that levels join."""
     return int(np.prod([level.size for level in levels], dtype=int))
 
 
-def _ticks(time: float, how: Packets) -> float:
+def _ticks(time: float, packets: Packets) -> float:
     """A time in ticks, free of the last bits that would put equal times apart."""
-    return round(float(time / how.tick), 6)
+    return round(float(time / packets.tick), 6)
 
 
-def _last_packet(size: float, how: Packets) -> float:
+def _last_packet(size: float, packets: Packets) -> float:
     """Bytes of a message's last packet, header included; of an acknowledgement where there is no message."""
     return float(
-        how.reply
+        packets.reply
         if size == ACKNOWLEDGES
-        else size - (packet_count(size, how) - 1.0) * how.payload + how.header
+        else size - (packet_count(size, packets) - 1.0) * packets.payload + packets.header
     )
 
 
 def _posted(
-    schedules: Sequence[Sequence[Step]], levels: Sequence[Level], how: Packets
-) -> tuple[list[Link], list[Mail]]:
+    schedules: Sequence[Sequence[ScheduleStep]], levels: Sequence[RouteLevel], packets: Packets
+) -> tuple[list[RouteLink], list[Message]]:
     """All links by number, and all messages; a message is whole bytes, and one of none is not sent."""
-    ranks = devices(levels)
-    numbers: dict[Link, int] = {}
-    paths: dict[tuple[int, int], list[Link]] = {}
-    ways: dict[tuple[int, int, float], Way] = {}
+    ranks = device_count(levels)
+    numbers: dict[RouteLink, int] = {}
+    whole = float(packets.payload + packets.header)
 
     @cache
     def slot(packet: float, bandwidth: float) -> float:
-        return _ticks(packet_time(packet, bandwidth, how), how)
+        return _ticks(packet_time(packet, bandwidth, packets), packets)
 
-    def way(source: int, target: int, size: float) -> Way:
-        if (source, target) not in paths:
-            paths[source, target] = route(source, target, levels)
-        path = paths[source, target]
-        if (source, target, size) not in ways:
-            packets = [float(how.payload + how.header), _last_packet(size, how)]
-            full, last = ([slot(packet, link.bandwidth) for link in path] for packet in packets)
-            there = [numbers.setdefault(link, len(numbers)) for link in path]
-            ways[source, target, size] = Way(
-                tuple(there), tuple(full), tuple(last), tuple(_ticks(link.latency, how) for link in path)
+    @cache
+    def links_of(source: int, target: int) -> list[RouteLink]:
+        return route(source, target, levels)
+
+    @cache
+    def path(source: int, target: int, size: float) -> TrainPath:
+        links, last = links_of(source, target), _last_packet(size, packets)
+        return TrainPath(
+            links=tuple(numbers.setdefault(link, len(numbers)) for link in links),
+            full=tuple(slot(whole, link.bandwidth) for link in links),
+            last=tuple(slot(last, link.bandwidth) for link in links),
+            latency=tuple(_ticks(link.latency, packets) for link in links),
+        )
+
+    messages = []
+    for number, at, source, target, size in _sent(schedules):
+        require(
+            min(source, target) >= 0 and max(source, target) < ranks,
+            f"the fabric has {ranks} devices",
+            source=source,
+            target=target,
+        )
+        messages.append(
+            Message(
+                source=source,
+                target=target,
+                schedule=number,
+                step=at,
+                size=size,
+                packets=int(packet_count(size, packets)),
+                there=path(source, target, size),
+                back=path(target, source, ACKNOWLEDGES),
             )
-        return ways[source, target, size]
+        )
+    return list(numbers), messages
 
-    mail = []
+
+def _sent(schedules: Sequence[Sequence[ScheduleStep]]) -> Iterator[tuple[int, int, int, int, float]]:
+    """Schedule, step, source, target and whole bytes of every message that is sent."""
     for number, steps in enumerate(schedules):
         for at, step in enumerate(steps):
             sizes = np.ceil(np.asarray(step.bytes, float) - PART_OF_A_BYTE)
-            for source, target, size in zip(
-                step.source.tolist(), step.target.tolist(), sizes.tolist(), strict=True
-            ):
-                if source == target or size <= 0:
-                    continue
-                require(
-                    min(source, target) >= 0 and max(source, target) < ranks,
-                    f"the fabric has {ranks} devices",
-                    source=source,
-                    target=target,
-                )
-                packets = int(packet_count(size, how))
-                mail.append(
-                    Mail(
-                        source,
-                        target,
-                        number,
-                        at,
-                        size,
-                        packets,
-                        way(source, target, size),
-                        way(target, source, ACKNOWLEDGES),
-                    )
-                )
-    return list(numbers), mail
+            columns = (step.source.tolist(), step.target.tolist(), sizes.tolist())
+            for source, target, size in zip(*columns, strict=True):
+                if source != target and size > 0:
+                    yield number, at, source, target, size

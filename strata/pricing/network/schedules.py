@@ -22,7 +22,7 @@ PIECES = 8  # pieces that follow each other in pipelines (double_tree, pipeline)
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ScheduleStep:
     """Messages that go at once: `bytes[i]` from rank `source[i]` to rank `target[i]`; a pair may have two of
     them.
 
@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """The ranks of a collective: members of each dimension, innermost first."""
 
     sizes: tuple[int, ...]
@@ -62,13 +62,13 @@ class Group:
         )
 
 
-# A move is who sends, who receives, and which pieces; `Plan` is its steps and how many pieces the buffer is
+# A move is who sends, who receives, and which pieces; `Moves` is its steps and how many pieces the buffer is
 # cut into.
 Move = tuple[Array, Array, Array]
-Plan = tuple[list[Move], int]
+Moves = tuple[list[Move], int]
 
 
-def _shares(group: Group, dimension: int, places: Array, outwards: bool = False) -> Array:
+def _shares(group: RankGroup, dimension: int, places: Array, outwards: bool = False) -> Array:
     """Pieces a rank deals with that belong to given places of a dimension; piece q belongs to rank q.
 
     Scattered inner dimensions: those with the rank's own places there. Gathered ones (`outwards`): those with
@@ -81,19 +81,19 @@ def _shares(group: Group, dimension: int, places: Array, outwards: bool = False)
     return (ranks % stride + places * stride)[:, None] + np.arange(group.ranks // beyond) * beyond
 
 
-def _ring_steps(group: Group, dimension: int, gathers: bool, outwards: bool = False) -> Iterator[Move]:
-    """Along one dimension p - 1 times a part to the next rank: of the sum so far, or the one received last."""
+def _ring_steps(group: RankGroup, dimension: int, gathers: bool, outwards: bool = False) -> Iterator[Move]:
+    """Along one dimension p - 1 times a part to the next rank: of the sum so far, or the last received."""
     ranks, after, here = np.arange(group.ranks), group.moved(dimension, 1), group.along(dimension)
     size = group.sizes[dimension]
     for step in range(size - 1):
         yield ranks, after, _shares(group, dimension, (here - step - (0 if gathers else 1)) % size, outwards)
 
 
-def _ring(group: Group, gathers: bool) -> list[Move]:
-    return list(_ring_steps(Group((group.ranks,)), 0, gathers))
+def _ring(group: RankGroup, gathers: bool) -> list[Move]:
+    return list(_ring_steps(RankGroup((group.ranks,)), 0, gathers))
 
 
-def _both_ways(group: Group, gathers: bool) -> list[Move]:
+def _both_ways(group: RankGroup, gathers: bool) -> list[Move]:
     """Every part goes both ways round, so that half the steps do; the farthest of an even ring goes half and
     half.
     """
@@ -102,12 +102,12 @@ def _both_ways(group: Group, gathers: bool) -> list[Move]:
     moves = []
     for step in range(1, size // 2 + 1):
         parts = []
-        for way in (1, -1):
-            owner = ranks - way * (step - 1) if gathers else ranks + way * (size // 2 + 1 - step)
+        for turn in (1, -1):
+            owner = ranks - turn * (step - 1) if gathers else ranks + turn * (size // 2 + 1 - step)
             farthest = size % 2 == 0 and (step == size // 2 if gathers else step == 1)
-            halves = [(way + 1) // 2] if farthest else [0, 1]
+            halves = [(turn + 1) // 2] if farthest else [0, 1]
             parts.append(
-                (ranks, (ranks + way) % size, np.stack([owner % size * 2 + h for h in halves], axis=1))
+                (ranks, (ranks + turn) % size, np.stack([owner % size * 2 + h for h in halves], axis=1))
             )
         moves.append(_together(parts))
     return moves
@@ -118,7 +118,7 @@ def _together(parts: Sequence[Move]) -> Move:
     return source, target, pieces
 
 
-def _halving(group: Group, gathers: bool) -> list[Move]:
+def _halving(group: RankGroup, gathers: bool) -> list[Move]:
     """Pairs at distance 1, 2, 4 …: a gather doubles what it has, a scatter halves what it sums."""
     ranks, count = np.arange(group.ranks), group.ranks
     moves = []
@@ -138,28 +138,28 @@ def _all_pairs(ranks: int) -> tuple[Array, Array]:
     return source[source != target], target[source != target]
 
 
-def _direct(group: Group, gathers: bool) -> list[Move]:
+def _direct(group: RankGroup, gathers: bool) -> list[Move]:
     source, target = _all_pairs(group.ranks)
     return [(source, target, (source if gathers else target)[:, None])]
 
 
-def _scattered_by_dimension(group: Group) -> list[Move]:
+def _scattered_by_dimension(group: RankGroup) -> list[Move]:
     return [move for d in range(len(group.sizes)) for move in _ring_steps(group, d, False)]
 
 
-def _gathered_inwards(group: Group) -> list[Move]:
+def _gathered_inwards(group: RankGroup) -> list[Move]:
     return [move for d in reversed(range(len(group.sizes))) for move in _ring_steps(group, d, True)]
 
 
-def _gathered_outwards(group: Group) -> list[Move]:
+def _gathered_outwards(group: RankGroup) -> list[Move]:
     return [move for d in range(len(group.sizes)) for move in _ring_steps(group, d, True, outwards=True)]
 
 
-def _hierarchical(group: Group) -> Plan:
+def _hierarchical(group: RankGroup) -> Moves:
     """One step inside the innermost dimension, one ring over all ranks outside it that hold the same part,
     one step back.
     """
-    two = Group((group.sizes[0], group.ranks // group.sizes[0]))
+    two = RankGroup((group.sizes[0], group.ranks // group.sizes[0]))
     ranks, here, size = np.arange(group.ranks), two.along(0), group.sizes[0]
     inside = [(two.moved(0, k), (here + k) % size) for k in range(1, size)]
     scatter = [_together([(ranks, to, _shares(two, 0, place)) for to, place in inside])] if inside else []
@@ -196,7 +196,7 @@ def tree_depths(ranks: int) -> tuple[Array, Array]:
     return parent, depth
 
 
-def _double_tree(group: Group) -> Plan:
+def _double_tree(group: RankGroup) -> Moves:
     """Half of the buffer up and down each of two trees, in pieces that follow each other."""
     ranks = group.ranks
     parent, depth = tree_depths(ranks)
@@ -215,12 +215,12 @@ def _double_tree(group: Group) -> Plan:
     return [_together(step) for step in steps], 2 * PIECES
 
 
-def _one_shot(group: Group) -> Plan:
+def _one_shot(group: RankGroup) -> Moves:
     source, target = _all_pairs(group.ranks)
     return [(source, target, np.zeros((len(source), 1), int))], 1
 
 
-def _tree(group: Group) -> Plan:
+def _tree(group: RankGroup) -> Moves:
     """Whoever has the message sends it to one who has not: twice as many after each step."""
     moves = []
     for distance in (2**k for k in range((group.ranks - 1).bit_length())):
@@ -229,7 +229,7 @@ def _tree(group: Group) -> Plan:
     return moves, 1
 
 
-def _pipeline(group: Group) -> Plan:
+def _pipeline(group: RankGroup) -> Moves:
     """Piece after piece from rank to rank."""
     moves = []
     for step in range(group.ranks - 2 + PIECES):
@@ -238,18 +238,18 @@ def _pipeline(group: Group) -> Plan:
     return moves, PIECES
 
 
-def _exchange(group: Group) -> Plan:
+def _exchange(group: RankGroup) -> Moves:
     source, target = _all_pairs(group.ranks)
     return [(source, target, (source * group.ranks + target)[:, None])], group.ranks**2
 
 
-def _pairwise(group: Group) -> Plan:
+def _pairwise(group: RankGroup) -> Moves:
     ranks, count = np.arange(group.ranks), group.ranks
     targets = [(ranks + k) % count for k in range(1, count)]
     return [(ranks, to, (ranks * count + to)[:, None]) for to in targets], count**2
 
 
-def _relay(group: Group) -> Plan:
+def _relay(group: RankGroup) -> Moves:
     """Dimension by dimension to the next rank; what is for the rank k places on is passed on k times.
 
     Along a dimension a rank holds blocks whose target has its place in the inner dimensions, and whose source
@@ -270,30 +270,30 @@ def _relay(group: Group) -> Plan:
     return moves, count**2
 
 
-def _send(group: Group) -> Plan:
+def _send(group: RankGroup) -> Moves:
     return [(np.array([0]), np.array([1]), np.array([[0]]))], 1
 
 
-def _scatter(one: Callable[[Group, bool], list[Move]], cut: int = 1) -> Callable[[Group], Plan]:
+def _scatter(one: Callable[[RankGroup, bool], list[Move]], cut: int = 1) -> Callable[[RankGroup], Moves]:
     return lambda group: (one(group, False), cut * group.ranks)
 
 
-def _gather(one: Callable[[Group, bool], list[Move]], cut: int = 1) -> Callable[[Group], Plan]:
+def _gather(one: Callable[[RankGroup, bool], list[Move]], cut: int = 1) -> Callable[[RankGroup], Moves]:
     return lambda group: (one(group, True), cut * group.ranks)
 
 
-def _sum(one: Callable[[Group, bool], list[Move]], cut: int = 1) -> Callable[[Group], Plan]:
+def _sum(one: Callable[[RankGroup, bool], list[Move]], cut: int = 1) -> Callable[[RankGroup], Moves]:
     return lambda group: ([*one(group, False), *one(group, True)], cut * group.ranks)
 
 
-def _rabenseifner(group: Group) -> Plan:
+def _rabenseifner(group: RankGroup) -> Moves:
     """Halved at distances 1, 2, 4 …, then doubled back by the same pairs in reverse."""
     halved = _halving(group, False)
     back = [(target, source, pieces) for source, target, pieces in reversed(halved)]
     return [*halved, *back], group.ranks
 
 
-SCHEDULES: dict[str, dict[str, Callable[[Group], Plan]]] = {
+SCHEDULES: dict[str, dict[str, Callable[[RankGroup], Moves]]] = {
     "all_reduce": {
         "ring": _sum(_ring),
         "bidirectional_ring": _sum(_both_ways, 2),
@@ -341,17 +341,19 @@ def legal_schedules(pattern: str, sizes: Sequence[int]) -> tuple[str, ...]:
     return tuple(name for name in SCHEDULES[pattern] if name not in POWERS_OF_TWO or ranks & (ranks - 1) == 0)
 
 
-def schedule(pattern: str, algorithm: str, sizes: Sequence[int], bytes: Number) -> tuple[Step, ...]:
+def schedule(pattern: str, algorithm: str, sizes: Sequence[int], bytes: Number) -> tuple[ScheduleStep, ...]:
     """Steps of a collective by an algorithm's name. `sizes`: members of each dimension, innermost first.
 
     `bytes` is the whole buffer of one rank: what is summed; what all have after an all-gather or before a
     reduce-scatter; what one rank sends in all, its own share included, in an all-to-all, or a matrix of it
     with a row for each source; else the message.
 
-    >>> [(step.source.tolist(), step.target.tolist(), step.bytes.tolist()) for step in schedule("all_gather", "ring", (3,), 300.0)]
-    [([0, 1, 2], [1, 2, 0], [100.0, 100.0, 100.0]), ([0, 1, 2], [1, 2, 0], [100.0, 100.0, 100.0])]
+    >>> for step in schedule("all_gather", "ring", (3,), 300.0):
+    ...     print(step.source, step.target, step.bytes)
+    [0 1 2] [1 2 0] [100. 100. 100.]
+    [0 1 2] [1 2 0] [100. 100. 100.]
     """
-    group = Group(tuple(int(size) for size in sizes))
+    group = RankGroup(tuple(int(size) for size in sizes))
     if not group.sizes or min(group.sizes) < 1 or group.ranks < 2:
         raise BadValue(
             f"a collective has sizes of at least 1 and 2 ranks or more, but got (sizes={tuple(sizes)})"
@@ -364,7 +366,9 @@ def schedule(pattern: str, algorithm: str, sizes: Sequence[int], bytes: Number) 
         )
     moves, parts = SCHEDULES[pattern][algorithm](group)
     weight = _weights(bytes, parts, group.ranks, pattern == "all_to_all")
-    return tuple(Step(source, target, weight[pieces].sum(axis=1), pieces) for source, target, pieces in moves)
+    return tuple(
+        ScheduleStep(source, target, weight[pieces].sum(axis=1), pieces) for source, target, pieces in moves
+    )
 
 
 def _weights(bytes: Number, parts: int, ranks: int, pairs: bool) -> Array:
@@ -376,42 +380,7 @@ def _weights(bytes: Number, parts: int, ranks: int, pairs: bool) -> Array:
         return np.full(parts, given / (ranks if pairs else parts))
     if given.shape != (ranks, ranks) or not pairs:
         raise BadValue(
-            f"a matrix of bytes belongs to an all_to_all and has {ranks} rows and columns, but got shape {given.shape}"
+            f"a matrix of bytes belongs to an all_to_all and has {ranks} rows and columns,"
+            f" but got shape {given.shape}"
         )
     return given.ravel()
-
-
-def skewed_traffic(popularity: Number, top_k: float, tokens: Number, ranks: int, token_bytes: float) -> Array:
-    r"""Bytes each rank sends to each in an exchange of tokens with their experts; a row for each source, its
-    own share included.
-
-    .. math:: n_{st} = T_s \, b \, \big(1 - (1 - q_t)^k\big), \quad q_t = \sum_{e \in t} x_e \Big/ \sum_e x_e
-
-    popularity x of each expert, which lie on the ranks in order, as many on each; k picks of a token (top_k);
-    tokens T of a rank, one number or one for each; b bytes of a token. A token goes to a rank once, however
-    many of its experts are there. Picks are taken as independent: a router picks different experts, which
-    hits somewhat more ranks, the fewer the more experts a rank has. Equal experts give :math:`R (1 - (1 -
-    1/R)^k)` copies, as a step counts them.
-
-    >>> skewed_traffic([3.0, 1.0, 1.0, 1.0], top_k=2.0, tokens=36.0, ranks=2, token_bytes=1.0)
-    array([[32., 20.],
-           [32., 20.]])
-    """
-    loved = np.asarray(popularity, float)
-    sent = np.asarray(tokens, float)
-    if (
-        loved.ndim != 1
-        or loved.size < ranks
-        or loved.size % ranks
-        or not np.all(loved >= 0)
-        or not 0 < loved.sum() < np.inf
-    ):
-        raise BadValue(
-            f"popularity has a number of at least 0 for each expert, as many experts on each of {ranks} ranks, but got shape {loved.shape}"
-        )
-    if sent.shape not in ((), (ranks,)) or not np.all(sent >= 0):
-        raise BadValue(
-            f"tokens is a number of at least 0, or one for each of {ranks} ranks, but got shape {sent.shape}"
-        )
-    share = loved.reshape(ranks, -1).sum(axis=1) / loved.sum()
-    return np.broadcast_to(sent[..., None] * token_bytes, (ranks, 1)) * (1.0 - (1.0 - share) ** top_k)

@@ -1,4 +1,4 @@
-"""What a library's kernels make of a collective inside one fabric dimension: each legal way with its time.
+"""What a library's kernels make of a collective inside one fabric dimension: each legal algorithm's time.
 
 Every function returns its candidates by name, so that a single call can say which was the cheapest. Times
 hold for two ranks or more; the caller answers for groups of one.
@@ -88,97 +88,100 @@ def double_tree(
     return start + 2.0 * hops * step * latency + 2.0 * (ranks - 1.0) / ranks * payload / bandwidth
 
 
-def ring_ways(
+def ring_times(
     pattern: str,
     payload: Number,
     ranks: Number,
     link: Number,
     latency: Number,
-    by: Rings,
+    rings: Rings,
     reduction: Number | None,
 ) -> AlgorithmTimes:
-    """Ways of an all-gather, reduce-scatter or all-reduce; payload is the whole buffer, link the peak of one
+    """Times of an all-gather, reduce-scatter or all-reduce; payload is the whole buffer, link the peak of one
     rank [B/s].
     """
+    start, step, share = rings.start, rings.step, rings.share
     passes = 2.0 if pattern == "all_reduce" else 1.0
     steps, kept = passes * (ranks - 1.0), payload / ranks
     crossing = steps * kept
     wait = steps * latency
-    ways = {
-        f"ring {p}": flagged_ring(crossing, wait, by.start["flagged"], by.step[p], by.share[p] * link)
-        for p in FLAGGED
+    times = {
+        f"ring {name}": flagged_ring(crossing, wait, start["flagged"], step[name], share[name] * link)
+        for name in FLAGGED
     }
-    ways["ring simple"] = buffered_ring(
-        crossing, kept, wait, by.start["simple"], by.step["simple"], by.share[pattern] * link, by.own
+    times["ring simple"] = buffered_ring(
+        crossing, kept, wait, start["simple"], step["simple"], share[pattern] * link, rings.own
     )
-    if pattern == "all_reduce" and by.tree is not None:
-        ways["tree"] = double_tree(
-            payload, ranks, latency, by.start["flagged"], by.step["simple"], by.tree * link
+    if pattern == "all_reduce" and rings.tree is not None:
+        times["tree"] = double_tree(
+            payload, ranks, latency, start["flagged"], step["simple"], rings.tree * link
         )
-    if pattern == "all_reduce" and reduction is not None and "in_switch" in by.share:
-        summed = in_switch_sum(payload, ranks, by.start["in_switch"], by.share["in_switch"] * link)
-        ways["in switch"] = namespace(reduction, summed).where(reduction > 0, summed, float("inf"))
-    return ways
+    if pattern == "all_reduce" and reduction is not None and "in_switch" in share:
+        summed = in_switch_sum(payload, ranks, start["in_switch"], share["in_switch"] * link)
+        times["in switch"] = namespace(reduction, summed).where(reduction > 0, summed, float("inf"))
+    return times
 
 
-def pair_ways(payload: Number, ranks: Number, link: Number, by: Pairs) -> AlgorithmTimes:
-    r"""Ways of an all-to-all in which each rank sends payload n, its own share included.
+def pairwise_times(payload: Number, ranks: Number, link: Number, pairs: Pairs) -> AlgorithmTimes:
+    r"""Times of an all-to-all in which each rank sends payload n, its own share included [s].
 
     .. math:: T_{ll} = T_0 + (p-2) \alpha + \frac{n}{p\,\beta_c}, \quad
               T_{simple} = T_1 + (p-2) \alpha + \frac{p-1}{p}\frac{n}{\beta} + \frac{n}{p\,\gamma}
 
     Flagged bytes of a pair pass one channel βc; whole buffers share the link β; γ copies what stays.
 
-    >>> by = Pairs(start={"flagged": 6.3e-6, "simple": 12.3e-6}, peer=0.36e-6, channel=0.0142, share=0.673, own=2.4e12)
-    >>> [(name, round(float(t) * 1e6, 1)) for name, t in pair_ways(65536.0, 8.0, 450e9, by).items()]
+    >>> start = {"flagged": 6.3e-6, "simple": 12.3e-6}
+    >>> pairs = Pairs(start=start, peer=0.36e-6, channel=0.0142, share=0.673, own=2.4e12)
+    >>> [(name, round(float(t) * 1e6, 1)) for name, t in pairwise_times(65536.0, 8.0, 450e9, pairs).items()]
     [('pairs ll', 9.7), ('pairs simple', 14.7)]
     """
-    each, peers = payload / ranks, (ranks - 2.0) * by.peer
-    flagged = by.start["flagged"] + peers + each / (by.channel * link)
-    simple = by.start["simple"] + peers + (ranks - 1.0) * each / (by.share * link) + each / by.own
+    each, peers = payload / ranks, (ranks - 2.0) * pairs.peer
+    flagged = pairs.start["flagged"] + peers + each / (pairs.channel * link)
+    simple = pairs.start["simple"] + peers + (ranks - 1.0) * each / (pairs.share * link) + each / pairs.own
     # A channel is never faster than the link that all pairs of a rank share.
     sent = (ranks - 1.0) * each / link
     return {"pairs ll": namespace(flagged, sent).maximum(flagged, sent), "pairs simple": simple}
 
 
-def send_ways(payload: Number, link: Number, by: Pairs) -> AlgorithmTimes:
-    """Ways of one message to one peer."""
+def send_times(payload: Number, link: Number, pairs: Pairs) -> AlgorithmTimes:
+    """Times of one message to one peer [s]."""
     return {
-        "send ll": by.start["flagged"] + payload / (by.channel * link),
-        "send simple": by.start["simple"] + payload / (by.share * link),
+        "send ll": pairs.start["flagged"] + payload / (pairs.channel * link),
+        "send simple": pairs.start["simple"] + payload / (pairs.share * link),
     }
 
 
-def direct_ways(payload: Number, ranks: Number, link: Number, by: Direct) -> AlgorithmTimes:
-    r"""All-reduce by reading peers' memory: all of every peer at once, or a p-th of each and then the sums.
+def peer_memory_times(payload: Number, ranks: Number, link: Number, kernels: Direct) -> AlgorithmTimes:
+    r"""All-reduce by reading peers' memory [s]: all of every peer at once, or a p-th of each and then the
+    sums.
 
     .. math:: T_1 = T_0 + (p-2) \alpha + (p-1)\frac{n}{\beta}, \quad
               T_2 = T_0 + T_s + (p-2) \alpha + 2\frac{p-1}{p}\frac{n}{\beta}
 
     vLLM and TensorRT-LLM, custom all-reduce kernels (one-shot and two-shot).
 
-    >>> by = Direct(start={"a": 2.4e-6}, peer={"a": 0.1e-6}, share={"a": 0.75}, second={"a": 1e-6})
-    >>> [(name, round(t * 1e6, 2)) for name, t in direct_ways(65536.0, 8.0, 450e9, by).items()]
+    >>> kernels = Direct(start={"a": 2.4e-6}, peer={"a": 0.1e-6}, share={"a": 0.75}, second={"a": 1e-6})
+    >>> [(name, round(t * 1e6, 2)) for name, t in peer_memory_times(65536.0, 8.0, 450e9, kernels).items()]
     [('one-shot a', 4.36), ('two-shot a', 4.34)]
     """
-    ways: AlgorithmTimes = {}
-    for name, start in by.start.items():
-        begin, rate = start + (ranks - 2.0) * by.peer[name], by.share[name] * link
+    times: AlgorithmTimes = {}
+    for name, start in kernels.start.items():
+        begin, rate = start + (ranks - 2.0) * kernels.peer[name], kernels.share[name] * link
         crossing = (ranks - 1.0) * payload / rate
-        ways[f"one-shot {name}"] = begin + crossing
-        if by.second is not None and name in by.second:
-            ways[f"two-shot {name}"] = begin + by.second[name] + 2.0 * crossing / ranks
-    if by.limit is None:
-        return ways
-    limits = {way: by.limit.get(way.split()[1], float("inf")) for way in ways}
+        times[f"one-shot {name}"] = begin + crossing
+        if kernels.second is not None and name in kernels.second:
+            times[f"two-shot {name}"] = begin + kernels.second[name] + 2.0 * crossing / ranks
+    if kernels.limit is None:
+        return times
+    limits = {name: kernels.limit.get(name.split()[1], float("inf")) for name in times}
     return {
-        way: namespace(payload, time).where(payload <= limits[way], time, float("inf"))
-        for way, time in ways.items()
+        name: namespace(payload, time).where(payload <= limits[name], time, float("inf"))
+        for name, time in times.items()
     }
 
 
 def expert_exchange(
-    payload: Number, ranks: Number, experts: Number, link: Number, way: str, by: ExpertTransport
+    payload: Number, ranks: Number, experts: Number, link: Number, direction: str, kernels: ExpertTransport
 ) -> Number:
     r"""Time of a dispatch of tokens to their experts' ranks, or of the combine back [s].
 
@@ -190,10 +193,11 @@ def expert_exchange(
 
     Form: ours, on DeepEP's low-latency kernels (github deepseek-ai/DeepEP), eight ranks of H200 and B200.
 
-    >>> by = ExpertTransport(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, share={"combine": 0.5}, lane=4.5e9, header=16.0, scale=0.0)
-    >>> round(expert_exchange(128 * 8 * 7168 * 2.0, 8.0, 256.0, 450e9, "combine", by) * 1e6, 1)
+    >>> rates = {"share": {"combine": 0.5}, "lane": 4.5e9, "header": 16.0, "scale": 0.0}
+    >>> kernels = ExpertTransport(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, **rates)
+    >>> round(expert_exchange(128 * 8 * 7168 * 2.0, 8.0, 256.0, 450e9, "combine", kernels) * 1e6, 1)
     67.9
     """
-    sent = (ranks - 1.0) / ranks * payload / (by.share[way] * link)
-    received = payload / (experts * by.lane) if way == "dispatch" else 0.0
-    return by.start[way] + experts * by.expert[way] + sent + received
+    sent = (ranks - 1.0) / ranks * payload / (kernels.share[direction] * link)
+    received = payload / (experts * kernels.lane) if direction == "dispatch" else 0.0
+    return kernels.start[direction] + experts * kernels.expert[direction] + sent + received

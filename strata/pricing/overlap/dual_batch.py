@@ -49,7 +49,7 @@ def dual_batch_overlap(layers: list[Halves], rank: Rank) -> list[list[PricedOp]]
     for place, h in enumerate(layers):
         if h.starts_layer:
             made[place] = [_doubled(op, price, usual, device) for op, price in h.half]
-    return _quicker(layers, made, device.for_bounds)
+    return _quicker(layers, made, device.software.for_bounds)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -162,7 +162,10 @@ def price_where(condition: Number, one: Price, other: Price) -> Price:
     """
     xp = namespace(one.time, other.time)  # a single condition is no array
     return Price(
-        *(_either(xp, condition, getattr(one, f.name), getattr(other, f.name)) for f in fields(Price))
+        **{
+            f.name: _either(xp, condition, getattr(one, f.name), getattr(other, f.name))
+            for f in fields(Price)
+        }
     )
 
 

@@ -4,14 +4,14 @@ both share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric import Dimension, Fabric
+from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithms import group_link
-from strata.pricing.network.collectives import WHOLE, cheapest, dimension_ways
+from strata.pricing.network.collectives import Crossing, cheapest, crossings
 from strata.pricing.overlap.equations import MEETINGS, in_pieces, own_first, slowed
 from strata.pricing.price import Price
 from strata.workload.graph import Collective
@@ -34,27 +34,23 @@ class Link:
     ranks: Number
 
 
-def tile_link(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Link:
+def tile_link(op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric) -> Link:
     """What a collective asks for when tiles carry it, dimension by dimension as the library does it."""
     sending: Number = 0.0
     waiting: Number = 0.0
     cores: Number = 0.0
     crossing: Number = 0.0
-    inner: Number = 1.0
     ranks: Number = 1.0
     passes = 2.0 if op.pattern == "all_reduce" else 1.0
-    for spread, dimension in zip(spreads, fabric.dimension, strict=True):
-        payload = _payload(op) if op.pattern in WHOLE else op.payload / inner
-        sent = passes * (spread.size - 1.0) / spread.size * payload
-        one, wait, taken = _in_dimension(op, payload, sent, spread, dimension)
-        xp = namespace(spread.size, one, sending, taken)
-        crosses = spread.size > 1.0
-        sending = sending + xp.where(crosses, one, 0.0)
-        waiting = waiting + xp.where(crosses, wait, 0.0)
-        cores = xp.maximum(cores, xp.where(crosses, taken, 0.0))
-        crossing = crossing + xp.where(crosses, sent, 0.0)
-        inner = inner * spread.members
-        ranks = ranks * spread.size
+    for here in crossings(op, layouts, fabric, payload=_payload(op)):
+        sent = passes * here.sent()
+        one, wait, taken = _in_dimension(op, here, sent)
+        sending = sending + here.where(one)
+        waiting = waiting + here.where(wait)
+        there = here.where(taken)
+        cores = namespace(cores, there).maximum(cores, there)
+        crossing = crossing + here.where(sent)
+        ranks = ranks * here.layout.size
     summed = op.payload * (1.0 + 1.0 / ranks) if op.pattern in SUMMED else 0.0
     return Link(sending, waiting, cores, 2.0 * crossing, summed, ranks)
 
@@ -67,19 +63,19 @@ def _payload(op: Collective) -> Number:
     return op.payload if made is None else made.tokens * made.top_k * made.width * made.element * made.busiest
 
 
-def _in_dimension(
-    op: Collective, payload: Number, sent: Number, spread: GroupLayout, dimension: Dimension
-) -> tuple[Number, Number, Number]:
+def _in_dimension(op: Collective, here: Crossing, sent: Number) -> tuple[Number, Number, Number]:
     """Time on the links, time of meetings or hops, and cores taken inside one dimension."""
-    if dimension.transport_model is None:
-        whole = cheapest(dimension_ways(op, payload, spread, dimension))
-        hops = cheapest(dimension_ways(op, LEAST * payload, spread, dimension))
+    transport = here.dimension.transport_model
+    if transport is None:
+        whole = cheapest(here.times(op))
+        hops = cheapest(replace(here, payload=LEAST * here.payload).times(op))
         return namespace(whole, hops).maximum(whole - hops, 0.0), hops, 0.0
-    by = dimension.transport_model.tiles
-    if by is None:
+    tiles = transport.tiles
+    if tiles is None:
         return float("inf"), 0.0, 0.0
     name = op.exchange.direction if op.exchange is not None and op.exchange.direction else op.pattern
-    return sent / (by.share * group_link(spread, dimension)), MEETINGS[name] * by.start, by.cores
+    link = group_link(here.layout, here.dimension)
+    return sent / (tiles.share * link), MEETINGS[name] * tiles.start, tiles.cores
 
 
 def fuse(

@@ -42,7 +42,7 @@ def overlap_shared_experts(priced: list[tuple[Op, Price]], device: Device) -> li
     both = [total_price([(1.0, p) for p in part]) for part in (shared, routed)]
     xp = namespace(both[0].time)
     kept = left_over(both[0], both[1], device.bandwidth) / xp.where(both[0].time > 0.0, both[0].time, 1.0)
-    share = 1.0 - device.shared_expert_stream * (1.0 - kept)
+    share = 1.0 - device.software.shared_expert_stream * (1.0 - kept)
     return [(op, _shown(p, share) if op.role == SHARED_EXPERT else p) for op, p in priced]
 
 

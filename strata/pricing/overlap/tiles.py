@@ -113,7 +113,8 @@ def overlap_by_tile(priced: list[PricedOp], rank: Rank) -> list[PricedOp]:
             better = better & (priced[j][1].time <= 0.0)
         for j, new in zip(pair.beside, slower, strict=True):
             made[j] = (priced[j][0], price_where(better, new, made[j][1]))
-            if not device.for_bounds:  # a bound may not depend on which of two collectives came first
+            # a bound may not depend on which of two collectives came first
+            if not device.software.for_bounds:
                 free[j] = namespace(free[j], gain).where(better, 0.0, free[j])
         # Both at once are bound by the slower of them, not by their sum.
         hidden = replace(

@@ -15,15 +15,18 @@ import numpy as np
 
 from strata.errors import BadFile, require
 from strata.hardware.transport import Packets
-from strata.pricing.network.routes import PART_OF_A_BYTE, Level
-from strata.pricing.network.schedules import Step
+from strata.pricing.network.routes import PART_OF_A_BYTE, RouteLevel
+from strata.pricing.network.schedules import ScheduleStep
 from strata.validation.readers.packet_runs import Job
 
 PROGRAM = "out/ns3/collective"
 
 
 def simulate(
-    steps: Sequence[Step], levels: Sequence[Level], network: Packets, program: Path | str = PROGRAM
+    steps: Sequence[ScheduleStep],
+    levels: Sequence[RouteLevel],
+    network: Packets,
+    program: Path | str = PROGRAM,
 ) -> float:
     """Time of a schedule in ns-3 [s]."""
     return simulated([((steps,), levels)], network, program)[0][0]
@@ -57,11 +60,11 @@ def simulated(
     return [tuple(int(t) * 1e-9 for t in line.split()) for line in lines]
 
 
-def job_text(schedules: Sequence[Sequence[Step]], levels: Sequence[Level]) -> str:
+def job_text(schedules: Sequence[Sequence[ScheduleStep]], levels: Sequence[RouteLevel]) -> str:
     """A job as the harness reads it.
 
-    >>> one = (Step(np.array([0]), np.array([1]), np.array([99.5])),)
-    >>> print(job_text((one,), (Level("ring", 2, 32e9, 50e-9),)))
+    >>> one = (ScheduleStep(np.array([0]), np.array([1]), np.array([99.5])),)
+    >>> print(job_text((one,), (RouteLevel("ring", 2, 32e9, 50e-9),)))
     levels ring:2:32:50
     schedule
     step

@@ -8,9 +8,9 @@ import numpy as np
 
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of, supports
-from strata.pricing.kernels.attention import attention
+from strata.pricing.kernels.attention import AttentionShape, attention_kernel
 from strata.pricing.kernels.device import Device, device
-from strata.pricing.kernels.vector import missed, vector
+from strata.pricing.kernels.vector import cache_miss_share, vector_kernel
 from strata.pricing.price import Price
 from strata.validation.readers.bare_kernels import benchmark_time, cold_device
 from strata.validation.readers.catalogue import Catalogue
@@ -43,7 +43,7 @@ def bare_attention(table: Table, catalogue: Catalogue) -> ComparedPoints:
     def price(key: tuple[str], rows: Array) -> Any:
         v = {k: x[rows] for k, x in s.items()}
         span = np.where(v["causal"] > 0, attended(v["kv_len"], v["q_len"], NO_WINDOW), v["kv_len"])
-        mixed = attention(
+        shape = AttentionShape(
             sequences=v["batch"],
             queries=v["q_len"],
             span=span,
@@ -53,10 +53,10 @@ def bare_attention(table: Table, catalogue: Catalogue) -> ComparedPoints:
             key_dim=v["head_dim"],
             value_dim=v["head_dim"],
             kv_width=2.0 * v["head_dim"],
-            device=dev,
             activation="bf16",
             kv="bf16",
         )
+        mixed = attention_kernel(shape, dev)
         return benchmark_time(mixed, dev.chip)
 
     forecasts = forecast(table, [table.text("phase")], price, tuple(s))
@@ -94,7 +94,7 @@ def _grouped_heads(
         kv_heads = np.where(v["num_key_value_heads"] > 0, v["num_key_value_heads"], heads)
         chip, kv = catalogue.chip(key[0]), kernel_format(key[2]).weight
         dev, products = device(chip), _products(chip, kernel_format(key[1]).weight, kv)
-        mixed = attention(
+        shape = AttentionShape(
             sequences=batch,
             queries=queries,
             span=span,
@@ -104,10 +104,13 @@ def _grouped_heads(
             key_dim=d,
             value_dim=d,
             kv_width=2.0 * d,
-            device=dev,
             activation="bf16",
             kv=kv,
             products=products,
+        )
+        mixed = attention_kernel(
+            shape,
+            dev,
             served=chip.paged,
             warm=0.0 if prompt else _kept(chip, batch * cached * kv_heads * 2.0 * d * bytes_of(kv)),
         )
@@ -131,7 +134,7 @@ def _rotation(elements: Any, read: Any, written: Any, dev: Device) -> Price:
     """The kernel that rotates queries and keys and writes the cache: a framework's attention call begins with
     it.
     """
-    return vector(read, written, elements * ROPE_FLOP, 0.0, dev, True)
+    return vector_kernel(read, written, elements * ROPE_FLOP, 0.0, dev, resident=True)
 
 
 def _products(chip: Chip, attended_in: str, kv: str) -> str:
@@ -146,7 +149,7 @@ def _kept(chip: Chip, cache_bytes: Array) -> Array:
     """Share of the keys and values that one replay leaves in the shared cache for the next: the benchmark has
     one copy of them.
     """
-    return 1.0 - missed(cache_bytes, chip.cache.capacity)
+    return 1.0 - cache_miss_share(cache_bytes, chip.cache.capacity)
 
 
 def context_mla(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -159,7 +162,7 @@ def context_mla(table: Table, catalogue: Catalogue) -> ComparedPoints:
     def price(v: dict[str, Array], dev: Device, products: str, kv: str) -> Price:
         isl, heads, batch = v["isl"], v["num_heads"], v["batch_size"]
         cached = isl + v["step"]
-        mixed = attention(
+        shape = AttentionShape(
             sequences=batch,
             queries=np.maximum(isl, FEW),
             span=attended(cached, isl, NO_WINDOW),
@@ -169,17 +172,18 @@ def context_mla(table: Table, catalogue: Catalogue) -> ComparedPoints:
             key_dim=KEY,
             value_dim=VALUE,
             kv_width=KEY + VALUE,
-            device=dev,
             activation="bf16",
             kv=products,
             products=products,
-            served=dev.chip.latent,
         )
+        mixed = attention_kernel(shape, dev, served=dev.chip.latent)
         of_head, wide = batch * isl * heads, bytes_of("bf16")
         around = _rotation(of_head * KEY, of_head * KEY * wide, of_head * KEY * wide, dev)
         for width in (KEY, KEY, VALUE) if bytes_of(products) < wide else ():
             rounded = of_head * width
-            around = around + vector(rounded * wide, rounded * bytes_of(products), rounded, 0.0, dev, True)
+            around = around + vector_kernel(
+                rounded * wide, rounded * bytes_of(products), rounded, 0.0, dev, resident=True
+            )
         return mixed + around
 
     return _latent_heads(table, catalogue, price)
@@ -190,7 +194,7 @@ def generation_mla(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     def price(v: dict[str, Array], dev: Device, products: str, kv: str) -> Price:
         cached, heads, batch = v["step"] + 1.0, v["num_heads"], v["batch_size"]
-        mixed = attention(
+        shape = AttentionShape(
             sequences=batch,
             queries=1.0,
             span=cached,
@@ -200,10 +204,13 @@ def generation_mla(table: Table, catalogue: Catalogue) -> ComparedPoints:
             key_dim=RANK + ROPE,
             value_dim=RANK,
             kv_width=RANK + ROPE,
-            device=dev,
             activation="bf16",
             kv=kv,
             products=products,
+        )
+        mixed = attention_kernel(
+            shape,
+            dev,
             served=dev.chip.latent,
             warm=_kept(dev.chip, batch * cached * (RANK + ROPE) * bytes_of(kv)),
         )

@@ -16,10 +16,11 @@ from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import spread
 from strata.precision import bytes_of
-from strata.pricing.kernels.device import Device, device, rounded_to
-from strata.pricing.kernels.experts import Load, price_experts, price_gather
+from strata.pricing.kernels.device import Device, device, quantized_format
+from strata.pricing.kernels.expert_load import ExpertLoad
+from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.quantize import rounding
+from strata.pricing.kernels.quantize import quantize_activations
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.fused import fuse, tile_link
@@ -52,11 +53,11 @@ def served_gemm_price(chip: Chip, dtype: str, m: Array, n: Array, k: Array) -> P
     """
     used = kernel_format(dtype)
     dev = device(chip, weight_only=used.weight_only)
-    rounded = rounded_to(dev, used.weight, used.activation)
+    rounded = quantized_format(dev, used.weight, used.activation)
     # Up to five copies of the weights take turns (validation/README.md).
     warm = np.where(COPIES * k * n * bytes_of(used.weight) < chip.cache.capacity, 1.0, 0.0)
     price = matmul(m, n, k, dev, used.weight, used.activation, resident=True, warm=warm)
-    return price + rounding(m * k, rounded, dev, True) if rounded else price
+    return price + quantize_activations(m * k, rounded, dev, True) if rounded else price
 
 
 # ------------------------------------------------------------------------------------- experts
@@ -76,7 +77,7 @@ class ExpertLayer:
     activation: str
 
 
-def expert_layer_time(layer: ExpertLayer, load: Load, dev: Device) -> Any:
+def expert_layer_time(layer: ExpertLayer, load: ExpertLoad, dev: Device) -> Any:
     """Time of one layer with so many tokens for each expert: the ops of a model's layer behind its router
     [s].
     """

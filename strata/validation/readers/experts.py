@@ -9,7 +9,9 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.experts import ROWS, Kernels, Load, grouped
+from strata.pricing.kernels.expert_load import ROWS, ExpertLoad
+from strata.pricing.kernels.experts import GroupedKernels, grouped_product
+from strata.pricing.kernels.product import Product
 from strata.validation.readers.bare_kernels import (
     ExpertLayer,
     benchmark_time,
@@ -59,26 +61,20 @@ def grouped_gemm(table: Table, catalogue: Catalogue) -> ComparedPoints:
         small = tokens / experts <= SWITCH
         tiles = PAIR * np.where(small, load.tiles[0], load.tiles[1])
         unit = dev.matrix("bf16", "bf16")
-        kernels = Kernels(
-            unit.sustained * chip.compute.grouped_efficiency,
-            chip.memory.bandwidth * chip.memory.grouped_efficiency,
-            dev.tile,
-            chip.overhead.grouped,
-            np.where(small, SMALL[0], LARGE[0])[None, None],
-            np.where(small, SMALL[1], LARGE[1])[None, None],
+        kernels = GroupedKernels(
+            rate=unit.sustained * chip.compute.grouped_efficiency,
+            bandwidth=chip.memory.bandwidth * chip.memory.grouped_efficiency,
+            tile=dev.tile,
+            floor=chip.overhead.grouped,
+            rows=np.where(small, SMALL[0], LARGE[0])[None, None],
+            columns=np.where(small, SMALL[1], LARGE[1])[None, None],
         )
-        product = grouped(
-            load=Load(load.tokens, load.experts, tiles[None]),
-            n=n,
-            k=k,
-            device=dev,
-            unit=unit,
-            w=2.0,
-            stored=2.0,
-            kernels=kernels,
-            flop=2.0 * tokens * n * k,
+        drawn = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=tiles[None])
+        product = Product(
+            m=load.tokens, n=n, k=k, input_bytes=unit.activation, weight_bytes=2.0, output_bytes=2.0
         )
-        return benchmark_time(product, chip).mean(0)
+        price = grouped_product(drawn, product, dev, unit, kernels, 2.0 * tokens * n * k)
+        return benchmark_time(price, chip).mean(0)
 
     forecasts = forecast(table, [table.text("routing")], price, tuple(s))
     return compare_metric(table, table.number("median_s"), forecasts, table.text("routing"))
@@ -116,7 +112,7 @@ def fused_experts(table: Table, catalogue: Catalogue) -> ComparedPoints:
     return compare_metric(table, table.number("latency_ms") * 1e-3, forecasts, names)
 
 
-def _busiest_load(layer: ExpertLayer, power: float) -> Load:
+def _busiest_load(layer: ExpertLayer, power: float) -> ExpertLoad:
     sizes = zip(layer.tokens, layer.experts, layer.top_k, layer.ranks, strict=True)
     counts = [busiest_rank_counts(int(t), int(e), int(k), int(r), power) for t, e, k, r in sizes]
     return expert_load(counts, ROWS)

@@ -11,8 +11,8 @@ import numpy as np
 from strata.errors import BadValue
 from strata.hardware.transport import Packets, packets
 from strata.pricing.network.packets import (
-    Axis,
-    Tree,
+    GridAxis,
+    SwitchTree,
     grid_all_gather,
     grid_all_reduce,
     grid_all_to_all,
@@ -22,13 +22,13 @@ from strata.pricing.network.packets import (
     tree_ring_all_gather,
     tree_ring_all_reduce,
 )
-from strata.pricing.network.routes import Level, devices, placed, run_schedules
-from strata.pricing.network.schedules import Step, schedule
+from strata.pricing.network.routes import RouteLevel, device_count, run_schedules, steps_on_devices
+from strata.pricing.network.schedules import ScheduleStep, schedule
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.tables import Array, Table
 
-ON_TREES: dict[tuple[str, str], Callable[[Any, Tree, Packets], Any]] = {
+ON_TREES: dict[tuple[str, str], Callable[[Any, SwitchTree, Packets], Any]] = {
     ("all_gather", "halving_doubling"): tree_all_gather,
     ("all_gather", "ring"): tree_ring_all_gather,
     ("all_reduce", "rabenseifner"): tree_all_reduce,
@@ -37,7 +37,7 @@ ON_TREES: dict[tuple[str, str], Callable[[Any, Tree, Packets], Any]] = {
     ("all_reduce", "ring"): tree_ring_all_reduce,
     ("all_to_all", "direct"): tree_all_to_all,
 }
-ON_GRIDS: dict[tuple[str, str], Callable[[Any, tuple[Axis, ...], Packets], Any]] = {
+ON_GRIDS: dict[tuple[str, str], Callable[[Any, tuple[GridAxis, ...], Packets], Any]] = {
     ("all_gather", "ring"): grid_all_gather,
     ("all_gather", "rs_ag_ag_3stage"): grid_all_gather,
     ("all_reduce", "ring"): grid_all_reduce,
@@ -45,7 +45,8 @@ ON_GRIDS: dict[tuple[str, str], Callable[[Any, tuple[Axis, ...], Packets], Any]]
     ("all_to_all", "relay"): grid_all_to_all,
     ("all_to_all", "direct"): partial(grid_all_to_all, whole=False),
 }
-Job = tuple[Sequence[Sequence[Step]], Sequence[Level]]  # schedules that start at once, and what they run on
+# schedules that start at once, and what they run on
+Job = tuple[Sequence[Sequence[ScheduleStep]], Sequence[RouteLevel]]
 TOPOLOGIES = ("switch", "torus", "mesh")
 BY_DOUBLING = ("halving_doubling", "rabenseifner")
 
@@ -77,12 +78,12 @@ def packet_collective_time(
         if algorithm in BY_DOUBLING and np.any(np.log2(inner * outer) % 1):
             raise BadValue(f"{algorithm} needs a power of two of ranks, but got {inner * outer}")
         return known[collective, algorithm](
-            s["bytes"], Tree(inner, outer, rate[0], hop[0], rate[1], hop[1]), network
+            s["bytes"], SwitchTree(inner, outer, rate[0], hop[0], rate[1], hop[1]), network
         )
     wraps = 1.0 if topology == "torus" else 0.0
     sides = ((inner, 0), (outer, 1), (s["nodes_third"], 1))
     return known[collective, algorithm](
-        s["bytes"], tuple(Axis(n, rate[i], hop[i], wraps) for n, i in sides), network
+        s["bytes"], tuple(GridAxis(n, rate[i], hop[i], wraps) for n, i in sides), network
     )
 
 
@@ -168,7 +169,8 @@ def scheduled_job(cell: Mapping[str, str]) -> Job:
     try:
         parts = [word.split(":") for word in cell["levels"].split()]
         levels = tuple(
-            Level(kind, int(size), float(rate) * 1e9, float(hop) * 1e-9) for kind, size, rate, hop in parts
+            RouteLevel(kind, int(size), float(rate) * 1e9, float(hop) * 1e-9)
+            for kind, size, rate, hop in parts
         )
     except ValueError:
         raise BadValue(
@@ -179,9 +181,9 @@ def scheduled_job(cell: Mapping[str, str]) -> Job:
     return [_group(cell, which, levels) for which in groups], levels
 
 
-def _group(cell: Mapping[str, str], which: str, levels: tuple[Level, ...]) -> tuple[Step, ...]:
+def _group(cell: Mapping[str, str], which: str, levels: tuple[RouteLevel, ...]) -> tuple[ScheduleStep, ...]:
     """The steps of one of a row's groups on its devices."""
-    sizes, members = tuple(level.size for level in levels), np.arange(devices(levels))
+    sizes, members = tuple(level.size for level in levels), np.arange(device_count(levels))
     if cell[f"{which}members"]:
         first, count, stride = (int(word) for word in cell[f"{which}members"].split(":"))
         sizes, members = (count,), first + stride * np.arange(count)
@@ -190,6 +192,6 @@ def _group(cell: Mapping[str, str], which: str, levels: tuple[Level, ...]) -> tu
         # Target t is wanted (1 + t)^-skew as much as the first; each rank has the same to send in all.
         wanted = (1.0 + np.arange(len(members))) ** -float(cell["skew"])
         size = np.tile(np.round(size * wanted / wanted.sum()), (len(members), 1))
-    return placed(
+    return steps_on_devices(
         schedule(cell[f"{which}collective"], cell[f"{which}algorithm"], sizes, size), members.tolist()
     )

@@ -12,9 +12,9 @@ import numpy as np
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of, rate_of
-from strata.pricing.kernels.device import device, on_chip
+from strata.pricing.kernels.device import cache_byte_energy, device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.vector import vector
+from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.power_cap import power_capped, voltage_energy
 from strata.pricing.price import ZERO, Price
 from strata.validation.readers.bare_kernels import cold_device, served_gemm_price
@@ -103,7 +103,7 @@ def _kernel_of_load(load: str, work: Array, chip: Chip) -> Price:
         columns = work / (depth * bytes_of("bf16"))
         return matmul(1.0 + 0.0 * work, columns, depth, cold_device(chip), "bf16", "bf16")
     if load.startswith("copy"):
-        return vector(work / 2.0, work / 2.0, 0.0, 0.0, cold_device(chip), resident="l2" in load)
+        return vector_kernel(work / 2.0, work / 2.0, 0.0, 0.0, cold_device(chip), resident="l2" in load)
     raise BadValue(f"a load must be idle, gemm_FORMAT_SIZE, gemv_m1 or copy_..., but got '{load}'")
 
 
@@ -165,7 +165,7 @@ def predicted_draw(draw: PowerDraw, chip: Chip) -> float:
     """What a chip's energies make of a measured load, at its measured time and clock [W]."""
     used = float(rate_of(chip.energy.matrix, draw.format)) if draw.format else 0.0
     scale = float(voltage_energy(draw.share, chip.energy.voltage_slope))
-    core = (draw.price.flop * used + draw.price.cache_bytes * float(on_chip(chip))) * scale
+    core = (draw.price.flop * used + draw.price.cache_bytes * float(cache_byte_energy(chip))) * scale
     return (
         float(chip.energy.static_power)
         + (core + draw.price.memory_bytes * float(chip.energy.memory)) / draw.seconds
@@ -173,7 +173,7 @@ def predicted_draw(draw: PowerDraw, chip: Chip) -> float:
 
 
 def _single(price: Price) -> Price:
-    return Price(*(float(np.asarray(getattr(price, f)).reshape(-1)[0]) for f in Price.__slots__))
+    return Price(**{name: float(np.asarray(value).reshape(-1)[0]) for name, value in vars(price).items()})
 
 
 def energies_of_draws(draws: Sequence[PowerDraw], chip: Chip) -> dict[str, float]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from strata.arrays import ceil_div
-from strata.pricing.kernels.experts import Load
+from strata.pricing.kernels.expert_load import ExpertLoad
 from strata.validation.readers.tables import Array
 
 DRAWS = 8  # random routings that a row is averaged over; the benchmark of ops/moe.csv times five of its own
@@ -93,7 +93,7 @@ def multinomial_counts(tokens: int, experts: int, skew: float) -> Array:
     return np.random.default_rng(experts).multinomial(tokens, share / share.sum(), size=DRAWS).astype(float)
 
 
-def expert_load(counts: list[Array], rows: Array) -> Load:
+def expert_load(counts: list[Array], rows: Array) -> ExpertLoad:
     """The load of each measured row (last axis) in each draw (axis before it), with tiles of so many rows
     (leading axis).
     """
@@ -101,4 +101,4 @@ def expert_load(counts: list[Array], rows: Array) -> Load:
     seen = [np.stack([c.sum(-1), (c > 0).sum(-1), *t]) for c, t in zip(counts, tiles, strict=True)]
     draws = max(s.shape[1] for s in seen)
     stacked = np.stack([np.broadcast_to(s, (s.shape[0], draws)) for s in seen], axis=-1)
-    return Load(stacked[0], stacked[1], stacked[2:])
+    return ExpertLoad(tokens=stacked[0], experts=stacked[1], tiles=stacked[2:])

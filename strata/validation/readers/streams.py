@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.eager import eager
+from strata.pricing.kernels.eager import eager_kernel
 from strata.validation.readers.bare_kernels import benchmark_time
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast
@@ -28,7 +28,16 @@ def bare_stream(table: Table, catalogue: Catalogue) -> ComparedPoints:
         # Results of other kernels fall into the memory the last one left.
         turned = TURNS * (read + written if key[0] in OWN_RESULTS else read)
         footprint = np.maximum(turned, read + written)
-        return benchmark_time(eager(key[0], count, columns, read, written, dev, footprint), chip)
+        price = eager_kernel(
+            key[0],
+            count,
+            columns,
+            bytes_read=read,
+            bytes_written=written,
+            device=dev,
+            footprint=footprint,
+        )
+        return benchmark_time(price, chip)
 
     forecasts = forecast(table, [table.text("op")], price, tuple(s))
     return compare_metric(table, table.number("median_s"), forecasts, table.text("op"))

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.pricing.kernels.attention import Blocks, attention, core_time, cut_blocks
+from strata.pricing.kernels.attention import (
+    AttentionBlocks,
+    AttentionShape,
+    attention_blocks,
+    attention_core_time,
+    attention_kernel,
+)
 from strata.pricing.kernels.device import device
 
-# sequences, queries, span, cached, heads, kv_heads
+SIZES = ("sequences", "queries", "span", "cached", "heads", "kv_heads")
 SHAPES = np.array(
     [
         [1, 8192, 4096.5, 8192, 32, 8],
@@ -25,9 +31,21 @@ SHAPES = np.array(
 CHIPS = ("h200", "a100-80", "b200", "mi325x", "tpu-v4")
 
 
-def priced(shape: Any, chip: Any, kind: str = "bare", kv: str = "bf16", warm: Any = 0.0) -> Any:
+def shaped(*sizes: Any, widths: tuple[float, float, float] = (128.0, 128.0, 256.0)) -> AttentionShape:
+    key, value, kv = widths
+    return AttentionShape(
+        **dict(zip(SIZES, sizes, strict=True)),
+        key_dim=key,
+        value_dim=value,
+        kv_width=kv,
+        activation="bf16",
+        kv="bf16",
+    )
+
+
+def priced(shape: Any, chip: Any, kind: str = "bare", warm: Any = 0.0) -> Any:
     served = None if kind == "bare" else getattr(chip, kind)
-    return attention(*shape, 128.0, 128.0, 256.0, device(chip), "bf16", kv, served=served, warm=warm)
+    return attention_kernel(shaped(*shape), device(chip), served=served, warm=warm)
 
 
 @pytest.mark.parametrize("kind", ["bare", "paged", "latent"])
@@ -68,16 +86,24 @@ def test_a_faster_part_never_makes_attention_slower(path: str, kind: str):
 
 def test_queries_of_grouped_heads_share_a_block_and_cores_share_a_cache():
     d = device(st.chip("h200"))
-    step = cut_blocks(1.0, 1.0, 65536.0, 65536.0, 64.0, 8.0, d)
-    assert (step.count, step.parts, step.height) == (8, 132 // 8, 64)
-    prompt = cut_blocks(2.0, 1000.0, 500.5, 1000.0, 64.0, 8.0, d)
-    assert (prompt.count, prompt.parts, prompt.height) == (2 * 64 * 8, 1, 128)
+    step = attention_blocks(shaped(1.0, 1.0, 65536.0, 65536.0, 64.0, 8.0), d)
+    assert (step.count, step.splits, step.rows) == (8, 132 // 8, 64)
+    prompt = attention_blocks(shaped(2.0, 1000.0, 500.5, 1000.0, 64.0, 8.0), d)
+    assert (prompt.count, prompt.splits, prompt.rows) == (2 * 64 * 8, 1, 128)
 
 
 def test_blocks_of_a_prompt_that_outnumber_the_cores_end_half_a_block_apart():
     """132 blocks of 16 key blocks at most run side by side; the 133rd adds its share and half of the longest."""
     full, more = (
-        core_time(Blocks(n, 1.0, 128.0, 1088.0), 1e-8, 0.0, 2048.0, 0.0, 132.0) for n in (132.0, 133.0)
+        attention_core_time(
+            AttentionBlocks(count=n, splits=1.0, rows=128.0, keys=1088.0),
+            per_key=1e-8,
+            start=0.0,
+            cached=2048.0,
+            port=0.0,
+            cores=132.0,
+        )
+        for n in (132.0, 133.0)
     )
     assert full == pytest.approx(2048e-8)
     assert more == pytest.approx(133 / 132 * 1088e-8 + 0.5 * 2048e-8)
@@ -96,20 +122,7 @@ def test_latent_heads_share_one_cache():
     grouped heads.
     """
     chip = st.chip("h200")
-    found = attention(
-        64.0,
-        1.0,
-        4096.0,
-        4096.0,
-        128.0,
-        1.0,
-        576.0,
-        512.0,
-        576.0,
-        device(chip),
-        "bf16",
-        "bf16",
-        served=chip.latent,
-    )
-    assert found.memory_bytes == pytest.approx(64 * 4096 * 576 * 2, rel=0.1)
-    assert found.flop / found.memory_bytes > 200
+    shape = shaped(64.0, 1.0, 4096.0, 4096.0, 128.0, 1.0, widths=(576.0, 512.0, 576.0))
+    price = attention_kernel(shape, device(chip), served=chip.latent)
+    assert price.memory_bytes == pytest.approx(64 * 4096 * 576 * 2, rel=0.1)
+    assert price.flop / price.memory_bytes > 200

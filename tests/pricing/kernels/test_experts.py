@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from strata.hardware.chip import chip
-from strata.pricing.block import price_op
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.experts import ROWS, Load, price_experts, price_gather
+from strata.pricing.kernels.expert_load import ROWS, ExpertLoad
+from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.vector import price_vector
 from strata.validation.readers.routing import (
     busiest_rank_counts,
     expert_load,
@@ -16,7 +17,8 @@ from strata.validation.readers.routing import (
     power_law_counts,
     round_robin_counts,
 )
-from strata.workload.graph import ExpertMatMul, Extent, Vector
+from strata.workload.graph import Extent
+from strata.workload.ops import ExpertMatMul, Gather, Vector
 
 TOKENS = np.array([1.0, 16.0, 300.0, 4096.0, 65536.0])
 
@@ -34,10 +36,10 @@ def product(
 ):
     held = experts if held is None else held
     return ExpertMatMul(
-        "up",
-        "moe",
-        (),
-        "out",
+        name="up",
+        module="moe",
+        inputs=(),
+        output="out",
         tokens=Extent(tokens),
         top_k=top_k,
         experts=Extent(held),
@@ -103,33 +105,18 @@ def test_a_known_load_counts_instead_of_random_routing():
         price_experts(op, device(chip("h200"))).time,
     )
     assert known.mean() < random[0] < 1.3 * known.mean()
-    one = Load(even.tokens, 1.0 + 0.0 * even.experts, even.tiles)
+    one = ExpertLoad(tokens=even.tokens, experts=1.0 + 0.0 * even.experts, tiles=even.tiles)
     # one expert's weights, all tokens
     assert np.all(price_experts(op, device(chip("h200")), 1.0, one).time < known)
 
 
 def test_gathered_rows_take_longer_than_a_stream():
-    def move(gathered):
-        return Vector(
-            "dispatch",
-            "moe",
-            (),
-            "sent",
-            Extent(65536.0),
-            (Extent(4096.0),),
-            1.0,
-            1.0,
-            0.0,
-            0.0,
-            "bf16",
-            gathered=gathered,
-        )
-
+    move = {"name": "dispatch", "module": "moe", "inputs": (), "output": "sent", "precision": "bf16"}
+    move |= {"m": Extent(65536.0), "n": (Extent(4096.0),), "reads": 1.0, "writes": 1.0}
+    move |= {"flop_per_element": 0.0, "special_per_element": 0.0}
     dev = device(chip("h200"))
-    slow, fast = (price_op(move(g), dev, None, None, None) for g in (True, False))  # type: ignore[arg-type]
-    assert (
-        float(price_gather(move(True), dev).time) == float(slow.time) > float(fast.time) > float(slow.lower)
-    )
+    slow, fast = price_gather(Gather(**move), dev), price_vector(Vector(**move), dev)
+    assert float(slow.time) > float(fast.time) > float(slow.lower)
 
 
 @pytest.mark.parametrize(

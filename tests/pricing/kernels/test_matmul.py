@@ -10,7 +10,8 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.matmul import matmul, read_again
+from strata.pricing.kernels.matmul import matmul, reread_bytes
+from strata.pricing.kernels.product import Product
 from strata.pricing.power_cap import power_capped
 
 CHIPS = ("a100-80", "h200", "b200", "mi325x", "stack-ref")
@@ -100,7 +101,7 @@ def test_a_batch_of_products_equals_single_ones(name):
         assert one.price.time == pytest.approx(batch.price.time[i], rel=1e-12) and one.share == batch.share[i]
 
 
-# Counters of an A100: validation/a100/gemm_ncu.csv. The form of `read_again` was chosen on such rows, so the
+# Counters of an A100: validation/a100/gemm_ncu.csv. The form of `reread_bytes` was chosen on such rows, so the
 # bounds are wide.
 @pytest.mark.parametrize(
     ("m", "n", "k", "read"),
@@ -113,7 +114,8 @@ def test_a_batch_of_products_equals_single_ones(name):
 )
 def test_dram_traffic_of_products_larger_than_the_cache(m, n, k, read):
     a100 = device(st.chip("a100-80"), resident=False)
-    found = float(read_again(m * 1.0, n * 1.0, k * 1.0, 2.0, 2.0, a100)) + 2.0 * (m * k + n * k)
+    product = Product(m=m * 1.0, n=n * 1.0, k=k * 1.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    found = float(reread_bytes(product, a100)) + 2.0 * (m * k + n * k)
     assert found == pytest.approx(read, rel=0.35)
 
 

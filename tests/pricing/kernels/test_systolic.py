@@ -12,15 +12,16 @@ import strata as st
 from strata.arrays import enable_jax
 from strata.params import names
 from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.product import Product
 from strata.pricing.kernels.systolic import (
     CHOICES,
     array_cycles,
-    array_matmul,
-    block_sides,
+    array_times,
     block_traffic,
-    stationary_times,
-    streams,
-    traffic,
+    dataflow_traffic,
+    dataflows,
+    resident_block,
 )
 
 ARRAYS = [name for name in names("chip") if st.chip(name).kind != "gpu"]
@@ -44,7 +45,11 @@ def shapes(count=4000, seed=3, most=16384.0):
 
 
 def product(name, m, n, k, changes=None, **options):
-    return array_matmul(m, n, k, device(st.chip(name, **(changes or {}))), "bf16", "bf16", **options)
+    return matmul(m, n, k, device(st.chip(name, **(changes or {}))), "bf16", "bf16", **options)
+
+
+def shaped(m, n, k, a=2.0, w=2.0, o=2.0):
+    return Product(m=m, n=n, k=k, input_bytes=a, weight_bytes=w, output_bytes=o)
 
 
 def test_there_are_chips_of_both_kinds():
@@ -106,7 +111,7 @@ def test_more_of_anything_is_never_slower_and_more_memory_never_more_traffic(nam
 @pytest.mark.parametrize("name", ARRAYS)
 def test_more_memory_never_means_more_traffic_of_any_choice(name):
     """Of each choice by itself, at any level; which one is quickest may change."""
-    s = streams(*shapes(2000), 2.0, 1.0, 2.0, 1, np)
+    s = dataflows(shaped(*shapes(2000), w=1.0), 1, np)
     c = st.chip(name).compute
     sizes = np.geomspace(1e3, 1e10, 40)
     bytes_in = [block_traffic(s, size, c.array_rows, c.array_columns) for size in sizes]
@@ -135,10 +140,10 @@ def test_a_product_and_its_transpose_cost_the_same(name):
 
 @pytest.mark.parametrize("name", ARRAYS)
 def test_large_products_come_near_the_sustained_peak(name):
-    where = device(st.chip(name))
+    dev = device(st.chip(name))
     side = 65536.0
-    found = stationary_times(side, side, side, 1.0, where, where.matrix("bf16", "bf16"), 2.0, 2.0)
-    assert 2 * side**3 / found.compute == pytest.approx(where.matrix("bf16", "bf16").sustained, rel=0.001)
+    found = array_times(shaped(side, side, side), dev, dev.matrix("bf16", "bf16"))
+    assert 2 * side**3 / found.compute == pytest.approx(dev.matrix("bf16", "bf16").sustained, rel=0.001)
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -217,16 +222,16 @@ def counted(kind, m, n, k, rows, columns):
     [(7, 9, 11, 3, 4), (12, 8, 16, 4, 4), (5, 5, 5, 8, 8), (1, 30, 20, 6, 7)],
 )
 def test_traffic_is_what_plain_loops_move(m, n, k, rows, columns):
-    s = streams(float(m), float(n), float(k), 1.0, 1.0, 1.0, 0, np)
-    found = traffic(s, np.ceil(s.rows / rows), np.ceil(s.columns / columns))
+    s = dataflows(shaped(float(m), float(n), float(k), 1.0, 1.0, 1.0), 0, np)
+    found = dataflow_traffic(s, np.ceil(s.rows / rows), np.ceil(s.columns / columns))
     for kind in ("weights", "activations", "results"):
         assert found[CHOICES.index(kind)] == counted(kind, m, n, k, rows, columns)
 
 
 def test_blocks_fill_their_memory_and_end_at_the_matrix():
-    s = streams(*shapes(500), 2.0, 2.0, 2.0, 1, np)
+    s = dataflows(shaped(*shapes(500)), 1, np)
     for elements in (1e2, 1e4, 1e6, 1e9):
-        high, wide = block_sides(s, elements)
+        high, wide = resident_block(s, elements)
         assert (
             np.all(high * wide <= np.maximum(elements, 1.0) * (1 + 1e-9))
             and np.all(high <= s.rows)
@@ -240,8 +245,8 @@ def test_a_small_product_on_the_tpu_by_hand():
     """128 x 128 x 128 on arrays of 128 x 128: one fold of 128 steps, 2 R + C - 2 = 382 clocks of ends, at 0.9
     of 275 TFLOP/s.
     """
-    where = device(st.chip("tpu-v4"))
-    found = stationary_times(128.0, 128.0, 128.0, 1.0, where, where.matrix("bf16", "bf16"), 2.0, 2.0)
+    dev = device(st.chip("tpu-v4"))
+    found = array_times(shaped(128.0, 128.0, 128.0), dev, dev.matrix("bf16", "bf16"))
     clock = 0.9 * 275e12 / (2 * 128 * 128 * 8)
     assert (
         found.compute * clock == pytest.approx(128 + 382) and found.dram == found.moved == 3 * 128 * 128 * 2
@@ -252,8 +257,8 @@ def test_a_single_row_loads_weights_as_fast_as_the_arrays_take_them():
     """4096 x 4096 weights are 1024 folds, 128 on each of 8 arrays, 128 clocks each to load; the row itself
     streams meanwhile.
     """
-    where = device(st.chip("tpu-v4"))
-    found = stationary_times(1.0, 4096.0, 4096.0, 1.0, where, where.matrix("bf16", "bf16"), 2.0, 2.0)
+    dev = device(st.chip("tpu-v4"))
+    found = array_times(shaped(1.0, 4096.0, 4096.0), dev, dev.matrix("bf16", "bf16"))
     clock = 0.9 * 275e12 / (2 * 128 * 128 * 8)
     assert found.compute * clock == pytest.approx(128 * 128 + 382)
 
@@ -278,9 +283,10 @@ SCALE_SIM = [
 @pytest.mark.parametrize(("m", "n", "k", "clocks"), SCALE_SIM)
 def test_scale_sim_counts_the_same_clocks(m, n, k, clocks):
     folds = np.ceil(k / 256) * np.ceil(n / 256)
-    assert array_cycles(folds, float(m), 256.0, 256.0, 1.0, False, buffered=False) == clocks + 1
+    one = {"rows": 256.0, "columns": 256.0, "cores": 1.0, "shared": False}
+    assert array_cycles(folds, float(m), **one, buffered=False) == clocks + 1
     # With a second set of registers folds overlap: never more, never below the work itself.
-    assert folds * m <= array_cycles(folds, float(m), 256.0, 256.0, 1.0, False) <= clocks + 1
+    assert folds * m <= array_cycles(folds, float(m), **one) <= clocks + 1
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (2048, 12288, 12288), (3072, 1000, 4096)])
@@ -291,10 +297,10 @@ def test_dfmodel_divides_cores_more_coarsely(m, n, k):
     cores, high, wide = 640, 32, 6
     splits = [(lanes, cores // lanes) for lanes in range(1, cores + 1)]
     theirs = min(np.ceil(m / (lanes * high)) * np.ceil(n / (stages * wide)) * k for lanes, stages in splits)
-    where = device(st.chip("sn10", **{"compute.matrix_efficiency.bf16": 1.0}))
-    unit = where.matrix("bf16", "bf16")
+    dev = device(st.chip("sn10", **{"compute.matrix_efficiency.bf16": 1.0}))
+    unit = dev.matrix("bf16", "bf16")
     ours = (
-        stationary_times(float(m), float(n), float(k), 1.0, where, unit, 2.0, 2.0).compute
+        array_times(shaped(float(m), float(n), float(k)), dev, unit).compute
         * unit.sustained
         / (2 * cores * high * wide)
     )
@@ -304,8 +310,8 @@ def test_dfmodel_divides_cores_more_coarsely(m, n, k):
 def test_deepflow_counts_the_same_register_traffic():
     """DeepFlow, eq. 5: flop (X Y + K X + K Y) / (2 K X Y) elements for an array X x Y and a reuse of K."""
     m, n, k, x, y = 1024.0, 2048.0, 512.0, 128.0, 64.0
-    s = streams(m, n, k, 1.0, 1.0, 1.0, 0, np)
-    ours = traffic(s, s.rows / x, s.columns / y)[CHOICES.index("results")]
+    s = dataflows(shaped(m, n, k, 1.0, 1.0, 1.0), 0, np)
+    ours = dataflow_traffic(s, s.rows / x, s.columns / y)[CHOICES.index("results")]
     assert ours == pytest.approx(2 * m * n * k * (x * y + k * x + k * y) / (2 * k * x * y))
 
 
@@ -327,5 +333,5 @@ TPU_V4 = [
 def test_tpu_v4_is_not_faster_in_a_format_it_has_to_convert(m, n, k, microseconds):
     chip = st.chip("tpu-v4")
     warm = replace(device(chip), bandwidth=1e30)  # the fusion does not wait for HBM
-    ours = array_matmul(float(m), float(n), float(k), warm, "bf16", "bf16").time * 1e6
+    ours = matmul(float(m), float(n), float(k), warm, "bf16", "bf16").time * 1e6
     assert microseconds / 10 < ours < microseconds

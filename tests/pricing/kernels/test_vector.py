@@ -9,8 +9,8 @@ import strata as st
 from strata.errors import UnknownName
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.eager import SLOTS, eager
-from strata.pricing.kernels.vector import Rows, missed, vector
+from strata.pricing.kernels.eager import SLOTS, eager_kernel
+from strata.pricing.kernels.vector import RowSchedule, cache_miss_share, vector_kernel
 
 ROWS = np.array([1.0, 8.0, 64.0, 512.0, 2048.0, 8192.0, 32768.0])
 COLUMNS = np.array([[1024.0], [4096.0], [8192.0], [16384.0]])
@@ -19,7 +19,10 @@ COLUMNS = np.array([[1024.0], [4096.0], [8192.0], [16384.0]])
 def _priced(op: str, rows, columns, **changes):
     made = device(chip("h200", **changes))
     read = rows * columns * (4.0 if op == "add" else 2.0)
-    return eager(op, rows, columns, read, rows * columns * 2.0, made, 32.0 * read)
+    written = rows * columns * 2.0
+    return eager_kernel(
+        op, rows, columns, bytes_read=read, bytes_written=written, device=made, footprint=32.0 * read
+    )
 
 
 @pytest.mark.parametrize("op", SLOTS)
@@ -48,13 +51,13 @@ def test_longer_is_never_faster_and_no_time_below_its_bound(op):
 
 @pytest.mark.parametrize("op", SLOTS)
 def test_a_batch_equals_singles(op):
-    concurrent_collectives = _priced(op, ROWS, COLUMNS)
+    many = _priced(op, ROWS, COLUMNS)
     for i, columns in enumerate(COLUMNS[:, 0]):
         for j, rows in enumerate(ROWS):
             alone = _priced(op, float(rows), float(columns))
-            assert float(alone.time) == pytest.approx(concurrent_collectives.time[i, j], rel=1e-12)
+            assert float(alone.time) == pytest.approx(many.time[i, j], rel=1e-12)
             assert float(alone.memory_bytes) == pytest.approx(
-                np.broadcast_to(concurrent_collectives.memory_bytes, concurrent_collectives.time.shape)[i, j],
+                np.broadcast_to(many.memory_bytes, many.time.shape)[i, j],
                 rel=1e-12,
             )
 
@@ -62,7 +65,9 @@ def test_a_batch_equals_singles(op):
 def test_a_row_waits_alone_as_long_as_many_beside_it():
     made = device(chip("h200"))
     walked = [
-        vector(r * 8192.0, r * 8192.0, 0.0, 0.0, made, True, Rows(r, 33.0, 16.0)).time
+        vector_kernel(
+            r * 8192.0, r * 8192.0, 0.0, 0.0, made, resident=True, rows=RowSchedule(r, 33.0, 16.0)
+        ).time
         for r in (1.0, 132.0, 5280.0)
     ]
     assert walked[0] == pytest.approx(walked[1], rel=0.05) and walked[2] > 5 * walked[1]
@@ -78,10 +83,13 @@ def test_a_second_pass_over_long_rows_reads_dram_again():
 def test_what_fits_the_cache_is_read_from_it():
     made = device(chip("h200"))
     capacity = float(made.cache_capacity)
-    assert missed(0.5 * capacity, capacity) == 0.0 and missed(1.1 * capacity, capacity) == 1.0
-    assert vector(1e6, 1e6, 0.0, 0.0, made, resident=True).memory_bytes == 0.0
-    assert vector(1e6, 1e6, 0.0, 0.0, made).memory_bytes == 2e6
-    assert vector(1e6, 1e6, 0.0, 0.0, made, True, footprint=1e9).memory_bytes == 2e6
+    assert (
+        cache_miss_share(0.5 * capacity, capacity) == 0.0
+        and cache_miss_share(1.1 * capacity, capacity) == 1.0
+    )
+    assert vector_kernel(1e6, 1e6, 0.0, 0.0, made, resident=True).memory_bytes == 0.0
+    assert vector_kernel(1e6, 1e6, 0.0, 0.0, made).memory_bytes == 2e6
+    assert vector_kernel(1e6, 1e6, 0.0, 0.0, made, resident=True, footprint=1e9).memory_bytes == 2e6
 
 
 def test_unknown_op_is_named():
@@ -94,7 +102,7 @@ def test_ops_that_are_not_fused_take_several_kernels():
     fused, apart = (
         st.evaluate(
             "h200", "llama-3-8b", st.prefill(1, 2048), engine=st.engine("ideal", fused=f)
-        ).summary.kinds
+        ).summary.time_by_kind
         for f in (1, 0)
     )
     assert 1.1 * fused["vector"] < apart["vector"] < 3 * fused["vector"]

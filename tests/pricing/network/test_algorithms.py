@@ -13,8 +13,13 @@ import strata as st
 from strata.arrays import enable_jax
 from strata.hardware.fabric import Dimension, peak_link
 from strata.mapping.place import GroupLayout, spread
-from strata.pricing.network.algorithms import ideal_ways, is_closed, named_ways
-from strata.pricing.network.collectives import PATTERNS, matching_algorithms, price_collective, ways
+from strata.pricing.network.algorithms import all_ideal_times, ideal_times, is_closed
+from strata.pricing.network.collectives import (
+    PATTERNS,
+    algorithm_times,
+    matching_algorithms,
+    price_collective,
+)
 from strata.pricing.network.schedules import schedule
 from strata.workload.graph import Collective
 
@@ -74,7 +79,7 @@ def directed(step):
 )  # fmt: skip
 def test_closed_forms_through_a_switch_are_their_schedules(pattern, name, way, ranks):
     one, spread_ = dimension(size=float(ranks)), GroupLayout(float(ranks), 1.0)
-    found = named_ways(pattern, 3e6, spread_, one)[way]
+    found = all_ideal_times(pattern, 3e6, spread_, one)[way]
     if name == "halving_doubling" and ranks & (ranks - 1):
         assert found == np.inf
         return
@@ -86,7 +91,7 @@ def test_closed_forms_through_a_switch_are_their_schedules(pattern, name, way, r
 @pytest.mark.parametrize("pattern", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_closed_forms_round_a_ring_are_their_schedules(pattern, ranks):
     ring, spread_ = dimension("ring", float(ranks)), GroupLayout(float(ranks), 1.0)
-    found = named_ways(pattern, 3e6, spread_, ring)
+    found = all_ideal_times(pattern, 3e6, spread_, ring)
     both = schedule(pattern, "bidirectional_ring", (ranks,), 3e6)
     assert float(found["bidirectional ring"]) == pytest.approx(
         sum(step_time(s, 0.5e11, 1e-6, directed) for s in both), rel=1e-12
@@ -97,7 +102,7 @@ def test_closed_forms_round_a_ring_are_their_schedules(pattern, ranks):
         sum(step_time(s, 0.5e11, 1e-6, directed) for s in half), rel=1e-12
     )
     relayed = schedule("all_to_all", "relay", (ranks,), 3e6)
-    priced = named_ways("all_to_all", 3e6, spread_, ring)["relay"]
+    priced = all_ideal_times("all_to_all", 3e6, spread_, ring)["relay"]
     assert float(priced) == pytest.approx(
         sum(step_time(s, 0.5e11, 1e-6, directed) for s in relayed), rel=1e-12
     )
@@ -109,9 +114,9 @@ def test_what_the_choice_leaves_out_is_never_cheaper(group, pattern):
     spread_, one = group
     sizes = np.geomspace(1.0, 1e10, 30)
     best = np.min(
-        [np.broadcast_to(t, (30,)) for t in ideal_ways(pattern, sizes, spread_, one).values()], axis=0
+        [np.broadcast_to(t, (30,)) for t in ideal_times(pattern, sizes, spread_, one).values()], axis=0
     )
-    for way, time in named_ways(pattern, sizes, spread_, one).items():
+    for way, time in all_ideal_times(pattern, sizes, spread_, one).items():
         assert np.all(time >= best * (1 - 1e-12)), way
         assert np.all(np.isinf(time)) or np.all(np.diff(np.broadcast_to(time, (30,))) >= 0), way
 
@@ -121,7 +126,7 @@ def test_what_the_choice_leaves_out_is_never_cheaper(group, pattern):
 def test_no_way_beats_injection_bisection_or_latency(group, pattern, payload):
     spread_, one = group
     p, link = spread_.size, peak_link(one)
-    for way, time in named_ways(pattern, payload, spread_, one).items():
+    for way, time in all_ideal_times(pattern, payload, spread_, one).items():
         passes = 2.0 if pattern == "all_reduce" and way != "in switch" else 1.0
         crossing = payload if pattern == "broadcast" else passes * (p - 1) / p * payload
         assert time >= crossing / link * (1 - 1e-12), way
@@ -140,9 +145,9 @@ def test_a_batch_of_groups_equals_singles(found, pattern, kind):
         np.array([x for x in column])
         for column in zip(*((s.size, s.stride, d.size) for s, d in found), strict=True)
     )
-    many = named_ways(pattern, 1e6, GroupLayout(members, strides), dimension(kind, wide))
+    many = all_ideal_times(pattern, 1e6, GroupLayout(members, strides), dimension(kind, wide))
     for i in range(len(found)):
-        single = named_ways(
+        single = all_ideal_times(
             pattern, 1e6, GroupLayout(float(members[i]), float(strides[i])), dimension(kind, float(wide[i]))
         )
         assert single.keys() == many.keys()
@@ -158,9 +163,9 @@ def test_jax_prices_named_ways_alike():
     sizes = np.geomspace(1e3, 1e9, 5)
     for kind in KINDS:
         for pattern in PATTERNS[:5]:
-            plain = named_ways(pattern, sizes, GroupLayout(8.0, 1.0), dimension(kind))
+            plain = all_ideal_times(pattern, sizes, GroupLayout(8.0, 1.0), dimension(kind))
             traced = jax.jit(
-                lambda n, p, kind=kind, pattern=pattern: named_ways(
+                lambda n, p, kind=kind, pattern=pattern: all_ideal_times(
                     pattern, n, GroupLayout(p, 1.0), dimension(kind)
                 )
             )(sizes, 8.0)
@@ -184,10 +189,10 @@ def test_a_group_smaller_than_its_ring_is_a_chain(pattern):
     for members, stride in ((4.0, 1.0), (4.0, 2.0), (8.0, 1.0), (2.0, 1.0), (2.0, 4.0)):
         spread_ = GroupLayout(members, stride)
         assert is_closed(spread_, ring) == (members * stride == 8.0) and not is_closed(spread_, chain)
-        on_ring, on_chain = (min(ideal_ways(pattern, 1e8, spread_, one).values()) for one in (ring, chain))
+        on_ring, on_chain = (min(ideal_times(pattern, 1e8, spread_, one).values()) for one in (ring, chain))
         assert on_ring == pytest.approx(on_chain, rel=1e-12) if members * stride < 8 else on_ring < on_chain
         times[members, stride] = on_ring
-    batch = ideal_ways(pattern, 1e8, GroupLayout(np.array([4.0, 8.0]), 1.0), ring)
+    batch = ideal_times(pattern, 1e8, GroupLayout(np.array([4.0, 8.0]), 1.0), ring)
     assert [float(x) for x in next(iter(batch.values()))] == pytest.approx(
         [times[4.0, 1.0], times[8.0, 1.0]], rel=1e-12
     )
@@ -199,9 +204,9 @@ def test_a_group_that_does_not_divide_a_dimension_is_bounded():
     uneven = spread(1.0, 6.0, nodes)
     assert [(float(s.size), float(s.members)) for s in uneven[:2]] == [(4.0, 2.0), (2.0, 1.0)]
     inner, outer = nodes.dimension[:2]
-    op = Collective("c", "", (), "", "all_reduce", "tp", 1e9)
-    by_hand = min(ways("all_reduce", 1e9, GroupLayout(4.0, 1.0), inner).values()) + min(
-        ways("all_reduce", 5e8, GroupLayout(2.0, 1.0), outer).values()
+    op = Collective(pattern="all_reduce", group="tp", payload=1e9)
+    by_hand = min(algorithm_times("all_reduce", 1e9, GroupLayout(4.0, 1.0), inner).values()) + min(
+        algorithm_times("all_reduce", 5e8, GroupLayout(2.0, 1.0), outer).values()
     )
     assert price_collective(op, uneven, nodes).time == pytest.approx(by_hand)
     # Never less than the even groups around it.
@@ -246,7 +251,7 @@ def test_a_collective_by_name(name):
         and matching_algorithms(name, dict.fromkeys(only, 1.0))
         and set(found.algorithms[1]) == {""}
     )
-    assert np.all(found.ways[0][only.pop()] == found.time)
+    assert np.all(found.algorithm_times[0][only.pop()] == found.time)
 
 
 def test_a_name_for_each_dimension():

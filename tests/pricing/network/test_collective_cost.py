@@ -13,7 +13,7 @@ from strata.hardware.fabric import with_library
 from strata.mapping.place import spread
 from strata.params import names
 from strata.pricing.network.collective_cost import bus_factor
-from strata.pricing.network.collectives import PATTERNS, algorithm, price_collective
+from strata.pricing.network.collectives import PATTERNS, chosen_algorithms, price_collective
 from strata.workload.graph import Collective
 
 TWO_LEVELS = st.sized(st.fabric("hgx-h200"), (8, 4))
@@ -42,9 +42,9 @@ def test_every_collective_runs_on_every_fabric(name, pattern):
 @pytest.mark.parametrize("engine", ["ideal", "vllm", "megatron"])
 def test_it_is_priced_as_in_a_step(pattern, engine):
     spoken = with_library(TWO_LEVELS, st.engine(engine).collectives)
-    op, where = Collective("x", "", (), "", pattern, "tp", 3e6), spread(2.0, 8.0, spoken)
+    op, where = Collective(pattern=pattern, group="tp", payload=3e6), spread(2.0, 8.0, spoken)
     found = st.collective(TWO_LEVELS, pattern, bytes=3e6, ranks=8, stride=2, engine=engine)
-    assert found.time == price_collective(op, where, spoken).time and found.algorithms == algorithm(
+    assert found.time == price_collective(op, where, spoken).time and found.algorithms == chosen_algorithms(
         op, where, spoken
     )
 

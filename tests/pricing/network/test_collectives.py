@@ -14,7 +14,7 @@ from strata.errors import BadFile, BadValue, UnknownName
 from strata.hardware.fabric import with_library
 from strata.hardware.transport import transport
 from strata.mapping.place import GroupLayout, spread
-from strata.pricing.network.collectives import PATTERNS, algorithm, price_collective, ways
+from strata.pricing.network.collectives import PATTERNS, algorithm_times, chosen_algorithms, price_collective
 from strata.pricing.network.transport_times import expert_exchange
 from strata.validation.fit.overlay import overlay_toml
 from strata.validation.fit.transports import calibrate_transport
@@ -37,7 +37,7 @@ def fabric(name="hgx-h200", speaks="any"):
 
 def time_of(pattern, payload, ranks, where):
     return price_collective(
-        Collective("c", "", (), "", pattern, "tp", payload), spread(1.0, ranks, where), where
+        Collective(pattern=pattern, group="tp", payload=payload), spread(1.0, ranks, where), where
     ).time
 
 
@@ -48,7 +48,7 @@ def test_time_grows_with_size_and_stays_above_its_bounds(name, speaks, pattern):
     where = fabric(name, speaks)
     link = where.dimension[0]
     for ranks in (2.0, 3.0, 4.0, 7.0, 8.0):
-        op = Collective("c", "", (), "", pattern, "tp", SIZES)
+        op = Collective(pattern=pattern, group="tp", payload=SIZES)
         price = price_collective(op, spread(1.0, ranks, where), where)
         assert np.all(np.diff(price.time) >= -1e-18)
         assert np.all(price.time >= price.lower)
@@ -62,7 +62,7 @@ def test_every_way_moves_at_least_what_must_cross_the_link(name):
     for ranks in (2.0, 5.0, 8.0):
         for pattern in PATTERNS[:4]:
             crossing = (ranks - 1.0) / ranks * SIZES / link.bandwidth
-            for way, time in ways(pattern, SIZES, GroupLayout(ranks, 1.0), link).items():
+            for way, time in algorithm_times(pattern, SIZES, GroupLayout(ranks, 1.0), link).items():
                 passes = 2.0 if pattern == "all_reduce" and way != "in switch" else 1.0
                 assert np.all(time >= passes * crossing), way
 
@@ -132,25 +132,29 @@ def test_a_better_link_is_faster_under_every_transport():
 )
 def test_the_cheapest_way_has_a_name(speaks, pattern, payload, way):
     where = fabric(speaks=speaks)
-    op = Collective("c", "", (), "", pattern, "tp", payload)
-    assert algorithm(op, spread(1.0, 8.0, where), where) == (way, "")
+    op = Collective(pattern=pattern, group="tp", payload=payload)
+    assert chosen_algorithms(op, spread(1.0, 8.0, where), where) == (way, "")
 
 
 def test_a_switch_that_does_not_add_up_leaves_it_to_rings():
     where = fabric("hgx-h200", "library")
     none = replace(where, dimension=tuple(replace(d, reduction=0.0) for d in where.dimension))
     assert (
-        algorithm(Collective("c", "", (), "", "all_reduce", "tp", 2.0**29), spread(1.0, 8.0, none), none)[0]
+        chosen_algorithms(
+            Collective(pattern="all_reduce", group="tp", payload=2.0**29), spread(1.0, 8.0, none), none
+        )[0]
         == "ring simple"
     )
     with pytest.raises(BadValue, match="must be one of all_reduce"):
-        algorithm(Collective("c", "", (), "", "gossip", "tp", 1.0), spread(1.0, 8.0, where), where)
+        chosen_algorithms(
+            Collective(pattern="gossip", group="tp", payload=1.0), spread(1.0, 8.0, where), where
+        )
 
 
 def test_engines_speak_their_own_collectives():
     work, how = st.decode(batch=8, context=1024), st.plan(tp=8)
     step = {
-        e: st.evaluate("8xh200", "llama-3-70b", work, how, engine=e).summary.kinds["collective"]
+        e: st.evaluate("8xh200", "llama-3-70b", work, how, engine=e).summary.time_by_kind["collective"]
         for e in ("megatron", "vllm", "ideal")
     }
     assert step["ideal"] <= step["vllm"] < 0.6 * step["megatron"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.pricing.network.collectives import PATTERNS
-from strata.pricing.network.concurrent import concurrent, shared_finish, split
+from strata.pricing.network.concurrent import fair_share_finish, finish_times, time_by_link
 
 times = hy.floats(0.0, 1e3)
 
@@ -17,7 +17,7 @@ times = hy.floats(0.0, 1e3)
 @given(hy.lists(hy.tuples(times, times), min_size=1, max_size=6))
 def test_a_shared_link_does_all_the_work_and_no_more(found):
     works, rests = [w for w, _ in found], [r for _, r in found]
-    ends = shared_finish(works, rests)
+    ends = fair_share_finish(works, rests)
     for (work, rest), end in zip(found, ends, strict=True):
         assert work + rest <= end * (1 + 1e-12) + 1e-12 and end <= rest + sum(works) + 1e-9
     # the link is busy until the last is done
@@ -33,7 +33,7 @@ def test_a_shared_link_gives_equal_shares():
         left = np.where(active, left - step / active.sum(), left)
         clock += step
         done = np.where(active & (left <= 0), clock, done)
-    np.testing.assert_allclose(shared_finish(tuple(works), (0.0,) * 3), done, rtol=1e-3)
+    np.testing.assert_allclose(fair_share_finish(tuple(works), (0.0,) * 3), done, rtol=1e-3)
 
 
 asked = hy.fixed_dictionaries(
@@ -67,7 +67,7 @@ def test_laws_of_collectives_at_once(where, several, engine, links):
     if len(several) == 1:
         assert found.time == pytest.approx(float(found.alone[0].time))
     for one in found.alone:
-        works, rest = split(one)
+        works, rest = time_by_link(one)
         assert (
             rest >= -1e-15 * one.time
             and all(w >= 0 for w in works.values())
@@ -96,7 +96,7 @@ def test_only_links_that_both_cross_are_shared():
     same = st.concurrent_collectives("4x8xh200", [inside, inside], links=True)
     latency = float(st.fabric("hgx-h200").dimension[0].latency)
     assert float(same.time) == pytest.approx(2 * float(same.alone[0].time) - latency)
-    assert concurrent(same.alone) == same.finish
+    assert finish_times(same.alone) == same.finish
     # A spine is reached through the leaf's adapters: what crosses one meets what crosses the other.
     tree = st.sized(st.fabric("fat-tree-ndr"), (8, 4, 2))
     leaf, spine = (

@@ -17,7 +17,7 @@ from strata.mapping.place import place, spread
 from strata.mapping.shard import active_groups, shard
 from strata.pricing.block import price_block
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.experts import most_on_a_rank, shared_load
+from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import message_bytes, price_exchange, received, routed
 from strata.pricing.overlap.equations import beside, share_links

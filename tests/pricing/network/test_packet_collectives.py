@@ -11,7 +11,7 @@ import strata as st
 from strata.hardware.transport import packets
 from strata.mapping.place import spread
 from strata.pricing.network.collectives import PATTERNS
-from strata.pricing.network.packet_collectives import closed_form, packet_price, parts_of, routed_price
+from strata.pricing.network.packet_collectives import closed_form, fabric_segments, packet_price, router_price
 
 HOW = packets("ns3")
 SIZES = (512.0, 65536.0, 1e6)
@@ -23,7 +23,7 @@ def on(name, sizes):
 
 def closed(pattern, payload, ranks, where, asked=""):
     layout_key = spread(1.0, float(ranks), where)
-    return closed_form(pattern, payload, parts_of(layout_key, where), len(where.dimension), HOW, asked)
+    return closed_form(pattern, payload, fabric_segments(layout_key, where), len(where.dimension), HOW, asked)
 
 
 @pytest.mark.parametrize("payload", SIZES)
@@ -42,7 +42,7 @@ def test_closed_forms_agree_with_the_router(name, sizes, ranks, asked, pattern, 
     where = on(name, sizes)
     by = {"all_to_all": ""}.get(pattern, asked)
     exact = closed(pattern, payload, ranks, where, by)
-    followed = routed_price(pattern, payload, spread(1.0, float(ranks), where), where, HOW, by)
+    followed = router_price(pattern, payload, spread(1.0, float(ranks), where), where, HOW, by)
     # With every pair at once the last packet's place in the queues depends on whose message is sent first.
     assert exact.time == pytest.approx(followed.time, rel=0.05 if pattern == "all_to_all" else 0.02)
 
@@ -55,10 +55,10 @@ def test_levels_of_switches_agree_with_the_router(name, pattern):
     """
     where = on(name, (4, 4, 2)[: len(st.fabric(name).dimension)])
     ranks = int(np.prod([d.size for d in where.dimension]))
-    assert len(parts_of(spread(1.0, float(ranks), where), where)) == 2
+    assert len(fabric_segments(spread(1.0, float(ranks), where), where)) == 2
     for payload in SIZES:
         exact = closed(pattern, payload, ranks, where)
-        followed = routed_price(
+        followed = router_price(
             pattern, payload, spread(1.0, float(ranks), where), where, HOW, "halving_doubling"
         )
         if pattern == "all_gather" and name == "deepstack-switch-64":

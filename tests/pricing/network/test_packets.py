@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
 from strata.pricing.network import packets
-from strata.pricing.network.packets import Axis, Hop, Tree, message_time, packet_count
+from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree, message_time, packet_count
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.packet_runs import TOPOLOGIES, own_runs, packet_collective_time
 from strata.validation.readers.registry import reader_of
@@ -38,7 +38,7 @@ HOPS = st.sampled_from([0.0, 32e-9, 500e-9])
     sharing=st.integers(1, 8),
 )
 def test_message_is_monotone_and_above_its_bounds(size, more, rate, hop, how, hops, sharing):
-    path = (Hop(rate, hop, float(sharing), float(hops)),)
+    path = (PacketHop(rate, hop, float(sharing), float(hops)),)
     time = float(message_time(size, path, how))
     tick = float(how.tick) * float(packet_count(size, how)) * sharing
     assert time >= sharing * size / rate - 0.5 * tick + 2 * hops * hop - 1e-15
@@ -49,7 +49,7 @@ def test_message_is_monotone_and_above_its_bounds(size, more, rate, hop, how, ho
 
 def test_batch_equals_singles():
     sizes, inner = np.array([1.0, 999.0, 1001.0, 5e5, 6.4e7]), np.array([4.0, 8.0, 1.0, 8.0, 2.0])
-    tree = Tree(inner, 8.0, 256e9, 128e-9, 32e9, 512e-9)
+    tree = SwitchTree(inner, 8.0, 256e9, 128e-9, 32e9, 512e-9)
     for price in (
         packets.tree_all_gather,
         packets.tree_all_reduce,
@@ -58,30 +58,30 @@ def test_batch_equals_singles():
     ):
         many = price(sizes, tree, PUBLISHED)
         ones = [
-            price(float(n), Tree(float(g), 8.0, 256e9, 128e-9, 32e9, 512e-9), PUBLISHED)
+            price(float(n), SwitchTree(float(g), 8.0, 256e9, 128e-9, 32e9, 512e-9), PUBLISHED)
             for n, g in zip(sizes, inner, strict=True)
         ]
         np.testing.assert_allclose(many, ones, rtol=1e-12)
-    axes = (Axis(inner, 32e9, 32e-9), Axis(3.0, 64e9, 1e-7, 0.0))
+    axes = (GridAxis(inner, 32e9, 32e-9), GridAxis(3.0, 64e9, 1e-7, 0.0))
     for price in (packets.grid_all_gather, packets.grid_all_reduce, packets.grid_all_to_all):
         many = price(sizes, axes, OWN)
         ones = [
-            price(float(n), (Axis(float(g), 32e9, 32e-9), axes[1]), OWN)
+            price(float(n), (GridAxis(float(g), 32e9, 32e-9), axes[1]), OWN)
             for n, g in zip(sizes, inner, strict=True)
         ]
         np.testing.assert_allclose(many, ones, rtol=1e-12)
 
 
 def test_a_group_of_one_sends_nothing():
-    assert packets.tree_all_reduce(1e6, Tree(1.0, 1.0, 32e9, 1e-7, 32e9, 1e-7), OWN) == 0.0
-    assert packets.grid_all_reduce(1e6, (Axis(1.0, 32e9, 1e-7),), OWN) == 0.0
+    assert packets.tree_all_reduce(1e6, SwitchTree(1.0, 1.0, 32e9, 1e-7, 32e9, 1e-7), OWN) == 0.0
+    assert packets.grid_all_reduce(1e6, (GridAxis(1.0, 32e9, 1e-7),), OWN) == 0.0
 
 
 def test_long_messages_cost_their_headers():
     """At 64 GB/s a packet of 1048 B takes 16 ns, not 15.6: 2.4 % over the link's own rate, the published
     sets' overhead.
     """
-    time = packets.grid_all_reduce(1e9, (Axis(8.0, 64e9, 1e-7),), PUBLISHED)
+    time = packets.grid_all_reduce(1e9, (GridAxis(8.0, 64e9, 1e-7),), PUBLISHED)
     assert time / (2 * 7 / 8 * 1e9 / 64e9) == pytest.approx(1.024, rel=1e-3)
 
 

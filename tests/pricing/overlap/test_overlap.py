@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
+from strata.pricing.overlap.hiding import overlap_by_tile, pairs, while_sending
 
 import strata as st
 from strata.hardware.fabric import fabric, sized
@@ -21,7 +22,6 @@ from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.overlap.equations import in_pieces, own_first, slowed
 from strata.pricing.overlap.fused import fuse, tile_link
-from strata.pricing.overlap.hiding import overlap_by_tile, pairs, while_sending
 from strata.pricing.price import Price
 from strata.studies import run_one
 from strata.validation.readers.catalogue import Catalogue

@@ -4,6 +4,7 @@ was asked checked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +15,18 @@ from strata.errors import BadValue, MissingQuantity, UnknownName, require
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
 from strata.precision import bytes_of, check, rate_of, supports
-from strata.pricing.kernels.attention import price_attention
+from strata.pricing.kernels.attention import AttentionShape, attention_kernel
 from strata.pricing.kernels.device import Device, device
+from strata.pricing.kernels.dram_access import read_fraction
 from strata.pricing.kernels.experts import price_experts
-from strata.pricing.kernels.matmul import price_matmul
-from strata.pricing.kernels.vector import price_vector
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import RESOURCES, Price
 from strata.workload.attention import attended
 from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent
-from strata.workload.ops import Attention, ExpertMatMul, MatMul, Vector
+from strata.workload.ops import ExpertMatMul
 
 # Sizes each kind needs, and those it has a value for when they are left out.
 NEEDED = {
@@ -40,9 +42,8 @@ USUAL: dict[str, dict[str, Number]] = {
     "stream": {},
 }
 # Elements read and written for each element of the result, arithmetic and special functions, from the
-# definitions: softmax
-# subtracts the maximum, takes an exponential, adds up and divides; the erf of gelu is a polynomial and an
-# exponential.
+# definitions: softmax subtracts the maximum, takes an exponential, adds up and divides; the erf of gelu is a
+# polynomial and an exponential.
 STREAMS = {
     "copy": (1.0, 1.0, 0.0, 0.0),
     "add": (2.0, 1.0, 1.0, 0.0),
@@ -54,7 +55,7 @@ STREAMS = {
 ALL = 1e18  # no window
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Kernel:
     """A kernel with its price at the clock it holds [Hz] and the power drawn meanwhile [W]; arrays where a
     size was one.
@@ -118,42 +119,50 @@ def kernel(
     without pause; else once, at the highest clock.
 
     >>> import numpy as np
-    >>> found = kernel("h200", "gemm", m=np.array([1, 8192]), n=8192, k=8192)
-    >>> [str(b) for b in found.bound_by], bool(found.time[0] < found.time[1])
+    >>> both = kernel("h200", "gemm", m=np.array([1, 8192]), n=8192, k=8192)
+    >>> [str(b) for b in both.bound_by], bool(both.time[0] < both.time[1])
     (['memory', 'compute'], True)
     """
-    made = make_chip(chip) if isinstance(chip, str) else chip
+    used = make_chip(chip) if isinstance(chip, str) else chip
     given = checked_sizes(kind, sizes)
     check(precision)
     if op not in STREAMS:
         raise UnknownName("streaming op", op, STREAMS, ", ".join(STREAMS))
     if kind != "stream":
-        _check_rate(made, precision, weight_only)
-    stored = (
-        check(activations)
-        if activations
-        else precision
-        if bytes_of(precision) >= bytes_of("bf16")
-        else "bf16"
-    )
-    where = device(made, resident=resident, weight_only=weight_only)
-    price = _PRICED[kind](given, where, precision, stored, check(kv) if kv else stored, op, causal)
-    told = op if kind == "stream" else ""
-    if not repeated:
-        return Kernel(
-            made,
-            kind,
-            given,
-            precision,
-            price,
-            made.compute.max_clock,
-            price.energy / price.time + made.energy.static_power,
-            told,
-        )
-    held = power_capped(price, made)
+        _check_rate(used, precision, weight_only)
+    wide = precision if bytes_of(precision) >= bytes_of("bf16") else "bf16"
+    stored = check(activations) if activations else wide
+    run = _Request(precision, stored, check(kv) if kv else stored, op, causal)
+    price = _PRICED[kind](given, device(used, resident=resident, weight_only=weight_only), run)
+    highest = used.compute.max_clock
+    if repeated:
+        held = power_capped(price, used)
+        price, clock, power = held.price, held.share * highest, held.power
+    else:
+        clock, power = highest, price.energy / price.time + used.energy.static_power
     return Kernel(
-        made, kind, given, precision, held.price, held.share * made.compute.max_clock, held.power, told
+        chip=used,
+        kind=kind,
+        sizes=given,
+        precision=precision,
+        price=price,
+        clock=clock,
+        power=power,
+        op=op if kind == "stream" else "",
     )
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Formats of the weights and the arithmetic, of stored activations, and of keys and values; the op of a
+    stream; whether attention is causal.
+    """
+
+    weight: str
+    activation: str
+    kv: str
+    op: str
+    causal: bool
 
 
 def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
@@ -173,9 +182,8 @@ def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
             raise UnknownName(f"size of {kind}", name, known, ", ".join(known))
     missing = [name for name in NEEDED[kind] if name not in sizes]
     if missing:
-        raise BadValue(
-            f"{kind} needs {', '.join(NEEDED[kind])}, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-        )
+        are = "is" if len(missing) == 1 else "are"
+        raise BadValue(f"{kind} needs {', '.join(NEEDED[kind])}, but {', '.join(missing)} {are} missing")
     given = {
         name: _checked(kind, name, sizes[name]) if name in sizes else USUAL[kind][name] for name in known
     }
@@ -255,87 +263,74 @@ def _check_rate(chip: Chip, precision: str, weight_only: bool) -> None:
         ) from None
 
 
-def _gemm(
-    s: dict[str, Number], dev: Device, weight: str, stored: str, kv: str, op: str, causal: bool
-) -> Price:
-    return price_matmul(
-        MatMul(
-            "gemm",
-            "",
-            (),
-            "out",
-            Extent(s["m"]),
-            (Extent(s["n"]),),
-            Extent(s["k"]),
-            weight,
-            stored,
-            Extent(s["batch"]),
-        ),
+def _gemm(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
+    return matmul(
+        sizes["m"],
+        sizes["n"],
+        sizes["k"],
         dev,
+        run.weight,
+        run.activation,
+        batch=sizes["batch"],
+        resident=dev.software.resident,
     )
 
 
-def _grouped(
-    s: dict[str, Number], dev: Device, weight: str, stored: str, kv: str, op: str, causal: bool
-) -> Price:
-    experts = Extent(s["experts"])
-    skew = s["skew"] + 0.0 * s["tokens"]
-    return price_experts(
-        ExpertMatMul(
-            "grouped",
-            "",
-            (),
-            "out",
-            Extent(s["tokens"]),
-            s["top_k"],
-            experts,
-            experts.size,
-            (Extent(s["n"]),),
-            Extent(s["k"]),
-            skew,
-            weight,
-            stored,
-        ),
+def _grouped(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
+    op = ExpertMatMul(
+        name="grouped",
+        module="",
+        inputs=(),
+        output="out",
+        tokens=Extent(sizes["tokens"]),
+        top_k=sizes["top_k"],
+        experts=Extent(sizes["experts"]),
+        all_experts=sizes["experts"],
+        n=(Extent(sizes["n"]),),
+        k=Extent(sizes["k"]),
+        skew=sizes["skew"] + 0.0 * sizes["tokens"],
+        weight=run.weight,
+        activation=run.activation,
+    )
+    return price_experts(op, dev)
+
+
+def _attention(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
+    context, width = sizes["context"], sizes["head_dim"]
+    shape = AttentionShape(
+        sequences=sizes["sequences"],
+        queries=sizes["queries"],
+        span=attended(context, sizes["queries"], ALL) if run.causal else context,
+        cached=context,
+        heads=sizes["heads"],
+        kv_heads=sizes["kv_heads"],
+        key_dim=width,
+        value_dim=width,
+        kv_width=2.0 * width,
+        activation=run.activation,
+        kv=run.kv,
+        products=run.weight,
+    )
+    return attention_kernel(shape, dev)
+
+
+def _stream(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
+    elements = sizes["rows"] * sizes["columns"]
+    size, (reads, writes, flop, special) = elements * bytes_of(run.weight), STREAMS[run.op]
+    return vector_kernel(
+        size * reads,
+        size * writes,
+        elements * flop,
+        elements * special,
         dev,
+        resident=dev.software.resident,
+        read_share=read_fraction(reads, writes),
     )
 
 
-def _attention(
-    s: dict[str, Number], dev: Device, precision: str, stored: str, kv: str, op: str, causal: bool
-) -> Price:
-    context = Extent(s["context"])
-    span = Extent(attended(s["context"], s["queries"], ALL)) if causal else context
-    width = s["head_dim"]
-    return price_attention(
-        Attention(
-            "attention",
-            "",
-            (),
-            "out",
-            Extent(s["sequences"]),
-            Extent(s["queries"]),
-            span,
-            context,
-            context,
-            Extent(s["heads"]),
-            Extent(s["kv_heads"]),
-            width,
-            width,
-            2.0 * width,
-            stored,
-            kv,
-            products=precision,
-        ),
-        dev,
-    )
-
-
-def _stream(
-    s: dict[str, Number], dev: Device, precision: str, stored: str, kv: str, op: str, causal: bool
-) -> Price:
-    return price_vector(
-        Vector(op, "", (), "out", Extent(s["rows"]), (Extent(s["columns"]),), *STREAMS[op], precision), dev
-    )
-
-
-_PRICED = {"gemm": _gemm, "grouped": _grouped, "attention": _attention, "stream": _stream}
+_PRICED: dict[str, Callable[[dict[str, Number], Device, _Request], Price]] = {
+    "gemm": _gemm,
+    "grouped": _grouped,
+    "attention": _attention,
+    "stream": _stream,
+}

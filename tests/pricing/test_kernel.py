@@ -10,8 +10,8 @@ import pytest
 
 import strata as st
 from strata.params import names
+from strata.pricing.kernel import NEEDED, STREAMS
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.kernel import NEEDED, STREAMS
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import RESOURCES

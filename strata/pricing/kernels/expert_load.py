@@ -1,0 +1,206 @@
+"""Loads of routed experts: uneven picks, experts nobody asks for, and the busiest rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strata.arrays import Number, as_float, ceil_div, lead, namespace, rank_of
+from strata.pricing.kernels.device import Device
+from strata.workload.graph import total
+from strata.workload.moe import chance, copies_of, expert_shares, load_of
+from strata.workload.ops import ExpertMatMul
+from strata.workload.routing import Routing
+
+ROWS = np.array([32.0, 128.0])  # token rows of a tile
+
+
+def expected_maximum(ranks: Number) -> Number:
+    r"""Expected maximum of so many standard normal variables.
+
+    .. math:: z = \Phi^{-1}\!\left(\frac{n - 0.375}{n + 0.25}\right)
+
+    Blom, Statistical Estimates and Transformed Beta-Variables (1958); the inverse by Abramowitz & Stegun
+    26.2.23, whose error is below 4.5e-4.
+
+    >>> [round(float(expected_maximum(n)), 2) for n in (1.0, 8.0, 256.0)]
+    [0.0, 1.43, 2.82]
+    """
+    xp = namespace(ranks)
+    tail = 0.625 / (ranks + 0.25)
+    t = xp.sqrt(-2.0 * xp.log(tail))
+    z = t - (2.515517 + 0.802853 * t + 0.010328 * t**2) / (
+        1 + 1.432788 * t + 0.189269 * t**2 + 0.001308 * t**3
+    )
+    return xp.where(ranks > 1, z, 0.0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class ExpertLoad:
+    """What routing leaves on the busiest rank, whatever the width of its products."""
+
+    tokens: Number  # token rows of all its experts
+    experts: Number  # experts with at least one token
+    tiles: Number  # tiles of rows, for each height of tiles (leading axis)
+    deviation: Number = 0.0  # of one expert's tokens by chance, over their mean
+    top: Number = 1.0  # popularity of the most popular expert (or copy of one), over the mean
+    seen: Routing | None = None  # from a trace
+
+
+def busiest_by_chance(deviation: Number, ranks: Number, held: Number) -> Number:
+    r"""Picks that fall by chance on the busiest of so many ranks, over the mean of all.
+
+    .. math:: x = 1 + \left(z + \frac{z^2 - 1}{6} v\right) v, \quad v = \frac{\sigma}{\mu \sqrt{e}}
+
+    relative deviation σ/μ of one expert's tokens; e experts held by each rank; z the `expected_maximum` of
+    the ranks. Counts of few tokens are skewed as Poisson's are, whose skewness is their relative deviation v
+    (Cornish & Fisher, Rev. Inst. Int. Stat. 5 (1938): the first term after the normal quantile).
+
+    >>> round(float(busiest_by_chance(0.5, 8.0, 4.0)), 3), float(busiest_by_chance(0.5, 1.0, 32.0))
+    (1.37, 1.0)
+    """
+    xp = namespace(deviation, ranks, held)
+    z, v = expected_maximum(ranks), deviation / xp.sqrt(held)
+    return 1.0 + xp.where(ranks > 1, (z + (z * z - 1.0) / 6.0 * v) * v, 0.0)
+
+
+def most_on_a_rank(load: ExpertLoad, ranks: Number, held: Number) -> Number:
+    r"""Picks that fall on the busiest of so many ranks, over the mean: by chance, and by what is popular.
+
+    .. math:: x = 1 + \sqrt{(y - 1)^2 + (x_0 - 1)^2}, \quad y = \frac{s + (e - 1) \frac{n - s}{n - 1}}{e}
+
+    x_0 by chance (`busiest_by_chance`). y of the rank with the most popular of n experts, of popularity s,
+    beside e - 1 others; of a trace, whose experts stay where they are, y as it was. The two are independent,
+    so that their squares add up.
+
+    >>> from strata.workload.routing import routing
+    >>> seen = routing([[1.0] * 8 + [3.0] * 8])
+    >>> one = ExpertLoad(tokens=1.0, experts=1.0, tiles=1.0)
+    >>> traced, skewed = replace(one, seen=seen), replace(one, top=4.0)
+    >>> float(most_on_a_rank(traced, 2.0, 8.0)), float(most_on_a_rank(skewed, 4.0, 4.0))
+    (1.5, 1.6)
+    """
+    known, drawn = busiest_by_popularity(load, ranks, held), busiest_by_chance(load.deviation, ranks, held)
+    return 1.0 + namespace(known, drawn).sqrt((known - 1.0) ** 2 + (drawn - 1.0) ** 2)
+
+
+def busiest_by_popularity(load: ExpertLoad, ranks: Number, held: Number) -> Number:
+    """Picks of the busiest rank over the mean as far as they are no chance: y of `most_on_a_rank`."""
+    xp = namespace(ranks, load.top, held, load.tokens)
+    if load.seen is not None:
+        return xp.interp(ranks, xp.asarray(load.seen.ranks), xp.asarray(load.seen.busiest))
+    count = xp.maximum(ranks * held, 2.0)
+    return xp.where(ranks > 1, (load.top + (held - 1.0) * (count - load.top) / (count - 1.0)) / held, 1.0)
+
+
+def expert_popularity(op: ExpertMatMul, rank: int) -> Number:
+    """Popularity of the experts at quantile nodes (leading axis): as a trace saw it, or by the skew."""
+    if op.routing is None:
+        return expert_shares(op.all_experts, op.skew, rank)
+    xp = namespace(*op.routing.shares, op.tokens.size)
+    return lead(xp.stack([xp.asarray(s) for s in op.routing.shares]), rank, xp)
+
+
+def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> ExpertLoad:
+    r"""Load of the busiest of `ranks` expert ranks, with tiles of `ROWS`.
+
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `load_of`,
+    never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant
+    copies share the tokens of their expert.
+    """
+    held = op.experts.size
+    shares, copies = expert_popularity(op, rank), None
+    if op.redundant_experts.__class__ is not float or op.redundant_experts != 0.0:
+        copies = copies_of(shares, op.redundant_experts / op.all_experts)
+        shares = shares / copies
+    p = chance(shares, op.all_experts, op.top_k)
+    load, touched = load_of(op.tokens.size, p, rank, copies)
+    nodes = namespace(load, held, ranks)
+
+    def averaged(values: Number, axis: int = 0) -> Number:
+        if copies is None:
+            return as_float(nodes.mean(values, axis=axis))
+        return as_float(nodes.sum(values * copies, axis=axis) / nodes.sum(copies, axis=0))
+
+    mean, some = averaged(load * touched), averaged(touched)
+    filled = averaged(ceil_div(load, lead(ROWS, 1 + rank, nodes)) * touched, 1)
+    deviation = averaged(op.tokens.size * p * (1.0 - p))
+    xp = namespace(mean, deviation, held, ranks)
+    mean_rank = ExpertLoad(
+        tokens=mean,
+        experts=some,
+        tiles=filled,
+        deviation=xp.sqrt(deviation) / mean,
+        top=as_float(_most_popular(op, copies, shares)),
+        # copies are dealt out anew, wherever a trace had their experts
+        seen=op.routing if copies is None else None,
+    )
+    more = most_on_a_rank(mean_rank, ranks, held)
+    # What comes by chance reaches more experts, (1 - p)^T of one becoming (1 - p)^(T x); what is popular goes
+    # to the expert it asks for.
+    chances = 1.0 + more - busiest_by_popularity(mean_rank, ranks, held)
+    missed = xp.log1p(-xp.minimum(some, 1.0 - 1e-12))
+    first, others = (-xp.expm1(times * missed) for times in (xp.maximum(chances, mean_rank.top), chances))
+    reached = as_float(xp.where(ranks > 1, (first + (held - 1.0) * others) / held, some))
+    # every touched expert has a tile; those beyond the first follow the tokens
+    tiles = reached + (filled - some) * more
+    return replace(mean_rank, tokens=mean * held * more, experts=held * reached, tiles=held * tiles)
+
+
+def _most_popular(op: ExpertMatMul, copies: Number | None, shares: Number) -> Number:
+    r"""Tokens of the most popular expert over the mean: under a skew the first of all, in a trace as its node
+    has it.
+
+    .. math:: s = \frac{E}{k} \left(1 - (1 - w_1)^k\right), \quad
+        w_n = \frac{(n + 1/2)^{1-a} - (1/2)^{1-a}}{(E + 1/2)^{1-a} - (1/2)^{1-a}}
+
+    w_n of all picks go to the first n of E experts (`expert_shares`); k picks of a token are different
+    experts. With r redundant copies the busiest copy has at most :math:`\max_n E w_n / (r + n)`, as in
+    `copies_of`.
+
+    >>> from strata.workload.graph import Extent
+    >>> formats = {"weight": "bf16", "activation": "bf16"}
+    >>> sizes = {"n": (Extent(1.0),), "k": Extent(1.0), "tokens": Extent(1.0), "experts": Extent(8.0)}
+    >>> routing = {"top_k": 8.0, "all_experts": 256.0, "skew": 1.0}
+    >>> op = ExpertMatMul(name="up", module="moe", inputs=(), output="", **sizes, **routing, **formats)
+    >>> round(float(_most_popular(op, None, np.ones(8))), 1)
+    25.2
+    """
+    if op.routing is not None:
+        return shares[-1] * (op.slots / op.all_experts)
+    xp = namespace(op.all_experts, op.skew, op.top_k, op.redundant_experts)
+    power = 1.0 - xp.where(abs(op.skew - 1.0) < 1e-6, 1.0 + 1e-5, op.skew)
+
+    def first(count: Number) -> Number:
+        return ((count + 0.5) ** power - 0.5**power) / ((op.all_experts + 0.5) ** power - 0.5**power)
+
+    most = (1.0 - (1.0 - first(1.0)) ** op.top_k) * op.all_experts / op.top_k
+    if copies is not None:
+        each = [op.all_experts * first(2.0**i) / (op.redundant_experts + 2.0**i) for i in range(10)]
+        level = each[0]
+        for other in each[1:]:
+            level = xp.maximum(level, other)
+        most = xp.minimum(most, level * op.slots / op.all_experts)
+    return xp.where(op.skew > 0.0, most, 1.0)
+
+
+def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> ExpertLoad:
+    """The load of a layer, worked out once for its products: they share their extents, which are kept so that
+    ids stay theirs.
+    """
+    rank = load_rank(op, device, ranks)
+    key = (id(op.tokens), id(op.experts), rank)
+    if key not in device.loads:
+        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank))
+    load: ExpertLoad = device.loads[key][2]
+    return load
+
+
+def load_rank(op: ExpertMatMul, device: Device, ranks: Number) -> int:
+    """Axes of the sizes and the hardware a product of experts is priced with."""
+    chip, kernels, unit = device.chip, device.chip.experts, device.matrix(op.weight, op.activation)
+    sizes = (op.tokens.size, op.experts.size, op.slots, op.top_k, op.skew, ranks, total(op.n), op.k.size)
+    rates = (device.cores, device.cache_bandwidth, device.grain, chip.memory.bandwidth)
+    shares = (kernels.memory_efficiency, kernels.tile, *kernels.efficiency.values())
+    return rank_of(*sizes, *rates, *shares, unit.peak, unit.widening)
