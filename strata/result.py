@@ -99,7 +99,7 @@ class Result:
 
     @property
     def metrics(self) -> Any:
-        """TokenMetrics of a language model, StepMetrics of any other program."""
+        """TokenMetrics of a language model, ItemMetrics of any other program."""
         return self.summary.metrics
 
     @property

@@ -47,9 +47,6 @@ class StepMetrics:
 
     # one forward of the phase, or one optimiser step; `lower` and `upper` bound it
     step_time: Number = metric("s", LOWER, "time of a step")
-    items_per_s: Number = metric("1", HIGHER, "items/s")  # the program's own: tokens, samples, transforms
-    energy_per_item: Number = metric("J", LOWER, "energy/item")
-    cost_per_mitem: Number = metric("USD", LOWER, "cost/Mitem")  # nan where the chip has no price
     mfu: Number = metric("1", HIGHER, "MFU")  # model FLOP utilisation: useful FLOP over the matrix peak
     mbu: Number = metric("1", HIGHER, "MBU")  # memory bandwidth utilisation: DRAM bytes over the DRAM peak
     power: Number = metric("W", LOWER, "power")  # of the whole system, hosts included
@@ -61,6 +58,17 @@ class StepMetrics:
     memory_limit: Number = metric("B", HIGHER, "memory of a device")  # that it may fill
     lower: Number = metric("s", LOWER, "lower bound of a step")
     upper: Number = metric("s", LOWER, "upper bound of a step")
+
+
+@register_pytree
+@readable()
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ItemMetrics(StepMetrics):
+    """What a step delivers of the items its program counts: samples, grids, rows."""
+
+    items_per_s: Number = metric("1", HIGHER, "items/s")
+    energy_per_item: Number = metric("J", LOWER, "energy/item")
+    cost_per_mitem: Number = metric("USD", LOWER, "cost/Mitem")  # nan where the chip has no price
 
 
 @register_pytree
@@ -79,6 +87,19 @@ class TokenMetrics(StepMetrics):
     energy_per_token: Number = metric("J", LOWER, "energy/token")
     cost_per_mtoken: Number = metric("USD", LOWER, "cost/Mtoken")
 
+    # A language model's items are tokens.
+    @property
+    def items_per_s(self) -> Number:
+        return self.tokens_per_s
+
+    @property
+    def energy_per_item(self) -> Number:
+        return self.energy_per_token
+
+    @property
+    def cost_per_mitem(self) -> Number:
+        return self.cost_per_mtoken
+
 
 def declared(record: type) -> dict[str, Metric]:
     """The metrics of a record, in its order.
@@ -89,5 +110,5 @@ def declared(record: type) -> dict[str, Metric]:
     return {f.name: Metric(name=f.name, **f.metadata["metric"]) for f in fields(record)}
 
 
-METRICS = declared(TokenMetrics)
+METRICS = declared(TokenMetrics) | declared(ItemMetrics)
 METRIC_UNITS = {name: one.unit for name, one in METRICS.items()}

@@ -12,7 +12,7 @@ from strata.hardware.system import Economics, System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of
 from strata.pricing.kernels.device import arithmetic_format, cache_byte_energy
-from strata.pricing.metrics import StepMetrics, TokenMetrics
+from strata.pricing.metrics import ItemMetrics, StepMetrics, TokenMetrics
 from strata.pricing.power_cap import voltage_energy
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import OP_KINDS, Step
@@ -30,7 +30,7 @@ BUBBLE_AND_HOST = "waiting"
 class Summary:
     """Metrics, why a point is out (a bitmask, 0 is in), and where time and memory go."""
 
-    metrics: StepMetrics  # TokenMetrics of a language model
+    metrics: StepMetrics  # TokenMetrics of a language model, ItemMetrics of any other program
     reason: Number
     resources: dict[str, Number]  # mean device time credited to each resource, and waiting [s]
     time_by_kind: dict[str, Number]  # mean device time by category of op [s]
@@ -117,9 +117,6 @@ def _metrics(case: Case, run: Run, out: Number, static: Number, used: Number, li
     cost = cost_rate(system, case.economics, power) * run.span / run.items * MILLION + infinite
     found: dict[str, Any] = {
         "step_time": run.time + infinite,
-        "items_per_s": gated(rate),
-        "energy_per_item": energy,
-        "cost_per_mitem": cost,
         "mfu": gated(flop / (run.span * system.devices * _peak(system, main.formats))),
         "mbu": gated(run.total("memory_bytes") / (run.span * system.chip.memory.bandwidth)),
         "power": gated(power),
@@ -132,13 +129,9 @@ def _metrics(case: Case, run: Run, out: Number, static: Number, used: Number, li
         "upper": sum((w * s.upper for w, s in run.steps), 0.0) + infinite,
     }
     if main.item != "token":
-        return StepMetrics(**found)
-    return TokenMetrics(
-        **found,
-        **_token_metrics(case, run, rate, gated, infinite),
-        energy_per_token=energy,
-        cost_per_mtoken=cost,
-    )
+        return ItemMetrics(**found, items_per_s=gated(rate), energy_per_item=energy, cost_per_mitem=cost)
+    tokens = _token_metrics(case, run, rate, gated, infinite)
+    return TokenMetrics(**found, **tokens, energy_per_token=energy, cost_per_mtoken=cost)
 
 
 def _token_metrics(case: Case, run: Run, rate: Number, gated: Any, infinite: Number) -> dict[str, Number]:
