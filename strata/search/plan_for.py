@@ -14,7 +14,7 @@ from strata.mapping.plan import plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
-from strata.search.plans import Choice, best_plans, closest
+from strata.search.plans import RankedPlan, best_plans, closest_plan
 from strata.serving.under_load import limits_text
 from strata.units import show
 from strata.workload.model import Model
@@ -26,7 +26,7 @@ from strata.workload.tasks import Workload
 class PlanRanking:
     """Plans x batches that fit and keep the limits, best first; where none does, why, and the nearest one."""
 
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[RankedPlan] = field(default_factory=list)
     nearest: (
         Result  # the best one; else the quickest where limits are missed, the smallest where nothing fits
     )
@@ -74,7 +74,7 @@ def plan_for(
         return PlanRanking(choices=choices, nearest=choices[0].result, ttft=ttft, tpot=tpot)
     if not best_plans(*case, top=1, where=where):
         least = replace(workload, batch=float(np.min(workload.batch)))
-        nearest = closest(hardware, served, least, software, where)
+        nearest = closest_plan(hardware, served, least, software, where)
         return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), ttft=ttft, tpot=tpot)
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     why = (
