@@ -15,6 +15,7 @@ from strata.mapping.place import in_every_order
 from strata.mapping.plan import ORDERS, Plan, order_text, plan_text
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import taken
+from strata.mapping.shard import shard
 from strata.search.plans import best_plans, candidate_plans, plan_at
 
 

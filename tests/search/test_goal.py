@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.errors import StrataError
-from strata.mapping.plan import MEMORY
+from strata.mapping.rules import MEMORY
 from strata.pareto import non_dominated
 from strata.search.derived_metrics import metric_column
 from strata.search.goal import goal

@@ -14,7 +14,7 @@ from simulator import play
 
 import strata as st
 from strata.errors import StrataError
-from strata.mapping.plan import plans
+from strata.mapping.plans import plans
 from strata.serving.load import most_rate, shortlist
 from strata.workload.graph import check_graph
 
@@ -65,14 +65,13 @@ def test_weights_are_read_once_and_operations_add_up():
     all weights.
     """
     model, system = st.model("llama-3-8b"), st.system("1xh200")
-    mixed = st.trace(model, st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0, cached=512.0))
+    mixed = model.trace(st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0, cached=512.0))
     check_graph(mixed)
     apart = (
-        st.trace(model, st.decode(64.0, 2048.0)).flop()
-        + st.trace(model, st.prefill(1.0, 512.0, cached=512.0)).flop()
+        model.trace(st.decode(64.0, 2048.0)).flop() + model.trace(st.prefill(1.0, 512.0, cached=512.0)).flop()
     )
     assert mixed.flop() == pytest.approx(apart, rel=1e-12)
-    assert mixed.parameters() == st.trace(model, st.decode(64.0, 2048.0)).parameters()
+    assert mixed.parameters() == model.trace(st.decode(64.0, 2048.0)).parameters()
     moved = [
         st.evaluate(system, model, w).steps[0].price.memory_bytes
         for w in (
