@@ -6,10 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
@@ -65,9 +63,9 @@ def plan_for(
     >>> len(ranking.choices), ranking.feasible < ranking.considered, ranking.nearest.fits
     (2, True, True)
     """
-    hardware = make_system(system) if isinstance(system, str) else system
+    hardware = as_system(system)
     served = make_model(model) if isinstance(model, str) else model
-    software = make_engine(engine) if isinstance(engine, str) else engine
+    software = as_engine(engine)
     case = (hardware, served, workload, software)
     choices = best_plans(*case, ttft=ttft, tpot=tpot, top=top, where=where)
     if choices:

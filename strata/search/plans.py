@@ -15,8 +15,7 @@ from strata.errors import require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import DIRECT, Fabric
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
@@ -59,7 +58,7 @@ def candidate_plans(
     >>> len(plans.tp), float(plans.zero.max())
     (10, 0.0)
     """
-    software = make_engine(engine) if isinstance(engine, str) else engine
+    software = as_engine(engine)
     bare = software.kernels == "bare"
     zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
     modes: tuple[int, ...] = (0, 1, 2) if bare else (0,)

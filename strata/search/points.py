@@ -141,7 +141,7 @@ def plans_at(space: Space, i: int, at: np.ndarray) -> Plan:
 
 
 def field_choices(space: Space, i: int) -> dict[str, list[Any]]:
-    """What each choice of an axis makes of its fields; those that a variant does not name are as they were."""
+    """What each choice of an axis makes of its fields; those a variant does not name are as they were."""
     axis = space.axes[i]
     if axis.kind != "variant":
         return {name: list(axis.values) for name in axis.fields}

@@ -15,10 +15,8 @@ from strata.arrays import map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans
@@ -242,9 +240,9 @@ def curve(
     """
     for name, value in (("chunk", chunk), ("sequences", sequences)):
         require(value is None or value >= 1, f"{name} must be at least 1", **{name: value})
-    system = make_system(system) if isinstance(system, str) else system
+    system = as_system(system)
     model = make_model(model) if isinstance(model, str) else model
-    engine = make_engine(engine) if isinstance(engine, str) else engine
+    engine = as_engine(engine)
     plan = make_plan(plan) if isinstance(plan, str) else plan
     plan = as_many(plan or plans(int(float(system.devices)), model, freely=False))
     if drafting is not None and drafting.plan is None:

@@ -13,8 +13,7 @@ from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import sized
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
@@ -149,7 +148,7 @@ def disaggregate(
     best with the other's. The first token waits until the cache has been sent. `share`: as of `goodput`.
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
-    engine = make_engine(engine) if isinstance(engine, str) else engine
+    engine = as_engine(engine)
     sizes = pool_sizes(system) if prefill_devices is None else [prefill_devices]
     require(bool(sizes), "two pools need a system of at least 2 devices", devices=int(float(system.devices)))
     sent, splits = float(cache_bytes(model, requests.input)), []

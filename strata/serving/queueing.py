@@ -38,8 +38,8 @@ def chance_to_wait(load: Number, servers: Number) -> Number:
 
     .. math:: P = \min(\rho, 1)^{\sqrt{2(m+1)} - 1}
 
-    load ρ of m equal servers: the part of `mean_wait` that is no service. Exact for one server; for more within
-    a few per cent in heavy traffic (against Erlang C).
+    load ρ of m equal servers: the part of `mean_wait` that is no service. Exact for one server; for more
+    within a few per cent in heavy traffic (against Erlang C).
 
     Sakasegawa, Ann. Inst. Statist. Math. 29 (1977) 67.
 

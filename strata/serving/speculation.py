@@ -14,8 +14,7 @@ from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
@@ -229,7 +228,7 @@ def draft_engine(engine: Engine | str) -> Engine:
     """The engine as a draft knows it: the host schedules a round once, for the target, and only kept tokens
     are sent to clients.
     """
-    target = make_engine(engine) if isinstance(engine, str) else engine
+    target = as_engine(engine)
     return replace(target, step=0.0, sequence=0.0, stream=0.0)
 
 

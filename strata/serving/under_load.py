@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from strata.errors import require
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.serving.curve import Curve, Requests, curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
@@ -139,12 +137,8 @@ def serve_under_load(
     ('', True)
     """
     require(rate is None or clients is None, "rate and clients are two kinds of load; give one")
-    served = _Served(
-        make_system(system) if isinstance(system, str) else system,
-        make_model(model) if isinstance(model, str) else model,
-        requests,
-        make_engine(engine) if isinstance(engine, str) else engine,
-    )
+    model = make_model(model) if isinstance(model, str) else model
+    served = _Served(as_system(system), model, requests, as_engine(engine))
     steps: dict[str, Any] = {"chunk": chunk, "sequences": sequences}
     limits: dict[str, Any] = {"ttft": ttft, "tpot": tpot, "share": share}
     every, few, rates = served.plans(plan, steps, limits)
@@ -155,13 +149,20 @@ def serve_under_load(
         every, few, rates = served.plans(plan, {**steps, "drafting": draft}, limits)
     order = [int(i) for i in np.argsort(-(rates + TIE * most_rate(few)), kind="stable")]
     chosen, load = _loaded(few, order[0], rate, clients, limits)
-    splits = None
-    if disaggregated or prefill_devices:
-        splits = served.pools(prefill_devices=prefill_devices, sequences=sequences, **limits)
+    pools = {"prefill_devices": prefill_devices, "sequences": sequences}
+    splits = served.pools(**pools, **limits) if disaggregated or prefill_devices else None
     return UnderLoad(
-        curve=few, rates=rates, order=order, chosen=chosen, load=load, clients=clients, splits=splits,
-        speculation=speculation, frontier=serving_frontier(every, splits) if with_frontier else None, **limits,
-    )  # fmt: skip
+        curve=few,
+        rates=rates,
+        order=order,
+        chosen=chosen,
+        load=load,
+        clients=clients,
+        splits=splits,
+        speculation=speculation,
+        frontier=serving_frontier(every, splits) if with_frontier else None,
+        **limits,
+    )
 
 
 @dataclass(frozen=True, eq=False)

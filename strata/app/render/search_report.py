@@ -122,11 +122,8 @@ def _pictures(
 def _came_words(outcome: SearchOutcome) -> str:
     if outcome.gap != outcome.gap:
         return "This sampler proves nothing: there may be better points than the best found."
-    metric = outcome.goal.metrics[0]
-    return (
-        f"Proven: no point is better than {show(outcome.bound, GOAL_METRICS[metric].unit)}, {outcome.gap:.2%} "
-        "from the best found."
-    )
+    bound = show(outcome.bound, GOAL_METRICS[outcome.goal.metrics[0]].unit)
+    return f"Proven: no point is better than {bound}, {outcome.gap:.2%} from the best found."
 
 
 def _headline(outcome: SearchOutcome) -> str:
