@@ -27,14 +27,16 @@ from strata.pricing.network.collective_cost import CollectiveCost, collective
 from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
 from strata.result import Result, reasons
 from strata.search.goal import Goal, goal
+from strata.search.outcome import SearchOutcome
 from strata.search.plan_for import PlanRanking, plan_for
 from strata.search.plans import best_plans
-from strata.search.run import Outcome, Search, search
+from strata.search.run import Search, search
 from strata.search.sensitivity import sensitivity
 from strata.search.space import Space, space
+from strata.search.sweep import Sweep, sweep
 from strata.serving.curve import Curve, Requests, curve
-from strata.serving.frontier import Frontier, frontier
-from strata.serving.load import Load, closed_load, goodput, largest_batch, open_load
+from strata.serving.frontier import ServingFrontier, serving_frontier
+from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.serving.under_load import UnderLoad, serve_under_load
@@ -53,23 +55,24 @@ __all__ = [
     "Drafting",
     "Engine",
     "Fabric",
-    "Frontier",
     "Goal",
     "Infeasible",
     "Kernel",
-    "Load",
+    "LoadMetrics",
     "Model",
-    "Outcome",
     "Plan",
     "PlanRanking",
     "Requests",
     "Result",
     "Routing",
     "Search",
+    "SearchOutcome",
+    "ServingFrontier",
     "Silicon",
     "Space",
     "Speculation",
     "StrataError",
+    "Sweep",
     "System",
     "Temperatures",
     "Topology",
@@ -90,12 +93,11 @@ __all__ = [
     "engine",
     "evaluate",
     "fabric",
-    "frontier",
     "goal",
     "goodput",
     "heat",
     "kernel",
-    "largest_batch",
+    "largest_concurrency",
     "mixed",
     "model",
     "open_load",
@@ -109,10 +111,12 @@ __all__ = [
     "search",
     "sensitivity",
     "serve",
+    "serving_frontier",
     "serve_under_load",
     "sized",
     "space",
     "speculate",
+    "sweep",
     "system",
     "topology",
     "trace",

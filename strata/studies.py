@@ -17,10 +17,10 @@ import numpy as np
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, read_toml, value_at
-from strata.pricing.metrics import METRIC_UNITS
+from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.search.expression import Names, calculate
-from strata.search.sweep import Axis, parse_axis, run_sweep
+from strata.search.sweep import SweepAxis, parse_axis, sweep
 
 SWEEP_KEYS = (
     "model",
@@ -43,7 +43,7 @@ CHIP_KEYS = ("chip", "vary", "set", "let")
 FILE_KEYS = ("file", "held_out")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Study:
     """A study as its folder tells it."""
 
@@ -56,8 +56,8 @@ class Study:
         return str(self.table["title"])
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, kw_only=True)
+class StudyOutcome:
     """What a study found: each claim with its verdict, and the numbers of its runs."""
 
     study: Study
@@ -109,33 +109,34 @@ def study(name: str | Path) -> Study:
         require(
             key in table, f"{folder.name}/study.toml needs title, paper, [[run]] and [[claim]]", missing=key
         )
-    return Study(folder.resolve().name, folder, table)
+    return Study(name=folder.resolve().name, folder=folder, table=table)
 
 
-def run_study(which: str | Path | Study, quick: bool = False) -> Outcome:
+def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
     """Run a study and judge its claims; `quick` evaluates the designs that its searches found before instead
     of searching again.
 
     A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and
     `holds`, a condition that may use `ours` and `paper`; a `note` explains.
     """
-    made = which if isinstance(which, Study) else study(which)
+    named = which if isinstance(which, Study) else study(which)
     runs: dict[str, dict[str, Any]] = {}
-    known = ((stored(made) or {}).get("searches", {})) if quick else {}
-    for entry in made.table["run"]:
-        require("name" in entry, f"{made.name}: every run has a name", run=str(entry)[:60])
-        name, where = entry["name"], f"{made.name}: run {entry['name']}"
+    known = ((stored_result(named) or {}).get("searches", {})) if quick else {}
+    for entry in named.table["run"]:
+        require("name" in entry, f"{named.name}: every run has a name", run=str(entry)[:60])
+        name, where = entry["name"], f"{named.name}: run {entry['name']}"
         if "space" in entry:
-            from strata.search.studied import run_space
+            from strata.search.study_search import run_search
 
-            runs[name] = run_space(entry, where, runs, known.get(name))
+            runs[name] = run_search(entry, where, runs, known.get(name))
         else:
-            runs[name] = run_one(entry, where)
-    named = {name: Names(f"run {name}", values) for name, values in runs.items()}
-    return Outcome(made, [judge(claim, named, made.name) for claim in made.table["claim"]], runs)
+            runs[name] = run_entry(entry, where)
+    values = {name: Names(f"run {name}", found) for name, found in runs.items()}
+    claims = [judge_claim(claim, values, named.name) for claim in named.table["claim"]]
+    return StudyOutcome(study=named, claims=claims, runs=runs)
 
 
-def judge(claim: dict[str, Any], runs: dict[str, Any], where: str) -> dict[str, Any]:
+def judge_claim(claim: dict[str, Any], runs: dict[str, Any], where: str) -> dict[str, Any]:
     """One claim with its verdict."""
     for key in ("id", "says", "ours", "holds"):
         require(
@@ -151,13 +152,13 @@ def judge(claim: dict[str, Any], runs: dict[str, Any], where: str) -> dict[str, 
         "id": claim["id"],
         "says": claim["says"],
         "paper": claim.get("paper"),
-        "ours": plain(ours),
+        "ours": plain_numbers(ours),
         "holds": holds,
         "note": claim.get("note", ""),
     }
 
 
-def plain(value: Any) -> Any:
+def plain_numbers(value: Any) -> Any:
     """Numbers and lists as JSON has them, to six digits."""
     if isinstance(value, (str, bool, np.bool_)):
         return bool(value) if not isinstance(value, str) else value
@@ -167,7 +168,7 @@ def plain(value: Any) -> Any:
     return rounded.tolist()
 
 
-def run_one(entry: dict[str, Any], where: str) -> dict[str, Any]:
+def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """The quantities of one run, by name: its axes, and what was found over them."""
     if "model" in entry:
         return _sweep(entry, where)
@@ -186,9 +187,9 @@ def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> Non
 
 def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     _known_keys(entry, SWEEP_KEYS, where)
-    swept = run_sweep(
-        entry["model"],
+    swept = sweep(
         entry["system"],
+        entry["model"],
         list(entry["vary"]),
         batch=float(entry.get("batch", 1)),
         input=float(entry.get("input", 1024)),
@@ -203,16 +204,16 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
         where=entry.get("where", ""),
         orders=bool(entry.get("orders", False)),
     )
-    found = {k: swept.of(np.asarray(getattr(swept.result.metrics, k), float)) for k in METRIC_UNITS}
-    found |= {
+    values = {k: swept.of(np.asarray(getattr(swept.result.metrics, k), float)) for k in METRICS}
+    values |= {
         "fits": swept.fits,
         "reason": swept.of(swept.result.reason),
         "bound_by": swept.of(swept.result.bound_by),
     }
-    found |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
-    found |= {"overlap": swept.of(np.asarray(swept.result.summary.overlap, float))}
-    found |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
-    return found | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
+    values |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
+    values |= {"overlap": swept.of(np.asarray(swept.result.summary.overlap, float))}
+    values |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
+    return values | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
 
 
 def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
@@ -232,35 +233,33 @@ def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
         raise BadValue(f"{where}: no reader fits the file {entry['file']}")
     points = reader(read_table(studies_folder().parent / "validation", entry["file"]), catalogue)
     points = held_out(points) if entry.get("held_out", False) else points
-    found: dict[str, Any] = statistics(points.measured, points.predicted)
+    errors: dict[str, Any] = statistics(points.measured, points.predicted)
     groups = sorted(set(points.group))
     for group in groups:
         of = points.group == group
-        found |= {
-            f"{name_of(group)}_{k}": v
-            for k, v in statistics(points.measured[of], points.predicted[of]).items()
-        }
-    kinds = np.array([found[f"{name_of(group)}_mape"] for group in groups])
+        own = statistics(points.measured[of], points.predicted[of])
+        errors |= {f"{group_name(group)}_{k}": v for k, v in own.items()}
+    kinds = np.array([errors[f"{group_name(group)}_mape"] for group in groups])
     rows = {
         "line": points.line,
         "measured": points.measured,
         "predicted": points.predicted,
         "error": points.predicted / points.measured - 1.0,
     }
-    return found | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
+    return errors | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
 
 
-def name_of(group: str) -> str:
+def group_name(group: str) -> str:
     """A group's name as an expression can say it.
 
-    >>> name_of("8xB200/deepseek-v3/decode"), name_of("ag_gemm")
+    >>> group_name("8xB200/deepseek-v3/decode"), group_name("ag_gemm")
     ('on_8xB200_deepseek_v3_decode', 'ag_gemm')
     """
     word = re.sub(r"\W", "_", group)
     return f"on_{word}" if word[0].isdigit() else word
 
 
-def _short(axis: Axis) -> str:
+def _short(axis: SweepAxis) -> str:
     return axis.name.rsplit(".", 1)[-1]
 
 
@@ -279,32 +278,33 @@ def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
     # A quantity that follows another axis, like connected layers that are half of all layers.
     shorts = {_short(a): shaped[a.name] for a in axes}
     followed = {path: calculate(text, shorts, where) for path, text in entry.get("let", {}).items()}
-    made = chip(entry["chip"], **given, **shaped, **followed)
+    varied = chip(entry["chip"], **given, **shaped, **followed)
     shape = np.broadcast_shapes(*(v.shape for v in shaped.values()))
-    return readings(made, shape) | {_short(a): a.values for a in axes} | {"axes": [_short(a) for a in axes]}
+    return (
+        chip_readings(varied, shape)
+        | {_short(a): a.values for a in axes}
+        | {"axes": [_short(a) for a in axes]}
+    )
 
 
-def readings(made: Chip, shape: tuple[int, ...]) -> dict[str, Any]:
+def chip_readings(chip: Chip, shape: tuple[int, ...]) -> dict[str, Any]:
     """Everything a claim may ask of a chip, over a box."""
-    found: dict[str, Any] = {}
-    for path in leaf_paths(made):
-        value = value_at(made, path)
-        if value is not None:
-            found[path.replace(".", "_")] = np.broadcast_to(np.asarray(value, float), shape)
-    for name, read in READINGS.items():
-        value = read(made)
-        if value is not None:
-            found[name] = np.broadcast_to(np.asarray(value, float), shape)
-    return found
+    values = {path.replace(".", "_"): value_at(chip, path) for path in leaf_paths(chip)}
+    values |= {name: read(chip) for name, read in READINGS.items()}
+    return {
+        name: np.broadcast_to(np.asarray(value, float), shape)
+        for name, value in values.items()
+        if value is not None
+    }
 
 
-def stored(made: Study) -> dict[str, Any] | None:
+def stored_result(named: Study) -> dict[str, Any] | None:
     """What a study found when it was last written down, or None."""
-    path = made.folder / "result.json"
+    path = named.folder / "result.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def write_down(outcome: Outcome) -> Path:
+def store_result(outcome: StudyOutcome) -> Path:
     """Keep what a study found in its folder."""
     path = outcome.study.folder / "result.json"
     path.write_text(json.dumps(outcome.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -12,9 +12,11 @@ import strata as st
 from strata.arrays import map_leaves
 from strata.errors import BadValue
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import ORDERS, Plan, order_text, plan_text, taken
-from strata.mapping.shard import active_groups, shard
-from strata.search.plans import best_plans, candidates, plan_at
+from strata.mapping.plan import ORDERS, Plan, order_text, plan_text
+from strata.mapping.plan_layout import active_groups
+from strata.mapping.plans import taken
+from strata.mapping.shard import shard
+from strata.search.plans import best_plans, candidate_plans, plan_at
 
 
 def every_choice(count, seed):
@@ -43,7 +45,7 @@ def test_no_order_that_wins_is_left_out(phase, where):
     work = {"decode": st.decode, "prefill": st.prefill, "serve": lambda b, n: st.serve(b, n, 64)}[phase]
     batches = np.array([4.0, 64.0])
     found = best_plans(system, made, work(batches, 1024.0), top=3)
-    every = candidates(system, made, work(batches, 1024.0))
+    every = candidate_plans(system, made, work(batches, 1024.0))
     rows = map_leaves(lambda v: np.tile(np.broadcast_to(v, every.tp.shape), len(ORDERS)), every)
     rows = replace(rows, order=np.repeat(np.arange(len(ORDERS)) * 1.0, len(every.tp)))
     box = st.evaluate(system, made, work(batches[:, None], 1024.0), rows)
@@ -113,11 +115,11 @@ def test_a_plan_is_typed_as_it_is_shown(text):
 
 def test_a_condition_keeps_plans_and_says_when_it_keeps_none():
     system, made, work = roomy("8xh200"), model("mixtral-8x7b"), st.decode(64.0, 512.0)
-    kept = candidates(system, made, work, where="(ep == 8) & (moe_tp == 1) & (zero == 0)")
+    kept = candidate_plans(system, made, work, where="(ep == 8) & (moe_tp == 1) & (zero == 0)")
     assert len(kept.tp) > 1 and np.all(kept.ep == 8) and np.all(kept.moe_tp == 1)
     with pytest.raises(BadValue, match="no legal plan is left"):
-        candidates(system, made, work, where="tp > 99")
-    assert np.all(candidates(system, made, work, "vllm").zero == 0)
+        candidate_plans(system, made, work, where="tp > 99")
+    assert np.all(candidate_plans(system, made, work, "vllm").zero == 0)
 
 
 def test_every_single_degree_of_one_is_one_chip():
@@ -145,11 +147,9 @@ def test_context_ranks_of_a_step_hold_the_same_tokens_for_their_experts():
         ("cp=2,dp=2,ep=2", 32.0),
     ):
         how = st.plan(text)
-        ops = [
-            op
-            for block in shard(st.trace(made, work), how, work, active_groups(how)).blocks
-            for op in block.ops
-        ]
+        graph = made.trace(work)
+        rank_graph = shard(graph, how.sharding(graph, work, how.active()))
+        ops = [op for block in rank_graph.blocks for op in block.ops]
         assert float(next(op for op in ops if op.name == "experts_up").tokens.size) == tokens, text
 
 
@@ -174,13 +174,13 @@ def test_ranks_without_a_sequence_serve_their_experts():
 def test_the_search_cuts_experts_freely_and_shares_out_norms_where_software_lets_it():
     where, made = roomy("16xstack-ref"), model("deepseek-v3")
     ideal, served = (
-        candidates(where, made, st.decode(64.0, 512.0), by, "(tp == 8) & (dp == 2) & (ep == 2)")
+        candidate_plans(where, made, st.decode(64.0, 512.0), by, "(tp == 8) & (dp == 2) & (ep == 2)")
         for by in ("ideal", "vllm")
     )
     assert sorted(set(ideal.moe_tp)) == [1.0, 2.0, 4.0, 8.0] and sorted(set(served.moe_tp)) == [1.0, 4.0]
-    long = candidates(where, made, st.prefill(64.0, 512.0))
+    long = candidate_plans(where, made, st.prefill(64.0, 512.0))
     assert np.array_equal(long.sp, (long.tp > 1) * 1.0) and not np.any(
-        candidates(where, made, st.prefill(64.0, 512.0), "vllm").sp
+        candidate_plans(where, made, st.prefill(64.0, 512.0), "vllm").sp
     )
     split, whole = (
         st.evaluate(where, made, st.prefill(64.0, 512.0), f"tp=8,dp=2,ep=16,sp={sp}").metrics.ttft

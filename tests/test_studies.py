@@ -82,7 +82,7 @@ def test_the_command_prints_json_and_writes_a_page_and_pictures(folder, tmp_path
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<svg" in page and "they do" in page
     assert run_command(["study", str(folder), "--write"]) == 0
-    assert (folder / "rate.svg").exists() and studies.stored(studies.study(folder))["claims"][2][
+    assert (folder / "rate.svg").exists() and studies.stored_result(studies.study(folder))["claims"][2][
         "holds"
     ] is False
 
@@ -142,7 +142,7 @@ holds = "(ours > 1.1) & (best.links == again.links) & (best.gap == 0)"
         encoding="utf-8",
     )
     first = studies.run_study(made)
-    studies.write_down(first)
+    studies.store_result(first)
     assert first.claims[0]["holds"] and first.as_dict()["searches"]["again"]["design"]["batch"] == "64"
     again = studies.run_study(made, quick=True)
     assert again.claims == first.claims
@@ -152,7 +152,7 @@ holds = "(ours > 1.1) & (best.links == again.links) & (best.gap == 0)"
 def test_a_shipped_study_still_finds_what_was_written_down(name):
     made = studies.study(name)
     # Searches take minutes: the designs they found are evaluated anew, their bounds believed.
-    before, now = studies.stored(made), studies.run_study(made, quick=True).as_dict()
+    before, now = studies.stored_result(made), studies.run_study(made, quick=True).as_dict()
     assert (made.folder / "README.md").exists()
     assert [c["id"] for c in before["claims"]] == [c["id"] for c in now["claims"]]
     for old, new in zip(before["claims"], now["claims"], strict=True):

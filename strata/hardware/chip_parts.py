@@ -29,7 +29,7 @@ class Compute:
     clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
     max_clock: Number = quantity("Hz", "highest clock the cores run at while power allows it", positive=True)
     matrix_rate: dict[str, Number] = by_name(
-        "FLOP/s", "dense matrix peak of the whole chip for each precision"
+        "FLOP/s", "dense matrix peak of the whole chip for each precision", more="faster at equal cores"
     )
     matrix_efficiency: dict[str, Number] = by_name(
         "1", "fraction of the matrix peak a large matmul sustains, for each precision"
@@ -41,14 +41,19 @@ class Compute:
         "1", "share of a plain product's rate that grouped products of experts reach", positive=True
     )
     softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
-    vector_rate: Number = quantity("FLOP/s", "fp32 vector peak of the whole chip", positive=True)
+    vector_rate: Number = quantity(
+        "FLOP/s", "fp32 vector peak of the whole chip", positive=True, more="faster at equal cores"
+    )
     special_rate: Number = quantity(
-        "FLOP/s", "exponentials and other special functions a second of the whole chip", positive=True
+        "FLOP/s",
+        "exponentials and other special functions a second of the whole chip",
+        positive=True,
+        more="faster at equal cores",
     )
     tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
     tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
-    sram_capacity: Number = quantity("B", "local memory of one core")
-    sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core")
+    sram_capacity: Number = quantity("B", "local memory of one core", more="faster at equal cores")
+    sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core", more="faster")
     array_rows: Number = quantity(
         "1",
         "rows of the array of multiply-add cells in a core: systolic and dataflow chips",
@@ -63,15 +68,21 @@ class Compute:
 class Cache:
     """The memory all cores share on the die: L2, or the chip's whole SRAM where it is one pool."""
 
-    capacity: Number = quantity("B", "capacity")
+    capacity: Number = quantity("B", "capacity", more="faster at equal cores")
     bandwidth: Number = quantity(
         "B/s", "peak bandwidth, reads; left out where it follows DRAM's", optional=True, positive=True
     )
     over_memory: Number = quantity(
-        "1", "its peak as a multiple of DRAM's, where it follows that", optional=True, positive=True
+        "1",
+        "its peak as a multiple of DRAM's, where it follows that",
+        optional=True,
+        positive=True,
+        more="faster at equal cores",
     )
     efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
-    core_bandwidth: Number = quantity("B/s", "what one core draws from it at most", positive=True)
+    core_bandwidth: Number = quantity(
+        "B/s", "what one core draws from it at most", positive=True, more="faster at equal cores"
+    )
     latency: Number = quantity("s", "load to use, and the work between two dependent loads of a kernel")
 
 
@@ -82,10 +93,10 @@ class Memory:
 
     kind: str = text("kind of DRAM, like HBM3e")
     bandwidth: Number = quantity(
-        "B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True
+        "B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True, more="faster"
     )
     capacity: Number = quantity(
-        "B", "capacity; left out where a stack gives it", optional=True, positive=True
+        "B", "capacity; left out where a stack gives it", optional=True, positive=True, more="faster"
     )
     efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
     stream_efficiency: Number = quantity(
@@ -233,7 +244,7 @@ class Energy:
     layer_power: Number = quantity(
         "W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True
     )
-    power_limit: Number = quantity("W", "sustained power limit of the package or board")
+    power_limit: Number = quantity("W", "sustained power limit of the package or board", more="faster")
     burst: Number = quantity(
         "1",
         "power over the limit that passes for some ten milliseconds, before the chip's controller answers",

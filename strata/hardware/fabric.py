@@ -45,16 +45,21 @@ class Dimension:
         "1", "members; left out where the system's name gives it", optional=True, minimum=1
     )
     bandwidth: Number = quantity(
-        "B/s", "peak of one device into this dimension, one direction, all its links together", positive=True
+        "B/s",
+        "peak of one device into this dimension, one direction, all its links together",
+        positive=True,
+        more="faster",
     )
-    efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
+    efficiency: Number = quantity(
+        "1", "sustained fraction of the peak for long messages", positive=True, more="faster"
+    )
     latency: Number = quantity("s", "one step: software, wire and switch, to the first byte")
     energy: Number = quantity("J/B", "energy of one byte over one hop")
     reduction: Number = quantity(
         "1", "1 where the switch adds up an all-reduce itself, else 0", optional=True
     )
     price: Number = quantity(
-        "USD", "links, switches and adapters of this dimension for one device", optional=True
+        "USD", "links, switches and adapters of this dimension for one device", optional=True, more="dearer"
     )
     links: Number = quantity(
         "1",

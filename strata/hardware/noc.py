@@ -25,7 +25,9 @@ class Noc:
 
     topology: str = text("how cores are joined", choices=TOPOLOGIES)
     placement: str = text("where it is built: in the logic die, or in the DRAM stack", choices=PLACEMENTS)
-    width: Number = quantity("B", "bytes a link moves each clock, one direction", positive=True)
+    width: Number = quantity(
+        "B", "bytes a link moves each clock, one direction", positive=True, more="faster at equal cores"
+    )
     link_clock: Number = quantity("Hz", "clock of the network", positive=True)
     hop_latency: Number = quantity("s", "one router and one link")
     hop_energy: Number = quantity("J/B", "byte over one router and one link")

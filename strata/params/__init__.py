@@ -7,7 +7,7 @@ from another file and overrides it. Equations see plain numbers; `Param` (value,
 them in `Sources`.
 """
 
-from strata.params.declare import Param, Sources, by_name, part, quantity, text
+from strata.params.declare import MORE_IS, Param, Sources, by_name, part, quantity, text
 from strata.params.files import (
     KINDS,
     data_folder,
@@ -23,6 +23,7 @@ from strata.params.records import build, file_model, read_record
 
 __all__ = [
     "KINDS",
+    "MORE_IS",
     "Param",
     "Sources",
     "build",

@@ -9,9 +9,14 @@ from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 from strata.arrays import Number
+from strata.errors import BadValue
 from strata.units import show
 
 _ASSUMED = ("assumed", "guess")
+# What more of a quantity does, as bounds of searches may rely on: never slower with power and heat off; never
+# slower as long as a chip keeps its number of cores; it takes room of cores and nothing else; it costs money
+# and nothing else.
+MORE_IS = ("faster", "faster at equal cores", "fewer cores", "dearer")
 
 
 @dataclass(frozen=True)
@@ -55,21 +60,35 @@ class Sources(Mapping[str, Param]):
 
 
 def quantity(
-    unit: str, doc: str, *, optional: bool = False, minimum: float = 0.0, positive: bool = False
+    unit: str,
+    doc: str,
+    *,
+    optional: bool = False,
+    minimum: float = 0.0,
+    positive: bool = False,
+    more: str = "",
 ) -> Any:
     """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing
-    ever ends.
+    ever ends; `more`, one of `MORE_IS`, where it is known what more of it does.
     """
     meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
+    meta |= _direction(more)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
-def by_name(unit: str, doc: str, *, optional: bool = False) -> Any:
+def by_name(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:
     """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions),
     as a dict.
     """
     meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
+    meta |= _direction(more)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def _direction(more: str) -> dict[str, str]:
+    if more and more not in MORE_IS:
+        raise BadValue(f"more of a quantity is one of {', '.join(MORE_IS)}, but got '{more}'")
+    return {"more": more}
 
 
 def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:

@@ -15,26 +15,31 @@ from strata.records import readable
 ANY_PHASE = ("prefill", "decode", "serve", "train")
 GENERATING = ("decode", "serve")
 HIGHER, LOWER = "higher", "lower"
+TIME, RATE = "time", "rate"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric: its SI unit, which way is better, how people call it, and the phases that have it."""
+    """One metric: its SI unit, which way is better, how people call it, the phases that have it, and whether
+    it is the time of a step or the rate of one (`kind`): steps that are never slower make neither worse.
+    """
 
     name: str
     unit: str
     better: str
     label: str
     phases: tuple[str, ...] = ANY_PHASE
+    kind: str = ""
 
     @property
     def higher_is_better(self) -> bool:
         return self.better == HIGHER
 
 
-def metric(unit: str, better: str, label: str, phases: tuple[str, ...] = ANY_PHASE) -> Any:
+def metric(unit: str, better: str, label: str, phases: tuple[str, ...] = ANY_PHASE, kind: str = "") -> Any:
     """A field of a record of metrics."""
-    return field(metadata={"metric": {"unit": unit, "better": better, "label": label, "phases": phases}})
+    told = {"unit": unit, "better": better, "label": label, "phases": phases, "kind": kind}
+    return field(metadata={"metric": told})
 
 
 @register_pytree
@@ -46,7 +51,7 @@ class StepMetrics:
     """
 
     # one forward of the phase, or one optimiser step; `lower` and `upper` bound it
-    step_time: Number = metric("s", LOWER, "time of a step")
+    step_time: Number = metric("s", LOWER, "time of a step", kind=TIME)
     mfu: Number = metric("1", HIGHER, "MFU")  # model FLOP utilisation: useful FLOP over the matrix peak
     mbu: Number = metric("1", HIGHER, "MBU")  # memory bandwidth utilisation: DRAM bytes over the DRAM peak
     power: Number = metric("W", LOWER, "power")  # of the whole system, hosts included
@@ -66,7 +71,7 @@ class StepMetrics:
 class ItemMetrics(StepMetrics):
     """What a step delivers of the items its program counts: samples, grids, rows."""
 
-    items_per_s: Number = metric("1", HIGHER, "items/s")
+    items_per_s: Number = metric("1", HIGHER, "items/s", kind=RATE)
     energy_per_item: Number = metric("J", LOWER, "energy/item")
     cost_per_mitem: Number = metric("USD", LOWER, "cost/Mitem")  # nan where the chip has no price
 
@@ -79,11 +84,12 @@ class TokenMetrics(StepMetrics):
     them at +inf.
     """
 
-    ttft: Number = metric("s", LOWER, "time to first token", ("prefill", "serve"))  # of every sequence
-    tpot: Number = metric("s", LOWER, "time per output token", GENERATING)  # between tokens of a sequence
-    tokens_per_s: Number = metric("1", HIGHER, "tokens/s")  # of the whole system
-    tokens_per_s_per_user: Number = metric("1", HIGHER, "tokens/s/user", GENERATING)
-    tokens_per_s_per_device: Number = metric("1", HIGHER, "tokens/s/device")
+    # of every sequence, and between its tokens
+    ttft: Number = metric("s", LOWER, "time to first token", ("prefill", "serve"), TIME)
+    tpot: Number = metric("s", LOWER, "time per output token", GENERATING, TIME)
+    tokens_per_s: Number = metric("1", HIGHER, "tokens/s", kind=RATE)  # of the whole system
+    tokens_per_s_per_user: Number = metric("1", HIGHER, "tokens/s/user", GENERATING, RATE)
+    tokens_per_s_per_device: Number = metric("1", HIGHER, "tokens/s/device", kind=RATE)
     energy_per_token: Number = metric("J", LOWER, "energy/token")
     cost_per_mtoken: Number = metric("USD", LOWER, "cost/Mtoken")
 

@@ -1,7 +1,7 @@
-"""Engines: who does the work of a round. This process, a process for each core, JAX, or a Ray cluster; the
+"""Executors: who does the work of a round. This process, a process for each core, JAX, or a Ray cluster; the
 answers are the same.
 
-An engine is opened once for a search, and each worker gets the space once. A worker that dies costs the
+An executor is opened once for a search, and each worker gets the space once. A worker that dies costs the
 pieces of work it held, which are done again.
 """
 
@@ -36,7 +36,8 @@ class LostWorkers(StrataError):
 
     def __init__(self, pieces: int):
         super().__init__(
-            f"workers died {RETRIES + 1} times over {pieces} pieces of work; is there memory enough for them? fewer: --workers"
+            f"workers died {RETRIES + 1} times over {pieces} pieces of work;"
+            " is there memory enough for them? fewer: --workers"
         )
 
 
@@ -47,7 +48,7 @@ def _one(space: Space, workers: int, address: str) -> Iterator[Run]:
 
 @contextmanager
 def _jax(space: Space, workers: int, address: str) -> Iterator[Run]:
-    require(find_spec("jax") is not None, "engine jax needs the package jax: pip install 'strata[jax]'")
+    require(find_spec("jax") is not None, "executor jax needs the package jax: pip install 'strata[jax]'")
     yield lambda works: [perform(space, w, "jax") for w in works]
 
 
@@ -153,8 +154,8 @@ def _perform_here(work: Work) -> Any:
 
 @contextmanager
 def _ray(space: Space, workers: int, address: str) -> Iterator[Run]:
-    """Tasks of a Ray cluster: the one at an address, or one on this machine that lives as long as the search."""
-    require(find_spec("ray") is not None, "engine ray needs the package ray: pip install 'strata[ray]'")
+    """Tasks of a Ray cluster: the one at an address, or one on this machine that lives with the search."""
+    require(find_spec("ray") is not None, "executor ray needs the package ray: pip install 'strata[ray]'")
     import ray
 
     joined = ray.is_initialized()
@@ -215,7 +216,8 @@ def _reached(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except OSError as error:
         raise StrataError(
-            f"no Ray cluster answers at {address}: {error.strerror or error}; start one with: ray start --head"
+            f"no Ray cluster answers at {address}: {error.strerror or error};"
+            " start one with: ray start --head"
         ) from None
 
 
@@ -225,7 +227,7 @@ def _perform_there(packed: bytes, key: str, work: Work) -> Any:
     return perform(_HELD[key], work)
 
 
-ENGINES: dict[str, Callable[[Space, int, str], AbstractContextManager[Run]]] = {
+EXECUTORS: dict[str, Callable[[Space, int, str], AbstractContextManager[Run]]] = {
     "one": _one,
     "cores": _cores,
     "jax": _jax,
@@ -233,21 +235,17 @@ ENGINES: dict[str, Callable[[Space, int, str], AbstractContextManager[Run]]] = {
 }
 
 
-def opened(name: str, space: Space, workers: int = 0, address: str = "") -> AbstractContextManager[Run]:
-    """An engine, as a context that gives the function that does work; `workers` 0 is one for each core.
+def open_executor(
+    name: str, space: Space, workers: int = 0, address: str = ""
+) -> AbstractContextManager[Run]:
+    """An executor, as a context that gives the function that does work; `workers` 0 is one for each core.
 
-    >>> opened("core", None)
+    >>> open_executor("core", None)
     Traceback (most recent call last):
     ...
-    strata.errors.UnknownName: no engine for searches called 'core'; nearest: cores, one; all: one, cores, jax, ray
+    strata.errors.UnknownName: no executor called 'core'; nearest: cores, one; all: one, cores, jax, ray
     """
-    if name not in ENGINES:
-        raise UnknownName("engine for searches", name, ENGINES, ", ".join(ENGINES))
+    if name not in EXECUTORS:
+        raise UnknownName("executor", name, EXECUTORS, ", ".join(EXECUTORS))
     require(workers >= 0, "workers must be a positive number, or 0 for one on each core", workers=workers)
-    return ENGINES[name](space, workers, address)
-
-
-def run(engine: str, space: Space, works: Sequence[Work], workers: int = 0) -> list[Any]:
-    """Work done by an engine that is opened for it alone."""
-    with opened(engine, space, workers) as do:
-        return do(works)
+    return EXECUTORS[name](space, workers, address)

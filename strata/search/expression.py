@@ -79,12 +79,13 @@ class Names:
 def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
     """The value of an expression; `where` says in an error which one it is.
 
-    >>> calculate("layers[argmax(rate)] if max(rate) > 1 else 0", {"layers": [2, 4, 6], "rate": np.array([1.0, 3.0, 2.0])}, "an example")
+    >>> values = {"layers": [2, 4, 6], "rate": np.array([1.0, 3.0, 2.0])}
+    >>> calculate("layers[argmax(rate)] if max(rate) > 1 else 0", values, "an example")
     4
-    >>> calculate("layers.__class__", {"layers": 1.0}, "an example")
+    >>> calculate("layers.__class__", {"layers": 1.0}, "here")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: an example: an expression has numbers, names and functions, but got 'layers.__class__'
+    strata.errors.BadValue: here: an expression has numbers, names and functions, but got 'layers.__class__'
     """
     known = {**FUNCTIONS, **names}
     code, used = _compiled(text, where)

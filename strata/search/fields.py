@@ -1,269 +1,194 @@
-"""The fields an axis can name, and how values of them become a system, a plan and a workload.
-
-`chip.PATH`, `fabric.DIMENSION.FIELD`, `engine.FIELD`, `model.FIELD`, `batch`, `input`, `output`; `fabric` by
-its name; `plan` as a whole.
+"""Fields by path: what `chip.PATH`, `fabric.DIMENSION.FIELD`, `engine.FIELD`, `model.FIELD`, `batch`, `input`
+and `output` name, with their units and values. Whoever sets, varies, searches or scales a field finds it
+here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from fnmatch import fnmatchcase
 from typing import Any
 
-import numpy as np
-
-from strata.errors import BadValue, UnknownName, require
-from strata.hardware.chip import NAMED, Chip, finished, read_chip
-from strata.hardware.fabric import Fabric, fabric
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
+from strata.errors import BadValue, UnknownName
+from strata.hardware.chip import Chip
+from strata.hardware.fabric import Fabric
 from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
-from strata.mapping.place import in_every_order
-from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import taken
-from strata.params import leaf_paths, names, override, value_at, word_paths
-from strata.search.plans import candidates
-from strata.search.question import dimension_path, make_workload
+from strata.mapping.plan import Plan
+from strata.params import leaf_paths, override, value_at, word_paths
 from strata.units import parse
 from strata.workload.model import Model
-from strata.workload.model import model as make_model
-from strata.workload.tasks import Workload
 
-SIZES = ("batch", "input", "output")
+SIZES = ("batch", "input", "output")  # of a workload, by their bare names
+OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
-_OWNERS = ("chip", "fabric", "engine", "model")
 
 
-@dataclass(frozen=True)
-class Question:
-    """What a space is asked for: a model on a system, a phase and its lengths."""
+def split_field(name: str) -> tuple[str, str]:
+    """The owner of a field, and its path there.
 
-    model: str
-    system: str
-    engine: str = "ideal"
-    phase: str = "decode"
-    batch: float = 1.0
-    input: float = 1024.0
-    output: float = 1024.0
-    fabrics: tuple[str, ...] = ()  # names of fabrics an axis may choose from; () leaves the system's own
-    weights: str = ""
-    kv: str = ""
-
-    @classmethod
-    def read(cls, table: dict[str, Any], where: str) -> Question:
-        entries = [f.name for f in fields(cls)]
-        for key in table:
-            if key not in entries:
-                raise UnknownName(f"entry of the question of {where}", key, entries, ", ".join(entries))
-        require("model" in table and "system" in table, f"{where}: [question] names a model and a system")
-        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        return cls(**made)
-
-    @cached_property
-    def base(self) -> System:
-        """The system as its file has it."""
-        return make_system(self.system)
-
-    @cached_property
-    def spoken(self) -> Model:
-        changes = {k: v for k, v in (("weights", self.weights), ("kv", self.kv)) if v}
-        return make_model(self.model, **changes)
-
-    @cached_property
-    def software(self) -> Engine:
-        return make_engine(self.engine)
-
-    @cached_property
-    def blank(self) -> Any:
-        """The system's chip as read, for quick changes of it; None where it does not come from a shipped
-        file.
-        """
-        name = self.base.chip.name
-        return read_chip(name) if name in names("chip") and self.system.endswith(name) else None
-
-    @lru_cache(maxsize=16)  # noqa: B019  (questions are few)
-    def on(self, name: str) -> Fabric:
-        """A fabric an axis names, of the system's devices; "" is the system's own."""
-        made = self.base.fabric if not name else fabric(name)
-        count = 1.0
-        for d in made.dimension:
-            require(d.size is not None, f"fabric {name} of a space needs sizes of its own")
-            count *= float(d.size)
-        require(
-            count == float(self.base.devices),
-            "a fabric of a space joins the system's devices",
-            fabric=name,
-            devices=count,
-        )
-        return made
-
-    def unit(self, name: str) -> str | None:
-        """The unit of a field; None where it holds a word."""
-        owner, _, path = name.partition(".")
-        if owner in SIZES:
-            return "1"
-        if name == "fabric" or owner == "model":
-            return None
-        if owner == "fabric":
-            return next(unit for f in self._fabrics() if (unit := _unit(f, path)) is not None)
-        return _unit(self.base.chip if owner == "chip" else self.software, path)
-
-    def _fabrics(self) -> list[Fabric]:
-        return [self.on(name) for name in (self.fabrics or ("",))]
-
-
-def _unit(record: Any, path: str) -> str | None:
-    full = dimension_of(record, path) if isinstance(record, Fabric) else path
-    return None if full is None else leaf_paths(record).get(full, {}).get("unit")
-
-
-def dimension_of(made: Fabric, path: str) -> str | None:
-    """The whole path of a fabric's quantity, or None where it has no such dimension."""
-    head, _, rest = path.partition(".")
-    if not any(head in (str(i), d.name) for i, d in enumerate(made.dimension)):
-        return None
-    return dimension_path(System("", None, made), f"{head}.{rest}")  # type: ignore[arg-type]
-
-
-def known_field(name: str, question: Question, where: str) -> str:
-    """The whole name of a field; an unknown one is refused with the nearest."""
-    if name in (*SIZES, "fabric"):
-        return name
+    >>> split_field("chip.memory.bandwidth"), split_field("batch")
+    (('chip', 'memory.bandwidth'), ('batch', ''))
+    """
     owner, _, path = name.partition(".")
-    if owner == "chip":
-        found = {**leaf_paths(question.base.chip), **word_paths(question.base.chip)}
-    elif owner == "engine":
-        found = {**leaf_paths(question.software), **word_paths(question.software)}
-    elif owner == "model":
-        found = {f.name: {} for f in fields(Model)}
-    elif owner == "fabric":
-        made = question._fabrics()
-        every = [
-            f"fabric.{d.name}.{p}"
-            for f in made
-            for d in f.dimension
-            for p in ("bandwidth", "latency", "efficiency", "energy", "price")
-        ]
-        if any(dimension_of(f, path) in leaf_paths(f) for f in made):
-            return name
-        raise UnknownName(f"field of {where}", name, every, ", ".join(dict.fromkeys(every)))
-    else:
-        raise UnknownName(
-            f"field of {where}",
-            name,
-            (*_OWNERS, *SIZES),
-            "chip.PATH, fabric.DIMENSION.FIELD, engine.FIELD, model.FIELD, batch, input, output",
-        )
-    if path not in found:
-        raise UnknownName(
-            f"field of {where}", name, [f"{owner}.{p}" for p in found], f"strata schema {owner}"
-        )
-    return name
+    return owner, path
 
 
-def number_at(value: Any, unit: str, what: str) -> float:
-    """A number in SI from text with a unit or a plain number."""
-    return float(parse(value, unit, what)) if isinstance(value, str) and not _plain(value) else float(value)
+def by_owner(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Changes of fields, sorted into one table for each owner; sizes of a workload are left out.
+
+    >>> by_owner({"chip.memory.bandwidth": 4e12, "batch": 8.0})["chip"]
+    {'memory.bandwidth': 4000000000000.0}
+    """
+    tables: dict[str, dict[str, Any]] = {owner: {} for owner in OWNERS}
+    for name, value in changes.items():
+        owner, path = split_field(name)
+        if owner in tables and path:
+            tables[owner][path] = value
+    return tables
 
 
-def _plain(text: str) -> bool:
+def parse_changes(items: Iterable[str]) -> dict[str, dict[str, str]]:
+    """What `--set PATH=VALUE` changes, by owner.
+
+    >>> parse_changes(["chip.memory.bandwidth=6 TB/s", "model.kv=fp8"])["model"]
+    {'kv': 'fp8'}
+    """
+    changes: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        owner, path = split_field(name.strip())
+        if not equals or not path or not value.strip():
+            raise BadValue(
+                "--set takes PATH=VALUE, like chip.memory.bandwidth='6 TB/s' or model.kv=fp8,"
+                f" but got '{item}'"
+            )
+        if owner not in OWNERS:
+            known = "chip.PATH, fabric.PATH, engine.PATH, model.FIELD"
+            raise UnknownName("thing to change with --set", owner, OWNERS, known)
+        changes[f"{owner}.{path}"] = value.strip()
+    return by_owner(changes)
+
+
+def fabric_path(fabric: Fabric, path: str) -> str | None:
+    """The whole path of a fabric's quantity: `latency` is the innermost dimension's, `infiniband.latency` and
+    `1.latency` that one's; None where the fabric has no such dimension.
+    """
+    head, _, rest = path.partition(".")
+    if not rest:
+        return f"dimension.0.{path}"
+    if head == "dimension":
+        return path
+    for i, dimension in enumerate(fabric.dimension):
+        if head in (str(i), dimension.name):
+            return f"dimension.{i}.{rest}"
+    return None
+
+
+def si_number(value: Any, unit: str, what: str) -> float:
+    """A number in SI from text with a unit or a plain number.
+
+    >>> si_number("2 ms", "s", "latency"), si_number("0.5", "s", "latency")
+    (0.002, 0.5)
+    """
     try:
-        float(text)
+        return float(value)
     except ValueError:
-        return False
-    return True
+        return float(parse(value, unit, what))
 
 
-def plan_rows(question: Question, how: dict[str, Any]) -> Plan:
-    """Every legal plan of a question's system, in each order that lies differently on any of its fabrics
-    where `orders` asks for them.
-    """
-    for key in how:
-        if key not in ("orders", "where"):
-            raise UnknownName("entry of a plan axis", key, ("orders", "where"), "orders, where")
-    work = Workload(question.phase, 1.0, 1.0, 1.0)
-    every = candidates(question.base, question.spoken, work, question.software, how.get("where", ""))
-    if not how.get("orders", False):
-        return every
-    seen: set[tuple[int, float]] = set()
-    for name in question.fabrics or ("",):
-        rows, which = in_every_order(every, question.on(name), active_groups(every))
-        seen |= set(zip(which.tolist(), rows.order.tolist(), strict=True))
-    order = sorted(seen)
-    many = taken(every, np.array([i for i, _ in order]))
-    return replace(many, order=np.array([o for _, o in order]))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FieldOwners:
+    """The records whose fields can be named."""
+
+    chip: Chip
+    fabric: Fabric
+    engine: Engine
+    model: Model
+
+    def resolve(self, name: str) -> tuple[Any, str | None]:
+        """The record of a field and its whole path there; None where this fabric has no such dimension."""
+        owner, path = split_field(name)
+        record = getattr(self, owner)
+        return record, fabric_path(record, path) if owner == "fabric" else path
+
+    def metadata(self, name: str) -> Mapping[str, Any] | None:
+        """What the schema says of a quantity (unit, doc, more); None where the field holds a word or is not
+        there.
+        """
+        owner, _ = split_field(name)
+        if owner not in OWNERS or owner == "model":
+            return None
+        record, path = self.resolve(name)
+        return None if path is None else leaf_paths(record).get(path)
+
+    def value(self, name: str) -> Any:
+        """What a field is."""
+        record, path = self.resolve(name)
+        if path is None:
+            raise UnknownName("field", name, self.units(), "strata schema fabric")
+        return value_at(record, path)
+
+    def units(self) -> dict[str, str]:
+        """Every quantity by its whole name, with its unit."""
+        return {
+            f"{owner}.{path}": meta["unit"]
+            for owner in ("chip", "fabric", "engine")
+            for path, meta in leaf_paths(getattr(self, owner)).items()
+        }
+
+    def words(self, owner: str) -> dict[str, Mapping[str, Any]]:
+        """Fields of an owner that an axis may choose: its quantities and its words."""
+        record = getattr(self, owner)
+        if owner == "model":
+            return {f.name: {} for f in fields(Model)}
+        return {**leaf_paths(record), **word_paths(record)}
+
+    def short_names(self) -> dict[str, str]:
+        """The whole name of every short one: dimensions by name or place, the last word of a chip's path
+        where it is the only one.
+        """
+        units: dict[str, str] = self.units()
+        short: dict[str, str] = {}
+        for name in units:
+            owner, path = split_field(name)
+            if owner == "fabric" and path.startswith("dimension."):
+                _, i, field, *_ = [*path.split("."), ""]
+                called = [self.fabric.dimension[int(i)].name, i]
+                names = [f"{c}.{field}" for c in called] + ([field] if i == "0" else [])
+                short |= {f"fabric.{n}": f"fabric.{fabric_path(self.fabric, n)}" for n in names}
+            elif owner == "chip":
+                last = path.rsplit(".", 1)[-1]
+                if sum(n.startswith("chip.") and n.endswith(f".{last}") for n in units) == 1:
+                    short[f"chip.{last}"] = name
+        return short
+
+    def matching(self, pattern: str) -> list[str]:
+        """Whole names of the quantities that match a pattern like `fabric.dimension.*.bandwidth`."""
+        return [name for name in self.units() if fnmatchcase(name, pattern)]
+
+    def overridden(self, changes: Mapping[str, Any]) -> FieldOwners:
+        """The same records with quantities replaced one by one; nothing follows from them anew."""
+        owners = self
+        for owner, table in by_owner(changes).items():
+            if table:
+                changed, _ = override(getattr(owners, owner), table, owner)
+                owners = replace(owners, **{owner: changed})
+        return owners
 
 
-def plan_values(rows: Plan) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Plans as choices of an axis: their fields as rows of numbers, and how they are typed."""
-    count = len(rows.tp)
-    full = np.stack(
-        [np.broadcast_to(np.asarray(getattr(rows, f), float), (count,)) for f in PLAN_FIELDS], axis=1
-    )
-    listed = tuple(map(tuple, full.tolist()))
-    return listed, tuple(plan_text(Plan(*row)) for row in listed)
-
-
-def assembled(
-    question: Question, words: dict[str, str], numbers: dict[str, Any], times: dict[str, Any], plan: Plan
-) -> tuple[Any, ...]:
-    """System, model, workload, plan and engine of points that share their words; numbers are arrays over the
-    points.
-
-    `times` multiplies what a field is. Fields of dimensions that the chosen fabric does not have are left
-    out.
-    """
-    joined = question.on(words.get("fabric", ""))
-    changes: dict[str, dict[str, Any]] = {owner: {} for owner in _OWNERS}
-    size: dict[str, Any] = {k: numbers.get(k, getattr(question, k)) for k in SIZES}
-    for name, value in {**words, **numbers}.items():
-        owner, _, path = name.partition(".")
-        if name not in (*SIZES, "fabric"):
-            changes[owner][path] = value
-    for name, value in times.items():
-        owner, _, path = name.partition(".")
-        record: Any = {"chip": question.base.chip, "fabric": joined, "engine": question.software}[owner]
-        full = dimension_of(joined, path) if owner == "fabric" else path
-        if full is not None:
-            changes[owner][path] = value * value_at(record, full)
-    spans = {
-        full: value
-        for path, value in changes["fabric"].items()
-        if (full := dimension_of(joined, path)) is not None
-    }
-    if spans:
-        joined, _ = override(joined, spans, "fabric")
-    chip = _chip(question, changes["chip"])
-    what = replace_model(question, changes["model"])
-    by = _engine(question, changes["engine"])
-    work = make_workload(question.phase, size["batch"], size["input"], size["output"])
-    return System(question.base.name, chip, joined), what, work, plan, by
-
-
-def _chip(question: Question, changes: dict[str, Any]) -> Chip:
+def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
+    """A fabric with quantities replaced by text with units, numbers or arrays, and their sources noted."""
     if not changes:
-        return question.base.chip
-    if question.blank is None or any(key in changes for key in NAMED):
-        return make_system(question.system, **changes).chip
-    made, params, where = question.blank
-    return finished(made, params, where, changes)
+        return fabric
+    paths = {fabric_path(fabric, path) or path: value for path, value in changes.items()}
+    changed, noted = override(fabric, paths, "fabric")
+    return replace(changed, sources=fabric.sources.updated(noted))
 
 
-def _engine(question: Question, changes: dict[str, Any]) -> Engine:
+def changed_engine(engine: Engine, changes: Mapping[str, Any]) -> Engine:
+    """An engine with quantities or words replaced, and their sources noted."""
     if not changes:
-        return question.software
-    made, given = override(question.software, changes, "engine")
-    return replace(made, sources=question.software.sources.updated(given))
-
-
-def replace_model(question: Question, changes: dict[str, Any]) -> Model:
-    """The question's model with words changed, like weights or kv."""
-    if not changes:
-        return question.spoken
-    kept = {k: v for k, v in (("weights", question.weights), ("kv", question.kv)) if v}
-    try:
-        return make_model(question.model, **{**kept, **changes})
-    except TypeError as error:
-        raise BadValue(f"a model cannot be changed so: {error}") from None
+        return engine
+    changed, noted = override(engine, changes, "engine")
+    return replace(changed, sources=engine.sources.updated(noted))

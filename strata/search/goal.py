@@ -10,61 +10,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.pricing.metrics import METRIC_UNITS
+from strata.pareto import non_dominated
 from strata.result import reasons
+from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.units import parse, show
 
 if TYPE_CHECKING:
     from strata.search.points import Evaluated
 
-LARGER = (
-    "tokens_per_s",
-    "tokens_per_s_per_user",
-    "tokens_per_s_per_device",
-    "tokens_per_joule",
-    "tokens_per_s_per_mm2",
-    "mfu",
-    "mbu",
-    "clock",
-)
-SMALLER = (
-    "step_time",
-    "ttft",
-    "tpot",
-    "train_days",
-    "energy_per_token",
-    "cost_per_mtoken",
-    "power",
-    "device_power",
-    "temperature",
-    "memory_used",
-    "die_area",
-)
-# What goals know besides the metrics of a point: silicon is that of one device, rates say their unit in their
-# name.
-GOAL_UNITS = {n: METRIC_UNITS.get(n, "1") for n in (*LARGER, *SMALLER)} | {"die_area": "m2"}
-MM2 = 1e-6  # [m2]
-TRILLION_PER_DAY = 1e12 / 86400.0  # tokens a second that make a trillion in a day
 _LIMIT = re.compile(r"\s*([A-Za-z_0-9]+)\s*(<=|>=)\s*(.+?)\s*$")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Metrics to make as good as they can be, and limits as (lowest, highest) in SI for each limited metric."""
+    """Metrics to make as good as they can be, and limits as (lowest, highest) in SI for some metrics."""
 
     metrics: tuple[str, ...]
     limits: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
-    def larger(self) -> tuple[bool, ...]:
+    def higher_is_better(self) -> tuple[bool, ...]:
         """Of each metric, whether more of it is better."""
-        return tuple(m in LARGER for m in self.metrics)
+        return tuple(GOAL_METRICS[m].higher_is_better for m in self.metrics)
 
-    def kept(self, evaluated: Evaluated) -> np.ndarray:
+    def score(self, columns: Mapping[str, np.ndarray], metric: str) -> np.ndarray:
+        """A metric of many points, larger is better: negated where less of it is."""
+        return metric_column(columns, metric) * (1.0 if GOAL_METRICS[metric].higher_is_better else -1.0)
+
+    def feasible(self, evaluated: Evaluated) -> np.ndarray:
         """Where a point fits and keeps every limit; a metric that is not known (nan) keeps none."""
         ok = np.asarray(evaluated.reason) == 0
         for name, (low, high) in self.limits.items():
-            values = column(evaluated.columns, name)
+            values = metric_column(evaluated.columns, name)
             ok = ok & (values >= low) & (values <= high)
         return ok
 
@@ -72,21 +49,15 @@ class Goal:
         """Float array [N, M], larger is better: metrics, negated where less is better; -inf where a point is
         out.
         """
-        stacked = np.stack(
-            [
-                column(evaluated.columns, m) * (1.0 if up else -1.0)
-                for m, up in zip(self.metrics, self.larger, strict=True)
-            ],
-            axis=1,
-        )
-        ok = self.kept(evaluated) & ~np.isnan(stacked).any(axis=1)
+        stacked = np.stack([self.score(evaluated.columns, m) for m in self.metrics], axis=1)
+        ok = self.feasible(evaluated) & ~np.isnan(stacked).any(axis=1)
         return np.where(ok[:, None], stacked, -np.inf)
 
     def value(self, score: float, place: int = 0) -> float:
         """The metric behind a score."""
-        return score if self.larger[place] else -score
+        return score if self.higher_is_better[place] else -score
 
-    def excess(self, evaluated: Evaluated) -> np.ndarray:
+    def violation(self, evaluated: Evaluated) -> np.ndarray:
         """How far each point is out: shares by which limits are passed, added up, and 1 for each rule it
         breaks; 0 is in.
 
@@ -98,21 +69,14 @@ class Goal:
         for bit in range(63):
             total += (mask >> bit) & 1
         for name, (low, high) in self.limits.items():
-            values = column(evaluated.columns, name)
+            values = metric_column(evaluated.columns, name)
+            passed = np.zeros(len(mask))
             with np.errstate(invalid="ignore", over="ignore"):
-                above = (
-                    np.maximum(values - high, 0.0) / max(abs(high), 1e-300)
-                    if np.isfinite(high)
-                    else np.zeros(len(mask))
-                )
-                below = (
-                    np.maximum(low - values, 0.0) / max(abs(low), 1e-300)
-                    if np.isfinite(low)
-                    else np.zeros(len(mask))
-                )
-            passed = above + below
+                for limit, beyond in ((high, values - high), (low, low - values)):
+                    if np.isfinite(limit):
+                        passed = passed + np.maximum(beyond, 0.0) / max(abs(limit), 1e-300)
             total += np.where(np.isfinite(passed), passed, 1.0)
-        unknown = sum(np.isnan(column(evaluated.columns, m)) for m in self.metrics)
+        unknown = sum(np.isnan(metric_column(evaluated.columns, m)) for m in self.metrics)
         return np.where((total == 0.0) & (unknown > 0), 1.0, total)
 
     def reasons(self, evaluated: Evaluated) -> np.ndarray:
@@ -120,22 +84,19 @@ class Goal:
         this goal.
         """
         mask = np.asarray(evaluated.reason).astype(np.int64)
-        found, place = np.unique(mask, return_inverse=True)
-        said = np.array(["; ".join(reasons(int(m))) for m in found], dtype=object)[place]
+        masks, place = np.unique(mask, return_inverse=True)
+        words = np.array(["; ".join(reasons(int(m))) for m in masks], dtype=object)[place]
+        legal = mask == 0
         for name, (low, high) in self.limits.items():
-            values, unit = column(evaluated.columns, name), GOAL_UNITS[name]
-            checks = (
-                (values > high, f"{name} above {show(high, unit)}"),
-                (values < low, f"{name} below {show(low, unit)}"),
-            )
-            for broken, words in (*checks, (np.isnan(values), f"{name} is not known")):
-                said = _joined(said, broken & (mask == 0), words)
+            values, unit = metric_column(evaluated.columns, name), GOAL_METRICS[name].unit
+            _append(words, legal & (values > high), f"{name} above {show(high, unit)}")
+            _append(words, legal & (values < low), f"{name} below {show(low, unit)}")
+            _append(words, legal & np.isnan(values), f"{name} is not known")
         for name in self.metrics:
             if name not in self.limits:
-                said = _joined(
-                    said, np.isnan(column(evaluated.columns, name)) & (mask == 0), f"{name} is not known"
-                )
-        return said
+                unknown = np.isnan(metric_column(evaluated.columns, name))
+                _append(words, legal & unknown, f"{name} is not known")
+        return words
 
     def best(self, evaluated: Evaluated) -> int | None:
         """The place of the best point of one metric, the first of equals; None where every point is out."""
@@ -147,31 +108,32 @@ class Goal:
         scores = self.scores(evaluated)[:, 0]
         return int(np.argmax(scores)) if np.any(scores > -np.inf) else None
 
-    def frontier(self, scores: np.ndarray) -> np.ndarray:
+    def frontier(self, evaluated: Evaluated) -> np.ndarray:
         """Where no other point is at least as good in every metric and better in one; of equal points the
         first.
-
-        >>> goal("tokens_per_s, tpot").frontier(np.array([[1.0, -5.0], [2.0, -6.0], [2.0, -7.0], [-np.inf, -np.inf]])).tolist()
-        [True, True, False, False]
         """
-        return frontier(scores)
+        return non_dominated(self.scores(evaluated))
+
+    def _sides(self) -> list[tuple[str, str, float]]:
+        """Metric, sign and value of every limit."""
+        return [
+            (name, sign, value)
+            for name, both in self.limits.items()
+            for sign, value in zip((">=", "<="), both, strict=True)
+            if np.isfinite(value)
+        ]
 
     def spec(self) -> dict[str, Any]:
         """Plain JSON that `goal` makes this goal of again.
 
-        >>> goal(**goal("tpot", limits=["temperature <= 85 degC"]).spec()) == goal("tpot", limits=["temperature <= 85 degC"])
+        >>> cool = goal("tpot", limits=["temperature <= 85 degC"])
+        >>> goal(**cool.spec()) == cool
         True
         """
-        sides = (
-            (n, op, v)
-            for n, both in self.limits.items()
-            for op, v in zip((">=", "<="), both, strict=True)
-            if np.isfinite(v)
-        )
-        return {
-            "metrics": list(self.metrics),
-            "limits": [f"{n} {op} {v!r} {GOAL_UNITS[n]}".removesuffix(" 1") for n, op, v in sides],
-        }
+        limits = [
+            f"{n} {sign} {v!r} {GOAL_METRICS[n].unit}".removesuffix(" 1") for n, sign, v in self._sides()
+        ]
+        return {"metrics": list(self.metrics), "limits": limits}
 
     def words(self) -> str:
         """The goal as a reader says it.
@@ -180,58 +142,15 @@ class Goal:
         'most tokens_per_s with tpot <= 40 ms'
         """
         wanted = " and ".join(
-            f"{'most' if up else 'least'} {m}" for m, up in zip(self.metrics, self.larger, strict=True)
+            f"{'most' if up else 'least'} {m}"
+            for m, up in zip(self.metrics, self.higher_is_better, strict=True)
         )
-        sides = (
-            (n, op, v)
-            for n, both in self.limits.items()
-            for op, v in zip((">=", "<="), both, strict=True)
-            if np.isfinite(v)
-        )
-        kept = ", ".join(f"{n} {op} {show(v, GOAL_UNITS[n])}" for n, op, v in sides)
+        kept = ", ".join(f"{n} {sign} {show(v, GOAL_METRICS[n].unit)}" for n, sign, v in self._sides())
         return f"{wanted} with {kept}" if kept else wanted
 
 
-def _joined(said: np.ndarray, where: np.ndarray, words: str) -> np.ndarray:
-    made = said.copy()
-    made[where] = [f"{text}; {words}" if text else words for text in said[where]]
-    return made
-
-
-def column(columns: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """A metric of many points, derived where it is one of goals only.
-
-    Tokens a joule are 1 / energy_per_token; tokens/s/mm2 are those of one device over its compute silicon;
-    days of training are those of a trillion tokens.
-
-    >>> column({"energy_per_token": np.array([0.5, np.inf])}, "tokens_per_joule").tolist()
-    [2.0, 0.0]
-    """
-    if name == "tokens_per_joule":
-        return 1.0 / np.asarray(columns["energy_per_token"], float)
-    if name == "train_days":
-        with np.errstate(divide="ignore"):
-            return TRILLION_PER_DAY / np.asarray(columns["tokens_per_s"], float)
-    if name == "tokens_per_s_per_mm2":
-        return np.asarray(columns["tokens_per_s_per_device"], float) / (
-            np.asarray(columns["die_area"], float) / MM2
-        )
-    return np.asarray(columns[name], float)
-
-
-def frontier(scores: np.ndarray) -> np.ndarray:
-    """Mask of the non-dominated rows of [N, M] scores, larger is better; rows of -inf are never in; of equal
-    rows the first is.
-    """
-    kept = np.zeros(len(scores), bool)
-    # From the greatest row down, each row that is still there is on the frontier and removes all that it
-    # dominates.
-    left = np.flatnonzero((scores > -np.inf).all(axis=1))
-    left = left[np.lexsort((left, *(-scores[left, m] for m in reversed(range(scores.shape[1])))))]
-    while len(left):
-        kept[left[0]] = True
-        left = left[(scores[left] > scores[left[0]]).any(axis=1)]
-    return kept
+def _append(words: np.ndarray, where: np.ndarray, text: str) -> None:
+    words[where] = [f"{before}; {text}" if before else text for before in words[where]]
 
 
 def goal(
@@ -249,7 +168,7 @@ def goal(
     """
     listed = metrics.split(",") if isinstance(metrics, str) else list(metrics)
     named = tuple(m.strip() for m in listed if m.strip())
-    require(bool(named), f"a goal needs a metric, one of {', '.join(GOAL_UNITS)}")
+    require(bool(named), f"a goal needs a metric, one of {', '.join(GOAL_METRICS)}")
     for name in named:
         _known(name, "metric to search for")
         require(named.count(name) == 1, "a goal names each metric once", metric=name)
@@ -261,12 +180,11 @@ def goal(
         name, op, value = _limit(text)
         low, high = kept.get(name, (-np.inf, np.inf))
         if np.isfinite(low if op == ">=" else high):
-            raise BadValue(
-                f"{name} {op} is limited twice: {show(low if op == '>=' else high, GOAL_UNITS[name])} and '{text}'; keep one"
-            )
+            first = show(low if op == ">=" else high, GOAL_METRICS[name].unit)
+            raise BadValue(f"{name} {op} is limited twice: {first} and '{text}'; keep one")
         low, high = (value, high) if op == ">=" else (low, value)
         if low > high:
-            unit = GOAL_UNITS[name]
+            unit = GOAL_METRICS[name].unit
             raise BadValue(
                 f"no point can keep both {name} >= {show(low, unit)} and {name} <= {show(high, unit)}"
             )
@@ -275,8 +193,8 @@ def goal(
 
 
 def _known(name: str, what: str) -> None:
-    if name not in GOAL_UNITS:
-        raise UnknownName(what, name, GOAL_UNITS, ", ".join(GOAL_UNITS))
+    if name not in GOAL_METRICS:
+        raise UnknownName(what, name, GOAL_METRICS, ", ".join(GOAL_METRICS))
 
 
 def _limit(text: str) -> tuple[str, str, float]:
@@ -288,6 +206,6 @@ def _limit(text: str) -> tuple[str, str, float]:
         )
     name, op, value = match.groups()
     _known(name, "metric to limit")
-    number = parse(value, GOAL_UNITS[name], f"limit '{text}': {name}")
+    number = parse(value, GOAL_METRICS[name].unit, f"limit '{text}': {name}")
     require(np.isfinite(number), f"limit '{text}' must be a finite number")
     return name, op, number

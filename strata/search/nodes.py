@@ -13,8 +13,8 @@ import numpy as np
 
 from strata.mapping.place import layout_key
 from strata.mapping.plan import Plan
-from strata.mapping.shard import active_groups
-from strata.search.bounds import core_range, hull, most_cores
+from strata.mapping.plan_layout import active_groups
+from strata.search.bounds import core_range, legal_hull, most_cores
 from strata.search.fields import PLAN_FIELDS
 from strata.search.points import plan_table
 from strata.search.relax import Boxes, coarse_axes, relaxed_axes, topology_axis
@@ -24,7 +24,7 @@ from strata.search.space import Space
 COARSE, NEAR, WHOLE = 0, 1, 2
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class Node:
     """A box: digits that are fixed, cores, ranges of relaxed axes, and the plans left with their bounds
     [rows, metrics].
@@ -50,7 +50,7 @@ class Node:
         return int(np.prod(self.high - self.low + 1))
 
 
-class Plans:
+class PlanTable:
     """The plans of a space: rows of its plan axis that are one plan in several orders, and those that lie
     alike on a fabric.
     """
@@ -88,39 +88,40 @@ class Plans:
         """Rows that lie differently on a topology: of plans that lie alike the first."""
         if self.axis is None:
             return np.zeros(1, np.int64)
-        where = topology_axis(self.space)
-        name = "" if where is None else str(self.space.axes[where].values[topology])
-        whole = Plan(**dict(zip(PLAN_FIELDS, self.table.T, strict=True)))
-        mark = layout_key(whole, self.space.question.on(name), active_groups(whole))
+        axis = topology_axis(self.space)
+        name = "" if axis is None else str(self.space.axes[axis].values[topology])
+        every = Plan(**dict(zip(PLAN_FIELDS, self.table.T, strict=True)))
+        mark = layout_key(every, self.space.scenario.fabric_named(name), active_groups(every))
         _, first = np.unique(np.stack([self.group, mark], axis=1), axis=0, return_index=True)
         return np.sort(first)
 
     @property
     def topologies(self) -> int:
-        where = topology_axis(self.space)
-        return 1 if where is None else len(self.space.axes[where])
+        axis = topology_axis(self.space)
+        return 1 if axis is None else len(self.space.axes[axis])
 
 
-def roots(space: Space, plans: Plans) -> list[Node]:
+def root_nodes(space: Space, plans: PlanTable) -> list[Node]:
     """Every combination of what is never relaxed, with every number of cores that some design has."""
     axes = relaxed_axes(space)
     later = {*axes, *coarse_axes(space), plans.axis, topology_axis(space)}
     free = [i for i in range(len(space.axes)) if i not in later]
     low, high = np.zeros(len(axes), np.int64), np.array([len(space.axes[i]) - 1 for i in axes], np.int64)
-    made = []
+    nodes = []
     for choice in itertools.product(*(range(len(space.axes[i])) for i in free)):
         fixed = np.zeros(len(space.axes), np.int64)
         fixed[free] = choice
         every = _variants(space, fixed)
-        boxes, legal = hull(
+        boxes, legal = legal_hull(
             space, boxes_of(every, np.repeat(low[None], len(every), 0), np.repeat(high[None], len(every), 0))
         )
         if legal.any():
             least, most = boxes.low[legal].min(axis=0), boxes.high[legal].max(axis=0)
             cores = core_range(space, boxes_of(boxes.fixed[legal], boxes.low[legal], boxes.high[legal]))
             counts = range(max(int(cores[0].min()), 1), int(cores[1].max()) + 1)
-            made += [Node(COARSE, fixed, float(c), least, most, plans.each, np.zeros((0, 1))) for c in counts]
-    return made
+            common = {"fixed": fixed, "low": least, "high": most, "plans": plans.each}
+            nodes += [Node(stage=COARSE, cores=float(c), bounds=np.zeros((0, 1)), **common) for c in counts]
+    return nodes
 
 
 def _variants(space: Space, fixed: np.ndarray) -> np.ndarray:
@@ -137,40 +138,34 @@ def _variants(space: Space, fixed: np.ndarray) -> np.ndarray:
     return rows
 
 
-def children(space: Space, plans: Plans, node: Node, gains: np.ndarray) -> list[Node]:
+def child_nodes(space: Space, plans: PlanTable, node: Node, gains: np.ndarray) -> list[Node]:
     """A node opened: to variants of cores, to topologies and orders of plans, or cut in two along the axis
     that promises most.
     """
     if node.stage == COARSE:
         return [replace(node, stage=NEAR, fixed=fixed) for fixed in _variants(space, node.fixed)]
     if node.stage == NEAR:
-        where, made = topology_axis(space), []
+        axis, opened = topology_axis(space), []
         for topology in range(plans.topologies):
             fixed = node.fixed.copy()
-            if where is not None:
-                fixed[where] = topology
+            if axis is not None:
+                fixed[axis] = topology
             rows = plans.placed(topology)
-            made.append(
-                replace(
-                    node,
-                    stage=WHOLE,
-                    fixed=fixed,
-                    plans=rows[np.isin(plans.group[rows], plans.group[node.plans])],
-                )
-            )
-        return made
+            left = rows[np.isin(plans.group[rows], plans.group[node.plans])]
+            opened.append(replace(node, stage=WHOLE, fixed=fixed, plans=left))
+        return opened
     wide = node.high - node.low
     at = int(np.argmax(np.where(wide > 0, gains * np.log1p(wide), -1.0)))
     middle = (node.low[at] + node.high[at]) // 2
-    left, right = node.high.copy(), node.low.copy()
-    left[at], right[at] = middle, middle + 1
+    top, bottom = node.high.copy(), node.low.copy()
+    top[at], bottom[at] = middle, middle + 1
     return [
-        replace(node, high=left, parent=node.bound, cut=at),
-        replace(node, low=right, parent=node.bound, cut=at),
+        replace(node, high=top, parent=node.bound, cut=at),
+        replace(node, low=bottom, parent=node.bound, cut=at),
     ]
 
 
-def spread(space: Space, plans: Plans, node: Node) -> int:
+def rows_when_opened(space: Space, plans: PlanTable, node: Node) -> int:
     """How many rows each plan of a node becomes when it is opened, about."""
     if node.stage == WHOLE:
         return 2
@@ -179,34 +174,34 @@ def spread(space: Space, plans: Plans, node: Node) -> int:
     return int(np.prod([len(space.axes[i]) for i in coarse_axes(space)], initial=1))
 
 
-def inside(space: Space, plans: Plans, node: Node) -> np.ndarray:
+def points_inside(space: Space, plans: PlanTable, node: Node) -> np.ndarray:
     """Every legal design of a node with every plan left in it: digits."""
     axes = list(relaxed_axes(space))
     ranges = [range(int(a), int(b) + 1) for a, b in zip(node.low, node.high, strict=True)]
     inner = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(axes))
-    made = np.repeat(np.repeat(node.fixed[None], len(inner), 0), len(node.plans), 0)
-    made[:, axes] = np.repeat(inner, len(node.plans), 0)
+    digits = np.repeat(np.repeat(node.fixed[None], len(inner), 0), len(node.plans), 0)
+    digits[:, axes] = np.repeat(inner, len(node.plans), 0)
     if plans.axis is not None:
-        made[:, plans.axis] = np.tile(node.plans, len(inner))
-    return made[space.legal(made)]
+        digits[:, plans.axis] = np.tile(node.plans, len(inner))
+    return digits[space.legal(digits)]
 
 
-def some_inside(space: Space, plans: Plans, node: Node) -> np.ndarray:
+def some_points_inside(space: Space, plans: PlanTable, node: Node) -> np.ndarray:
     """Some designs of a node with its most promising plan, to find better ones early."""
     if node.stage != WHOLE:
         return np.empty((0, len(space.axes)), np.int64)
-    made = np.repeat(node.fixed[None], 3, 0)
-    made[:, list(relaxed_axes(space))] = np.stack([node.low, (node.low + node.high) // 2, node.high])
+    digits = np.repeat(node.fixed[None], 3, 0)
+    digits[:, list(relaxed_axes(space))] = np.stack([node.low, (node.low + node.high) // 2, node.high])
     if plans.axis is not None:
-        made[:, plans.axis] = node.plans[int(node.bounds[:, 0].argmax())]
-    return made[space.legal(made)]
+        digits[:, plans.axis] = node.plans[int(node.bounds[:, 0].argmax())]
+    return digits[space.legal(digits)]
 
 
 # ---------------------------------------------------------------------------------------------------- cutting
 # to what is possible
 
 
-def trimmed(space: Space, nodes: list[Node]) -> list[Node]:
+def trim_nodes(space: Space, nodes: list[Node]) -> list[Node]:
     """Nodes cut to the ranges in which some design has their cores; those without any are gone. Coarse ones
     stay as they are.
     """
@@ -220,7 +215,7 @@ def _with_cores(space: Space, nodes: list[Node]) -> list[Node]:
     """Nodes that hold a legal design of their cores, cut to what constraints leave of them."""
     if not nodes:
         return []
-    boxes, legal = hull(space, _of(nodes))
+    boxes, legal = legal_hull(space, _of(nodes))
     nodes = [replace(n, low=boxes.low[k], high=boxes.high[k]) for k, n in enumerate(nodes) if legal[k]]
     if not nodes:
         return []
@@ -244,9 +239,9 @@ def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
         tried = (fits + end + 1) // 2
         low = every.low.copy()
         low[rows, which] = tried
-        made, some = hull(space, replace(every, low=low))
+        cut, some = legal_hull(space, replace(every, low=low))
         roomy = some & (
-            most_cores(space, replace(every, low=np.where(some[:, None], made.low, every.low))) >= cores
+            most_cores(space, replace(every, low=np.where(some[:, None], cut.low, every.low))) >= cores
         )
         fits, end = np.where(roomy, tried, fits), np.where(roomy, end, np.maximum(tried - 1, fits))
     return [replace(n, high=high) for n, high in zip(nodes, fits.reshape(len(nodes), axes), strict=True)]
@@ -255,27 +250,25 @@ def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
 def boxes_of(fixed: np.ndarray, low: np.ndarray, high: np.ndarray) -> Boxes:
     """Boxes without rows."""
     none = np.zeros(0, np.int64)
-    return Boxes(fixed, low, high, np.ones(len(fixed)), none, none)
+    return Boxes(fixed=fixed, low=low, high=high, cores=np.ones(len(fixed)), owner=none, plans=none)
 
 
 def _of(nodes: list[Node]) -> Boxes:
     return boxes_of(*(np.stack([getattr(n, f) for n in nodes]) for f in ("fixed", "low", "high")))
 
 
-def stacked(nodes: list[Node]) -> Boxes:
+def boxes_with_rows(nodes: list[Node]) -> Boxes:
     """Nodes of one stage as boxes with rows."""
-    made, stage = _of(nodes), nodes[0].stage
+    stage = nodes[0].stage
     owner = np.repeat(np.arange(len(nodes)), [len(n.plans) for n in nodes])
     rows = np.concatenate([n.plans for n in nodes])
-    return Boxes(
-        made.fixed,
-        made.low,
-        made.high,
-        np.array([n.cores for n in nodes]),
-        owner,
-        rows,
-        stage == COARSE,
-        stage < WHOLE,
+    return replace(
+        _of(nodes),
+        cores=np.array([n.cores for n in nodes]),
+        owner=owner,
+        plans=rows,
+        coarse=stage == COARSE,
+        nearest=stage < WHOLE,
     )
 
 
@@ -298,20 +291,20 @@ def from_arrays(kept: dict[str, np.ndarray]) -> list[Node]:
     """The nodes again."""
     if "rows" not in kept:
         return []
-    made, end = [], 0
+    nodes, end = [], 0
     for k, rows in enumerate(kept["rows"].tolist()):
         at, end = slice(end, end + rows), end + rows
-        fixed, low, high = (kept[f][k] for f in ("fixed", "low", "high"))
-        made.append(
+        nodes.append(
             Node(
-                int(kept["stage"][k]),
-                fixed,
-                float(kept["cores"][k]),
-                low,
-                high,
-                kept["plans"][at],
-                kept["bounds"][at],
+                stage=int(kept["stage"][k]),
+                fixed=kept["fixed"][k],
+                cores=float(kept["cores"][k]),
+                low=kept["low"][k],
+                high=kept["high"][k],
+                plans=kept["plans"][at],
+                bounds=kept["bounds"][at],
+                parent=float(kept["parent"][k]),
+                cut=int(kept["cut"][k]),
             )
         )
-        made[-1].parent, made[-1].cut = float(kept["parent"][k]), int(kept["cut"][k])
-    return made
+    return nodes

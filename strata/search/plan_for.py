@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
-from strata.search.plans import Choice, best_plans, closest
+from strata.search.plans import RankedPlan, best_plans, closest_plan
 from strata.serving.under_load import limits_text
 from strata.units import show
 from strata.workload.model import Model
@@ -26,7 +24,7 @@ from strata.workload.tasks import Workload
 class PlanRanking:
     """Plans x batches that fit and keep the limits, best first; where none does, why, and the nearest one."""
 
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[RankedPlan] = field(default_factory=list)
     nearest: (
         Result  # the best one; else the quickest where limits are missed, the smallest where nothing fits
     )
@@ -65,16 +63,16 @@ def plan_for(
     >>> len(ranking.choices), ranking.feasible < ranking.considered, ranking.nearest.fits
     (2, True, True)
     """
-    hardware = make_system(system) if isinstance(system, str) else system
+    hardware = as_system(system)
     served = make_model(model) if isinstance(model, str) else model
-    software = make_engine(engine) if isinstance(engine, str) else engine
+    software = as_engine(engine)
     case = (hardware, served, workload, software)
     choices = best_plans(*case, ttft=ttft, tpot=tpot, top=top, where=where)
     if choices:
         return PlanRanking(choices=choices, nearest=choices[0].result, ttft=ttft, tpot=tpot)
     if not best_plans(*case, top=1, where=where):
         least = replace(workload, batch=float(np.min(workload.batch)))
-        nearest = closest(hardware, served, least, software, where)
+        nearest = closest_plan(hardware, served, least, software, where)
         return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), ttft=ttft, tpot=tpot)
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     why = (

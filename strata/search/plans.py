@@ -15,23 +15,22 @@ from strata.errors import require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import DIRECT, Fabric
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import plans, taken
 from strata.mapping.rules import LIMITS
+from strata.pricing.metrics import RATE, TIME, Metric
 from strata.result import Result
+from strata.search.derived_metrics import known_metric
 from strata.search.expression import calculate
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
-RATES = ("tokens_per_s", "tokens_per_s_per_user")  # metrics that links without cost can only raise
 
-
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, kw_only=True)
+class RankedPlan:
     """One plan (and batch) with what it delivers, in order of merit."""
 
     result: Result
@@ -42,7 +41,7 @@ class Choice:
     placed: int = 0
 
 
-def candidates(
+def candidate_plans(
     system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
 ) -> Plan:
     """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees
@@ -54,24 +53,25 @@ def candidates(
     experts as attention leaves them. Training may shard its state, too.
 
     >>> import strata as st
-    >>> found = candidates(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), where="(zero == 0) & (cp == 1)")
-    >>> len(found.tp), float(found.zero.max())
+    >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
+    >>> plans = candidate_plans(system, model, work, where="(zero == 0) & (cp == 1)")
+    >>> len(plans.tp), float(plans.zero.max())
     (10, 0.0)
     """
-    by = make_engine(engine) if isinstance(engine, str) else engine
-    bare = by.kernels == "bare"
+    software = as_engine(engine)
+    bare = software.kernels == "bare"
     zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
-    ways: tuple[int, ...] = (0, 1, 2) if bare else (0,)
+    modes: tuple[int, ...] = (0, 1, 2) if bare else (0,)
     # keys do not go round, and one latent for all heads cannot be shared out by heads
     if workload.phase == "decode":
-        ways = (0, 2) if bare and model.attention != "mla" else (0,)
+        modes = (0, 2) if bare and model.attention != "mla" else (0,)
     long = workload.phase in ("prefill", "train")
     every = plans(
         int(float(system.devices)),
         model,
         phase=workload.phase,
         zero=zero,
-        cp_mode=ways,
+        cp_mode=modes,
         freely=bare,
         sp=bare and long,
     )
@@ -98,96 +98,107 @@ def best_plans(
     metric: str = "tokens_per_s",
     top: int = 5,
     where: str = "",
-) -> list[Choice]:
-    """The best plans for a workload, whose batch may be a list; plans that miss a limit on latency do not
-    count.
+) -> list[RankedPlan]:
+    """The best plans for a workload by a metric, whose batch may be a list; plans that miss a limit on
+    latency do not count.
 
     Each plan counts in its best order on the fabric.
 
     >>> import strata as st
-    >>> first = best_plans(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), top=1)[0]
+    >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
+    >>> first = best_plans(system, model, work, top=1)[0]
     >>> first.result.fits, first.considered > 5
     (True, True)
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
-    legal = candidates(system, model, workload, engine, where)
-    batches = np.atleast_1d(np.asarray(workload.batch, float))
-    every = (
-        legal
-        if len(batches) == 1
-        else taken(legal, _weights_fit(system, model, replace(workload, batch=batches.min()), legal, engine))
-    )
+    declared = known_metric(metric, workload.phase)
+    legal = candidate_plans(system, model, workload, engine, where)
+    every, batches = legal, np.atleast_1d(np.asarray(workload.batch, float))
+    if len(batches) > 1:
+        least = replace(workload, batch=batches.min())
+        every = taken(legal, _weights_fit(system, model, least, legal, engine))
 
-    def scored(how: Plan, rows: np.ndarray, on: System = system) -> tuple[Result, np.ndarray]:
-        box = evaluate(on, model, replace(workload, batch=rows[:, None]), how, engine)
-        m = box.metrics
-        ok = box.fits & _within(m.ttft, ttft) & _within(m.tpot, tpot)
-        return box, np.where(ok, np.broadcast_to(getattr(m, metric), box.shape), -np.inf)
-
-    box, score = scored(every, batches)
-    order, placed = np.zeros(score.shape), 0
-    if _orders_matter(system.fabric):
-        placed = _try_orders(
-            system, every, batches, scored, score, order, _worth_trying(box, score, top, metric)
+    def score(plan: Plan, rows: np.ndarray, on: System = system) -> tuple[Result, np.ndarray]:
+        """The metric of batches x plans, larger is better; -inf where a plan is out."""
+        box = evaluate(on, model, replace(workload, batch=rows[:, None]), plan, engine)
+        ok = box.fits & _within(box.metrics.ttft, ttft) & _within(box.metrics.tpot, tpot)
+        values = np.broadcast_to(np.asarray(getattr(box.metrics, metric), float), box.shape)
+        return box, np.where(
+            ok & np.isfinite(values), values if declared.higher_is_better else -values, -np.inf
         )
-    found = []
-    for rank, flat in enumerate(np.argsort(-score, axis=None, kind="stable")[:top]):
-        i, j = np.unravel_index(flat, score.shape)
-        if np.isfinite(score[i, j]):
-            how = replace(plan_at(every, int(j)), order=float(order[i, j]))
-            point = evaluate(system, model, replace(workload, batch=float(batches[i])), how, engine)
-            found.append(
-                Choice(point, rank, len(legal.tp) * len(batches), int(np.isfinite(score).sum()), placed)
+
+    box, scores = score(every, batches)
+    order, priced = np.zeros(scores.shape), 0
+    if _orders_matter(system.fabric):
+        contenders = _contenders(box, scores, top, declared)
+        priced = _try_orders(system, every, batches, score, scores, order, contenders)
+    ranked = []
+    for rank, flat in enumerate(np.argsort(-scores, axis=None, kind="stable")[:top]):
+        i, j = np.unravel_index(flat, scores.shape)
+        if np.isfinite(scores[i, j]):
+            plan = replace(plan_at(every, int(j)), order=float(order[i, j]))
+            ranked.append(
+                RankedPlan(
+                    result=evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine),
+                    rank=rank,
+                    considered=len(legal.tp) * len(batches),
+                    feasible=int(np.isfinite(scores).sum()),
+                    placed=priced,
+                )
             )
-    return found
+    return ranked
 
 
-@dataclass(frozen=True)
-class Worth:
-    """Which batches x plans may win in another order: those that are legal and fit, and the rate that their
+@dataclass(frozen=True, kw_only=True)
+class _Contenders:
+    """Which batches x plans may win in another order: those that are legal and fit, and the score that their
     links must leave them.
     """
 
     possible: np.ndarray
     least: float
-    bounded: bool  # whether links that cost nothing bound the metric
+    bounded: bool  # whether links that cost nothing bound the metric: times and rates of steps
 
 
-def _worth_trying(box: Result, score: np.ndarray, top: int, metric: str) -> Worth:
-    ranked = np.sort(score, axis=None)[::-1]
-    return Worth((box.reason & ~LIMITS.bit) == 0, float(ranked[min(top, ranked.size) - 1]), metric in RATES)
+def _contenders(box: Result, scores: np.ndarray, top: int, metric: Metric) -> _Contenders:
+    best = np.sort(scores, axis=None)[::-1]
+    return _Contenders(
+        possible=(box.reason & ~LIMITS.bit) == 0,
+        least=float(best[min(top, best.size) - 1]),
+        bounded=metric.kind in (TIME, RATE),
+    )
 
 
 def _try_orders(
     system: System,
     every: Plan,
     batches: np.ndarray,
-    scored: Any,
-    score: np.ndarray,
+    score: Any,
+    scores: np.ndarray,
     order: np.ndarray,
-    worth: Worth,
+    contenders: _Contenders,
 ) -> int:
-    """Price plans in the orders that could win, and keep the better ones in `score` and `order`; how many
+    """Price plans in the orders that could win, and keep the better ones in `scores` and `order`; how many
     were priced.
 
     A plan is left out where it would not be among the best even with links that cost nothing: no order is
     quicker.
     """
-    possible = worth.possible.copy()
-    if worth.bounded and possible.any():
+    possible = contenders.possible.copy()
+    if contenders.bounded and possible.any():
         at = np.flatnonzero(possible.any(axis=0))
-        free, most = scored(taken(every, at), batches, _without_links(system))
-        possible[:, at] &= (most >= worth.least) | (free.reason == LIMITS.bit)
+        free, most = score(taken(every, at), batches, _without_links(system))
+        possible[:, at] &= (most >= contenders.least) | (free.reason == LIMITS.bit)
     at, some = (np.flatnonzero(possible.any(axis=axis)) for axis in (0, 1))
     rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
     moved = rows.order > 0
     rows, which = taken(rows, moved), at[which[moved]]
     if not len(which):
         return 0
-    _, other = scored(rows, batches[some])
+    _, other = score(rows, batches[some])
     for column in range(len(which)):
-        better = other[:, column] > score[some, which[column]]
-        score[some[better], which[column]] = other[better, column]
+        better = other[:, column] > scores[some, which[column]]
+        scores[some[better], which[column]] = other[better, column]
         order[some[better], which[column]] = rows.order[column]
     return int(other.size)
 
@@ -242,11 +253,11 @@ def plan_at(every: Plan, index: int) -> Plan:
     return map_leaves(float, one)
 
 
-def closest(
+def closest_plan(
     system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
 ) -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
-    every = candidates(system, model, workload, engine, where)
+    every = candidate_plans(system, model, workload, engine, where)
     box = evaluate(system, model, workload, every, engine)
     used = np.broadcast_to(box.metrics.memory_used, box.shape)
     return evaluate(system, model, workload, plan_at(every, int(np.argmin(used))), engine)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from strata.evaluate import evaluate
+from strata.batch import take
+from strata.case import Case
+from strata.evaluate import evaluate_case
 from strata.mapping.plan import Plan
-from strata.params import value_at
-from strata.pricing.metrics import METRIC_UNITS
+from strata.pricing.metrics import METRICS
+from strata.result import Result
+from strata.search.derived_metrics import POINT_METRICS
 from strata.search.expression import calculate
-from strata.search.fields import PLAN_FIELDS, assembled
+from strata.search.fields import PLAN_FIELDS
+from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
 
 
@@ -37,7 +41,7 @@ class Evaluated:
         )
 
 
-def joined(parts: list[Evaluated]) -> Evaluated:
+def concatenate_points(parts: list[Evaluated]) -> Evaluated:
     """Evaluated points of several batches, in their order."""
     columns = {k: np.concatenate([p.columns[k] for p in parts]) for k in parts[0].columns}
     return Evaluated(
@@ -48,30 +52,35 @@ def joined(parts: list[Evaluated]) -> Evaluated:
 def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evaluated:
     """Evaluate points of a space; each answer depends on its own digits only."""
     rows = np.atleast_2d(np.asarray(digits, np.int64))
-    columns = {name: np.empty(len(rows)) for name in (*METRIC_UNITS, "die_area")}
+    columns = {name: np.empty(len(rows)) for name in POINT_METRICS}
     reason = np.zeros(len(rows), np.int64)
-    for which in alike(space, rows):
+    for which in groups_by_words(space, rows):
         # JAX compiles anew for each length: there it is rounded up, with repeats that nobody reads.
         padded = np.resize(which, max(256, 1 << (len(which) - 1).bit_length())) if backend == "jax" else which
-        inputs = point_inputs(space, rows[padded])
-        result = evaluate(*inputs, backend=backend)
-        found = {name: getattr(result.metrics, name) for name in METRIC_UNITS} | {
-            "die_area": inputs[0].chip.package.die_area
-        }
-        for name, values in found.items():
-            columns[name][which] = np.broadcast_to(np.asarray(values, float), len(padded))[: len(which)]
+        case = case_of_points(space, rows[padded])
+        result = evaluate_case(case, backend)
+        values = {name: getattr(result.metrics, name) for name in METRICS}
+        values |= {"die_area": case.system.chip.package.die_area}
+        for name, value in values.items():
+            columns[name][which] = np.broadcast_to(np.asarray(value, float), len(padded))[: len(which)]
         reason[which] = np.broadcast_to(np.asarray(result.reason), len(padded))[: len(which)]
     return Evaluated(rows, columns, reason)
 
 
-def alike(space: Space, rows: np.ndarray, of: str = "") -> list[np.ndarray]:
+def evaluate_point(space: Space, digits: np.ndarray) -> Result:
+    """The full answer of one point: bounds, timeline, notes."""
+    case: Case = take(case_of_points(space, digits[None]), (0,), 1)
+    return evaluate_case(case)
+
+
+def groups_by_words(space: Space, rows: np.ndarray, of: str = "") -> list[np.ndarray]:
     """Points in groups that share every word, so that one call serves a group; `of` looks at fields that
     start so only.
     """
     worded = [
         i
         for i, a in enumerate(space.axes)
-        if structural(space, i) and any(f.startswith(of) for f in a.fields)
+        if chooses_words(space, i) and any(f.startswith(of) for f in a.fields)
     ]
     if not worded:
         return [np.arange(len(rows))]
@@ -79,7 +88,7 @@ def alike(space: Space, rows: np.ndarray, of: str = "") -> list[np.ndarray]:
     return [np.flatnonzero(group == g) for g in range(int(group.max()) + 1)] if len(rows) else []
 
 
-def structural(space: Space, i: int) -> bool:
+def chooses_words(space: Space, i: int) -> bool:
     """Whether an axis holds words: what they choose is structure, the same for a whole batch."""
     axis = space.axes[i]
     if axis.kind == "word":
@@ -87,49 +96,37 @@ def structural(space: Space, i: int) -> bool:
     return axis.kind == "variant" and any(isinstance(v, str) for own in axis.values for v in own.values())
 
 
-@dataclass(eq=False)
-class Fields:
-    """What axes make of fields: words that all points share, numbers over the points, and multiples of what
-    fields are.
-    """
-
-    words: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, Any] = field(default_factory=dict)
-    times: dict[str, Any] = field(default_factory=dict)
-
-    def put(self, space: Space, i: int, at: np.ndarray) -> None:
-        """Take over what an axis chooses at each point; plans are no fields."""
-        axis = space.axes[i]
-        if axis.kind == "word":
-            self.words |= dict.fromkeys(axis.fields, str(axis.values[int(at[0])]))
-        elif axis.kind == "variant":
-            for name, choices in field_choices(space, i).items():
-                if any(isinstance(c, str) for c in choices):
-                    self.words[name] = str(choices[int(at[0])])
-                else:
-                    self.numbers[name] = np.array(choices, float)[at]
-        elif axis.ordered:
-            (self.times if axis.kind == "times" else self.numbers).update(
-                dict.fromkeys(axis.fields, np.array(axis.values, float)[at])
-            )
+def set_choices(values: FieldValues, space: Space, i: int, at: np.ndarray) -> None:
+    """Take over what an axis chooses at each point; plans are no fields."""
+    axis = space.axes[i]
+    if axis.kind == "word":
+        values.words |= dict.fromkeys(axis.fields, str(axis.values[int(at[0])]))
+    elif axis.kind == "variant":
+        for name, choices in field_choices(space, i).items():
+            if any(isinstance(c, str) for c in choices):
+                values.words[name] = str(choices[int(at[0])])
+            else:
+                values.numbers[name] = np.array(choices, float)[at]
+    elif axis.ordered:
+        table = values.times if axis.kind == "times" else values.numbers
+        table.update(dict.fromkeys(axis.fields, np.array(axis.values, float)[at]))
 
 
-def point_inputs(space: Space, rows: np.ndarray) -> tuple[Any, ...]:
-    """System, model, workload, plan and engine of points that share every word, as arrays over the points."""
-    made, plan = Fields(), Plan()
+def case_of_points(space: Space, rows: np.ndarray) -> Case:
+    """The case of points that share every word, as arrays over the points."""
+    values, plan = FieldValues(), Plan()
     for i, axis in enumerate(space.axes):
-        made.put(space, i, rows[:, i])
+        set_choices(values, space, i, rows[:, i])
         if axis.kind == "plan":
             plan = plans_at(space, i, rows[:, i])
-    made.numbers |= tied(
-        space, {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered}
-    )
-    return assembled(space.question, made.words, made.numbers, made.times, plan)
+    numbers = {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered}
+    values.numbers |= tied_values(space, numbers)
+    return assemble_case(space.scenario, values, plan)
 
 
-def tied(space: Space, values: dict[str, Any]) -> dict[str, Any]:
+def tied_values(space: Space, numbers: dict[str, Any]) -> dict[str, Any]:
     """Fields that follow from axes, by their expressions over the values of ordered ones."""
-    return {t.field: np.asarray(calculate(t.value, values, f"tie of {t.field}"), float) for t in space.ties}
+    return {t.field: np.asarray(calculate(t.value, numbers, f"tie of {t.field}"), float) for t in space.ties}
 
 
 @lru_cache(maxsize=16)
@@ -144,13 +141,9 @@ def plans_at(space: Space, i: int, at: np.ndarray) -> Plan:
 
 
 def field_choices(space: Space, i: int) -> dict[str, list[Any]]:
-    """What each choice of an axis makes of its fields; fields that a variant does not name are as they were."""
+    """What each choice of an axis makes of its fields; those a variant does not name are as they were."""
     axis = space.axes[i]
     if axis.kind != "variant":
         return {name: list(axis.values) for name in axis.fields}
-    found = {}
-    for name in axis.fields:
-        owner, _, path = name.partition(".")
-        usual = value_at(space.question.base.chip if owner == "chip" else space.question.software, path)
-        found[name] = [own.get(name, usual) for own in axis.values]
-    return found
+    usual = {name: space.scenario.base_value(name) for name in axis.fields}
+    return {name: [own.get(name, usual[name]) for own in axis.values] for name in axis.fields}

@@ -1,10 +1,10 @@
 """Chips and links that are better than every one of a box: what bounds are priced with.
 
 Rates, bandwidths and capacity are those of the best corner of a box, energies, power at rest, price and area
-those of the cheapest one. Axes that may be relaxed so are those whose fields are listed here; all others are
-enumerated. Some fields are relaxed only `coarse`ly, where many designs are to be ruled out at once: local
-memory (DRAM then gives every kernel the most that any stream gets), and the rates that variants of a core
-set.
+those of the cheapest one. Axes that may be relaxed so are those of fields of which more is `faster`, as their
+schema says (`strata.params.MORE_IS`; tests/test_laws.py); all others are enumerated. Some fields are relaxed
+only `coarse`ly, where many designs are to be ruled out at once: local memory (DRAM then gives every kernel
+the most that any stream gets), and the rates that variants of a core set.
 """
 
 from __future__ import annotations
@@ -17,48 +17,20 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number
+from strata.case import Case
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.hardware.thermal.compact import leakage
 from strata.mapping.plan import Plan
 from strata.pricing.kernels.dram_access import banks_of
+from strata.search.axes import DesignAxis
 from strata.search.expression import mentions
-from strata.search.fields import assembled
-from strata.search.points import Fields, field_choices, tied
-from strata.search.space import Axis, Space
-
-# More of these is never slower with power and heat off (tests/test_laws.py); each may take area, power at
-# rest and energy a byte.
-MORE = (
-    "chip.stack.layers",
-    "chip.stack.connected_layers",
-    "chip.compute.sram_bandwidth",
-    "chip.energy.power_limit",
-    "chip.memory.bandwidth",
-    "chip.memory.capacity",
-)
-MORE_OF_LINKS = ("bandwidth", "efficiency")
-ASIDE = ("price",)  # fields of links that may follow the same axis without touching time
-# More of these is never slower either, where the number of cores stays.
-COARSELY = (
-    "chip.compute.sram_capacity",
-    "chip.compute.vector_rate",
-    "chip.compute.special_rate",
-    "chip.cache.capacity",
-    "chip.cache.over_memory",
-    "chip.cache.core_bandwidth",
-    "chip.silicon.noc.width",
-    *(f"chip.compute.matrix_rate.{p}" for p in ("bf16", "fp8", "int8")),
-)
-# that touch nothing but cores
-AREAS = (
-    "chip.silicon.floorplan.core_area",
-    "chip.silicon.floorplan.cache_area",
-    "chip.silicon.floorplan.sram_area",
-)
+from strata.search.points import field_choices, set_choices, tied_values
+from strata.search.scenario import FieldValues, assemble_case
+from strata.search.space import Space
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Boxes:
     """Boxes of a space, and rows of plans in them.
 
@@ -80,22 +52,25 @@ class Boxes:
 
 @lru_cache(maxsize=32)
 def relaxed_axes(space: Space) -> tuple[int, ...]:
-    """Axes whose numbers may be relaxed: those of which more is never slower."""
-    return tuple(
-        i
-        for i, a in enumerate(space.axes)
-        if a.ordered and all(_more(f) or _aside(f) for f in a.fields) and any(map(_more, a.fields))
-    )
+    """Axes whose numbers may be relaxed: those of which more is never slower. Prices of links may follow
+    them.
+    """
+    found = []
+    for i, axis in enumerate(space.axes):
+        more = {more_is(space, f) for f in axis.fields}
+        if axis.ordered and "faster" in more and more <= {"faster", "dearer"}:
+            found.append(i)
+    return tuple(found)
 
 
 @lru_cache(maxsize=32)
 def coarse_axes(space: Space) -> tuple[int, ...]:
-    """Axes that are relaxed where a look is coarse."""
-    known = (*COARSELY, *AREAS)
+    """Axes that are relaxed where a look is coarse: never slower, either, where the number of cores stays."""
+    coarse = {"faster at equal cores", "fewer cores"}
     return tuple(
         i
         for i, a in enumerate(space.axes)
-        if a.kind in ("number", "variant") and a.fields and all(f in known for f in a.fields)
+        if a.kind in ("number", "variant") and a.fields and all(more_is(space, f) in coarse for f in a.fields)
     )
 
 
@@ -104,38 +79,38 @@ def topology_axis(space: Space) -> int | None:
     return next((i for i, a in enumerate(space.axes) if a.fields == ("fabric",)), None)
 
 
-def _more(field: str) -> bool:
-    return field in MORE or (field.startswith("fabric.") and field.rsplit(".", 1)[-1] in MORE_OF_LINKS)
+@lru_cache(maxsize=256)
+def more_is(space: Space, field: str) -> str:
+    """What the schema says that more of a field does; "" where it says nothing."""
+    meta = space.scenario.metadata(field)
+    return "" if meta is None else str(meta.get("more", ""))
 
 
-def _aside(field: str) -> bool:
-    return field.startswith("fabric.") and field.rsplit(".", 1)[-1] in ASIDE
-
-
-def corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> tuple[Any, ...]:
-    """Inputs of boxes that share every word, at one corner: `cheap` the least of everything, `dear` the most,
-    `rich` the most with its cores.
+def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> Case:
+    """The case of boxes that share every word, at one corner: `cheap` the least of everything, `dear` the
+    most, `rich` the most with its cores.
 
     Ties are linear in each axis, so that their least and most lie on corners; the rich corner takes the least
     power at rest.
     """
     axes, blurred = relaxed_axes(space), coarse_axes(space) if boxes.coarse else ()
     digits = boxes.low if side == "cheap" else boxes.high
-    made = Fields()
+    values = FieldValues()
     for i in range(len(space.axes)):
         if i in blurred:
-            made.numbers |= {
+            values.numbers |= {
                 f: np.full(len(which), max(choices))
                 for f, choices in field_choices(space, i).items()
-                if f not in AREAS
+                if more_is(space, f) != "fewer cores"
             }
         else:
-            made.put(space, i, digits[which, axes.index(i)] if i in axes else boxes.fixed[which, i])
+            chosen = digits[which, axes.index(i)] if i in axes else boxes.fixed[which, i]
+            set_choices(values, space, i, chosen)
     least, most = _tie_range(space, boxes, which)
-    made.numbers |= most if side == "dear" else least
+    values.numbers |= most if side == "dear" else least
     if side == "rich":
-        made.numbers["chip.compute.cores"] = boxes.cores[which]
-    return assembled(space.question, made.words, made.numbers, made.times, Plan())
+        values.numbers["chip.compute.cores"] = boxes.cores[which]
+    return assemble_case(space.scenario, values, Plan())
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -155,17 +130,18 @@ def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str,
     high: dict[str, Any] = {}
     base = fixed | {name: pair[0] for name, pair in ends.items()}
     for chosen in itertools.product((0, 1), repeat=len(used)):
-        found = tied(space, base | {name: ends[name][side] for name, side in zip(used, chosen, strict=True)})
-        low = {k: np.minimum(low.get(k, v), v) for k, v in found.items()}
-        high = {k: np.maximum(high.get(k, v), v) for k, v in found.items()}
+        corner = {name: ends[name][side] for name, side in zip(used, chosen, strict=True)}
+        tied = tied_values(space, base | corner)
+        low = {k: np.minimum(low.get(k, v), v) for k, v in tied.items()}
+        high = {k: np.maximum(high.get(k, v), v) for k, v in tied.items()}
     return low, high
 
 
-def _numbers(axis: Axis) -> np.ndarray:
+def _numbers(axis: DesignAxis) -> np.ndarray:
     return np.array(axis.values, float)
 
 
-def better_chip(rich: Chip, cheap: Chip, boxes: Boxes, warm: bool) -> Chip:
+def dominating_chip(rich: Chip, cheap: Chip, boxes: Boxes, warm: bool) -> Chip:
     """A chip better than every one of a box.
 
     `warm`: all chips of the box have one geometry, and so one way for heat to leave; else power alone limits
@@ -176,12 +152,12 @@ def better_chip(rich: Chip, cheap: Chip, boxes: Boxes, warm: bool) -> Chip:
     if warm:
         heat = None if heat is None else replace(heat, refresh_limit=1e9)
     else:
-        energy, heat = replace(energy, static_power=least_at_rest(cheap), layer_power=0.0), None
-    made = replace(rich, energy=energy, heat=heat, cores_fit=None)
-    return _with_most_bandwidth(made) if boxes.coarse else made
+        energy, heat = replace(energy, static_power=least_idle_power(cheap), layer_power=0.0), None
+    chip = replace(rich, energy=energy, heat=heat, cores_fit=None)
+    return _with_most_bandwidth(chip) if boxes.coarse else chip
 
 
-def least_at_rest(chip: Chip) -> Number:
+def least_idle_power(chip: Chip) -> Number:
     """Power of a chip at rest as long as it is as cold as its coolant [W]: no load makes it less."""
     static, heat = chip.energy.static_power, chip.heat
     if heat is not None:
@@ -217,26 +193,26 @@ def _with_most_bandwidth(chip: Chip) -> Chip:
 
 
 @lru_cache(maxsize=8)
-def best_links(space: Space) -> Fabric:
+def dominating_fabric(space: Space) -> Fabric:
     """A network no topology of a space beats: one switch between all devices, with all links a device has
     anywhere, the quickest hop.
 
     Of each fabric the bandwidths of all its dimensions add up, each at the most its axis allows.
     """
-    question, where = space.question, topology_axis(space)
-    names = [""] if where is None else [str(v) for v in space.axes[where].values]
+    scenario, topology = space.scenario, topology_axis(space)
+    names = [""] if topology is None else [str(v) for v in space.axes[topology].values]
     bandwidth, latency, energy = 0.0, np.inf, np.inf
     for name in names:
         total = 0.0
-        for i, d in enumerate(question.on(name).dimension):
+        for i, d in enumerate(scenario.fabric_named(name).dimension):
             total += max(float(d.bandwidth), _most(space, (str(i), d.name), float(d.bandwidth)))
             latency, energy = min(latency, float(d.latency)), min(energy, float(d.energy or 0.0))
         bandwidth = max(bandwidth, total)
-    made = question.on(names[0])
-    one = replace(
-        made.dimension[0],
+    fabric = scenario.fabric_named(names[0])
+    switch = replace(
+        fabric.dimension[0],
         kind="switch",
-        size=float(question.base.devices),
+        size=float(scenario.base_system.devices),
         bandwidth=bandwidth,
         efficiency=1.0,
         latency=latency,
@@ -248,7 +224,7 @@ def best_links(space: Space) -> Fabric:
         links=None,
         shares_links_of="",
     )
-    return replace(made, dimension=(one,))
+    return replace(fabric, dimension=(switch,))
 
 
 def _most(space: Space, called: tuple[str, str], usual: float) -> float:

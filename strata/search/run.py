@@ -1,13 +1,10 @@
-"""The loop of a search: rounds of work asked by a sampler, done by an engine, kept on disk; the best, the
-frontier and what is proven.
-"""
+"""The loop of a search: rounds of work asked by a sampler, done by an executor, kept on disk."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,135 +12,16 @@ from typing import Any
 import numpy as np
 
 from strata.errors import StrataError, require
-from strata.evaluate import evaluate
-from strata.result import Result
-from strata.search.goal import GOAL_UNITS, Goal, column
+from strata.search.derived_metrics import GOAL_METRICS
+from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
-from strata.search.points import Evaluated, joined, point_inputs
+from strata.search.outcome import Progress, SearchOutcome
+from strata.search.points import Evaluated, concatenate_points
 from strata.search.samplers import Sampler, sampler_class
-from strata.search.sensitivity import Gain, axis_gains, sensitivity
 from strata.search.space import Space
 from strata.search.space import space as make_space
 from strata.search.store import Store, fingerprint
-from strata.search.work import Points
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a search stands after a round; `best` and `bound` are values of the first metric, nan where there
-    is none.
-    """
-
-    rounds: int
-    rows: int
-    best: float
-    bound: float
-    gap: float
-    open: int
-    seconds: float
-    rate: float  # rows and bounds a second of this run
-    # seconds until the budget is spent or, by the trend of it, the gap is closed; nan where nothing says
-    left: float
-    bounded: int = 0  # bounds of regions priced so far
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a search found. `frontier` has the points that no other beats, the best of the first metric first:
-    one point for one metric.
-    """
-
-    space: Space
-    goal: Goal
-    frontier: Evaluated
-    rows: int
-    bound: float
-    gap: float
-    counts: dict[str, int]  # points that are out, by all that they break
-    rounds: int
-    seconds: float
-    ended: str  # finished, within the gap, or stopped before that
-    out: Path | None = None
-    kept: tuple[Evaluated, ...] = field(default=(), repr=False)
-
-    @property
-    def found(self) -> bool:
-        return len(self.frontier) > 0
-
-    @property
-    def reasons(self) -> dict[str, tuple[int, int]]:
-        """For each rule and limit how many points break it, and how many of them nothing else; the most
-        broken first.
-        """
-        found: dict[str, tuple[int, int]] = {}
-        for words, count in self.counts.items():
-            broken = words.split("; ")
-            for rule in broken:
-                points, alone = found.get(rule, (0, 0))
-                found[rule] = (points + count, alone + (count if len(broken) == 1 else 0))
-        return dict(sorted(found.items(), key=lambda item: -item[1][0]))
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The best point: what each axis chose (its label), what it delivers, and its number in the space; {}
-        where none is legal.
-        """
-        return self.point(0) if self.found else {}
-
-    def point(self, place: int) -> dict[str, Any]:
-        """One point of the frontier."""
-        digits = self.frontier.digits[place]
-        chosen = {a.name: a.labels[int(d)] for a, d in zip(self.space.axes, digits, strict=True)}
-        metrics = {name: float(values[place]) for name, values in self.frontier.columns.items()}
-        metrics |= {m: float(column(self.frontier.columns, m)[place]) for m in self.goal.metrics}
-        return {"index": int(self.space.index(digits)[0]), "design": chosen, "metrics": metrics}
-
-    def result(self, place: int = 0) -> Result:
-        """The full answer of a point of the frontier: bounds, timeline, notes."""
-        require(self.found, "no point was found that fits and keeps the limits; outcome.counts says why")
-        return evaluate(*point_inputs(self.space, self.frontier.digits[place : place + 1])).at(0)
-
-    def gains(self, more: float = 0.1) -> tuple[list[Gain], list[Gain]]:
-        """What so much more buys at the best point: of each numeric axis for the first metric, and of each
-        resource in speed.
-        """
-        point = self.frontier.digits[0]
-        return axis_gains(
-            self.space, replace(self.goal, metrics=self.goal.metrics[:1]), point, more
-        ), sensitivity(self.result(), more)
-
-    def evaluated(self) -> Evaluated:
-        """Every row of the study, from disk where it has a folder."""
-        if self.out is None:
-            return joined(list(self.kept)) if self.kept else self.frontier
-        store = Store(self.out)
-        return (
-            joined([store.read(number, self.space) for number in store.rounds()])
-            if store.rounds()
-            else self.frontier
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain types."""
-        return {
-            "space": self.space.name,
-            "size": self.space.size,
-            "goal": self.goal.spec(),
-            "best": self.best,
-            "frontier": [self.point(i) for i in range(len(self.frontier))],
-            "rows": self.rows,
-            "bound": self.bound,
-            "gap": self.gap,
-            "out": sum(self.counts.values()),
-            "out_by_reason": {
-                rule: {"points": points, "alone": alone} for rule, (points, alone) in self.reasons.items()
-            },
-            "rounds": self.rounds,
-            "seconds": self.seconds,
-            "ended": self.ended,
-            "folder": None if self.out is None else str(self.out),
-            "units": {m: GOAL_UNITS[m] for m in self.goal.metrics},
-        }
+from strata.search.work import PointsWork
 
 
 class Search:
@@ -160,7 +38,7 @@ class Search:
         *,
         limits: Mapping[str, str] | Iterable[str] = (),
         sampler: str = "exact",
-        engine: str = "one",
+        executor: str = "one",
         workers: int = 0,
         address: str = "",
         budget: int | None = None,
@@ -169,23 +47,25 @@ class Search:
         out: Path | str | None = None,
         resume: bool = False,
     ):
-        from strata.search.executors import (
-            opened,  # processes and all: a tenth of a second that only a search pays
-        )
+        # processes and all: a tenth of a second that only a search pays
+        from strata.search.executors import open_executor
 
         self.space = make_space(space) if isinstance(space, str) else space
         self.goal = goal if isinstance(goal, Goal) else make_goal(goal, limits)
         require(not (isinstance(goal, Goal) and limits), "limits belong to the goal where it is one already")
+        phase = self.space.scenario.phase
+        for metric in self.goal.metrics:
+            has = phase in GOAL_METRICS[metric].phases
+            require(has, f"a step of {phase} has no {GOAL_METRICS[metric].label}", metric=metric)
         require(gap is None or gap >= 0, "a gap is zero or more", gap=gap)
         require(out is not None or not resume, "to resume a study, say where it is: --out FOLDER")
-        maker = sampler_class(sampler)
         options = {} if budget is None else {"budget": budget}
-        self.sampler: Sampler = maker(self.space, self.goal, seed, **options)
+        self.sampler: Sampler = sampler_class(sampler)(self.space, self.goal, seed, **options)
         if gap is not None and hasattr(self.sampler, "gap"):
             setattr(self.sampler, "gap", gap)  # noqa: B010  (not every sampler has one)
         self.gap: float = getattr(self.sampler, "gap", 0.0) if gap is None else gap
         self.resume = resume
-        self.engine = opened(engine, self.space, workers, address)
+        self.executor = open_executor(executor, self.space, workers, address)
         self.store = None if out is None else Store(out)
         self._asked = {"sampler": sampler, "seed": seed, "budget": budget, "gap": self.gap}
         self._frontier: Evaluated | None = None
@@ -213,7 +93,7 @@ class Search:
     def _run(self) -> Iterator[Progress]:
         last = time.perf_counter()
         self._old = self._rows + self._bounded()
-        with self.engine as run:
+        with self.executor as run:
             while not self._near() and (works := self.sampler.ask()):
                 evaluated = self.sampler.tell(run(works))
                 self._note(evaluated)
@@ -239,27 +119,24 @@ class Search:
             return
         self._rows += len(evaluated)
         self._counts.update(str(words) for words in self.goal.reasons(evaluated) if words)
-        scores = self.goal.scores(evaluated)
-        own = evaluated.take(self.goal.frontier(scores))
-        both = own if self._frontier is None else joined([self._frontier, own])
-        kept = self.goal.frontier(self.goal.scores(both))
-        order = np.flatnonzero(kept)
+        own = evaluated.take(self.goal.frontier(evaluated))
+        both = own if self._frontier is None else concatenate_points([self._frontier, own])
+        order = np.flatnonzero(self.goal.frontier(both))
         self._frontier = both.take(order[np.argsort(-self.goal.scores(both)[order, 0], kind="stable")])
 
-    # ------------------------------------------------------------------------------------------ keeping and
-    # taking up
+    # --------------------------------------------------------------------- keeping and taking up
 
     def manifest(self) -> dict[str, Any]:
         """What makes this study: its inputs, resolved, and their hashes."""
         from importlib.metadata import PackageNotFoundError, version
 
-        question = self.space.question
+        scenario = self.space.scenario
         records: dict[str, Any] = {
-            "model": question.spoken,
-            "system": question.base,
-            "engine": question.software,
+            "model": scenario.base_model,
+            "system": scenario.base_system,
+            "engine": scenario.base_engine,
         }
-        records |= {f"fabric {name}": question.on(name) for name in question.fabrics}
+        records |= {f"fabric {name}": scenario.fabric_named(name) for name in scenario.fabrics}
         try:
             release = version("strata")
         except PackageNotFoundError:
@@ -297,14 +174,15 @@ class Search:
     def _replay(self, stored: Evaluated, number: int) -> None:
         works = self.sampler.ask()
         require(
-            all(isinstance(w, Points) for w in works),
+            all(isinstance(w, PointsWork) for w in works),
             "a sampler that asks for more than points saves its state",
         )
-        asked = [w.digits for w in works if isinstance(w, Points)]
+        asked = [w.digits for w in works if isinstance(w, PointsWork)]
         same = bool(asked) and np.array_equal(np.concatenate(asked), stored.digits)
         if not same:
             raise StrataError(
-                f"round {number} of the study holds other points than the sampler asks for now; start the search anew in another folder"
+                f"round {number} of the study holds other points than the sampler asks for now;"
+                " start the search anew in another folder"
             )
         cuts = np.cumsum([0, *(len(a) for a in asked)])
         self._note(self.sampler.tell([stored.take(slice(a, b)) for a, b in pairwise(cuts)]))
@@ -338,16 +216,16 @@ class Search:
         self._gaps.append((seconds, gap))
         left = self._left(seconds, rate)
         return Progress(
-            self._rounds,
-            self._rows,
-            best,
-            bound,
-            gap,
-            int(getattr(self.sampler, "open", 0)),
-            seconds,
-            rate,
-            left,
-            self._bounded(),
+            rounds=self._rounds,
+            rows=self._rows,
+            best=best,
+            bound=bound,
+            gap=gap,
+            open=int(getattr(self.sampler, "open", 0)),
+            seconds=seconds,
+            rate=rate,
+            left=left,
+            bounded=self._bounded(),
         )
 
     def _left(self, seconds: float, rate: float) -> float:
@@ -369,27 +247,24 @@ class Search:
             return float("nan")
         return float(np.log(now / self.gap) / np.log(before / now) * (seconds - since))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SearchOutcome:
         _, bound, gap = self._proven()
         frontier = self._frontier
         if frontier is None:
             frontier = Evaluated(np.empty((0, len(self.space.axes)), int), {}, np.empty(0, int))
-        seconds = time.perf_counter() - self._started
-        out = None if self.store is None else self.store.folder
-        counts = dict(self._counts.most_common())
-        return Outcome(
-            self.space,
-            self.goal,
-            frontier,
-            self._rows,
-            bound,
-            gap,
-            counts,
-            self._rounds,
-            seconds,
-            self._ended,
-            out,
-            tuple(self._kept),
+        return SearchOutcome(
+            space=self.space,
+            goal=self.goal,
+            frontier=frontier,
+            rows=self._rows,
+            bound=bound,
+            gap=gap,
+            counts=dict(self._counts.most_common()),
+            rounds=self._rounds,
+            seconds=time.perf_counter() - self._started,
+            ended=self._ended,
+            out=None if self.store is None else self.store.folder,
+            kept=tuple(self._kept),
         )
 
 
@@ -398,17 +273,17 @@ def search(
     goal: Goal | str | Iterable[str] = "tokens_per_s",
     on_progress: Callable[[Progress], Any] | None = None,
     **options: Any,
-) -> Outcome:
-    """Search a space of designs for a goal. Options are those of `Search`: limits, sampler, engine, budget,
-    gap, seed, out, resume.
+) -> SearchOutcome:
+    """Search a space of designs for a goal. Options are those of `Search`: limits, sampler, executor,
+    workers, budget, gap, seed, out, resume.
 
     >>> import strata as st
     >>> found = search("next-node", "tokens_per_s", limits=["tpot <= 20 ms"], sampler="random", budget=3000)
     >>> found.rows, found.best["metrics"]["tpot"] <= 0.02
     (3000, True)
     """
-    looking = Search(space, goal, **options)
-    for progress in looking.rounds():
+    running = Search(space, goal, **options)
+    for progress in running.rounds():
         if on_progress is not None:
             on_progress(progress)
-    return looking.outcome()
+    return running.outcome()

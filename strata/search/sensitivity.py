@@ -5,36 +5,37 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from strata.errors import BadValue
 from strata.evaluate import evaluate
-from strata.params import leaf_paths, override, value_at
 from strata.result import Result
-from strata.search.points import evaluate_points
+from strata.search.axes import DesignAxis
+from strata.search.derived_metrics import known_metric
+from strata.search.fields import FieldOwners
+from strata.search.points import Evaluated, evaluate_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
     from strata.search.space import Space
 
-# What an architect can buy more of, and the quantities that grow with it.
-RESOURCES: dict[str, tuple[tuple[str, str], ...]] = {
-    "matrix rate": (("chip", "compute.matrix_rate.*"),),
-    "DRAM bandwidth": (("chip", "memory.bandwidth"),),
-    "cache bandwidth": (("chip", "cache.bandwidth"),),
-    "vector and special rates": (("chip", "compute.vector_rate"), ("chip", "compute.special_rate")),
-    "network bandwidth": (("fabric", "dimension.*.bandwidth"),),
-    "network latency (less)": (("fabric", "dimension.*.latency"),),
-    "kernel floor (less)": (("chip", "overhead.kernel"),),
+# What an architect can buy more of, and the quantities that grow with it (or shrink, where less is better).
+RESOURCES: dict[str, tuple[str, ...]] = {
+    "matrix rate": ("chip.compute.matrix_rate.*",),
+    "DRAM bandwidth": ("chip.memory.bandwidth",),
+    "cache bandwidth": ("chip.cache.bandwidth",),
+    "vector and special rates": ("chip.compute.vector_rate", "chip.compute.special_rate"),
+    "network bandwidth": ("fabric.dimension.*.bandwidth",),
+    "network latency (less)": ("fabric.dimension.*.latency",),
+    "kernel floor (less)": ("chip.overhead.kernel",),
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gain:
-    """A resource, and how much faster the answer gets with so much more of it."""
+    """A resource, and how much better the answer gets with so much more of it."""
 
     resource: str
     more: float
@@ -42,76 +43,68 @@ class Gain:
     note: str = ""  # why there is no answer, where the changed point is out
 
 
-def sensitivity(result: Result, more: float = 0.1) -> list[Gain]:
-    """Speed-up (or loss, negative) from so much more of each resource, one at a time, largest first.
+def sensitivity(result: Result, more: float = 0.1, metric: str = "") -> list[Gain]:
+    """What so much more of each resource buys in a metric (or loses, negative), one at a time, largest first.
+
+    Without a metric it is speed: of a served batch its tokens/s, else the time of a step.
 
     >>> import strata as st
     >>> r = st.evaluate("8xh200", "llama-3-70b", st.decode(batch=8, context=2048), "tp=8")
     >>> sensitivity(r)[0].resource
     'DRAM bandwidth'
     """
-    gains = []
-    base = _time(result)
-    for name, changes in RESOURCES.items():
-        scale = 1.0 / (1.0 + more) if name.endswith("(less)") else 1.0 + more
-        chip, fabric = result.system.chip, result.system.fabric
-        for owner, path in changes:
-            if owner == "chip":
-                chip, _ = override(chip, {p: v * scale for p, v in _matching(chip, path).items()}, "chip")
-            else:
-                fabric, _ = override(
-                    fabric, {p: v * scale for p, v in _matching(fabric, path).items()}, "fabric"
-                )
-        system = replace(result.system, chip=chip, fabric=fabric)
+    phase = result.workload.phase
+    declared = known_metric(metric or ("tokens_per_s" if phase == "serve" else "step_time"), phase)
+    before, gains = float(np.asarray(getattr(result.metrics, declared.name))), []
+    owners = FieldOwners(
+        chip=result.system.chip, fabric=result.system.fabric, engine=result.engine, model=result.model
+    )
+    for resource, patterns in RESOURCES.items():
+        scale = 1.0 / (1.0 + more) if resource.endswith("(less)") else 1.0 + more
+        names = [name for pattern in patterns for name in owners.matching(pattern)]
+        changed = owners.overridden({name: owners.value(name) * scale for name in names})
+        system = replace(result.system, chip=changed.chip, fabric=changed.fabric)
         again = evaluate(
             system, result.model, result.workload, result.plan, result.engine, economics=result.economics
         )
-        gains.append(Gain(name, more, base / _time(again) - 1.0))
+        after = float(np.asarray(getattr(again.metrics, declared.name)))
+        better = after / before if declared.higher_is_better else before / after
+        gains.append(Gain(resource=resource, more=more, speedup=better - 1.0))
     return sorted(gains, key=lambda g: -g.speedup)
 
 
-def axis_gains(space: Space, goal: Goal, digits: np.ndarray, more: float = 0.1) -> list[Gain]:
+def axis_gains(space: Space, goal: Goal, point: Evaluated, more: float = 0.1) -> list[Gain]:
     """How much better one metric gets with so much more of each numeric axis of a point, one at a time, ties
     followed; best first.
 
     Counts (layers, sequences) grow by one at least. The changed point need not be a choice of its space: it
     may lie past the end of an axis.
     """
-    here = [
-        replace(a, values=(a.values[int(d)],), labels=(a.labels[int(d)],))
-        for a, d in zip(space.axes, digits, strict=True)
-    ]
-    start = np.zeros((1, len(here)), np.int64)
-    base = float(goal.scores(evaluate_points(replace(space, axes=tuple(here)), start))[0, 0])
+    here = [axis.keep([int(d)]) for axis, d in zip(space.axes, point.digits[0], strict=True)]
+    start, base = np.zeros((1, len(here)), np.int64), float(goal.scores(point)[0, 0])
     gains = []
     for i, axis in enumerate(here):
         if not axis.ordered:
             continue
-        value = axis.values[0]
-        counted = (
-            axis.kind == "number"
-            and axis.unit == "1"
-            and all(float(v).is_integer() for v in space.axes[i].values)
-        )
-        grown = max(value + 1.0, float(round(value * (1.0 + more)))) if counted else value * (1.0 + more)
+        grown = _grown(space.axes[i], axis.values[0], more)
         moved = replace(
             space, axes=tuple(replace(a, values=(grown,)) if k == i else a for k, a in enumerate(here))
         )
-        name, share = f"{axis.name}, now {axis.labels[0]}", grown / value - 1.0
-        if not _legal(moved):
-            gains.append(Gain(name, share, float("nan"), "breaks a constraint of the space"))
-            continue
-        after = evaluate_points(moved, start)
-        score, why = float(goal.scores(after)[0, 0]), str(goal.reasons(after)[0])
-        gains.append(
-            Gain(
-                name,
-                share,
-                float("nan") if why else (score / base if goal.larger[0] else base / score) - 1.0,
-                why,
-            )
-        )
+        gain, note = float("nan"), "breaks a constraint of the space"
+        if _legal(moved):
+            after = evaluate_points(moved, start)
+            score, note = float(goal.scores(after)[0, 0]), str(goal.reasons(after)[0])
+            if not note:
+                gain = (score / base if goal.higher_is_better[0] else base / score) - 1.0
+        share = grown / axis.values[0] - 1.0
+        gains.append(Gain(resource=f"{axis.name}, now {axis.labels[0]}", more=share, speedup=gain, note=note))
     return sorted(gains, key=lambda g: -g.speedup if np.isfinite(g.speedup) else np.inf)
+
+
+def _grown(axis: DesignAxis, value: float, more: float) -> float:
+    """So much more of a number; of a count the next whole one at least."""
+    counted = axis.kind == "number" and axis.unit == "1" and all(float(v).is_integer() for v in axis.values)
+    return max(value + 1.0, float(round(value * (1.0 + more)))) if counted else value * (1.0 + more)
 
 
 def _legal(single: Space) -> bool:
@@ -120,17 +113,3 @@ def _legal(single: Space) -> bool:
         return single.size == 1
     except BadValue:
         return False
-
-
-def _time(result: Result) -> float:
-    metrics = result.metrics
-    return (
-        float(np.asarray(metrics.step_time))
-        if result.workload.phase != "serve"
-        else 1.0 / float(np.asarray(metrics.tokens_per_s))
-    )
-
-
-def _matching(record: Any, pattern: str) -> dict[str, float]:
-    """Quantities of a record whose path matches, with their values."""
-    return {path: value_at(record, path) for path in leaf_paths(record) if fnmatchcase(path, pattern)}

@@ -30,7 +30,7 @@ KEPT_STATES = 2
 FIXED = ("goal", "sampler", "seed", "budget", "version")
 
 
-def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """A file that is there whole or not at all."""
     partial = path.with_name(path.name + LEFTOVER)
     with partial.open("wb") as file:
@@ -51,7 +51,7 @@ def _settled(folder: Path) -> None:
             os.close(handle)
 
 
-def canonical(node: Any) -> str:
+def canonical_json(node: Any) -> str:
     """JSON text that equal things have in common."""
     return json.dumps(node, sort_keys=True, separators=(",", ":"))
 
@@ -92,7 +92,7 @@ class Store:
             for left in place.glob(f"*{LEFTOVER}"):
                 left.unlink()
         if not self.manifest_path.exists():
-            written(self.manifest_path, lambda f: f.write(json.dumps(manifest, indent=1).encode()))
+            write_atomically(self.manifest_path, lambda f: f.write(json.dumps(manifest, indent=1).encode()))
 
     def _same(self, manifest: Mapping[str, Any]) -> None:
         before, now = _identity(self.manifest), _identity(manifest)
@@ -103,7 +103,8 @@ class Store:
                 for key in changed
             )
             raise BadValue(
-                f"the study in {self.folder} was started with something else, nothing was changed: {said}; give another folder"
+                f"the study in {self.folder} was started with something else, nothing was changed: {said};"
+                " give another folder"
             )
 
     @contextmanager
@@ -139,7 +140,9 @@ class Store:
         import pyarrow.parquet
 
         table = pyarrow.table(columns_of(space, number, evaluated))
-        written(self.part(number), lambda f: pyarrow.parquet.write_table(table, f, compression="zstd"))
+        write_atomically(
+            self.part(number), lambda f: pyarrow.parquet.write_table(table, f, compression="zstd")
+        )
 
     def read(self, number: int, space: Space) -> Evaluated:
         """The points of a stored round, as they were evaluated."""
@@ -153,7 +156,8 @@ class Store:
             table = pyarrow.parquet.read_table(self.part(number), partitioning=None)
         except (pyarrow.ArrowInvalid, OSError) as error:
             raise BadFile(
-                f"{self.part(number)} cannot be read ({' '.join(str(error).split())[:120]}); remove it and resume"
+                f"{self.part(number)} cannot be read ({' '.join(str(error).split())[:120]});"
+                " remove it and resume"
             ) from None
         found = {name: table.column(name).to_numpy() for name in table.column_names if name not in axes}
         index, reason = found.pop("index"), found.pop("reason")
@@ -171,7 +175,9 @@ class Store:
     def save(self, number: int, state: Mapping[str, np.ndarray]) -> None:
         """A sampler's state after a round; the latest few are kept."""
         arrays: dict[str, Any] = dict(state)
-        written(self.folder / STATES / f"{number:05d}.npz", lambda f: np.savez_compressed(f, **arrays))
+        write_atomically(
+            self.folder / STATES / f"{number:05d}.npz", lambda f: np.savez_compressed(f, **arrays)
+        )
         for old in self._states()[:-KEPT_STATES]:
             old.unlink()
 
@@ -191,9 +197,9 @@ class Store:
 
 def axis_columns(space: Space) -> dict[str, str]:
     """The column of each axis: its name, with a word before it where a metric has the same."""
-    from strata.search.goal import GOAL_UNITS
+    from strata.search.derived_metrics import GOAL_METRICS
 
-    taken = {*GOAL_UNITS, "index", "round", "reason"}
+    taken = {*GOAL_METRICS, "index", "round", "reason"}
     return {axis.name: f"axis_{axis.name}" if axis.name in taken else axis.name for axis in space.axes}
 
 
@@ -215,7 +221,7 @@ def fingerprint(record: Any) -> str:
     >>> fingerprint({"a": 1.0, "b": ("x", None)}) == fingerprint({"b": ("x", None), "a": 1})
     True
     """
-    return hashlib.sha256(canonical(_plain(record)).encode()).hexdigest()[:12]
+    return hashlib.sha256(canonical_json(_plain(record)).encode()).hexdigest()[:12]
 
 
 def _plain(node: Any) -> Any:
@@ -232,7 +238,7 @@ def _plain(node: Any) -> Any:
 
 def _identity(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What makes a study this one and no other, each in a few words; spaces by their hash."""
-    told = {key: canonical(manifest.get(key)) for key in FIXED}
+    told = {key: canonical_json(manifest.get(key)) for key in FIXED}
     space = manifest.get("space", {})
     hashes = {f"hash of {name}": str(value) for name, value in manifest.get("files", {}).items()}
     return told | {"space": f"{space.get('name')} {space.get('hash')}"} | hashes

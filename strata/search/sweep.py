@@ -5,6 +5,7 @@ for each point.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,24 +20,23 @@ from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.shard import active_groups
-from strata.params import leaf_paths
-from strata.pricing.metrics import METRIC_UNITS
+from strata.mapping.plan_layout import active_groups
+from strata.pricing.metrics import METRIC_UNITS, METRICS
 from strata.result import Result
-from strata.search.plans import best_plans, candidates, closest, plan_at
-from strata.search.question import build_system, changes_of, dimension_path, make_workload, question
+from strata.search.fields import SIZES, FieldOwners, by_owner, parse_changes, split_field
+from strata.search.inputs import changed_system, make_workload, named_inputs
+from strata.search.plans import best_plans, candidate_plans, closest_plan, plan_at
 from strata.units import parse, show
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
-WORK = ("batch", "input", "output")
 DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual_stages")
 BEST = "best"  # a plan for each point of a box: the one that is best by the metric shown
 EXAMPLE = "batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count)"
 
 
-@dataclass(frozen=True)
-class Axis:
+@dataclass(frozen=True, kw_only=True)
+class SweepAxis:
     """One thing that varies: its name, its values in SI and as they are shown."""
 
     name: str
@@ -44,13 +44,13 @@ class Axis:
     labels: list[str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A box of results with its axes; where the plan is the best for each point, plans are the box's last
     axis.
     """
 
-    axes: list[Axis]
+    axes: list[SweepAxis]
     result: Result
     metric: str
     plan: str
@@ -62,25 +62,19 @@ class Sweep:
     def of(self, values: Any) -> np.ndarray:
         """A quantity of the box over the axes, at the plan that counts."""
         whole = np.broadcast_to(np.asarray(values), self.result.shape)
-        return (
-            whole
-            if self.picked is None
-            else np.take_along_axis(whole, self.picked[..., None], axis=-1)[..., 0]
-        )
+        if self.picked is None:
+            return whole
+        return np.take_along_axis(whole, self.picked[..., None], axis=-1)[..., 0]
 
     @cached_property
     def picked(self) -> np.ndarray | None:
         """Which plan is the best at each point, where there is a choice; one that is out where all are."""
         if self.plan != BEST:
             return None
-        values = np.broadcast_to(
-            np.asarray(getattr(self.result.metrics, self.metric), float), self.result.shape
-        )
-        least = METRIC_UNITS[self.metric] in ("s", "J", "USD", "W", "B")
-        score = np.where(
-            np.broadcast_to(self.result.fits, self.result.shape), -values if least else values, -np.inf
-        )
-        return np.argmax(score, axis=-1)
+        values = np.asarray(getattr(self.result.metrics, self.metric), float)
+        values = values if METRICS[self.metric].higher_is_better else -values
+        known = self.result.fits & ~np.isnan(values)
+        return np.argmax(np.where(known, values, -np.inf), axis=-1)
 
     @property
     def values(self) -> np.ndarray:
@@ -94,8 +88,7 @@ class Sweep:
         """The plan of one point, as it is typed."""
         if self.picked is None:
             return self.plan
-        one: Plan = plan_at(self.result.plan, int(self.picked[index]))
-        return plan_text(one)
+        return plan_text(plan_at(self.result.plan, int(self.picked[index])))
 
     def best(self) -> Result:
         """The full answer of the best point."""
@@ -119,7 +112,7 @@ class Sweep:
     def as_dict(self) -> dict[str, Any]:
         """Every metric over the box; lists are flat, the last axis fastest."""
         r = self.result
-        found = {
+        told = {
             "question": {
                 "model": r.model.name,
                 "system": r.system.name,
@@ -135,14 +128,12 @@ class Sweep:
             "bound_by": self.of(r.bound_by).ravel().tolist(),
             "reason": self.of(r.reason).ravel().tolist(),
         }
-        return (
-            found
-            if self.picked is None
-            else found | {"plans": [self.plan_of(i) for i in np.ndindex(*self.shape)]}
-        )
+        if self.picked is None:
+            return told
+        return told | {"plans": [self.plan_of(i) for i in np.ndindex(*self.shape)]}
 
 
-def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> Axis:
+def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepAxis:
     """`batch=1,8,64`, `chip.memory.bandwidth='2:8:7 TB/s'` (from, to, how many) or a list with one unit at
     its end.
     """
@@ -154,84 +145,67 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> Axis:
             "quantity to vary",
             name,
             units,
-            f"{', '.join(WORK)}, plan.tp ..., strata schema chip, strata schema fabric",
+            f"{', '.join(SIZES)}, plan.tp ..., strata schema chip, strata schema fabric",
         )
     match = re.match(r"\s*([-+0-9.eE:,\s]+?)\s*([A-Za-zµ%$/].*)?$", values)
     try:
         assert match is not None
-        numbers = match.group(1)
-        if ":" in numbers:
-            start, stop, count = (float(x) for x in numbers.split(":"))
+        typed = match.group(1)
+        if ":" in typed:
+            start, stop, count = (float(x) for x in typed.split(":"))
             assert count >= 1 and count == count // 1
             listed = np.linspace(start, stop, int(count)).tolist()
         else:
-            listed = [float(x) for x in numbers.split(",")]
+            listed = [float(x) for x in typed.split(",")]
     except (ValueError, AssertionError):
         raise BadValue(f"an axis lists numbers, like {EXAMPLE}, but got '{text}'") from None
     unit, si = (match.group(2) or "").strip(), units[name]
     if not unit and si != "1":
         raise BadValue(f"{name} is measured in {si}, but got '{values}' without a unit")
-    made = np.array([parse(f"{x!r} {unit}" if unit else x, si, name) for x in listed])
-    if name in WORK and not np.all((made >= 1) & (made == np.floor(made))):
+    numbers = np.array([parse(f"{x!r} {unit}" if unit else x, si, name) for x in listed])
+    if name in SIZES and not np.all((numbers >= 1) & (numbers == np.floor(numbers))):
         raise BadValue(f"{name} must be positive whole numbers, but got '{text}'")
-    return Axis(name, made, [show(v, si) for v in made])
+    return SweepAxis(name=name, values=numbers, labels=[show(v, si) for v in numbers])
 
 
-def _known(where: System, by: Engine) -> tuple[dict[str, str], dict[str, str]]:
+def vary_names(system: System, model: Model, engine: Engine) -> tuple[dict[str, str], dict[str, str]]:
     """Units of everything that can vary, and the whole name of each short one."""
-    units = {k: "1" for k in WORK} | {f"plan.{k}": "1" for k in DEGREES}
-    for owner, record in (("chip", where.chip), ("fabric", where.fabric), ("engine", by)):
-        units |= {f"{owner}.{path}": meta["unit"] for path, meta in leaf_paths(record).items()}
-    full: dict[str, str] = {}
-    for name in units:
-        owner, _, path = name.partition(".")
-        if owner == "fabric":
-            _, i, *rest = [*path.split("."), "", ""]
-            if i.isdigit():
-                short = [f"fabric.{where.fabric.dimension[int(i)].name}.{rest[0]}", f"fabric.{i}.{rest[0]}"]
-                short += [f"fabric.{rest[0]}"] if i == "0" else []
-                full |= {s: f"fabric.{dimension_path(where, s.partition('.')[2])}" for s in short}
-        elif owner == "chip":
-            last = path.rsplit(".", 1)[-1]
-            if sum(n.startswith("chip.") and n.endswith(f".{last}") for n in units) == 1:
-                full[f"chip.{last}"] = name
-    return units, full
+    owners = FieldOwners(chip=system.chip, fabric=system.fabric, engine=engine, model=model)
+    units = {k: "1" for k in SIZES} | {f"plan.{k}": "1" for k in DEGREES} | owners.units()
+    return units, owners.short_names()
 
 
-def run_sweep(
-    model: str,
+def sweep(
     system: str,
-    vary: list[str],
+    model: str,
+    vary: Sequence[str],
     *,
-    batch: float,
-    input: float,
-    output: float,
-    phase: str,
-    plan: str,
-    engine: str,
-    weights: str,
-    kv: str,
-    changes: list[str],
+    batch: float = 1.0,
+    input: float = 1024.0,
+    output: float = 1024.0,
+    phase: str = "serve",
+    plan: str = "",
+    engine: str = "ideal",
+    weights: str = "",
+    kv: str = "",
+    changes: Sequence[str] = (),
     metric: str = "tokens_per_s",
     where: str = "",
     orders: bool = False,
 ) -> Sweep:
     """Evaluate a box: each varied thing on its own axis, and plans on one more where each point is to have
-    its best.
+    its best (`plan="best"`).
 
     There `where` keeps some plans, by a condition over their degrees, and `orders` tries each in every order
-    on the fabric.
+    on the fabric. `changes` are fields set for all points, as of `--set`.
+
+    >>> swept = sweep("8xh200", "llama-3-70b", ["batch=1,8,64"], phase="decode", plan="tp=8", metric="tpot")
+    >>> swept.shape, bool(swept.values[0] < swept.values[2])
+    ((3,), True)
     """
-    if metric not in METRIC_UNITS:
-        raise UnknownName("metric", metric, METRIC_UNITS, ", ".join(METRIC_UNITS))
-    require(1 <= len(vary) <= 3, "vary one to three things at once", vary=len(vary))
-    require(
-        plan == BEST or not (where or orders),
-        "a condition on plans, or their orders, go with plan best",
-        plan=plan,
-    )
-    place, what, by = question(model, system, engine, weights, kv, changes)
-    axes = [parse_axis(text, *_known(place, by)) for text in vary]
+    _check_sweep(vary, metric, plan, where, orders)
+    named, program, software = named_inputs(model, system, engine, weights, kv, changes)
+    axes = [parse_axis(text, *vary_names(named, program, software)) for text in vary]
     names = [a.name for a in axes]
     twice = next((n for n in names if names.count(n) > 1), "")
     require(not twice, "each axis varies something else", vary=twice)
@@ -239,47 +213,69 @@ def run_sweep(
     shaped = {
         a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)
     }
-
-    def of(owner: str) -> dict[str, Any]:
-        return {k.partition(".")[2]: v for k, v in shaped.items() if k.startswith(f"{owner}.")}
-
-    given = changes_of(changes)
-    box = build_system(system, given["chip"] | of("chip"), given["fabric"] | of("fabric"))
+    degrees = {split_field(k)[1]: v for k, v in shaped.items() if k.startswith("plan.")}
     size: dict[str, Any] = {"batch": batch, "input": input, "output": output} | {
-        k: v for k, v in shaped.items() if k in WORK
+        k: shaped[k] for k in SIZES if k in shaped
     }
-    degrees = of("plan")
     if plan == BEST:
-        require(
-            not degrees,
-            "with the best plan for each point, degrees of a plan cannot be varied",
-            vary=", ".join(f"plan.{d}" for d in degrees),
-        )
-        how, said = candidates(place, what, Workload(phase, 1.0, 1.0, 1.0), by, where), BEST
-        how = in_every_order(how, place.fabric, active_groups(how))[0] if orders else how
+        chosen, said = _every_plan(named, program, phase, software, where, orders, degrees), BEST
     else:
-        middle = make_workload(phase, *(float(np.median(size[k])) for k in WORK))
-        how, said = _plan_of(place, what, middle, by, plan, degrees)
-    work = make_workload(phase, size["batch"], size["input"], size["output"])
+        middle = make_workload(phase, *(float(np.median(size[k])) for k in SIZES))
+        chosen, said = _one_plan(named, program, middle, software, plan, degrees)
+    given, varied = parse_changes(changes), by_owner(shaped)
+    work = make_workload(phase, **size)
     work = replace(work, skew=np.zeros((*(len(a.values) for a in axes), *([1] if plan == BEST else []))))
-    result = evaluate(box, what, work, how, make_engine(engine, **(given["engine"] | of("engine"))))
-    return Sweep(axes, result, metric, said)
+    result = evaluate(
+        changed_system(system, given["chip"] | varied["chip"], given["fabric"] | varied["fabric"]),
+        program,
+        work,
+        chosen,
+        make_engine(engine, **(given["engine"] | varied["engine"])),
+    )
+    return Sweep(axes=axes, result=result, metric=metric, plan=said)
 
 
-def _plan_of(
-    where: System, what: Model, middle: Workload, by: Engine, plan: str, degrees: dict[str, Any]
+def _check_sweep(vary: Sequence[str], metric: str, plan: str, where: str, orders: bool) -> None:
+    if metric not in METRICS:
+        raise UnknownName("metric", metric, METRICS, ", ".join(METRICS))
+    require(1 <= len(vary) <= 3, "vary one to three things at once", vary=len(vary))
+    told = plan == BEST or not (where or orders)
+    require(told, "a condition on plans, or their orders, go with plan best", plan=plan)
+
+
+def _every_plan(
+    system: System,
+    model: Model,
+    phase: str,
+    engine: Engine,
+    where: str,
+    orders: bool,
+    degrees: dict[str, Any],
+) -> Plan:
+    """All plans a point may choose from, on the last axis."""
+    require(
+        not degrees,
+        "with the best plan for each point, degrees of a plan cannot be varied",
+        vary=", ".join(f"plan.{d}" for d in degrees),
+    )
+    every = candidate_plans(system, model, Workload(phase, 1.0, 1.0, 1.0), engine, where)
+    return in_every_order(every, system.fabric, active_groups(every))[0] if orders else every
+
+
+def _one_plan(
+    system: System, model: Model, middle: Workload, engine: Engine, plan: str, degrees: dict[str, Any]
 ) -> tuple[Plan, str]:
     """One plan for a whole box, told or the best in its middle, and how it is said; what the degrees leave is
     data parallel.
     """
     if not plan and not degrees:
-        found = best_plans(where, what, middle, by, top=1)
-        plan = plan_text(found[0].result.plan if found else closest(where, what, middle, by).plan)
+        best = best_plans(system, model, middle, engine, top=1)
+        plan = plan_text(best[0].result.plan if best else closest_plan(system, model, middle, engine).plan)
     typed = dict(item.split("=") for item in plan.split(",") if item.count("=") == 1)
-    how = make_plan(plan, **degrees)
+    chosen = make_plan(plan, **degrees)
     said = ",".join([*([plan] if plan else []), *(f"{k}=..." for k in degrees)])
     if degrees and "dp" not in degrees and "dp" not in typed:
-        rest = where.devices / (how.tp * how.cp * how.pp)
+        rest = system.devices / (chosen.tp * chosen.cp * chosen.pp)
         filled = np.where(rest == np.floor(rest), rest, 1.0)
-        how, said = make_plan(plan, **degrees, dp=np.maximum(filled, 1.0)), f"{said},dp=the rest"
-    return how, said
+        chosen, said = make_plan(plan, **degrees, dp=np.maximum(filled, 1.0)), f"{said},dp=the rest"
+    return chosen, said

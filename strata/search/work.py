@@ -1,4 +1,4 @@
-"""Pieces of work that a sampler asks for: pure, picklable, done the same way by every engine."""
+"""Pieces of work that a sampler asks for: pure, picklable, done the same way by every executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
+class PointsWork:
     """Points to evaluate, a row of digits each; done, they are an `Evaluated`."""
 
     digits: np.ndarray
@@ -32,5 +32,5 @@ class Points:
 
 
 def perform(space: Space, work: Work, backend: str = "numpy") -> Any:
-    """A piece of work, done: the one function that every engine calls, wherever it runs."""
+    """A piece of work, done: the one function that every executor calls, wherever it runs."""
     return work.perform(space, backend)

@@ -15,14 +15,12 @@ from strata.arrays import map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans
-from strata.serving.speculation import Drafting, guess_time, quickest_plan
+from strata.serving.speculation import Drafting, draft_time, fastest_plan
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.routing import Routing
@@ -74,7 +72,7 @@ class Requests:
         return self.input + self.output / 2.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Curve:
     """Times of an engine under each of some plans (first axis), for 1, 2, ... sequences in flight (last
     axis).
@@ -136,13 +134,13 @@ def as_many(plan: Plan) -> Plan:
 
 
 def _column(plan: Plan) -> Plan:
-    made: Plan = map_leaves(lambda v: v[:, None], plan)
-    return made
+    column: Plan = map_leaves(lambda v: v[:, None], plan)
+    return column
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """An engine to be priced: its question, and the piece of a prompt that each lane reads in a step."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Served:
+    """An engine to be priced: what it serves, and the piece of a prompt that each lane reads in a step."""
 
     system: System
     model: Model
@@ -150,7 +148,7 @@ class _Asked:
     plan: Plan  # arrays [plans, 1]
     engine: Engine
     pieces: float
-    guess: Drafting | None
+    drafting: Drafting | None
 
     @property
     def length(self) -> float:
@@ -182,23 +180,36 @@ class _Asked:
             **self.requests.routed,
         )
 
+    def reading_alone(self) -> Workload:
+        """A step that reads a piece in the middle of a prompt where nothing is generated."""
+        return prefill(self.plan.dp, self.length, cached=self.cached, **self.requests.routed)
+
     def priced(self, work: Workload) -> Any:
         return evaluate(self.system, self.model, work, self.plan, self.engine)
 
     def guessed(self, batch: Array) -> tuple[Array, Array]:
         """A round of guessing and verifying [s], and what a device then holds, draft and all [B]."""
-        g = self.guess
+        g = self.drafting
         assert g is not None and g.plan is not None
         rows, context = np.maximum(batch, self.plan.dp), self.requests.context
         verify = self.priced(
             decode(rows, context + g.size, tokens=g.size + 1.0, **self.requests.routed)
         ).metrics
         rows = np.maximum(rows, g.plan.dp)
-        guessing = guess_time(self.system, g.draft, g.plan, self.engine, rows, context, g.window, g.branches)
-        held = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
+        guessing = draft_time(
+            self.system,
+            g.draft,
+            g.plan,
+            self.engine,
+            batch=rows,
+            context=context,
+            window=g.window,
+            branches=g.branches,
+        )
+        drafted = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
         return (
             verify.step_time + guessing,
-            verify.memory_used + held.metrics.memory_used - self.engine.reserve,
+            verify.memory_used + drafted.metrics.memory_used - self.engine.reserve,
         )
 
 
@@ -212,62 +223,61 @@ def curve(
     chunk: float | None = None,
     sequences: float | None = None,
     reads: bool = True,
-    guess: Drafting | None = None,
+    drafting: Drafting | None = None,
 ) -> Curve:
     """Price an engine that generates for up to `sequences` requests at once and reads prompts in pieces of at
     most `chunk` tokens.
 
     Left out, these are the engine's own (`tokens` of a step, `sequences` of a rank), of the latter not more
     than 2048, or 16 a device. `plan`: one, several on an axis, or every legal one when left out. `reads`:
-    whether it reads prompts itself. `guess`: speculative decoding. Steps are priced at whole numbers of
+    whether it reads prompts itself. `drafting`: speculative decoding. Steps are priced at whole numbers of
     sequences up to the slots that memory leaves at the mean context; a rank that has no sequence computes as
     if it had one.
 
-    >>> found = curve("8xh200", "llama-3-70b", Requests(2048, 512), "tp=8", sequences=64)
-    >>> found.slots.tolist(), found.step.shape, bool(found.extra[0, 0] > found.step[0, 0])
+    >>> one = curve("8xh200", "llama-3-70b", Requests(2048, 512), "tp=8", sequences=64)
+    >>> one.slots.tolist(), one.step.shape, bool(one.extra[0, 0] > one.step[0, 0])
     ([64.0], (1, 64), True)
     """
     for name, value in (("chunk", chunk), ("sequences", sequences)):
         require(value is None or value >= 1, f"{name} must be at least 1", **{name: value})
-    where = make_system(system) if isinstance(system, str) else system
-    what = make_model(model) if isinstance(model, str) else model
-    by = make_engine(engine) if isinstance(engine, str) else engine
-    how = (
-        make_plan(plan)
-        if isinstance(plan, str)
-        else plan or plans(int(float(where.devices)), what, freely=False)
+    system = as_system(system)
+    model = make_model(model) if isinstance(model, str) else model
+    engine = as_engine(engine)
+    plan = make_plan(plan) if isinstance(plan, str) else plan
+    plan = as_many(plan or plans(int(float(system.devices)), model, freely=False))
+    if drafting is not None and drafting.plan is None:
+        quick = fastest_plan(system, drafting.draft, 1.0, requests.context, engine)
+        drafting = replace(drafting, plan=quick)
+    chunk = float(np.min(np.asarray(engine.tokens, float))) if chunk is None else chunk
+    served = _Served(
+        system=system,
+        model=model,
+        requests=requests,
+        plan=_column(plan),
+        engine=engine,
+        pieces=float(np.ceil(requests.input / chunk)) if reads else 0.0,
+        drafting=drafting,
     )
-    how = as_many(how)
-    if guess is not None and guess.plan is None:
-        guess = replace(guess, plan=quickest_plan(where, guess.draft, 1.0, requests.context, by))
-    chunk = float(np.min(np.asarray(by.tokens, float))) if chunk is None else chunk
-    asked = _Asked(
-        where,
-        what,
-        requests,
-        _column(how),
-        by,
-        float(np.ceil(requests.input / chunk)) if reads else 0.0,
-        guess,
-    )
-    slots, needed = _slots(
-        asked,
-        np.minimum(by.sequences * how.dp, np.maximum(SEQUENCES, EACH * where.devices))
+    most = np.maximum(SEQUENCES, EACH * system.devices)
+    allowed = (
+        np.minimum(engine.sequences * plan.dp, most)
         if sequences is None
-        else np.full(how.dp.shape, sequences),
+        else np.full(plan.dp.shape, sequences)
     )
+    return _priced_curve(served, plan, *_slots(served, allowed))
+
+
+def _priced_curve(served: _Served, plan: Plan, slots: Array, needed: Array) -> Curve:
+    """Times at some numbers of sequences up to the slots, and between them in lines."""
     nodes = np.round(np.maximum(slots, 1.0)[:, None] ** (np.arange(NODES) / (NODES - 1.0)))
-    plain = _times(asked.priced(asked.generating(nodes)), nodes.shape)
+    plain = _times(served.priced(served.generating(nodes)), nodes.shape)
     added, alone = np.zeros_like(plain), np.zeros(len(slots))
-    if reads:
+    if served.pieces:
         with np.errstate(invalid="ignore"):  # a plan that is out has no times
-            added = np.maximum(_times(asked.priced(asked.reading(nodes)), nodes.shape) - plain, 0.0)
-        alone = _times(
-            asked.priced(prefill(asked.plan.dp, asked.length, cached=asked.cached, **requests.routed)),
-            (len(slots), 1),
-        )[:, 0]
-        added = np.where(by.mixed > 0, added, alone[:, None])
-    steps = plain if guess is None else np.broadcast_to(asked.guessed(nodes)[0], nodes.shape)
+            added = np.maximum(_times(served.priced(served.reading(nodes)), nodes.shape) - plain, 0.0)
+        alone = _times(served.priced(served.reading_alone()), (len(slots), 1))[:, 0]
+        added = np.where(served.engine.mixed > 0, added, alone[:, None])
+    steps = plain if served.drafting is None else np.broadcast_to(served.guessed(nodes)[0], nodes.shape)
     good = np.isfinite(steps) & np.isfinite(added)
     slots = np.where(
         np.any(good, axis=1) & np.isfinite(alone),
@@ -275,24 +285,20 @@ def curve(
         0.0,
     )
     whole = np.arange(1.0, max(float(np.max(slots)), 1.0) + 1.0)
-    steps, added = (
-        _lines(whole, nodes, v, good, slots, beyond) for v, beyond in ((steps, np.inf), (added, 0.0))
-    )
-    gain = 1.0 if guess is None else guess.tokens
     return Curve(
-        where,
-        what,
-        by,
-        how,
-        requests,
-        steps,
-        added,
-        alone,
-        asked.pieces,
-        asked.lanes[:, 0],
-        slots,
-        gain,
-        needed,
+        system=served.system,
+        model=served.model,
+        engine=served.engine,
+        plan=plan,
+        requests=served.requests,
+        step=_lines(whole, nodes, steps, good, slots, np.inf),
+        extra=_lines(whole, nodes, added, good, slots, 0.0),
+        alone=alone,
+        pieces=served.pieces,
+        lanes=served.lanes[:, 0],
+        slots=slots,
+        gain=1.0 if served.drafting is None else served.drafting.tokens,
+        memory=needed,
     )
 
 
@@ -300,21 +306,21 @@ def _times(result: Any, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(np.asarray(result.metrics.step_time, float), shape).copy()
 
 
-def _slots(asked: _Asked, sequences: Array) -> tuple[Array, Array]:
+def _slots(served: _Served, sequences: Array) -> tuple[Array, Array]:
     """Sequences that memory leaves room for, and the memory of a device with one sequence a rank.
 
     Use never grows slower with more sequences, so that a chord between one that fits and one that does not
     crosses the limit where it still fits; a second chord takes up what the first overlooked. The fullest rank
     counts: all have as many.
     """
-    few = asked.lanes
+    few = served.lanes
 
     def held(batch: Array) -> Array:
-        found = asked.priced(asked.reading(batch)).metrics.memory_used
-        found = found if asked.guess is None else np.maximum(found, asked.guessed(batch)[1])
-        return np.broadcast_to(np.asarray(found, float), few.shape)
+        memory = served.priced(served.reading(batch)).metrics.memory_used
+        memory = memory if served.drafting is None else np.maximum(memory, served.guessed(batch)[1])
+        return np.broadcast_to(np.asarray(memory, float), few.shape)
 
-    first = asked.priced(asked.reading(few))
+    first = served.priced(served.reading(few))
     limit, used = np.broadcast_to(np.asarray(first.metrics.memory_limit, float), few.shape), held(few)
     room = 65.0 * few
     for _ in range(2):
@@ -327,9 +333,9 @@ def _slots(asked: _Asked, sequences: Array) -> tuple[Array, Array]:
 
 def _lines(at: Array, nodes: Array, values: Array, good: Array, slots: Array, beyond: float) -> Array:
     """Values at whole numbers from those at the nodes, plan by plan; `beyond` the slots something else."""
-    found = np.full((len(nodes), len(at)), beyond)
+    lines = np.full((len(nodes), len(at)), beyond)
     for i, slot in enumerate(slots):
         if slot >= 1:
             seen = good[i]
-            found[i] = np.where(at <= slot, np.interp(at, nodes[i, seen], values[i, seen]), beyond)
-    return found
+            lines[i] = np.where(at <= slot, np.interp(at, nodes[i, seen], values[i, seen]), beyond)
+    return lines

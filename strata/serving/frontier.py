@@ -4,12 +4,14 @@ over clients and plans.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
 from strata.mapping.plan import plan_text
+from strata.pareto import non_dominated
 from strata.serving.curve import Array, Curve
 from strata.serving.load import closed_load, open_load
 from strata.serving.pools import Disaggregation, pools_limit
@@ -18,8 +20,8 @@ from strata.serving.pools import Disaggregation, pools_limit
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
 
 
-@dataclass(frozen=True)
-class Point:
+@dataclass(frozen=True, kw_only=True)
+class ServingPoint:
     """One way to serve."""
 
     plan: str
@@ -32,40 +34,31 @@ class Point:
     best: bool = False  # no other point is better for users and for devices
 
 
-@dataclass(frozen=True)
-class Frontier:
+@dataclass(frozen=True, kw_only=True)
+class ServingFrontier:
     """Every point, and the best of them from the most for a device to the most for a user."""
 
-    points: tuple[Point, ...]
+    points: tuple[ServingPoint, ...]
 
     @property
-    def best(self) -> list[Point]:
+    def best(self) -> list[ServingPoint]:
         return sorted((p for p in self.points if p.best), key=lambda p: p.per_user)
 
     @property
-    def together(self) -> list[Point]:
+    def aggregated(self) -> list[ServingPoint]:
         """The best of those that read and generate on the same devices."""
         one = [p for p in self.points if not p.apart]
-        kept: Any = (
-            pareto(np.array([p.per_user for p in one]), np.array([p.per_device for p in one])) if one else []
-        )
-        return sorted((p for p, k in zip(one, kept, strict=True) if k), key=lambda p: p.per_user)
+        return sorted(compress(one, _non_dominated(one)), key=lambda p: p.per_user)
 
     def as_dict(self) -> dict[str, Any]:
         return {"points": [vars(p) for p in self.points], "best": [vars(p) for p in self.best]}
 
 
-def pareto(first: Array, second: Array) -> Array:
-    """Where no other point is at least as good in both and better in one; of equal points the first.
-
-    >>> pareto(np.array([1.0, 2.0, 2.0, 3.0]), np.array([5.0, 4.0, 3.0, 4.0])).tolist()
-    [True, False, False, True]
-    """
-    order = np.lexsort((np.arange(len(first)), -second, -first))
-    ranked = second[order]
-    before = np.concatenate([[-np.inf], np.maximum.accumulate(ranked)[:-1]])
-    kept = np.zeros(len(first), bool)
-    kept[order[ranked > before]] = True
+def _non_dominated(points: list[ServingPoint]) -> list[bool]:
+    """Which points no other beats, for users and for devices."""
+    kept: list[bool] = (
+        non_dominated(np.array([[p.per_user, p.per_device] for p in points])).tolist() if points else []
+    )
     return kept
 
 
@@ -78,14 +71,14 @@ def client_steps(most: float, count: int = 24) -> Array:
     return np.unique(np.round(np.maximum(most, 1.0) ** (np.arange(count) / (count - 1.0))))
 
 
-def frontier(
+def serving_frontier(
     curve: Curve,
     splits: list[Disaggregation] | None = None,
     *,
     clients: Any = None,
     ttft: float = np.inf,
     tpot: float = np.inf,
-) -> Frontier:
+) -> ServingFrontier:
     """Points of every plan with so many clients at once, and of pools at shares of their highest rate; limits
     on latency leave some out.
     """
@@ -97,46 +90,44 @@ def frontier(
     seen = closed_load(curve, clients)
     kept = seen.within(ttft, tpot) & (clients <= curve.slots[:, None])
     names = [plan_text(curve.plan_at(i)) for i in range(len(curve.slots))]
-    found = []
+    points = []
     for i, j in np.argwhere(kept):
         one = seen.at(int(i), int(j))
-        found.append(
-            Point(
-                names[i],
-                float(clients[j]),
-                float(1.0 / one.tpot),
-                float(one.tokens_per_s) / curve.devices,
-                float(one.ttft),
-                float(one.tpot),
+        points.append(
+            ServingPoint(
+                plan=names[i],
+                clients=float(clients[j]),
+                per_user=float(1.0 / one.tpot),
+                per_device=float(one.tokens_per_s) / curve.devices,
+                ttft=float(one.ttft),
+                tpot=float(one.tpot),
             )
         )
     for split in splits or []:
-        found += _pool_points(split, ttft, tpot)
-    best: Any = (
-        pareto(np.array([p.per_user for p in found]), np.array([p.per_device for p in found]))
-        if found
-        else []
-    )
-    return Frontier(tuple(Point(**{**vars(p), "best": bool(b)}) for p, b in zip(found, best, strict=True)))
+        points += _pool_points(split, ttft, tpot)
+    best = _non_dominated(points)
+    return ServingFrontier(points=tuple(replace(p, best=b) for p, b in zip(points, best, strict=True)))
 
 
-def _pool_points(split: Disaggregation, ttft: float, tpot: float) -> list[Point]:
+def _pool_points(split: Disaggregation, ttft: float, tpot: float) -> list[ServingPoint]:
     devices = split.prefill_devices + split.decode_devices
-    name = f"{split.prefill_devices} read ({plan_text(split.prefill_plan)}), {split.decode_devices} generate ({plan_text(split.decode_plan)})"
-    found = []
+    name = (
+        f"{split.prefill_devices} read ({plan_text(split.prefill_plan)}),"
+        f" {split.decode_devices} generate ({plan_text(split.decode_plan)})"
+    )
+    points = []
     for share in SHARES:
-        one = open_load(split.curve, share * pools_limit(split), split.reader).at(0)
+        one = open_load(split.curve, share * pools_limit(split), split.remote_prefill).at(0)
         if one.within(ttft, tpot):
-            under_way = float(one.active + one.rate * one.ttft)
-            found.append(
-                Point(
-                    name,
-                    under_way,
-                    float(1.0 / one.tpot),
-                    float(one.tokens_per_s) / devices,
-                    float(one.ttft),
-                    float(one.tpot),
-                    True,
+            points.append(
+                ServingPoint(
+                    plan=name,
+                    clients=float(one.active + one.rate * one.ttft),
+                    per_user=float(1.0 / one.tpot),
+                    per_device=float(one.tokens_per_s) / devices,
+                    ttft=float(one.ttft),
+                    tpot=float(one.tpot),
+                    apart=True,
                 )
             )
-    return found
+    return points

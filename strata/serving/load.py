@@ -11,15 +11,22 @@ import numpy as np
 
 from strata.errors import require
 from strata.serving.curve import Array, Curve
-from strata.serving.queueing import closed_rate, in_flight, shared_step, waiting, waiting_within
+from strata.serving.queueing import (
+    chance_to_wait,
+    closed_rate,
+    mean_wait,
+    sequences_in_flight,
+    shared_step,
+    wait_within_share,
+)
 
 # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
 HALVINGS = 32
 LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chunks", "a plan with more slots")
 
 
-@dataclass(frozen=True, eq=False)
-class Load:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadMetrics:
     """What requests see, and what the engine delivers. Where it cannot keep up, times are infinite."""
 
     rate: Array  # requests completed [1/s]
@@ -41,15 +48,15 @@ class Load:
         """
         require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
         with np.errstate(invalid="ignore"):
-            late = np.maximum(waiting_within(self.queued, self.chance, share), self.queued)
+            late = np.maximum(wait_within_share(self.queued, self.chance, share), self.queued)
             return np.where(np.isfinite(self.ttft), self.ttft - self.queued + late, np.inf)
 
     @property
     def fits(self) -> Array:
         return self.utilisation < 1.0
 
-    def at(self, *index: int) -> Load:
-        return Load(**{f.name: np.asarray(getattr(self, f.name))[index] for f in fields(self)})
+    def at(self, *index: int) -> LoadMetrics:
+        return LoadMetrics(**{f.name: np.asarray(getattr(self, f.name))[index] for f in fields(self)})
 
     def within(self, ttft: float, tpot: float, share: float | None = None) -> Array:
         """Where both limits are kept: on average, or of time to first token by a share of all requests."""
@@ -61,8 +68,8 @@ class Load:
             )
 
 
-@dataclass(frozen=True, eq=False)
-class Reader:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RemotePrefill:
     """Prompts read outside the engine that generates: time of one [s], how many at once, and what follows
     before its tokens go on [s].
     """
@@ -73,7 +80,7 @@ class Reader:
     links: Array  # how many may be on their way at once
 
 
-def open_load(curve: Curve, rate: Any, reader: Reader | None = None) -> Load:
+def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> LoadMetrics:
     """Requests arriving at random (Poisson) at a rate [1/s], one for all plans or one for each.
 
     A request waits for a slot, then for a lane that reads, then for the step under way; the reader of the
@@ -84,46 +91,46 @@ def open_load(curve: Curve, rate: Any, reader: Reader | None = None) -> Load:
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
     require(bool(np.all(rate >= 0)), "a rate of requests must not be negative", rate=float(np.min(rate)))
     token = shared_step(curve.step, curve.extra, (rate * curve.pieces / curve.lanes)[:, None]) / curve.gain
-    found = in_flight(rate, token, r.later, curve.slots)
-    idle, steps = found.chance[..., 0], np.where(np.isfinite(curve.step), curve.step, 0.0)
-    if reader is None:
+    flight = sequences_in_flight(rate, token, r.later, curve.slots)
+    idle, steps = flight.chance[..., 0], np.where(np.isfinite(curve.step), curve.step, 0.0)
+    if remote is None:
         each = np.concatenate(
             [curve.alone[:, None], steps + np.where(np.isfinite(curve.extra), curve.extra, 0.0)], axis=1
         )
-        reads = curve.pieces * np.sum(found.chance * each, axis=-1)
-        under_way = 0.5 * np.sum(found.chance[..., 1:] * steps, axis=-1)
-        queue = waiting(rate, reads, curve.lanes, r.variation)
+        reads = curve.pieces * np.sum(flight.chance * each, axis=-1)
+        under_way = 0.5 * np.sum(flight.chance[..., 1:] * steps, axis=-1)
+        queue = mean_wait(rate, reads, curve.lanes, r.variation)
         load = rate * reads / curve.lanes
     else:
-        reads = reader.time + reader.after
-        under_way = 0.5 * np.sum(found.chance[..., 1:] * steps, axis=-1)
-        queue = waiting(rate, reader.time, reader.lanes, r.variation) + waiting(
-            rate, reader.after, reader.links, r.variation
+        reads = remote.time + remote.after
+        under_way = 0.5 * np.sum(flight.chance[..., 1:] * steps, axis=-1)
+        queue = mean_wait(rate, remote.time, remote.lanes, r.variation) + mean_wait(
+            rate, remote.after, remote.links, r.variation
         )
-        load = np.maximum(rate * reader.time / reader.lanes, rate * reader.after / reader.links)
-    lanes = curve.lanes if reader is None else reader.lanes
+        load = np.maximum(rate * remote.time / remote.lanes, rate * remote.after / remote.links)
+    lanes = curve.lanes if remote is None else remote.lanes
     out = curve.slots < 1
-    use = np.where(out, np.inf, np.maximum(found.load, load))
+    use = np.where(out, np.inf, np.maximum(flight.load, load))
     use = np.where(np.isfinite(reads), use, np.inf)
     bad = use >= 1.0
-    waits = curve.engine.request + queue + found.wait + under_way
-    busy = np.where(idle < 1.0, found.mean / np.maximum(rate * r.later, 1e-300), token[:, 0])
+    waits = curve.engine.request + queue + flight.wait + under_way
+    busy = np.where(idle < 1.0, flight.mean / np.maximum(rate * r.later, 1e-300), token[:, 0])
     tpot = np.where(rate > 0, busy, token[:, 0])
-    return Load(
-        rate,
-        np.where(bad, np.inf, waits + reads),
-        np.where(bad, np.inf, tpot),
-        np.where(bad, np.inf, waits),
-        np.where(bad, np.inf, reads),
-        found.mean,
-        use,
-        np.where(bad, 0.0, rate * r.output),
-        np.where(bad, np.inf, queue),
-        np.minimum(load, 1.0) ** (np.sqrt(2.0 * (lanes + 1.0)) - 1.0),
+    return LoadMetrics(
+        rate=rate,
+        ttft=np.where(bad, np.inf, waits + reads),
+        tpot=np.where(bad, np.inf, tpot),
+        waits=np.where(bad, np.inf, waits),
+        reads=np.where(bad, np.inf, reads),
+        active=flight.mean,
+        utilisation=use,
+        tokens_per_s=np.where(bad, 0.0, rate * r.output),
+        queued=np.where(bad, np.inf, queue),
+        chance=chance_to_wait(load, lanes),
     )
 
 
-def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> Load:
+def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetrics:
     """A fixed number of clients, each of which sends its next request when the last is answered; [plans,
     clients].
 
@@ -149,7 +156,7 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> Load:
         busy = curve.between(curve.step, met) + curve.between(curve.extra, met)
         reads = curve.pieces * (alone + np.minimum(met, 1.0) * (busy - alone))
         rate = closed_rate(active, step / curve.gain, extra, r.later, others * curve.pieces / lanes)
-        queued = waiting(rate * others, reads, lanes, r.variation)
+        queued = mean_wait(rate * others, reads, lanes, r.variation)
         return rate, queued, curve.engine.request + queued + 0.5 * step * np.minimum(met, 1.0), reads
 
     low, high = np.zeros(np.broadcast_shapes(slots.shape, clients.shape)), inside + 0.0 * slots
@@ -160,20 +167,28 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> Load:
             over = active + rate * (waits + reads) > inside
             low, high = np.where(over, low, active), np.where(over, active, high)
         rate, queued, waits, reads = with_active(low)
-        together = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * alone
-        waits = waits + (clients - inside) / rate + together / rounds
-        chance = np.minimum(rate * others * reads / lanes, 1.0) ** (np.sqrt(2.0 * (lanes + 1.0)) - 1.0)
+        start = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * alone
+        waits = waits + (clients - inside) / rate + start / rounds
+        chance = chance_to_wait(rate * others * reads / lanes, lanes)
         tpot = low / (rate * r.later)
     out = np.broadcast_to(slots < 1, low.shape)
     infinite = np.where(out, np.inf, 0.0)
-    use = np.where(
-        out,
-        np.inf,
-        np.minimum(np.maximum(clients / np.maximum(slots, 1.0), rate * reads / lanes), 1.0 - 1e-12),
-    )
+    busiest = np.maximum(clients / np.maximum(slots, 1.0), rate * reads / lanes)
+    use = np.where(out, np.inf, np.minimum(busiest, 1.0 - 1e-12))
     waits, reads, tpot, queued = (np.where(out, 0.0, v) + infinite for v in (waits, reads, tpot, queued))
     rate = np.where(out, 0.0, rate)
-    return Load(rate, waits + reads, tpot, waits, reads, low, use, rate * r.output, queued, chance)
+    return LoadMetrics(
+        rate=rate,
+        ttft=waits + reads,
+        tpot=tpot,
+        waits=waits,
+        reads=reads,
+        active=low,
+        utilisation=use,
+        tokens_per_s=rate * r.output,
+        queued=queued,
+        chance=chance,
+    )
 
 
 def most_rate(curve: Curve) -> Array:
@@ -197,7 +212,7 @@ def goodput(
     curve: Curve,
     ttft: float = np.inf,
     tpot: float = np.inf,
-    reader: Reader | None = None,
+    remote: RemotePrefill | None = None,
     share: float | None = None,
 ) -> Array:
     """The largest rate of requests whose mean latencies keep the limits, for each plan [1/s]; 0 where even a
@@ -212,7 +227,7 @@ def goodput(
     with np.errstate(invalid="ignore", over="ignore"):
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            good = open_load(curve, middle, reader).within(ttft, tpot, share)
+            good = open_load(curve, middle, remote).within(ttft, tpot, share)
             low, high = np.where(good, middle, low), np.where(good, high, middle)
     return np.where(low > 1e-9 * most_rate(curve), low, 0.0)
 
@@ -233,9 +248,9 @@ def shortlist(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, keep: in
     return curve.only(order[:keep])
 
 
-def largest_batch(
+def largest_concurrency(
     curve: Curve, ttft: float = np.inf, tpot: float = np.inf, share: float | None = None
-) -> tuple[Array, Load]:
+) -> tuple[Array, LoadMetrics]:
     """The most clients at once whose latencies keep the limits, for each plan, and what they see; 0 where not
     even one.
     """

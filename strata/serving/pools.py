@@ -13,14 +13,13 @@ from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import sized
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
 from strata.serving.curve import Array, Curve, Requests, as_many, curve
-from strata.serving.load import Load, Reader, goodput, most_rate, open_load, shortlist
-from strata.serving.queueing import waiting
+from strata.serving.load import LoadMetrics, RemotePrefill, goodput, most_rate, open_load, shortlist
+from strata.serving.queueing import mean_wait
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
 
@@ -35,7 +34,8 @@ def cache_bytes(model: Model, tokens: Number) -> Number:
     tokens h that layer ℓ keeps (all, or its window), its kv heads n, elements w of one, b bytes each.
 
     >>> from strata.workload.model import model
-    >>> float(cache_bytes(model("llama-3-8b"), 1000.0)) / 1e6  # 32 layers x 8 heads x 2 x 128 elements x 2 bytes = 131 kB a token
+    >>> # 32 layers x 8 heads x 2 x 128 elements x 2 bytes = 131 kB a token
+    >>> float(cache_bytes(model("llama-3-8b"), 1000.0)) / 1e6
     131.072
     """
     graph = model.trace(decode(1.0, tokens))
@@ -65,13 +65,12 @@ def pool(system: System, devices: int) -> System:
     """A part of a system, on the same fabric."""
     shape = _shape(system, devices)
     if not shape:
-        raise BadValue(
-            f"a pool of {system.name} has one of {', '.join(map(str, pool_sizes(system)))} devices, but got {devices}"
-        )
+        sizes = ", ".join(map(str, pool_sizes(system)))
+        raise BadValue(f"a pool of {system.name} has one of {sizes} devices, but got {devices}")
     return replace(system, name=f"{devices} of {system.name}", fabric=sized(system.fabric, shape))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Disaggregation:
     """One way to share devices out: pools, plans, what is sent, and the load both carry."""
 
@@ -82,18 +81,18 @@ class Disaggregation:
     read_time: float  # of one prompt [s]
     sent: float  # bytes of cache a request sends
     send_time: float  # [s]
-    reader_rate: float  # requests a second each pool could take under the limits by itself
-    writer_rate: float
+    prefill_rate: float  # requests a second each pool could take under the limits by itself
+    decode_rate: float
     rate: float  # and both together
     curve: Curve  # of the pool that generates
-    reader: Reader
+    remote_prefill: RemotePrefill
 
-    def load(self, rate: float) -> Load:
+    def load(self, rate: float) -> LoadMetrics:
         """What requests see at a rate."""
-        return open_load(self.curve, rate, self.reader).at(0)
+        return open_load(self.curve, rate, self.remote_prefill).at(0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Reading:
     """The pool that reads under each of its plans."""
 
@@ -107,16 +106,16 @@ class _Reading:
         with np.errstate(invalid="ignore"):
             for _ in range(48):
                 middle = 0.5 * (low + high)
-                good = waiting(middle, self.time, self.lanes, variation) + self.time <= limit
+                good = mean_wait(middle, self.time, self.lanes, variation) + self.time <= limit
                 low, high = np.where(good, middle, low), np.where(good, high, middle)
         return low
 
 
 def _reading(system: System, model: Model, requests: Requests, plan: Plan, engine: Engine) -> _Reading:
     plan = as_many(plan)
-    found = evaluate(system, model, prefill(plan.dp, requests.input, **requests.routed), plan, engine)
-    time = np.broadcast_to(np.asarray(found.metrics.step_time, float), plan.dp.shape)
-    return _Reading(plan, time, plan.dp * plan.pp)
+    box = evaluate(system, model, prefill(plan.dp, requests.input, **requests.routed), plan, engine)
+    time = np.broadcast_to(np.asarray(box.metrics.step_time, float), plan.dp.shape)
+    return _Reading(plan=plan, time=time, lanes=plan.dp * plan.pp)
 
 
 def send_time(system: System, sent: float, ranks: float, engine: Engine | str = "ideal") -> float:
@@ -149,27 +148,27 @@ def disaggregate(
     best with the other's. The first token waits until the cache has been sent. `share`: as of `goodput`.
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
-    by = make_engine(engine) if isinstance(engine, str) else engine
+    engine = as_engine(engine)
     sizes = pool_sizes(system) if prefill_devices is None else [prefill_devices]
     require(bool(sizes), "two pools need a system of at least 2 devices", devices=int(float(system.devices)))
-    sent, found = float(cache_bytes(model, requests.input)), []
+    sent, splits = float(cache_bytes(model, requests.input)), []
     for count in sizes:
         rest = int(float(system.devices)) - count
         first, second = pool(system, count), pool(system, rest)
-        reading = _reading(
-            first, model, requests, prefill_plan or plans(count, model, phase="prefill", freely=False), by
-        )
+        reading_plans = prefill_plan or plans(count, model, phase="prefill", freely=False)
+        reading = _reading(first, model, requests, reading_plans, engine)
         writing = curve(
             second,
             model,
             requests,
             decode_plan or plans(rest, model, freely=False),
-            by,
+            engine,
             sequences=sequences,
             reads=False,
         )
-        found += _pairs(system, reading, shortlist(writing, np.inf, tpot), sent, by, (ttft, tpot, share))
-    return sorted(found, key=lambda s: -s.rate)
+        limits = (ttft, tpot, share)
+        splits += _pairs(system, reading, shortlist(writing, np.inf, tpot), sent, engine, limits)
+    return sorted(splits, key=lambda s: -s.rate)
 
 
 def _pairs(
@@ -177,57 +176,74 @@ def _pairs(
     reading: _Reading,
     writing: Curve,
     sent: float,
-    by: Engine,
+    engine: Engine,
     limits: tuple[float, float, float | None],
 ) -> list[Disaggregation]:
     """The best plans of one pool with the best of the other."""
-    ttft, tpot, share = limits
+    ttft, tpot, _ = limits
     reads = reading.rate(ttft, writing.requests.variation)
-    at_once = Reader(*(np.zeros_like(writing.slots), np.ones_like(writing.slots)) * 2)
+    nothing, one_each = np.zeros_like(writing.slots), np.ones_like(writing.slots)
+    at_once = RemotePrefill(time=nothing, lanes=one_each, after=nothing, links=one_each)
     writes = goodput(writing, np.inf, tpot, at_once)
     best: Disaggregation | None = None
     for i in np.argsort(-reads, kind="stable")[:TRIED]:
         for j in np.argsort(-writes, kind="stable")[:TRIED]:
             if min(reads[i], writes[j]) <= (best.rate if best else 0.0):
                 continue
-            one = writing.at(int(j))
-            held = (
-                float(reading.plan.tp[i] * reading.plan.cp[i] * reading.plan.pp[i]),
-                float(np.prod([getattr(one.plan, d)[0] for d in ("tp", "cp", "pp")])),
-            )
-            took = send_time(system, sent, min(held), by)
-            reader = Reader(
-                *(np.array([float(v)]) for v in (reading.time[i], reading.lanes[i], took, reading.plan.dp[i]))
-            )
-            rate = float(goodput(one, ttft, tpot, reader, share)[0])
-            if best is None or rate > best.rate:
-                plan = Plan(
-                    **{k: (v if isinstance(v, tuple) else float(v[i])) for k, v in vars(reading.plan).items()}
-                )
-                pools = (int(np.prod([d for d in (plan.tp, plan.cp, plan.dp, plan.pp)])), int(one.devices))
-                best = Disaggregation(
-                    *pools,
-                    plan,
-                    one.plan_at(0),
-                    float(reading.time[i]),
-                    sent,
-                    took,
-                    float(reads[i]),
-                    float(writes[j]),
-                    rate,
-                    one,
-                    reader,
-                )
+            one = _pair(system, reading, writing, sent, engine, limits, (int(i), int(j)))
+            one = replace(one, prefill_rate=float(reads[i]), decode_rate=float(writes[j]))
+            if best is None or one.rate > best.rate:
+                best = one
     return [best] if best else []
+
+
+def _pair(
+    system: System,
+    reading: _Reading,
+    writing: Curve,
+    sent: float,
+    engine: Engine,
+    limits: tuple[float, float, float | None],
+    place: tuple[int, int],
+) -> Disaggregation:
+    """One plan of the pool that reads with one of the pool that generates, and the rate that both carry."""
+    i, (ttft, tpot, share) = place[0], limits
+    decoding = writing.at(place[1])
+    plan = Plan(**{k: (v if isinstance(v, tuple) else float(v[i])) for k, v in vars(reading.plan).items()})
+    ranks = (
+        plan.tp * plan.cp * plan.pp,
+        float(np.prod([getattr(decoding.plan, d)[0] for d in ("tp", "cp", "pp")])),
+    )
+    took = send_time(system, sent, min(ranks), engine)
+    prefilling = RemotePrefill(
+        time=np.array([float(reading.time[i])]),
+        lanes=np.array([float(reading.lanes[i])]),
+        after=np.array([took]),
+        links=np.array([float(plan.dp)]),
+    )
+    return Disaggregation(
+        prefill_devices=int(plan.tp * plan.cp * plan.dp * plan.pp),
+        decode_devices=int(decoding.devices),
+        prefill_plan=plan,
+        decode_plan=decoding.plan_at(0),
+        read_time=float(reading.time[i]),
+        sent=sent,
+        send_time=took,
+        prefill_rate=0.0,
+        decode_rate=0.0,
+        rate=float(goodput(decoding, ttft, tpot, prefilling, share)[0]),
+        curve=decoding,
+        remote_prefill=prefilling,
+    )
 
 
 def pools_limit(split: Disaggregation) -> float:
     """Requests a second beyond which one of the pools never catches up [1/s]."""
-    reader = split.reader
+    remote = split.remote_prefill
     return float(
         min(
             most_rate(split.curve)[0],
-            reader.lanes[0] / reader.time[0],
-            reader.links[0] / max(reader.after[0], 1e-300),
+            remote.lanes[0] / remote.time[0],
+            remote.links[0] / max(remote.after[0], 1e-300),
         )
     )

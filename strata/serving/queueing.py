@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from strata.arrays import Number, namespace
 
 
-def waiting(rate: Number, service: Number, servers: Number, variation: Number = 0.0) -> Number:
+def mean_wait(rate: Number, service: Number, servers: Number, variation: Number = 0.0) -> Number:
     r"""Mean time a request waits until one of several equal servers is free [s]; infinite where they cannot
     keep up.
 
-    .. math:: W = \frac{1 + c^2}{2} \; \frac{S}{m} \; \frac{\rho^{\sqrt{2(m+1)} - 1}}{1 - \rho}, \quad \rho = \frac{\lambda S}{m}
+    .. math:: W = \frac{1 + c^2}{2} \; \frac{S}{m} \; \frac{\rho^{\sqrt{2(m+1)} - 1}}{1 - \rho},
+        \quad \rho = \frac{\lambda S}{m}
 
     Poisson arrivals at rate λ [1/s]; service time S [s] with squared coefficient of variation c²; m servers.
     Exact for one server (Pollaczek-Khinchine); for more within a few per cent in heavy traffic, and within 4
@@ -22,24 +23,34 @@ def waiting(rate: Number, service: Number, servers: Number, variation: Number = 
     Sakasegawa, Ann. Inst. Statist. Math. 29 (1977) 67; Whitt, Approximations for the GI/G/m queue, Prod.
     Oper. Manag. 2 (1993) 114.
 
-    >>> waiting(0.5, 1.0, 1.0, 1.0), waiting(0.5, 1.0, 1.0, 0.0), waiting(2.0, 1.0, 1.0)
+    >>> mean_wait(0.5, 1.0, 1.0, 1.0), mean_wait(0.5, 1.0, 1.0, 0.0), mean_wait(2.0, 1.0, 1.0)
     (1.0, 0.5, inf)
     """
     xp = namespace(rate, service, servers, variation)
     load = rate * service / servers
     kept, time = (xp.where(load < 1.0, v, 0.0) for v in (load, service))
-    wait = (
-        0.5
-        * (1.0 + variation)
-        * time
-        / servers
-        * kept ** ((2.0 * (servers + 1.0)) ** 0.5 - 1.0)
-        / (1.0 - kept)
-    )
+    wait = 0.5 * (1.0 + variation) * time / servers * chance_to_wait(kept, servers) / (1.0 - kept)
     return xp.where(load < 1.0, wait, xp.inf)
 
 
-def waiting_within(mean: Number, chance: Number, share: Number) -> Number:
+def chance_to_wait(load: Number, servers: Number) -> Number:
+    r"""Chance that a request finds no server free.
+
+    .. math:: P = \min(\rho, 1)^{\sqrt{2(m+1)} - 1}
+
+    load ρ of m equal servers: the part of `mean_wait` that is no service. Exact for one server; for more
+    within a few per cent in heavy traffic (against Erlang C).
+
+    Sakasegawa, Ann. Inst. Statist. Math. 29 (1977) 67.
+
+    >>> chance_to_wait(0.5, 1.0), chance_to_wait(2.0, 1.0)
+    (0.5, 1.0)
+    """
+    xp = namespace(load, servers)
+    return xp.minimum(load, 1.0) ** ((2.0 * (servers + 1.0)) ** 0.5 - 1.0)
+
+
+def wait_within_share(mean: Number, chance: Number, share: Number) -> Number:
     r"""The wait that a share of all requests does not exceed [s], where those who wait do so for times that
     fall off exponentially.
 
@@ -50,8 +61,10 @@ def waiting_within(mean: Number, chance: Number, share: Number) -> Number:
 
     Kingman, The heavy traffic approximation in the theory of queues (1965).
 
-    >>> round(float(waiting_within(1.0, 0.5, 0.95)), 3), float(waiting_within(1.0, 0.5, 0.4))  # M/M/1 at half load
-    (4.605, 0.0)
+    >>> round(float(wait_within_share(1.0, 0.5, 0.95)), 3)  # M/M/1 at half load
+    4.605
+    >>> float(wait_within_share(1.0, 0.5, 0.4))
+    0.0
     """
     xp = namespace(mean, chance, share)
     some = xp.maximum(chance, 1e-12)
@@ -75,8 +88,8 @@ def shared_step(step: Number, extra: Number, chunks: Number) -> Number:
     return xp.where(left > 1e-9, step / xp.where(left > 1e-9, left, 1.0), xp.inf)
 
 
-@dataclass(frozen=True, eq=False)
-class InFlight:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequencesInFlight:
     """Sequences being generated in the steady state, by number (last axis: 0 to the slots there are), and
     those that wait for a slot.
     """
@@ -87,11 +100,12 @@ class InFlight:
     load: Number  # arrivals over what full slots complete; 1 and more has no steady state
 
 
-def in_flight(rate: Number, token: Number, tokens: Number, slots: Number) -> InFlight:
+def sequences_in_flight(rate: Number, token: Number, tokens: Number, slots: Number) -> SequencesInFlight:
     r"""Stationary number of sequences in flight where a step serves all of them at once, each at the same
     pace.
 
-    .. math:: \pi_n \propto \prod_{k=1}^{n} \frac{\lambda}{\mu_k}, \quad \mu_k = \frac{k}{G\,t_k} \; (k \le N), \; \mu_k = \mu_N \; (k > N)
+    .. math:: \pi_n \propto \prod_{k=1}^{n} \frac{\lambda}{\mu_k},
+        \quad \mu_k = \frac{k}{G\,t_k} \; (k \le N), \; \mu_k = \mu_N \; (k > N)
 
     Poisson arrivals λ [1/s]; time between a sequence's tokens t_n with n in flight (last axis of `token`: n =
     1, 2, ...) [s]; tokens G of a sequence; N slots. Requests beyond them wait in turn. This is processor
@@ -102,10 +116,11 @@ def in_flight(rate: Number, token: Number, tokens: Number, slots: Number) -> InF
     245.
 
     >>> import numpy as np
-    >>> alone = in_flight(0.5, np.array([1.0]), 1.0, 1.0)  # M/M/1 at half load
+    >>> alone = sequences_in_flight(0.5, np.array([1.0]), 1.0, 1.0)  # M/M/1 at half load
     >>> round(float(alone.mean), 6), round(float(alone.wait), 6), round(float(alone.load), 6)
     (0.5, 1.0, 0.5)
-    >>> free = in_flight(5.0, np.full(60, 0.01), 100.0, 60.0)  # a pace that does not suffer from company: M/G/infinity
+    >>> # a pace that does not suffer from company: M/G/infinity
+    >>> free = sequences_in_flight(5.0, np.full(60, 0.01), 100.0, 60.0)
     >>> round(float(free.mean), 6)
     5.0
     """
@@ -134,7 +149,7 @@ def in_flight(rate: Number, token: Number, tokens: Number, slots: Number) -> InF
     stable = load < 1.0
     wait = xp.where(stable, queue / xp.maximum(rate, 1e-300), xp.inf)
     mean = xp.where(stable, xp.sum(chance * count, axis=-1, keepdims=True), slots)
-    return InFlight(chance, mean[..., 0], wait[..., 0], load[..., 0])
+    return SequencesInFlight(chance=chance, mean=mean[..., 0], wait=wait[..., 0], load=load[..., 0])
 
 
 def closed_rate(active: Number, step: Number, extra: Number, tokens: Number, pieces: Number) -> Number:

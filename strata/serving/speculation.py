@@ -14,8 +14,7 @@ from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
@@ -102,7 +101,7 @@ def check_drafting(window: Number, branches: Number, acceptance: Number) -> None
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Speculation:
     """What guessing does to a decode step; arrays where windows, branches, acceptance or batches were."""
 
@@ -156,11 +155,11 @@ class Speculation:
         return np.where(never, np.nan, np.where(needed <= 1.0, 0.0, high))
 
 
-def quickest_plan(system: System, model: Model, batch: float, context: float, engine: Engine | str) -> Plan:
+def fastest_plan(system: System, model: Model, batch: float, context: float, engine: Engine | str) -> Plan:
     """The legal plan under which a draft's step is shortest."""
     every = plans(int(float(system.devices)), model, freely=False)
-    found = evaluate(system, model, decode(batch, context), every, drafting(engine))
-    one: Plan = take(every, (int(np.argmin(np.broadcast_to(found.metrics.step_time, found.shape))),), 1)
+    box = evaluate(system, model, decode(batch, context), every, draft_engine(engine))
+    one: Plan = take(every, (int(np.argmin(np.broadcast_to(box.metrics.step_time, box.shape))),), 1)
     return map_leaves(float, one)
 
 
@@ -187,51 +186,58 @@ def speculate(
     verdict. Sizes may be arrays.
 
     >>> import strata as st
-    >>> s = speculate(st.system("8xh200"), st.model("llama-3-70b"), st.model("llama-3.2-1b"), st.plan(tp=8), batch=1, context=2048, acceptance=0.8)
+    >>> target, draft = st.model("llama-3-70b"), st.model("llama-3.2-1b")
+    >>> s = speculate(
+    ...     st.system("8xh200"), target, draft, st.plan(tp=8), batch=1, context=2048, acceptance=0.8
+    ... )
     >>> float(s.verified), round(float(s.tokens), 3), bool(s.speedup > 1.3)
     (5.0, 3.362, True)
     """
     check_drafting(window, branches, acceptance)
     size = tree_size(np.asarray(branches, float), np.asarray(window, float))
-    where = draft_system or system
+    devices = draft_system or system
     few = float(np.min(np.asarray(batch)))
-    how = draft_plan or quickest_plan(where, draft, few, float(np.max(np.asarray(context))), engine)
+    if draft_plan is None:
+        draft_plan = fastest_plan(devices, draft, few, float(np.max(np.asarray(context))), engine)
     plain = evaluate(system, model, decode(batch, context), plan, engine)
     verify = evaluate(system, model, decode(batch, context + size, tokens=size + 1.0), plan, engine)
-    guessing = evaluate(where, draft, decode(batch, context), how, engine)
-    guess = guess_time(where, draft, how, engine, batch, context, window, branches)
+    guessing = evaluate(devices, draft, decode(batch, context), draft_plan, engine)
+    guess = draft_time(
+        devices, draft, draft_plan, engine, batch=batch, context=context, window=window, branches=branches
+    )
     own = draft_system is not None
     beside = 0.0 if own else guessing.metrics.memory_used - guessing.engine.reserve
     used = verify.metrics.memory_used + beside
     fits = plain.fits & verify.fits & guessing.fits & (used <= verify.metrics.memory_limit)
     return Speculation(
-        plain,
-        guessing,
-        window,
-        branches,
-        acceptance,
-        plain.metrics.step_time,
-        guess,
-        verify.metrics.step_time,
-        size + 1.0,
-        fits,
-        used,
+        target=plain,
+        draft=guessing,
+        window=window,
+        branches=branches,
+        acceptance=acceptance,
+        step=plain.metrics.step_time,
+        guess=guess,
+        verify=verify.metrics.step_time,
+        verified=size + 1.0,
+        fits=fits,
+        memory=used,
     )
 
 
-def drafting(engine: Engine | str) -> Engine:
+def draft_engine(engine: Engine | str) -> Engine:
     """The engine as a draft knows it: the host schedules a round once, for the target, and only kept tokens
     are sent to clients.
     """
-    by = make_engine(engine) if isinstance(engine, str) else engine
-    return replace(by, step=0.0, sequence=0.0, stream=0.0)
+    target = as_engine(engine)
+    return replace(target, step=0.0, sequence=0.0, stream=0.0)
 
 
-def guess_time(
+def draft_time(
     system: System,
     draft: Model,
     plan: Plan,
     engine: Engine | str,
+    *,
     batch: Number,
     context: Number,
     window: Number,
@@ -246,18 +252,18 @@ def guess_time(
     for level in range(1 if single else deepest):
         width = np.asarray(branches, float) ** np.minimum(level, np.asarray(window) - 1.0)
         time = evaluate(
-            system, draft, decode(batch, context + level, tokens=width), plan, drafting(engine)
+            system, draft, decode(batch, context + level, tokens=width), plan, draft_engine(engine)
         ).metrics.step_time
         total = total + np.where(level < np.asarray(window), time, 0.0)
     return total * window if single else total
 
 
-def best_window(system: System, model: Model, draft: Model, plan: Plan, **asked: Any) -> Speculation:
+def best_window(system: System, model: Model, draft: Model, plan: Plan, **options: Any) -> Speculation:
     """The guess with the window that is fastest, out of 1 to 12, for one acceptance, batch and number of
     branches.
     """
-    branches = float(asked.get("branches", 1.0))
+    branches = float(options.get("branches", 1.0))
     deepest = next(w for w in range(WINDOWS, 0, -1) if float(tree_size(branches, float(w))) <= 4096)
-    every = speculate(system, model, draft, plan, **{**asked, "window": np.arange(1.0, deepest + 1.0)})
+    every = speculate(system, model, draft, plan, **{**options, "window": np.arange(1.0, deepest + 1.0)})
     best = 1.0 + float(np.argmin(every.tpot))
-    return speculate(system, model, draft, plan, **{**asked, "window": best})
+    return speculate(system, model, draft, plan, **{**options, "window": best})

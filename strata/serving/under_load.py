@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from strata.errors import require
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.serving.curve import Curve, Requests, curve
-from strata.serving.frontier import Frontier, frontier
-from strata.serving.load import LEVERS, Load, closed_load, goodput, most_rate, open_load, shortlist
+from strata.serving.frontier import ServingFrontier, serving_frontier
+from strata.serving.load import LEVERS, LoadMetrics, closed_load, goodput, most_rate, open_load, shortlist
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.units import show
@@ -38,11 +36,11 @@ class UnderLoad:
     rates: np.ndarray  # goodput of each plan [1/s]
     order: list[int]  # plans, best first
     chosen: int  # the plan of `load`
-    load: Load | None  # at the rate or with the clients asked for
+    load: LoadMetrics | None  # at the rate or with the clients asked for
     clients: float | None
     splits: list[Disaggregation] | None  # devices apart for reading and for generating
     speculation: Speculation | None
-    frontier: Frontier | None
+    frontier: ServingFrontier | None
 
     @property
     def question(self) -> str:
@@ -139,12 +137,8 @@ def serve_under_load(
     ('', True)
     """
     require(rate is None or clients is None, "rate and clients are two kinds of load; give one")
-    served = _Served(
-        make_system(system) if isinstance(system, str) else system,
-        make_model(model) if isinstance(model, str) else model,
-        requests,
-        make_engine(engine) if isinstance(engine, str) else engine,
-    )
+    model = make_model(model) if isinstance(model, str) else model
+    served = _Served(as_system(system), model, requests, as_engine(engine))
     steps: dict[str, Any] = {"chunk": chunk, "sequences": sequences}
     limits: dict[str, Any] = {"ttft": ttft, "tpot": tpot, "share": share}
     every, few, rates = served.plans(plan, steps, limits)
@@ -152,16 +146,23 @@ def serve_under_load(
     if draft is not None:
         best = int(np.argmax(rates + TIE * most_rate(few)))
         draft, speculation = _speculated(few, best, clients, draft, free_window)
-        every, few, rates = served.plans(plan, {**steps, "guess": draft}, limits)
+        every, few, rates = served.plans(plan, {**steps, "drafting": draft}, limits)
     order = [int(i) for i in np.argsort(-(rates + TIE * most_rate(few)), kind="stable")]
     chosen, load = _loaded(few, order[0], rate, clients, limits)
-    splits = None
-    if disaggregated or prefill_devices:
-        splits = served.pools(prefill_devices=prefill_devices, sequences=sequences, **limits)
+    pools = {"prefill_devices": prefill_devices, "sequences": sequences}
+    splits = served.pools(**pools, **limits) if disaggregated or prefill_devices else None
     return UnderLoad(
-        curve=few, rates=rates, order=order, chosen=chosen, load=load, clients=clients, splits=splits,
-        speculation=speculation, frontier=frontier(every, splits) if with_frontier else None, **limits,
-    )  # fmt: skip
+        curve=few,
+        rates=rates,
+        order=order,
+        chosen=chosen,
+        load=load,
+        clients=clients,
+        splits=splits,
+        speculation=speculation,
+        frontier=serving_frontier(every, splits) if with_frontier else None,
+        **limits,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +188,7 @@ class _Served:
 
 def _loaded(
     few: Curve, best: int, rate: float | None, clients: float | None, limits: dict[str, Any]
-) -> tuple[int, Load | None]:
+) -> tuple[int, LoadMetrics | None]:
     """Which plan carries the load that is asked for, and what requests see there."""
     if rate is not None:
         return best, open_load(few.at(best), rate).at(0)

@@ -136,7 +136,10 @@ def prove(kills, folder, sampler="random", start=child, seed=0):
             done += 1
         same(whole, run_here(on, sampler, out))
         studies += 1
-    return f"{sampler}: {done} kills in {studies} studies of {whole.rows:,} rows and {whole.rounds} rounds; every one ends with the same rows and frontier"
+    return (
+        f"{sampler}: {done} kills in {studies} studies of {whole.rows:,} rows and {whole.rounds} rounds;"
+        " every one ends with the same rows and frontier"
+    )
 
 
 if __name__ == "__main__":

@@ -36,13 +36,7 @@ def sub_space(whole: Space, rng: np.random.Generator, most: int) -> Space:
         for axis, share in zip(whole.axes, shares, strict=True):
             count = int(np.clip(round(wanted**share), 1, len(axis)))
             kept = np.sort(rng.choice(len(axis), count, replace=False))
-            axes.append(
-                replace(
-                    axis,
-                    values=tuple(axis.values[k] for k in kept),
-                    labels=tuple(axis.labels[k] for k in kept),
-                )
-            )
+            axes.append(axis.keep(kept))
         made = replace(whole, axes=tuple(axes), name=f"part of {whole.name}")
         try:
             if wanted / 8 <= made.size <= most:
@@ -84,7 +78,8 @@ def compared(whole: Space, seed: int, most: int) -> tuple[bool, str]:
     took = f"{middle - start:6.1f} s and {time.perf_counter() - middle:6.1f} s"
     return (
         same,
-        f"{made.size:8d} points, {fit:7d} fit, {found.evaluated:7d} evaluated, {found.bounded:7d} bounded, {took}, {wanted.metrics[0]}: {best:.9g} {proven:.9g}",
+        f"{made.size:8d} points, {fit:7d} fit, {found.evaluated:7d} evaluated, {found.bounded:7d} bounded,"
+        f" {took}, {wanted.metrics[0]}: {best:.9g} {proven:.9g}",
     )
 
 

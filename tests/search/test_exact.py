@@ -5,9 +5,10 @@ import pytest
 from proof import branch_and_bound, compared
 
 from strata.errors import BadValue
-from strata.search.bounds import bound_columns, core_range, hull, optimistic
-from strata.search.goal import frontier, goal
-from strata.search.points import alike, evaluate_points, point_inputs
+from strata.pareto import non_dominated
+from strata.search.bounds import bound_columns, core_range, legal_hull, optimistic
+from strata.search.goal import goal
+from strata.search.points import case_of_points, evaluate_points, groups_by_words
 from strata.search.relax import Boxes, coarse_axes, relaxed_axes
 from strata.search.samplers.exact import Exact
 from strata.search.space import space
@@ -33,10 +34,11 @@ def drawn(whole):
     high = np.minimum(digits[:, axes] + wide[1], np.array([len(whole.axes[i]) - 1 for i in axes]))
     fixed, cores = digits.copy(), np.empty(POINTS)
     fixed[:, axes] = 0
-    for which in alike(whole, digits):
-        cores[which] = point_inputs(whole, digits[which])[0].chip.compute.cores
-    boxes, some = hull(
-        whole, Boxes(fixed, low, high, cores, np.arange(POINTS), digits[:, whole.axis("plan")])
+    for which in groups_by_words(whole, digits):
+        cores[which] = case_of_points(whole, digits[which]).system.chip.compute.cores
+    plans = digits[:, whole.axis("plan")]
+    boxes, some = legal_hull(
+        whole, Boxes(fixed=fixed, low=low, high=high, cores=cores, owner=np.arange(POINTS), plans=plans)
     )
     assert some.all()
     return digits, evaluate_points(whole, digits), boxes
@@ -115,7 +117,7 @@ def test_a_frontier_of_two_metrics_equals_that_of_all_points():
     made, wanted = small(), goal("tokens_per_s, tokens_per_s_per_user")
     found = branch_and_bound(made, wanted)
     every = wanted.scores(evaluate_points(made, made.digits(np.arange(made.size))))
-    best = every[frontier(every)]
+    best = every[non_dominated(every)]
     assert len(best) > 1
     np.testing.assert_allclose(np.sort(found.scores, axis=0), np.sort(best, axis=0), rtol=1e-12)
 

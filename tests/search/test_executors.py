@@ -1,4 +1,4 @@
-"""Engines: whoever does the work, the rows are the same; a worker that dies costs nothing but time."""
+"""Executors: whoever does the work, the rows are the same; a worker that dies costs nothing but time."""
 
 import os
 import signal
@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from strata.errors import BadValue, StrataError
-from strata.search.executors import ENGINES, ONE_THREAD, opened, run
+from strata.search.executors import EXECUTORS, ONE_THREAD, open_executor
 from strata.search.points import evaluate_points
 from strata.search.run import Search
 from strata.search.samplers import CHUNK, PointSampler
 from strata.search.space import space
-from strata.search.work import Points
+from strata.search.work import PointsWork
 
 # compile faster
 os.environ.setdefault(
@@ -26,11 +26,11 @@ os.environ.setdefault(
 )
 NODE = space("next-node")
 DIGITS = NODE.random(np.random.default_rng(5), 300)
-WORKS = [Points(part) for part in np.array_split(DIGITS, 5)]
+WORKS = [PointsWork(part) for part in np.array_split(DIGITS, 5)]
 
 
 @dataclass(frozen=True, eq=False)
-class Deadly(Points):
+class Deadly(PointsWork):
     """Points whose first worker is killed on the spot, before it answers."""
 
     flag: str = ""
@@ -66,6 +66,12 @@ class Wrong:
         raise BadValue("this cannot be")
 
 
+def run(executor, space, works, workers=0):
+    """Work done by an executor that is opened for it alone."""
+    with open_executor(executor, space, workers) as do:
+        return do(works)
+
+
 def equal(left, right, exact=True):
     np.testing.assert_array_equal(left.digits, right.digits)
     np.testing.assert_array_equal(left.reason, right.reason)
@@ -77,7 +83,7 @@ def test_jax_answers_as_numpy_does_and_compiles_once_for_many_lengths():
     from strata.evaluate import _compiled
 
     alike = DIGITS[DIGITS[:, NODE.axis("weights")] == 1]
-    works = [Points(alike[:70]), Points(alike[70:])]
+    works = [PointsWork(alike[:70]), PointsWork(alike[70:])]
     _compiled.cache_clear()
     for left, right in zip(run("one", NODE, works), run("jax", NODE, works), strict=True):
         equal(left, right, exact=False)
@@ -89,7 +95,7 @@ def test_a_pool_answers_as_one_process_does_though_a_worker_is_killed(tmp_path, 
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     flag = tmp_path / "killed"
     works = [*WORKS[:2], Deadly(WORKS[2].digits, str(flag)), *WORKS[3:]]
-    with opened("cores", NODE, 2) as do:
+    with open_executor("cores", NODE, 2) as do:
         there, facts = do(works), do([Facts()] * 20)
     for left, right in zip(run("one", NODE, WORKS), there, strict=True):
         equal(left, right)
@@ -106,9 +112,9 @@ def test_workers_that_always_die_end_the_search_in_one_line(monkeypatch):
 
 
 def test_what_a_user_got_wrong_is_said_by_every_engine():
-    for engine in ("one", "cores"):
+    for executor in ("one", "cores"):
         with pytest.raises(BadValue, match="this cannot be"):
-            run(engine, NODE, [Wrong()], workers=1)
+            run(executor, NODE, [Wrong()], workers=1)
 
 
 def test_workers_leave_when_the_process_that_started_them_is_killed(tmp_path):
@@ -116,9 +122,9 @@ def test_workers_leave_when_the_process_that_started_them_is_killed(tmp_path):
     script.write_text(
         "import os, signal, sys, time\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from test_search_engines import Facts, NODE, opened\n"
+        "from test_executors import NODE, Facts, open_executor\n"
         "if __name__ == '__main__':\n"
-        "    with opened('cores', NODE, 1) as do:\n"
+        "    with open_executor('cores', NODE, 1) as do:\n"
         "        print(do([Facts()])[0][0], flush=True)\n"
         "        time.sleep(60)\n"
     )
@@ -167,7 +173,7 @@ def test_a_ray_run_with_a_killed_worker_gives_the_same_rows(tmp_path):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this file
     flag = tmp_path / "killed"
 
-    def searched(engine, deadly, out):
+    def searched(executor, deadly, out):
         looking = Search(
             NODE,
             "tokens_per_s",
@@ -175,7 +181,7 @@ def test_a_ray_run_with_a_killed_worker_gives_the_same_rows(tmp_path):
             sampler="random",
             budget=3000,
             seed=1,
-            engine=engine,
+            executor=executor,
             workers=2,
             out=out,
         )
@@ -194,14 +200,14 @@ def test_a_ray_run_with_a_killed_worker_gives_the_same_rows(tmp_path):
 def test_ray_that_does_not_answer_is_one_line():
     pytest.importorskip("ray")
     with pytest.raises(StrataError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
-        opened("ray", NODE, 0, "127.0.0.1:1").__enter__()
+        open_executor("ray", NODE, 0, "127.0.0.1:1").__enter__()
 
 
 def test_every_engine_is_named_in_the_error_for_an_unknown_one():
-    with pytest.raises(StrataError, match="all: " + ", ".join(ENGINES)):
-        opened("gpu", NODE)
+    with pytest.raises(StrataError, match="all: " + ", ".join(EXECUTORS)):
+        open_executor("gpu", NODE)
     with pytest.raises(BadValue, match="workers"):
-        opened("cores", NODE, -1)
+        open_executor("cores", NODE, -1)
 
 
 def test_a_proof_is_the_same_with_workers():
@@ -209,7 +215,8 @@ def test_a_proof_is_the_same_with_workers():
         str(Path(__file__).parent / "small.toml"), layers=["4", "6"], connected=["2", "4"], core=["base"]
     )
     here, there = (
-        Search(stacks, sampler="exact", gap=0.0, engine=engine, workers=2) for engine in ("one", "cores")
+        Search(stacks, sampler="exact", gap=0.0, executor=executor, workers=2)
+        for executor in ("one", "cores")
     )
     for looking in (here, there):
         list(looking.rounds())

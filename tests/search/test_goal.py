@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from strata.errors import StrataError
-from strata.mapping.plan import MEMORY
-from strata.search.goal import GOAL_UNITS, LARGER, SMALLER, column, frontier, goal
+from strata.mapping.rules import MEMORY
+from strata.pareto import non_dominated
+from strata.search.derived_metrics import metric_column
+from strata.search.goal import goal
 from strata.search.points import Evaluated
 
 
@@ -32,9 +34,9 @@ def test_points_that_do_not_fit_or_break_a_limit_are_out_with_the_reason_in_word
     assert wanted.scores(seen)[:, 0].tolist() == [-np.inf, -np.inf, 3.0, -np.inf]
     assert wanted.best(seen) == 2
     assert wanted.reasons(seen).tolist() == ["tpot above 40 ms", MEMORY.relation, "", "tpot below 2 ms"]
-    excess = wanted.excess(seen)
-    assert excess[2] == 0 and (excess[[0, 1, 3]] > 0).all()
-    assert excess[0] == pytest.approx(0.25)
+    violation = wanted.violation(seen)
+    assert violation[2] == 0 and (violation[[0, 1, 3]] > 0).all()
+    assert violation[0] == pytest.approx(0.25)
 
 
 def test_what_is_not_known_is_out_and_not_an_error():
@@ -44,7 +46,7 @@ def test_what_is_not_known_is_out_and_not_an_error():
     assert limited.reasons(seen).tolist() == ["temperature is not known", ""]
     cheapest = goal("cost_per_mtoken")
     assert cheapest.best(seen) == 1
-    assert cheapest.excess(seen).tolist() == [1.0, 0.0]
+    assert cheapest.violation(seen).tolist() == [1.0, 0.0]
     assert goal("tokens_per_s", limits=["tokens_per_s >= 9"]).best(seen) is None
 
 
@@ -52,7 +54,7 @@ def test_a_limit_on_a_point_that_is_out_does_not_speak_of_numbers_that_mean_noth
     seen = points(tokens_per_s=[0.0], tpot=[np.inf], reason=[int(MEMORY.bit)])
     wanted = goal("tokens_per_s", limits=["tpot <= 40 ms"])
     assert wanted.reasons(seen).tolist() == [MEMORY.relation]
-    assert np.isfinite(wanted.excess(seen)).all()
+    assert np.isfinite(wanted.violation(seen)).all()
 
 
 def test_metrics_of_goals_only_follow_from_those_of_points():
@@ -61,9 +63,8 @@ def test_metrics_of_goals_only_follow_from_those_of_points():
         "tokens_per_s_per_device": np.array([300.0]),
         "die_area": np.array([100e-6]),
     }
-    assert column(seen, "tokens_per_joule").tolist() == [2.0]
-    assert column(seen, "tokens_per_s_per_mm2") == pytest.approx(3.0)
-    assert set(GOAL_UNITS) == {*LARGER, *SMALLER}
+    assert metric_column(seen, "tokens_per_joule").tolist() == [2.0]
+    assert metric_column(seen, "tokens_per_s_per_mm2") == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("metrics", [1, 2, 3, 4])
@@ -73,7 +74,9 @@ def test_the_frontier_is_what_comparing_every_pair_gives(metrics):
     scores[rng.random(200) < 0.2] = -np.inf
     better = (scores[None] >= scores[:, None]).all(2) & (scores[None] > scores[:, None]).any(2)
     equal = (scores[None] == scores[:, None]).all(2) & (np.arange(200)[None] < np.arange(200)[:, None])
-    assert frontier(scores).tolist() == ((scores[:, 0] > -np.inf) & ~better.any(1) & ~equal.any(1)).tolist()
+    assert (
+        non_dominated(scores).tolist() == ((scores[:, 0] > -np.inf) & ~better.any(1) & ~equal.any(1)).tolist()
+    )
 
 
 def test_a_goal_survives_being_written_down():
@@ -84,7 +87,8 @@ def test_a_goal_survives_being_written_down():
     assert goal(**made.spec()) == made
     assert (
         made.words()
-        == "most tokens_per_s and least energy_per_token with tpot <= 40 ms, temperature <= 85 degC, die_area <= 100 mm2, mfu >= 0.1"
+        == "most tokens_per_s and least energy_per_token with tpot <= 40 ms, temperature <= 85 degC,"
+        " die_area <= 100 mm2, mfu >= 0.1"
     )
 
 

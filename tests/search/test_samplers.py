@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from strata.errors import StrataError
+from strata.pareto import non_dominated
 from strata.search.goal import goal
-from strata.search.points import evaluate_points, joined
-from strata.search.samplers import names, sampler
+from strata.search.points import concatenate_points, evaluate_points
+from strata.search.samplers import sampler_class, sampler_names
 from strata.search.samplers._genes import Genes
-from strata.search.samplers._memory import mended
+from strata.search.samplers._memory import repair_points
 from strata.search.space import space
 from strata.search.work import perform
 
@@ -38,16 +39,16 @@ def counted(small):
 
 def search(name, where, wanted, seed=0, budget=BUDGET, rounds=10_000):
     """What a sampler asks for, done. One that proves its answer needs no budget."""
-    made = sampler(name, where, wanted, seed, **({} if name in PROVES else {"budget": budget}))
+    made = sampler_class(name)(where, wanted, seed, **({} if name in PROVES else {"budget": budget}))
     found = []
     while len(found) < rounds and (work := made.ask()):
         rows = made.tell([perform(where, w) for w in work])
         if rows is not None:
             found.append(rows)
-    return joined(found)
+    return concatenate_points(found)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sampler_names())
 def test_a_sampler_keeps_to_the_space_and_budget_and_comes_near_the_best(name, small, counted):
     wanted = goal("tokens_per_s", limits=["temperature <= 62 degC"])
     budget = FEW.get(name, BUDGET)
@@ -61,20 +62,20 @@ def test_a_sampler_keeps_to_the_space_and_budget_and_comes_near_the_best(name, s
     assert found.reason[at] == 0 and found.columns["temperature"][at] <= 62 + 273.15
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sampler_names())
 def test_the_same_seed_gives_the_same_points(name, small):
     wanted = goal("energy_per_token")
     first, again = (search(name, small, wanted, seed=3, budget=100, rounds=3) for _ in range(2))
     assert np.array_equal(first.digits, again.digits)
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n not in ("hierarchical", *PROVES)])
+@pytest.mark.parametrize("name", [n for n in sampler_names() if n not in ("hierarchical", *PROVES)])
 def test_another_seed_gives_other_points(name, small):
     one, other = (search(name, small, goal("tokens_per_s"), seed=s, budget=64, rounds=1) for s in (0, 1))
     assert not np.array_equal(one.digits, other.digits)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sampler_names())
 def test_a_space_where_nothing_fits_ends_without_an_answer_and_without_an_error(name):
     tight = space(SMALL, plan=["dp=16"], layers=[1], links=[1])
     wanted = goal("tokens_per_s")
@@ -84,7 +85,7 @@ def test_a_space_where_nothing_fits_ends_without_an_answer_and_without_an_error(
     assert all(wanted.reasons(found))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sampler_names())
 def test_a_space_of_one_point_is_that_point(name):
     one = space(
         SMALL,
@@ -101,16 +102,16 @@ def test_a_space_of_one_point_is_that_point(name):
     assert found.digits.tolist() == [[0] * len(one.axes)]
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n not in (*SEVERAL, *PROVES)])
+@pytest.mark.parametrize("name", [n for n in sampler_names() if n not in (*SEVERAL, *PROVES)])
 def test_samplers_for_one_metric_say_so(name, small):
     with pytest.raises(StrataError, match="searches for one metric"):
-        sampler(name, small, goal("tokens_per_s, energy_per_token"))
+        sampler_class(name)(small, goal("tokens_per_s, energy_per_token"))
 
 
 def test_nsga2_comes_near_every_point_of_the_frontier(small, counted):
     wanted = goal("tokens_per_s, energy_per_token, temperature")
     truth, found = wanted.scores(counted), wanted.scores(search("nsga2", small, wanted, budget=1500))
-    every, reached = truth[wanted.frontier(truth)], found[wanted.frontier(found)]
+    every, reached = truth[non_dominated(truth)], found[non_dominated(found)]
     assert len(every) > 5
     # of the nearest found, its worst metric
     short = ((every[:, None] - reached[None]) / np.abs(every[:, None])).max(axis=2).min(axis=1)
@@ -119,7 +120,7 @@ def test_nsga2_comes_near_every_point_of_the_frontier(small, counted):
 
 def test_the_stages_of_the_hierarchy_come_from_the_file(small):
     """Stage 1 moves plans only, on the chip as described; no later round opens an axis without a stage."""
-    made = sampler("hierarchical", small, goal("tokens_per_s"), budget=BUDGET)
+    made = sampler_class("hierarchical")(small, goal("tokens_per_s"), budget=BUDGET)
     base = made.base
     labels = {a.name: a.labels[d] for a, d in zip(small.axes, base, strict=True)}
     assert labels | {"plan": ""} == {
@@ -149,5 +150,5 @@ def test_genes_are_the_points_in_other_words():
     assert len(genes) < len(whole.axes) + 6
     rng = np.random.default_rng(1)
     anything = np.stack([rng.integers(0, g.count, 500) for g in genes.genes], axis=1)
-    points = mended(whole, genes.digits(anything), rng)
+    points = repair_points(whole, genes.digits(anything), rng)
     assert whole.legal(points).all()

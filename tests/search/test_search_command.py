@@ -17,7 +17,8 @@ import pytest
 import strata as st
 from strata.app.cli import run_command
 from strata.app.render.search import clock_text, progress_line
-from strata.search.run import Progress, Search
+from strata.search.outcome import Progress
+from strata.search.run import Search
 
 QUICK = ("search", "next-node", "--sampler", "random", "--budget", "2000", "--set", "weights=fp8")
 WORDS = [sys.executable, "-m", "strata.app.cli"]
@@ -139,7 +140,7 @@ def test_several_goals_give_a_frontier(typed):
         (("search", "next-node", "--sampler", "randm"), "no sampler called 'randm'; nearest: random"),
         (
             ("search", "next-node", "--sampler", "random", "--executor", "core"),
-            "no engine for searches called 'core'; nearest: cores",
+            "no executor called 'core'; nearest: cores",
         ),
         (
             ("search", "next-node", "--sampler", "random", "--budget", "none"),
@@ -222,16 +223,21 @@ def test_on_a_terminal_progress_moves(tmp_path):
     assert "points" in shown and "best tokens_per_s" in shown and "left" in shown
 
 
+def progress(values):
+    names = ("rounds", "rows", "best", "bound", "gap", "open", "seconds", "rate", "left")
+    return Progress(**dict(zip(names, values, strict=True)))
+
+
 def test_the_line_of_progress_says_bound_and_gap_where_they_are_known():
     looking = Search("next-node", sampler="random", budget=10)
     nan = float("nan")
-    known = str(progress_line(looking, Progress(3, 1500, 2000.0, 2100.0, 0.05, 12, 65.0, 500.0, nan)))
+    known = str(progress_line(looking, progress((3, 1500, 2000.0, 2100.0, 0.05, 12, 65.0, 500.0, nan))))
     assert (
         known
         == "round 3  1,500 points  500/s  best tokens_per_s 2,000  bound 2,100  gap 5.00%  12 regions open  "
         "1:05 gone"
     )
-    early = str(progress_line(looking, Progress(1, 10, nan, nan, nan, 0, 1.0, 10.0, 30.0)))
+    early = str(progress_line(looking, progress((1, 10, nan, nan, nan, 0, 1.0, 10.0, 30.0))))
     assert early == "round 1  10 points  10/s  nothing fits yet  0:01 gone  0:30 left"
     assert clock_text(7200) == "2:00:00"
 

@@ -13,8 +13,8 @@ from strata.search.points import evaluate_points
 from strata.search.run import Search, search
 from strata.search.samplers import PointSampler
 from strata.search.space import space
-from strata.search.store import Store, axis_columns, fingerprint, written
-from strata.search.work import Points
+from strata.search.store import Store, axis_columns, fingerprint, write_atomically
+from strata.search.work import PointsWork
 
 NODE = space("next-node")
 HERE = Path(__file__).parent
@@ -85,9 +85,8 @@ def test_duckdb_reads_a_study_as_a_table(whole):
     parts = f"read_parquet('{whole.out}/parts/*.parquet')"
     rows, points = duckdb.sql(f'select count(*), count(distinct "index") from {parts}').fetchall()[0]
     assert rows == points == whole.rows == 4000
-    found = duckdb.sql(
-        f"select max(tokens_per_s), arg_max(plan, tokens_per_s) from {parts} where reason = 0 and tpot <= 0.02"
-    ).fetchall()[0]
+    best = "max(tokens_per_s), arg_max(plan, tokens_per_s)"
+    found = duckdb.sql(f"select {best} from {parts} where reason = 0 and tpot <= 0.02").fetchall()[0]
     assert found == (whole.best["metrics"]["tokens_per_s"], whole.best["design"]["plan"])
     out = duckdb.sql(f"select count(*) from {parts} where reason != 0 or tpot > 0.02").fetchall()[0][0]
     assert out == sum(whole.counts.values()) > 0
@@ -109,7 +108,6 @@ def test_the_manifest_has_all_that_makes_the_study(whole):
     )
     assert manifest["goal"] == {"metrics": ["tokens_per_s"], "limits": ["tpot <= 0.02 s"]}
     assert set(manifest["files"]) == {"model", "system", "engine"}
-    assert type(NODE).from_spec(manifest["space"]["spec"]).hash == NODE.hash
 
 
 def test_a_fingerprint_tells_numbers_apart_and_not_their_sources():
@@ -170,14 +168,14 @@ def test_a_part_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
-    written(tmp_path / "a", lambda f: f.write(b"old"))
+    write_atomically(tmp_path / "a", lambda f: f.write(b"old"))
 
     def failing(file):
         file.write(b"ne")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        written(tmp_path / "a", failing)
+        write_atomically(tmp_path / "a", failing)
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
@@ -234,7 +232,7 @@ def test_a_replay_that_asks_for_other_points_is_refused(tmp_path):
     run(study(tmp_path / "out"), 3)
     before = content(tmp_path / "out")
     looking = study(tmp_path / "out", resume=True)
-    looking.sampler.ask = lambda: [Points(NODE.digits(np.arange(10)))]
+    looking.sampler.ask = lambda: [PointsWork(NODE.digits(np.arange(10)))]
     with pytest.raises(StrataError, match="round 0 of the study holds other points"):
         run(looking)
     assert content(tmp_path / "out") == before
@@ -313,7 +311,7 @@ def test_killed_at_random_moments_a_study_ends_with_the_same_rows():
 def test_the_frontier_of_two_metrics_is_that_of_all_rows_at_once():
     found = search(NODE, "tokens_per_s, tpot, energy_per_token", sampler="random", budget=5000)
     rows = found.evaluated()
-    mask = found.goal.frontier(found.goal.scores(rows))
+    mask = found.goal.frontier(rows)
     assert len(found.frontier) == mask.sum() > 3
     assert set(map(tuple, found.frontier.digits.tolist())) == set(map(tuple, rows.digits[mask].tolist()))
     rates = found.frontier.columns["tokens_per_s"]

@@ -14,7 +14,7 @@ from simulator import play
 
 import strata as st
 from strata.errors import StrataError
-from strata.mapping.plan import plans
+from strata.mapping.plans import plans
 from strata.serving.load import most_rate, shortlist
 from strata.workload.graph import check_graph
 
@@ -65,14 +65,13 @@ def test_weights_are_read_once_and_operations_add_up():
     all weights.
     """
     model, system = st.model("llama-3-8b"), st.system("1xh200")
-    mixed = st.trace(model, st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0, cached=512.0))
+    mixed = model.trace(st.mixed(64.0, 2048.0, prompts=1.0, chunk=512.0, cached=512.0))
     check_graph(mixed)
     apart = (
-        st.trace(model, st.decode(64.0, 2048.0)).flop()
-        + st.trace(model, st.prefill(1.0, 512.0, cached=512.0)).flop()
+        model.trace(st.decode(64.0, 2048.0)).flop() + model.trace(st.prefill(1.0, 512.0, cached=512.0)).flop()
     )
     assert mixed.flop() == pytest.approx(apart, rel=1e-12)
-    assert mixed.parameters() == st.trace(model, st.decode(64.0, 2048.0)).parameters()
+    assert mixed.parameters() == model.trace(st.decode(64.0, 2048.0)).parameters()
     moved = [
         st.evaluate(system, model, w).steps[0].price.memory_bytes
         for w in (
@@ -235,7 +234,7 @@ def test_a_shortlist_keeps_the_best_plans(many):
 
 
 def test_the_largest_batch_keeps_the_limits_and_the_next_does_not(many):
-    most, seen = st.largest_batch(many, ttft=1.0, tpot=0.01)
+    most, seen = st.largest_concurrency(many, ttft=1.0, tpot=0.01)
     for i, clients in enumerate(most):
         if clients:
             assert seen.within(1.0, 0.01)[i, int(clients) - 1]
@@ -265,13 +264,19 @@ def test_what_does_not_fit_is_an_answer():
     assert found.slots[0] == 0 and st.goodput(found, 1.0, 1.0)[0] == 0.0
     seen = st.open_load(found, 1.0).at(0)
     assert not seen.fits and seen.ttft == np.inf and seen.tokens_per_s == 0.0
-    assert not st.closed_load(found, 4).fits[0, 0] and st.largest_batch(found)[0][0] == 0.0
+    assert not st.closed_load(found, 4).fits[0, 0] and st.largest_concurrency(found)[0][0] == 0.0
 
 
-@pytest.mark.parametrize("make", [
-    lambda: st.Requests(0, 10), lambda: st.Requests(10, 1), lambda: st.Requests(10, 10, variation=-1),
-    lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), chunk=0), lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), sequences=0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: st.Requests(0, 10),
+        lambda: st.Requests(10, 1),
+        lambda: st.Requests(10, 10, variation=-1),
+        lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), chunk=0),
+        lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), sequences=0),
+    ],
+)
 def test_what_cannot_be_asked_is_refused(make):
     with pytest.raises(StrataError):
         make()

@@ -10,8 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.frontier import client_steps, pareto
-from strata.serving.load import Reader, most_rate
+from strata.pareto import non_dominated
+from strata.serving.frontier import client_steps
+from strata.serving.load import RemotePrefill, most_rate
 from strata.serving.pools import cache_bytes, pool, pool_sizes, pools_limit, send_time
 
 ASKED = st.Requests(2048, 256)
@@ -66,7 +67,7 @@ def test_a_split_keeps_its_limits_and_neither_pool_does_more(splits):
             float(s.prefill_plan.devices) == s.prefill_devices
             and float(s.decode_plan.devices) == s.decode_devices
         )
-        assert s.rate <= min(s.reader_rate, s.writer_rate) * (1 + 1e-6) and s.rate < pools_limit(s)
+        assert s.rate <= min(s.prefill_rate, s.decode_rate) * (1 + 1e-6) and s.rate < pools_limit(s)
         if s.rate > 0:
             seen = s.load(s.rate)
             assert seen.ttft <= 1.5 * (1 + 1e-6) and seen.tpot <= 0.03 * (1 + 1e-6)
@@ -78,7 +79,7 @@ def test_the_best_split_balances_the_pools(splits):
     best = splits[0]
     for s in splits:
         if s.prefill_devices < best.prefill_devices:
-            assert s.reader_rate <= best.rate * 1.001 or s.writer_rate <= best.rate * 1.001
+            assert s.prefill_rate <= best.rate * 1.001 or s.decode_rate <= best.rate * 1.001
 
 
 def test_a_request_without_load_sees_reading_then_sending(splits):
@@ -106,15 +107,16 @@ def test_a_request_without_load_sees_reading_then_sending(splits):
 def test_tokens_in_the_other_pool_wait_for_no_prompt():
     """The same devices twice: generating is as quick as an engine that never reads, at any rate."""
     apart = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", reads=False, sequences=64)
-    concurrent_collectives = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
-    assert np.array_equal(apart.step, concurrent_collectives.step) and not apart.extra.any()
-    reader = Reader(*(np.array([v]) for v in (float(concurrent_collectives.alone[0]), 1.0, 0.0, 1.0)))
-    rate = 0.5 * float(most_rate(concurrent_collectives)[0])
-    assert st.open_load(apart, rate, reader).tpot < st.open_load(concurrent_collectives, rate).tpot
+    both = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
+    assert np.array_equal(apart.step, both.step) and not apart.extra.any()
+    one, none = np.ones(1), np.zeros(1)
+    remote = RemotePrefill(time=both.alone, lanes=one, after=none, links=one)
+    rate = 0.5 * float(most_rate(both)[0])
+    assert st.open_load(apart, rate, remote).tpot < st.open_load(both, rate).tpot
     # One pool equals an engine whose steps a prompt does not lengthen: only reading beside a step under way
     # is left.
-    free = replace(concurrent_collectives, extra=np.zeros_like(concurrent_collectives.extra))
-    assert st.open_load(free, rate).tpot == pytest.approx(st.open_load(apart, rate, reader).tpot)
+    free = replace(both, extra=np.zeros_like(both.extra))
+    assert st.open_load(free, rate).tpot == pytest.approx(st.open_load(apart, rate, remote).tpot)
 
 
 # ------------------------------------------------------------------------------------------------ the
@@ -124,7 +126,7 @@ def test_tokens_in_the_other_pool_wait_for_no_prompt():
 @given(arrays(float, (20, 2), elements=some.floats(0.0, 10.0)))
 def test_no_point_of_a_frontier_is_beaten_and_every_other_is(values):
     first, second = values.T
-    kept = pareto(first, second)
+    kept = non_dominated(np.stack([first, second], axis=1))
     assert kept.any()
     for i in range(len(first)):
         beats = (first >= first[i]) & (second >= second[i]) & ((first > first[i]) | (second > second[i]))
@@ -136,13 +138,13 @@ def test_no_point_of_a_frontier_is_beaten_and_every_other_is(values):
 
 def test_the_frontier_of_a_system(splits):
     curve = st.curve("8xh200", "llama-3-70b", ASKED, None, "vllm", sequences=256)
-    plain, both = st.frontier(curve), st.frontier(curve, splits)
+    plain, both = st.serving_frontier(curve), st.serving_frontier(curve, splits)
     best = plain.best
     assert len(best) > 5 and len({p.plan for p in best}) > 1
     assert np.all(np.diff([p.per_user for p in best]) > 0) and np.all(
         np.diff([p.per_device for p in best]) < 0
     )
-    assert [p.per_user for p in both.together] == [p.per_user for p in best]
+    assert [p.per_user for p in both.aggregated] == [p.per_user for p in best]
     assert any(p.apart for p in both.points) and not any(p.apart for p in plain.points)
     for p in best[:3]:  # each point is what clients of that plan see
         seen = st.closed_load(
@@ -151,7 +153,7 @@ def test_the_frontier_of_a_system(splits):
         assert 1.0 / seen.tpot == pytest.approx(
             p.per_user, rel=1e-6
         ) and seen.tokens_per_s / 8 == pytest.approx(p.per_device, rel=1e-6)
-    limited = st.frontier(curve, ttft=0.3, tpot=0.02)
+    limited = st.serving_frontier(curve, ttft=0.3, tpot=0.02)
     assert limited.points and all(p.ttft <= 0.3 and p.tpot <= 0.02 for p in limited.points)
 
 
@@ -168,7 +170,7 @@ def test_guessing_makes_a_quiet_engine_quicker_and_takes_memory():
     asked = ("4xh200", "llama-3-70b", ASKED, "tp=4")
     plain, guessed = (
         st.curve(*asked, sequences=4096),
-        st.curve(*asked, sequences=4096, guess=st.Drafting(st.model("llama-3.2-1b"), 0.8)),
+        st.curve(*asked, sequences=4096, drafting=st.Drafting(st.model("llama-3.2-1b"), 0.8)),
     )
     assert guessed.slots[0] < plain.slots[0] and guessed.gain == pytest.approx(3.3616)
     single = st.speculate(
@@ -181,5 +183,5 @@ def test_guessing_makes_a_quiet_engine_quicker_and_takes_memory():
         acceptance=0.8,
     )
     assert st.open_load(guessed, 0.0).tpot[0] == pytest.approx(float(single.tpot))
-    none = st.curve(*asked, guess=st.Drafting(st.model("llama-3.2-1b"), 0.0))
+    none = st.curve(*asked, drafting=st.Drafting(st.model("llama-3.2-1b"), 0.0))
     assert st.open_load(none, 0.0).tpot[0] > st.open_load(plain, 0.0).tpot[0]

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from strata.serving.queueing import closed_rate, in_flight, shared_step, waiting, waiting_within
+from strata.serving.queueing import (
+    closed_rate,
+    mean_wait,
+    sequences_in_flight,
+    shared_step,
+    wait_within_share,
+)
 
 RATE = some.floats(0.01, 0.95)
 
@@ -14,7 +20,7 @@ RATE = some.floats(0.01, 0.95)
 def test_one_server_waits_as_pollaczek_and_khinchine_say(load, service, variation):
     rate = load / service
     second_moment = service**2 * (1.0 + variation)
-    assert float(waiting(rate, service, 1.0, variation)) == pytest.approx(
+    assert float(mean_wait(rate, service, 1.0, variation)) == pytest.approx(
         rate * second_moment / (2.0 * (1.0 - load))
     )
 
@@ -28,7 +34,7 @@ def test_several_servers_wait_as_erlang_says(servers, load):
         total += term
     last = term * offered / servers / (1.0 - load)
     erlang = last / (total + last) / (servers * (1.0 - load))
-    assert float(waiting(servers * load, 1.0, float(servers), 1.0)) == pytest.approx(
+    assert float(mean_wait(servers * load, 1.0, float(servers), 1.0)) == pytest.approx(
         erlang, rel=0.05, abs=0.04
     )
 
@@ -36,16 +42,16 @@ def test_several_servers_wait_as_erlang_says(servers, load):
 @given(load=some.floats(0.0, 0.9), more=some.floats(0.0, 0.09), servers=some.integers(1, 64))
 def test_waiting_grows_with_the_rate_and_ends_at_full_load(load, more, servers):
     m = float(servers)
-    assert waiting(load * m, 1.0, m) <= waiting((load + more) * m, 1.0, m) + 1e-15
-    assert waiting(0.0, 1.0, m) == 0.0
-    assert waiting(m, 1.0, m) == np.inf == waiting(2.0 * m, 1.0, m)
+    assert mean_wait(load * m, 1.0, m) <= mean_wait((load + more) * m, 1.0, m) + 1e-15
+    assert mean_wait(0.0, 1.0, m) == 0.0
+    assert mean_wait(m, 1.0, m) == np.inf == mean_wait(2.0 * m, 1.0, m)
 
 
 @given(rate=some.floats(0.01, 50.0), token=some.floats(1e-3, 1e-1), tokens=some.floats(1.0, 500.0))
 def test_company_that_costs_nothing_is_a_queue_without_end(rate, token, tokens):
     offered = rate * token * tokens
     slots = np.ceil(offered + 12.0 * np.sqrt(offered) + 20.0)
-    found = in_flight(rate, np.full(int(slots), token), tokens, slots)
+    found = sequences_in_flight(rate, np.full(int(slots), token), tokens, slots)
     assert float(found.mean) == pytest.approx(offered, rel=1e-6)
     assert float(found.wait) == pytest.approx(0.0, abs=1e-3 / rate)
     assert np.sum(found.chance) == pytest.approx(1.0)
@@ -57,7 +63,7 @@ def test_a_pace_that_is_shared_out_is_a_single_server(load, slots):
     M/M/1 in turn are alike.
     """
     token = np.arange(1.0, slots + 1.0)
-    found = in_flight(load, token, 1.0, float(slots))
+    found = sequences_in_flight(load, token, 1.0, float(slots))
     number = load / (1.0 - load)  # in the system, Little
     assert float(found.mean + load * found.wait) == pytest.approx(number)
     assert float(found.load) == pytest.approx(load)
@@ -65,17 +71,17 @@ def test_a_pace_that_is_shared_out_is_a_single_server(load, slots):
 
 def test_a_batch_of_rates_equals_single_rates():
     token, rates = np.linspace(0.01, 0.05, 40), np.array([0.5, 3.0, 7.0])
-    whole = in_flight(rates, np.broadcast_to(token, (3, 40)), 100.0, np.full(3, 30.0))
+    whole = sequences_in_flight(rates, np.broadcast_to(token, (3, 40)), 100.0, np.full(3, 30.0))
     for i, rate in enumerate(rates):
-        one = in_flight(rate, token, 100.0, 30.0)
+        one = sequences_in_flight(rate, token, 100.0, 30.0)
         for name in ("mean", "wait", "load"):
             assert getattr(whole, name)[i] == getattr(one, name), name
 
 
 def test_slots_that_cannot_keep_up_are_overloaded():
-    found = in_flight(2.0, np.array([1.0]), 1.0, 1.0)
+    found = sequences_in_flight(2.0, np.array([1.0]), 1.0, 1.0)
     assert found.load == 2.0 and found.wait == np.inf
-    assert in_flight(1.0, np.array([np.inf]), 1.0, 0.0).load == np.inf
+    assert sequences_in_flight(1.0, np.array([np.inf]), 1.0, 0.0).load == np.inf
 
 
 @given(step=some.floats(1e-3, 1.0), extra=some.floats(0.0, 1.0), share=some.floats(0.0, 0.9))
@@ -103,4 +109,4 @@ def test_a_closed_loop_is_littles_law_at_a_shared_step(active, step, extra, toke
 
 @given(mean=some.floats(0.0, 10.0), chance=some.floats(0.01, 1.0), share=some.floats(0.5, 0.998))
 def test_more_requests_within_a_wait_means_a_longer_wait(mean, chance, share):
-    assert waiting_within(mean, chance, share) <= waiting_within(mean, chance, share + 0.001)
+    assert wait_within_share(mean, chance, share) <= wait_within_share(mean, chance, share + 0.001)

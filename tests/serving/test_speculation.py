@@ -111,7 +111,7 @@ def test_a_step_is_verified_as_a_decode_of_so_many_tokens(asked):
 
 
 def test_a_host_schedules_a_round_once(asked):
-    """A draft's steps have no time of the host but their kernels' launches; the target's step has all of it."""
+    """A draft's steps have no time of the host but their kernels' launches; the target's step has all."""
     system, model, draft, plan = asked
     found = st.speculate(
         *asked, batch=8, context=1000, acceptance=0.5, window=4, draft_plan=st.plan(tp=8), engine="vllm"

@@ -68,15 +68,15 @@ def plan_command(
     import numpy as np
 
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
+    from strata.search.inputs import make_workload, named_inputs, routing_from_file
     from strata.search.plan_for import plan_for
-    from strata.search.question import make_workload, question, routing_of
 
     batches = np.array([whole(b, "--batch") for b in batch.split(",")])
     size = typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     count, changes = int(whole(top, "--top")), with_overlap(set, overlap)
-    hardware, served, software = question(model, system, engine, weights, kv, changes)
-    routed = routing_of(routing, served)
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
+    routed = routing_from_file(routing, served)
     work = make_workload(phase, batches, size["input"], size["output"], routing=routed)
     ranking = plan_for(hardware, served, work, software, **limits, top=count, where=where)
     if json:

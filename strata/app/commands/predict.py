@@ -69,12 +69,12 @@ def predict_command(
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
     from strata.evaluate import evaluate
+    from strata.search.inputs import make_workload, named_inputs, routing_from_file
     from strata.search.plan_for import plan_for, why_infeasible
-    from strata.search.question import make_workload, question, routing_of
 
     size = typed_sizes(batch, input, output)
-    hardware, served, software = question(model, system, engine, weights, kv, with_overlap(set, overlap))
-    work = make_workload(phase, **size, routing=routing_of(routing, served))
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
+    work = make_workload(phase, **size, routing=routing_from_file(routing, served))
     ranking = None if plan else plan_for(hardware, served, work, software, top=1)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]

@@ -23,19 +23,20 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
-    from strata.search.run import Progress, Search
+    from strata.search.outcome import Progress
+    from strata.search.run import Search
 
 
 def _samplers(incomplete: str) -> list[str]:
-    from strata.search.samplers import names
+    from strata.search.samplers import sampler_names
 
-    return [n for n in names() if n.startswith(incomplete)]
+    return [n for n in sampler_names() if n.startswith(incomplete)]
 
 
 def _goals(incomplete: str) -> list[str]:
-    from strata.search.goal import GOAL_UNITS
+    from strata.search.derived_metrics import GOAL_METRICS
 
-    return [n for n in GOAL_UNITS if n.startswith(incomplete)]
+    return [n for n in GOAL_METRICS if n.startswith(incomplete)]
 
 
 SpaceArgument = Annotated[
@@ -143,7 +144,7 @@ def search_command(
         goal,
         limits=limit or [],
         sampler=sampler,
-        engine=executor,
+        executor=executor,
         seed=seed,
         gap=gap,
         out=out,

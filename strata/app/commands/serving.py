@@ -190,14 +190,14 @@ def serving_command(
     the frontier.
     """
     from strata.app.render.serving import under_load_dict, under_load_tables
-    from strata.search.question import question
+    from strata.search.inputs import named_inputs
     from strata.serving.curve import Requests
     from strata.serving.under_load import serve_under_load
 
     if picture is not None:
         require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
-    hardware, served, software = question(model, system, engine, weights, kv, set or [])
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, set or [])
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
@@ -224,9 +224,9 @@ def serving_command(
 
 def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
     """How experts are picked: as a file says, or by a skew."""
-    from strata.search.question import routing_of
+    from strata.search.inputs import routing_from_file
 
-    routed, uneven = routing_of(routing, model), _amount(skew, "--skew")
+    routed, uneven = routing_from_file(routing, model), _amount(skew, "--skew")
     require(routed is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
     require(model.has_experts or uneven == 0, f"{model.name} has no experts to pick", skew=skew)
     return {"skew": uneven, "routing": routed}

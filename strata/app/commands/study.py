@@ -71,7 +71,7 @@ def study_command(
         from strata.drawing import keep
 
         if write:
-            wrote("result", studies.write_down(outcome))
+            wrote("result", studies.store_result(outcome))
             drawn = draw_study(outcome, outcome.study.folder)
             wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
         if report:

@@ -83,12 +83,12 @@ def sweep_command(
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
     from strata.app.render.sweep import sweep_dict, sweep_remarks, sweep_table
-    from strata.search.sweep import run_sweep
+    from strata.search.sweep import sweep as run_sweep
 
     size: dict[str, Any] = {**typed_sizes(batch, input, output)}
     software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "changes": set or []}
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
-    swept = run_sweep(model, system, vary, **size, **software, **asked)
+    swept = run_sweep(system, model, vary, **size, **software, **asked)
     if json:
         print_json(sweep_dict(swept))
     else:

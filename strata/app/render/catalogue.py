@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -208,7 +208,7 @@ def _describe_space(record: Space) -> dict[str, Any]:
     }
 
 
-def _choices(labels: tuple[str, ...]) -> str:
+def _choices(labels: Sequence[str]) -> str:
     return " ".join(labels) if len(labels) <= 20 else f"{labels[0]} ... {labels[-1]}"
 
 

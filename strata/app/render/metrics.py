@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.pricing.metrics import METRICS, TokenMetrics, declared
-from strata.search.goal import GOAL_UNITS
+from strata.search.derived_metrics import GOAL_METRICS
 from strata.units import show
 
 # The numbers of a prediction worth a line, in the order of reading.
@@ -72,5 +72,5 @@ def metric_text(value: float, name: str) -> str:
     >>> metric_text(0.25, "mfu"), metric_text(0.02, "tpot")
     ('25.0%', '20 ms')
     """
-    unit = METRICS[name].unit if name in METRICS else GOAL_UNITS[name]
+    unit = METRICS[name].unit if name in METRICS else GOAL_METRICS[name].unit
     return f"{value:.1%}" if name in SHARES else show(value, unit)

@@ -13,7 +13,7 @@ from strata.app.terminal import plain_table, titled
 from strata.mapping.plan import order_text, plan_text
 from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
-from strata.search.plans import Choice
+from strata.search.plans import RankedPlan
 from strata.serving.under_load import limits_text
 from strata.units import show
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def choice_dict(choice: Choice | None) -> dict[str, Any] | None:
+def choice_dict(choice: RankedPlan | None) -> dict[str, Any] | None:
     """What a plan was chosen from."""
     if choice is None:
         return None
@@ -32,7 +32,7 @@ def choice_dict(choice: Choice | None) -> dict[str, Any] | None:
     }
 
 
-def choice_text(choice: Choice) -> str:
+def choice_text(choice: RankedPlan) -> str:
     """The same in words."""
     order = order_text(choice.result.plan)
     placed = f", in its best order on the fabric ({order}, innermost first)" if order else ""

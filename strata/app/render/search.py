@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.render.metrics import metric_label, metric_text, shown_metrics
 from strata.app.terminal import plain_table, titled
-from strata.search.goal import GOAL_UNITS
+from strata.search.derived_metrics import GOAL_METRICS
 from strata.units import show
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from strata.search.run import Outcome, Progress, Search
+    from strata.search.outcome import Progress, SearchOutcome
+    from strata.search.run import Search
     from strata.search.sensitivity import Gain
 
 SHOWN_POINTS = 20
@@ -33,10 +34,16 @@ def progress_line(searching: Search, at: Progress) -> Text:
         f"{at.rate:,.0f}/s",
     ]
     parts += (
-        [f"best {metric} {show(at.best, GOAL_UNITS[metric])}"] if at.best == at.best else ["nothing fits yet"]
+        [f"best {metric} {show(at.best, GOAL_METRICS[metric].unit)}"]
+        if at.best == at.best
+        else ["nothing fits yet"]
     )
     parts += (
-        [f"bound {show(at.bound, GOAL_UNITS[metric])}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"]
+        [
+            f"bound {show(at.bound, GOAL_METRICS[metric].unit)}",
+            f"gap {at.gap:.2%}",
+            f"{at.open:,} regions open",
+        ]
         if at.bound == at.bound
         else []
     )
@@ -57,7 +64,7 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def search_tables(outcome: Outcome) -> Iterable[Any]:
+def search_tables(outcome: SearchOutcome) -> Iterable[Any]:
     """What was found, how sure that is, what is out and why, and what more would buy."""
     table = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
     yield titled(
@@ -81,7 +88,7 @@ def search_tables(outcome: Outcome) -> Iterable[Any]:
     )
 
 
-def search_why(outcome: Outcome) -> dict[str, Any]:
+def search_why(outcome: SearchOutcome) -> dict[str, Any]:
     """The same for machines: bottleneck and gains at the best point."""
     axes, resources = outcome.gains()
 
@@ -95,12 +102,12 @@ def search_why(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _said(outcome: Outcome) -> str:
+def _said(outcome: SearchOutcome) -> str:
     proof = "nothing is proven" if outcome.gap != outcome.gap else "proven: no point of the space is better"
     if outcome.gap > 0:
         metric = outcome.goal.metrics[0]
         proof = (
-            f"proven: no point is better than {show(outcome.bound, GOAL_UNITS[metric])} "
+            f"proven: no point is better than {show(outcome.bound, GOAL_METRICS[metric].unit)} "
             f"({outcome.gap:.2%} away)"
         )
     kept = f", kept in {outcome.out}" if outcome.out else ""
@@ -111,9 +118,9 @@ def _said(outcome: Outcome) -> str:
     )
 
 
-def _listed(outcome: Outcome) -> list[str]:
+def _listed(outcome: SearchOutcome) -> list[str]:
     """Metrics worth a line: those of the goal and of its limits first, then what its phase has."""
-    wanted = [*outcome.goal.metrics, *outcome.goal.limits, *shown_metrics(outcome.space.question.phase)]
+    wanted = [*outcome.goal.metrics, *outcome.goal.limits, *shown_metrics(outcome.space.scenario.phase)]
     return list(dict.fromkeys([*wanted, "device_power", "memory_used"]))
 
 
@@ -122,7 +129,7 @@ def _value(point: dict[str, Any], metric: str) -> str:
     return "" if value != value else metric_text(value, metric)
 
 
-def _one(outcome: Outcome) -> Any:
+def _one(outcome: SearchOutcome) -> Any:
     point = outcome.best
     table = plain_table(show_header=False)
     table.add_column(style="dim", no_wrap=True)
@@ -137,7 +144,7 @@ def _one(outcome: Outcome) -> Any:
     return table
 
 
-def _several(outcome: Outcome) -> Any:
+def _several(outcome: SearchOutcome) -> Any:
     """The frontier, a line a point: metrics, and the axes in which its points differ."""
     points = [outcome.point(i) for i in range(min(len(outcome.frontier), SHOWN_POINTS))]
     same = {
@@ -160,7 +167,7 @@ def _several(outcome: Outcome) -> Any:
     return titled(f"{len(outcome.frontier)} points that no other beats", table, below.strip())
 
 
-def _out(outcome: Outcome) -> Any:
+def _out(outcome: SearchOutcome) -> Any:
     table = plain_table(show_header=False)
     table.add_column(justify="right")
     table.add_column()
@@ -185,7 +192,7 @@ def _gains(title: str, gains: list[Gain]) -> Any:
     return titled(title, table)
 
 
-def why_no_design(outcome: Outcome) -> str:
+def why_no_design(outcome: SearchOutcome) -> str:
     """Why there is no answer, in one line."""
     if outcome.bound == -outcome.goal.value(float("inf")):
         return (

@@ -13,12 +13,12 @@ from strata.app.render.metrics import metric_label
 from strata.app.render.page import plotly_graphs
 from strata.app.render.search_traits import Trait
 from strata.app.render.sweep_report import LINES
-from strata.search.goal import GOAL_UNITS, column
+from strata.search.derived_metrics import GOAL_METRICS, metric_column
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
+    from strata.search.outcome import Progress, SearchOutcome
     from strata.search.points import Evaluated
-    from strata.search.run import Outcome, Progress
     from strata.search.space import Space
 
 
@@ -32,17 +32,18 @@ LABELS = 24  # of one of their axes
 GOOD, POOR, GREY = "#3b0f70", "#fcbf6b", "#b5b5b5"
 
 
-def cloud_figure(outcome: Outcome, seen: Evaluated, first: str, second: str) -> Any:
+def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: str) -> Any:
     """Points that are in, by two metrics, and those that no other beats in both."""
-    from strata.search.goal import Goal, frontier
+    from strata.pareto import non_dominated
+    from strata.search.goal import Goal
 
     pair = Goal((first, second), outcome.goal.limits)
     scores = pair.scores(seen)
     inside = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    kept = frontier(scores)
+    kept = non_dominated(scores)
     ends = np.flatnonzero(kept)
     ends = ends[np.argsort(scores[ends, 0])]
-    x, y = column(seen.columns, second), column(seen.columns, first)
+    x, y = metric_column(seen.columns, second), metric_column(seen.columns, first)
     dots = np.random.default_rng(0).permutation(inside)[:DOTS]
     figure = plotly_graphs().Figure()
     figure.add_scatter(
@@ -66,8 +67,8 @@ def cloud_figure(outcome: Outcome, seen: Evaluated, first: str, second: str) -> 
     if outcome.found:
         best = outcome.frontier.columns
         figure.add_scatter(
-            x=_told(column(best, second)[:1], second),
-            y=_told(column(best, first)[:1], first),
+            x=_told(metric_column(best, second)[:1], second),
+            y=_told(metric_column(best, first)[:1], first),
             mode="markers",
             name=f"best {metric_label(first)}",
             marker={"size": 13, "color": "#c44e52", "symbol": "star"},
@@ -144,7 +145,8 @@ def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.
             }
         )
     lines += [
-        {"label": metric_label(m), "values": _told(column(seen.columns, m)[which], m)} for m in goal.metrics
+        {"label": metric_label(m), "values": _told(metric_column(seen.columns, m)[which], m)}
+        for m in goal.metrics
     ]
     low, inner = float(worth[which].min()), {"x": [0.0, 0.96], "y": [0.06, 0.97]}  # room for slanting labels
     colour = {
@@ -198,13 +200,13 @@ def came_figure(goal: Goal, history: list[Progress]) -> Any:
 
 def _told(values: np.ndarray, metric: str) -> list[float]:
     """Numbers of a picture's axis, to four digits, in the unit `_titled` names: °C for kelvin, mm2 for m2."""
-    unit = GOAL_UNITS[metric]
+    unit = GOAL_METRICS[metric].unit
     scaled = values - 273.15 if unit == "K" else values * 1e6 if unit == "m2" else values
     return [float(f"{v:.4g}") for v in scaled]
 
 
 def _titled(metric: str) -> str:
-    unit = {"1": "", "K": "°C", "m2": "mm2"}.get(GOAL_UNITS[metric], GOAL_UNITS[metric])
+    unit = {"1": "", "K": "°C", "m2": "mm2"}.get(GOAL_METRICS[metric].unit, GOAL_METRICS[metric].unit)
     return metric_label(metric) + (f" [{unit}]" if unit else "")
 
 

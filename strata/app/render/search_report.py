@@ -23,19 +23,19 @@ from strata.app.render.search_figures import (
 )
 from strata.app.render.search_traits import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.drawing import keep
-from strata.search.goal import GOAL_UNITS, column
+from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.units import show
 
 if TYPE_CHECKING:
+    from strata.search.outcome import Progress, SearchOutcome
     from strata.search.points import Evaluated
-    from strata.search.run import Outcome, Progress
     from strata.search.sensitivity import Gain
 
 
 FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
 
 
-def search_report(outcome: Outcome, path: Path, history: list[Progress] | None = None) -> Path:
+def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | None = None) -> Path:
     """A search as a page that opens offline; `history` is its progress after each round."""
     seen = outcome.evaluated()
     worth = relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
@@ -70,7 +70,7 @@ def search_report(outcome: Outcome, path: Path, history: list[Progress] | None =
 
 
 def _pictures(
-    outcome: Outcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
+    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
 ) -> list[tuple[str, str, Any, int]]:
     """Heading, words, picture and height of what shows the points."""
     first, second = trade_metrics(outcome.goal)
@@ -119,17 +119,14 @@ def _pictures(
     ]
 
 
-def _came_words(outcome: Outcome) -> str:
+def _came_words(outcome: SearchOutcome) -> str:
     if outcome.gap != outcome.gap:
         return "This sampler proves nothing: there may be better points than the best found."
-    metric = outcome.goal.metrics[0]
-    return (
-        f"Proven: no point is better than {show(outcome.bound, GOAL_UNITS[metric])}, {outcome.gap:.2%} "
-        "from the best found."
-    )
+    bound = show(outcome.bound, GOAL_METRICS[outcome.goal.metrics[0]].unit)
+    return f"Proven: no point is better than {bound}, {outcome.gap:.2%} from the best found."
 
 
-def _headline(outcome: Outcome) -> str:
+def _headline(outcome: SearchOutcome) -> str:
     size = outcome.space.size
     told = f"{size:,}" if size < 1e9 else f"{size:.3g}"
     lines = [
@@ -143,7 +140,7 @@ def _headline(outcome: Outcome) -> str:
     )
 
 
-def _best(outcome: Outcome) -> str:
+def _best(outcome: SearchOutcome) -> str:
     """The best design: what each axis chose, of what, and what that delivers."""
     if not outcome.found:
         return (
@@ -164,11 +161,11 @@ def _best(outcome: Outcome) -> str:
         rows.append(
             [axis.name, ("x " if axis.kind == "times" else "") + point["design"][axis.name], ends, fields]
         )
-    wanted = [*outcome.goal.metrics, *outcome.goal.limits, *shown_metrics(outcome.space.question.phase)]
+    wanted = [*outcome.goal.metrics, *outcome.goal.limits, *shown_metrics(outcome.space.scenario.phase)]
     wanted += ["device_power", "memory_used", "die_area"]
     metrics = []
     for name in dict.fromkeys(wanted):
-        value = float(column(outcome.frontier.columns, name)[0])
+        value = float(metric_column(outcome.frontier.columns, name)[0])
         if value == value:
             metrics.append([metric_label(name), metric_text(value, name)])
     heading = (
@@ -186,7 +183,7 @@ def _best(outcome: Outcome) -> str:
     )
 
 
-def _frontier_table(outcome: Outcome) -> str:
+def _frontier_table(outcome: SearchOutcome) -> str:
     """Points that no other beats: their metrics, and the axes in which they differ."""
     count = min(len(outcome.frontier), FRONTIER_ROWS)
     places = np.unique(np.rint(np.linspace(0, len(outcome.frontier) - 1, count)).astype(int))
@@ -205,7 +202,7 @@ def _frontier_table(outcome: Outcome) -> str:
     )
 
 
-def _empty(outcome: Outcome, seen: Evaluated, kinds: list[Trait], first: bool) -> str:
+def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait], first: bool) -> str:
     """Why points are out, and the choices with which all or most are."""
     total = sum(outcome.counts.values())
     if not total:

@@ -36,7 +36,7 @@ def relative_worths(goal: Goal, seen: Evaluated) -> np.ndarray:
     values = np.where(inside, np.abs(scores[:, 0]), np.nan)
     best = float(np.abs(scores[inside, 0].max()))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = values / best if goal.larger[0] else best / values
+        share = values / best if goal.higher_is_better[0] else best / values
     return np.where(inside & np.isfinite(share), share, 0.0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from strata.app.terminal import plain_table, titled
 from strata.mapping.plan import plan_text
-from strata.serving.load import Load, largest_batch, most_rate, open_load
+from strata.serving.load import LoadMetrics, largest_concurrency, most_rate, open_load
 from strata.serving.pools import Disaggregation, pools_limit
 from strata.serving.speculation import Speculation
 from strata.serving.under_load import UnderLoad, limits_text
@@ -40,7 +40,7 @@ def _plans(answer: UnderLoad) -> Any:
         rate, one = float(answer.rates[i]) * (1.0 if limited else EASY), c.at(i)
         seen, most = (
             open_load(one, rate).at(0),
-            largest_batch(one, answer.ttft, answer.tpot, answer.share)[0][0],
+            largest_concurrency(one, answer.ttft, answer.tpot, answer.share)[0][0],
         )
         cells = (
             f"{rate:.3g}",
@@ -148,8 +148,8 @@ def _pools(answer: UnderLoad) -> Any:
             plan_text(s.decode_plan),
             f"{s.rate:.3g}",
             f"{per:.4g}",
-            f"{s.reader_rate:.3g}",
-            f"{s.writer_rate:.3g}",
+            f"{s.prefill_rate:.3g}",
+            f"{s.decode_rate:.3g}",
             *times,
         )
     best = max(answer.splits or [], key=lambda s: s.rate, default=None)
@@ -187,7 +187,7 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
     }
 
 
-def _load_dict(load: Load) -> dict[str, float]:
+def _load_dict(load: LoadMetrics) -> dict[str, float]:
     return {k: float(v) for k, v in vars(load).items()}
 
 
@@ -199,7 +199,7 @@ def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
         "goodput": float(answer.rates[i]),
         "most_rate": float(most_rate(one)[0]),
         "slots": float(answer.curve.slots[i]),
-        "most_clients": float(largest_batch(one, answer.ttft, answer.tpot, answer.share)[0][0]),
+        "most_clients": float(largest_concurrency(one, answer.ttft, answer.tpot, answer.share)[0][0]),
         "at_goodput": _load_dict(open_load(one, answer.rates[i : i + 1]).at(0)),
     }
 
@@ -219,8 +219,8 @@ def _pools_dict(split: Disaggregation) -> dict[str, Any]:
         "writer_plan": plan_text(split.decode_plan),
         "goodput": split.rate,
         "most_rate": pools_limit(split),
-        "reader_rate": split.reader_rate,
-        "writer_rate": split.writer_rate,
+        "reader_rate": split.prefill_rate,
+        "writer_rate": split.decode_rate,
         "read_time": split.read_time,
         "send_time": split.send_time,
         "sent_bytes": split.sent,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
-from strata.serving.frontier import Frontier, Point
+from strata.serving.frontier import ServingFrontier, ServingPoint
 from strata.units import show
 
 XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
@@ -18,7 +18,7 @@ XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
 SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left out
 
 
-def frontier_picture(frontier: Frontier, question: str, path: Path) -> Path:
+def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The picture in the format its name asks for."""
     if path.suffix == ".svg":
         return draw_frontier(frontier, question, path)
@@ -44,7 +44,7 @@ def frontier_picture(frontier: Frontier, question: str, path: Path) -> Path:
     return keep(path, html_page("Strata: throughput against interactivity", parts))
 
 
-def _groups(frontier: Frontier) -> dict[str, list[Point]]:
+def _groups(frontier: ServingFrontier) -> dict[str, list[ServingPoint]]:
     """Points by plan, the plans of the frontier first and in its order."""
     names = dict.fromkeys([p.plan for p in frontier.best] + [p.plan for p in frontier.points])
     return {
@@ -53,7 +53,7 @@ def _groups(frontier: Frontier) -> dict[str, list[Point]]:
     }
 
 
-def _figure(frontier: Frontier) -> Any:
+def _figure(frontier: ServingFrontier) -> Any:
     from strata.app.render.page import plotly_graphs
 
     figure = plotly_graphs().Figure()
@@ -87,7 +87,7 @@ def _figure(frontier: Frontier) -> Any:
     return figure
 
 
-def draw_frontier(frontier: Frontier, question: str, path: Path) -> Path:
+def draw_frontier(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The frontier and the points behind it; requests at once stand at its points."""
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):
@@ -114,7 +114,7 @@ def draw_frontier(frontier: Frontier, question: str, path: Path) -> Path:
             )
         best = frontier.best
         if any(p.apart for p in frontier.points):
-            one = frontier.together
+            one = frontier.aggregated
             axes.plot(
                 [p.per_user for p in one],
                 [p.per_device for p in one],
@@ -141,7 +141,7 @@ def draw_frontier(frontier: Frontier, question: str, path: Path) -> Path:
         return save(pyplot, figure, path)
 
 
-def _numbers(axes: Any, best: list[Point]) -> None:
+def _numbers(axes: Any, best: list[ServingPoint]) -> None:
     """Requests at once beside points of the frontier that have room for it."""
     wide, high = axes.get_xlim()[1], axes.get_ylim()[1]
     last = (-1.0, -1.0)

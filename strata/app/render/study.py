@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strata.app.terminal import plain_table, titled
 
 if TYPE_CHECKING:
-    from strata.studies import Outcome
+    from strata.studies import StudyOutcome
 
 
 def studies_table(known: dict[str, str]) -> Any:
@@ -37,7 +37,7 @@ def claim_text(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:,.0f}" if abs(value) >= 10000 else f"{value:.4g}"
 
 
-def claims_table(outcome: Outcome) -> Any:
+def claims_table(outcome: StudyOutcome) -> Any:
     """A line a claim."""
     from rich.text import Text
 
@@ -55,7 +55,7 @@ def claims_table(outcome: Outcome) -> Any:
     return titled(f"{outcome.study.title}\n{source}", table, f"{held} of {len(outcome.claims)} claims hold")
 
 
-def study_page(outcome: Outcome, folder: Path) -> str:
+def study_page(outcome: StudyOutcome, folder: Path) -> str:
     """A study as a page: pictures first, then claim by claim."""
     import tempfile
 

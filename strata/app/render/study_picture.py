@@ -12,7 +12,7 @@ import numpy as np
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.search.expression import Names, calculate
-from strata.studies import Outcome
+from strata.studies import StudyOutcome
 
 KEYS = (
     "file",
@@ -31,7 +31,7 @@ KEYS = (
 )
 
 
-def draw_study(outcome: Outcome, folder: Path) -> list[Path]:
+def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
     """Every picture of a study; the paths that were written."""
     pyplot = pyplot_of()
     named = {name: Names(f"run {name}", values) for name, values in outcome.runs.items()}

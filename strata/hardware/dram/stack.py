@@ -20,13 +20,17 @@ PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it on
 class Stack:
     """DRAM layers bonded onto a logic die; unconnected layers add capacity and banks, not peak bandwidth."""
 
-    layers: Number = quantity("1", "DRAM layers in the stack", minimum=1)
+    layers: Number = quantity("1", "DRAM layers in the stack", minimum=1, more="faster")
     channels_per_layer: Number = quantity("1", "independent channels (vaults) of one layer", minimum=1)
     channel_width: Number = quantity("B", "bytes a channel moves in one transfer", minimum=1)
     transfer_rate: Number = quantity("Hz", "transfers a second of one channel", positive=True)
     capacity_per_layer: Number = quantity("B", "capacity of one layer", positive=True)
     connected_layers: Number = quantity(
-        "1", "layers with their own data connection to the logic die; left out: all", optional=True, minimum=1
+        "1",
+        "layers with their own data connection to the logic die; left out: all",
+        optional=True,
+        minimum=1,
+        more="faster",
     )
     memory: str = text(
         "the banks behind a channel: a memory's name or TOML path; left out: a fixed efficiency of the peak",

@@ -26,14 +26,19 @@ class Floorplan:
         positive=True,
     )
     core_area: Number = quantity(
-        "m2", "one core without its local memory, that memory's port, and its router", positive=True
+        "m2",
+        "one core without its local memory, that memory's port, and its router",
+        positive=True,
+        more="fewer cores",
     )
-    sram_area: Number = quantity("m2/B", "local memory of a core, with its banks' periphery")
+    sram_area: Number = quantity(
+        "m2/B", "local memory of a core, with its banks' periphery", more="fewer cores"
+    )
     port_area: Number = quantity(
         "m2/B",
         "each byte a clock that a core's local memory delivers: sense amplifiers, crossbar and operand wires",
     )
-    cache_area: Number = quantity("m2/B", "shared cache, with tags and slice control")
+    cache_area: Number = quantity("m2/B", "shared cache, with tags and slice control", more="fewer cores")
     fixed_area: Number = quantity(
         "m2", "what no other part counts: host interface, schedulers, copy engines, clocks, sensors, fuses"
     )

@@ -1,8 +1,8 @@
 """Samplers: who says which points come next. A file in this folder is a sampler, and its name is the file's.
 
 A sampler is asked for a round of work, and told what came of it, until it asks for nothing. What it asks
-depends on its seed and on what it was told, never on time or on the number of workers; so every engine gives
-the same rows, and a study is resumed by telling the sampler its stored rows again. Most samplers are a
+depends on its seed and on what it was told, never on time or on the number of workers; so every executor
+gives the same rows, and a study is resumed by telling the sampler its stored rows again. Most samplers are a
 `PointSampler` with `propose` and, where they learn, `learn`::
 
     class Mine(PointSampler):
@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from strata.errors import UnknownName, require
-from strata.search.points import Evaluated, joined, structural
-from strata.search.work import Points, Work
+from strata.search.points import Evaluated, chooses_words, concatenate_points
+from strata.search.work import PointsWork, Work
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -41,7 +41,7 @@ class Sampler(Protocol):
     It may also have `bound` (no legal point has a better score; nan where nothing is proven), `open` (how
     many regions may still hold a better one), `gap` (set before the first round: how near the bound is near
     enough), and `save() -> dict[str, array]` with `restore(state)`; one without these two is resumed by
-    replay, and then every piece of its work must be `Points`.
+    replay, and then every piece of its work must be `PointsWork`.
     """
 
     def ask(self) -> list[Work]:
@@ -77,18 +77,18 @@ class PointSampler:
         digits = self.propose()[:left] if left > 0 else np.empty((0, len(self.space.axes)), int)
         self.asked += len(digits)
         # Points that share their words are priced in one call, so they go into the same piece of work.
-        worded = [digits[:, i] for i in range(len(self.space.axes)) if structural(self.space, i)]
+        worded = [digits[:, i] for i in range(len(self.space.axes)) if chooses_words(self.space, i)]
         self._order = np.lexsort(worded) if worded else np.arange(len(digits))
         together = digits[self._order]
-        return [Points(together[start : start + CHUNK]) for start in range(0, len(together), CHUNK)]
+        return [PointsWork(together[start : start + CHUNK]) for start in range(0, len(together), CHUNK)]
 
     def tell(self, done: list[Any]) -> Evaluated | None:
-        evaluated = joined(done)
+        evaluated = concatenate_points(done)
         self.learn(evaluated.take(np.argsort(self._order)))
         return evaluated
 
 
-def names() -> list[str]:
+def sampler_names() -> list[str]:
     """Every sampler there is."""
     return sorted(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
 
@@ -102,12 +102,7 @@ def sampler_class(name: str) -> Callable[..., Sampler]:
     ...
     strata.errors.UnknownName: no sampler called 'randon'; nearest: random...
     """
-    if name not in names():
-        raise UnknownName("sampler", name, names(), ", ".join(names()))
-    made: Callable[..., Sampler] = import_module(f"{__name__}.{name}").SAMPLER
-    return made
-
-
-def sampler(name: str, space: Space, goal: Goal, seed: int = 0, **budget: int) -> Sampler:
-    """A sampler, ready for its first round."""
-    return sampler_class(name)(space, goal, seed, **budget)
+    if name not in sampler_names():
+        raise UnknownName("sampler", name, sampler_names(), ", ".join(sampler_names()))
+    maker: Callable[..., Sampler] = import_module(f"{__name__}.{name}").SAMPLER
+    return maker

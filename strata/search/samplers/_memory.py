@@ -28,7 +28,7 @@ class LearningSampler(PointSampler):
     """Base of samplers that come back to points they know: those are answered from memory, only new ones are
     asked for.
 
-    A sampler says what it wants (`want`) and is given scores and excess for all of it (`got`).
+    A sampler says what it wants (`want`) and is given scores and violation for all of it (`got`).
     """
 
     several = False  # whether it can search for several metrics at once
@@ -37,11 +37,12 @@ class LearningSampler(PointSampler):
         super().__init__(space, goal, seed, budget)
         if len(goal.metrics) > 1 and not self.several:
             raise BadValue(
-                f"this sampler searches for one metric, but got {', '.join(goal.metrics)}; for several use nsga2, random or exact"
+                f"this sampler searches for one metric, but got {', '.join(goal.metrics)};"
+                " for several use nsga2, random or exact"
             )
         self.known = np.empty(0, np.int64)  # sorted indices of points seen
         self.scores = np.empty((0, len(goal.metrics)))
-        self.excess = np.empty(0)
+        self.violation = np.empty(0)
         self.wanted = np.empty((0, len(space.axes)), np.int64)
 
     def want(self) -> np.ndarray:
@@ -50,8 +51,8 @@ class LearningSampler(PointSampler):
         """
         raise NotImplementedError
 
-    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
-        """Scores [N, metrics] and excess [N] (see `Goal.excess`) of the points just wanted."""
+    def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
+        """Scores [N, metrics] and violation [N] (see `Goal.violation`) of the points just wanted."""
         raise NotImplementedError
 
     def propose(self) -> np.ndarray:
@@ -71,7 +72,7 @@ class LearningSampler(PointSampler):
         order = np.argsort(index, kind="stable")
         self.known = index[order]
         self.scores = np.concatenate([self.scores, self.goal.scores(evaluated)])[order]
-        self.excess = np.concatenate([self.excess, self.goal.excess(evaluated)])[order]
+        self.violation = np.concatenate([self.violation, self.goal.violation(evaluated)])[order]
         # else this was the last round, and it may lack what the budget had no room for
         if self.asked < self.budget:
             self._answer()
@@ -84,20 +85,20 @@ class LearningSampler(PointSampler):
 
     def _answer(self) -> None:
         place = np.searchsorted(self.known, self.space.index(self.wanted))
-        self.got(self.wanted, self.scores[place], self.excess[place])
+        self.got(self.wanted, self.scores[place], self.violation[place])
 
 
-def ranked(scores: np.ndarray, excess: np.ndarray) -> np.ndarray:
+def penalised_scores(scores: np.ndarray, violation: np.ndarray) -> np.ndarray:
     """One number a point that orders all of them: the score where it is in, and below every score the less
     the further it is out.
 
-    >>> ranked(np.array([[-np.inf], [-3.0]]), np.array([2.0, 0.0])).tolist()
+    >>> penalised_scores(np.array([[-np.inf], [-3.0]]), np.array([2.0, 0.0])).tolist()
     [-3e+300, -3.0]
     """
-    return np.where(scores[:, 0] > -np.inf, scores[:, 0], OUT * (1.0 + np.minimum(excess, 1e6)))
+    return np.where(scores[:, 0] > -np.inf, scores[:, 0], OUT * (1.0 + np.minimum(violation, 1e6)))
 
 
-def mended(space: Space, digits: np.ndarray, rng: np.random.Generator, tries: int = 8) -> np.ndarray:
+def repair_points(space: Space, digits: np.ndarray, rng: np.random.Generator, tries: int = 8) -> np.ndarray:
     """Legal points near the given ones: an illegal one takes more and more of its digits from a random legal
     point, at last all of them.
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from strata.errors import StrataError
 from strata.search.samplers._genes import Genes
-from strata.search.samplers._memory import LearningSampler, mended, ranked
+from strata.search.samplers._memory import LearningSampler, penalised_scores, repair_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -70,14 +70,17 @@ class Cmaes(LearningSampler):
             genes[:, self.numbers] = np.rint(np.stack([s.z for s in self.solutions]) * top).astype(np.int64)
         if self.words:
             genes[:, self.words] = np.stack([np.argmax(s.c, axis=1) for s in self.solutions])
-        digits = mended(self.space, self.genes.digits(genes), self.rng)
+        digits = repair_points(self.space, self.genes.digits(genes), self.rng)
         self.tired = self.tired + 1 if self.settled(digits) else 0
         return digits
 
-    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
+    def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
         if self.strategy is not None:
             self.strategy.tell(
-                [(s, -float(v)) for s, v in zip(self.solutions, ranked(scores, excess), strict=True)]
+                [
+                    (s, -float(v))
+                    for s, v in zip(self.solutions, penalised_scores(scores, violation), strict=True)
+                ]
             )
 
 

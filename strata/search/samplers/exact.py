@@ -15,28 +15,29 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue
-from strata.search.bounds import BOUNDED, FOLLOW, Bounds, optimistic
-from strata.search.goal import Goal, frontier
+from strata.pareto import non_dominated
+from strata.search.bounds import BOUNDED, BoundsWork, optimistic
+from strata.search.goal import Goal
 from strata.search.nodes import (
     COARSE,
     NEAR,
     WHOLE,
     Node,
-    Plans,
+    PlanTable,
     as_arrays,
-    children,
+    boxes_with_rows,
+    child_nodes,
     from_arrays,
-    inside,
-    roots,
-    some_inside,
-    spread,
-    stacked,
-    trimmed,
+    points_inside,
+    root_nodes,
+    rows_when_opened,
+    some_points_inside,
+    trim_nodes,
 )
-from strata.search.points import Evaluated, joined
+from strata.search.points import Evaluated, concatenate_points
 from strata.search.relax import relaxed_axes
 from strata.search.space import Space
-from strata.search.work import Points, Work
+from strata.search.work import PointsWork, Work
 
 ROUND = 1 << 14  # rows bounded in a round, about
 PIECE = 1 << 12  # rows of a piece of work
@@ -54,14 +55,14 @@ class Exact:
     gap = 0.01
 
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 1 << 62):
-        known = (*BOUNDED, *FOLLOW)
         for metric in goal.metrics:
-            if metric not in known:
+            if metric not in BOUNDED:
                 raise BadValue(
-                    f"an exact search needs a metric with bounds ({', '.join(known)}), but got {metric}; other samplers take it"
+                    f"an exact search needs a metric with bounds ({', '.join(BOUNDED)}),"
+                    f" but got {metric}; other samplers take it"
                 )
         self.space, self.goal, self.seed, self.budget = space, goal, seed, budget
-        self.plans = Plans(space)
+        self.plans = PlanTable(space)
         self.nodes: list[Node] | None = None
         self.best = np.empty((0, len(space.axes)), np.int64)  # designs no other beats, and their scores
         self.scores = np.empty((0, len(goal.metrics)))
@@ -108,7 +109,7 @@ class Exact:
             self.walks = self.walks[1:]
         if self.nodes is None:
             self.nodes = []
-            return self._works([], roots(self.space, self.plans))
+            return self._works([], root_nodes(self.space, self.plans))
         works = []
         while self.nodes and not works:
             works = self._opened()
@@ -121,7 +122,7 @@ class Exact:
         taken: list[int] = []
         rows = 0
         for k in order[:NODES]:
-            more = len(self.nodes[k].plans) * spread(self.space, self.plans, self.nodes[k])
+            more = len(self.nodes[k].plans) * rows_when_opened(self.space, self.plans, self.nodes[k])
             if taken and rows + more > ROUND:
                 break
             taken.append(k)
@@ -131,17 +132,17 @@ class Exact:
         points, boxes = [], []
         for node in chosen:
             if node.stage == WHOLE and (node.designs == 1 or node.designs * len(node.plans) <= SMALL):
-                points.append(inside(self.space, self.plans, node))
+                points.append(points_inside(self.space, self.plans, node))
             else:
-                boxes += children(self.space, self.plans, node, self.gains)
-                points.append(some_inside(self.space, self.plans, node))
+                boxes += child_nodes(self.space, self.plans, node, self.gains)
+                points.append(some_points_inside(self.space, self.plans, node))
         if self.fresh:
             points.append(self._around(self.best[0]))
-        return self._works(points, trimmed(self.space, boxes))
+        return self._works(points, trim_nodes(self.space, boxes))
 
     def tell(self, done: list[Any]) -> Evaluated | None:
         told = [d for d, nodes in zip(done, self._asked, strict=True) if not nodes]
-        found = joined(told) if told else None
+        found = concatenate_points(told) if told else None
         self.fresh = False
         if found is not None:
             self._keep(found)
@@ -156,8 +157,7 @@ class Exact:
             self._drop()
         return found
 
-    # ------------------------------------------------------------------------------------------------ good
-    # designs
+    # ------------------------------------------------------------------------------------- good designs
 
     def _walk(self, found: Evaluated) -> None:
         """From the best designs drawn, step by step to the best neighbour while that is better; one walk
@@ -207,7 +207,7 @@ class Exact:
             np.concatenate([self.scores, scores[some]]),
             np.concatenate([self.best, found.digits[some]]),
         )
-        on = np.flatnonzero(frontier(both))
+        on = np.flatnonzero(non_dominated(both))
         on = on[np.argsort(-both[on, 0], kind="stable")]
         self.fresh = len(on) > 0 and (not len(self.scores) or both[on[0], 0] > self.scores[0, 0])
         self.best, self.scores = designs[on], both[on]
@@ -220,13 +220,13 @@ class Exact:
         self._asked, self._pending = [], []
         every = self._new(np.concatenate(points)) if points else np.empty((0, 0))
         for start in range(0, len(every), PIECE):
-            works.append(Points(every[start : start + PIECE]))
+            works.append(PointsWork(every[start : start + PIECE]))
             self._asked.append(0)
         for stage in (COARSE, NEAR, WHOLE):
             piece: list[Node] = []
             for node in [*(n for n in boxes if n.stage == stage), None]:
                 if piece and (node is None or sum(len(n.plans) for n in piece) + len(node.plans) > PIECE):
-                    works.append(Bounds(stacked(piece)))
+                    works.append(BoundsWork(boxes_with_rows(piece)))
                     self._asked.append(len(piece))
                     self._pending += piece
                     piece = []

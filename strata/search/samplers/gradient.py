@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.search.samplers._memory import LearningSampler, mended, ranked
+from strata.search.samplers._memory import LearningSampler, penalised_scores, repair_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -67,9 +67,11 @@ class Gradient(LearningSampler):
         """
         drawn = self.space.random(self.rng, self.draw)
         if len(self.known) and self.numeric:
-            best = self.space.digits(self.known[[np.argmax(ranked(self.scores, self.excess))]])[0]
+            best = self.space.digits(self.known[[np.argmax(penalised_scores(self.scores, self.violation))]])[
+                0
+            ]
             drawn[::2, self.numeric] = best[self.numeric]
-            drawn = mended(self.space, drawn, self.rng)
+            drawn = repair_points(self.space, drawn, self.rng)
         return drawn
 
     def _around(self, digits: np.ndarray) -> np.ndarray:
@@ -82,8 +84,8 @@ class Gradient(LearningSampler):
             rows[2 + 2 * k, i] = min(digits[i] + 1, len(self.space.axes[i]) - 1)
         return np.where(np.asarray(self.space.legal(rows))[:, None], rows, digits)
 
-    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
-        ranks = ranked(scores, excess)
+    def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
+        ranks = penalised_scores(scores, violation)
         if self.drawing:
             chosen: list[int] = (
                 np.argsort(-ranks, kind="stable")[: self.count].tolist() if self.numeric else []
@@ -98,10 +100,10 @@ class Gradient(LearningSampler):
         self.climbers = [
             c
             for c, p in zip(self.climbers, parts, strict=True)
-            if self._step(c, digits[p], ranks[p], excess[p])
+            if self._step(c, digits[p], ranks[p], violation[p])
         ]
 
-    def _step(self, climber: Climber, rows: np.ndarray, ranks: np.ndarray, excess: np.ndarray) -> bool:
+    def _step(self, climber: Climber, rows: np.ndarray, ranks: np.ndarray, violation: np.ndarray) -> bool:
         """What a climber tries next, from its trial and the neighbours of that; False when it stands on a
         top.
         """
@@ -110,7 +112,7 @@ class Gradient(LearningSampler):
         else:
             climber.rank, climber.home = float(ranks[0]), climber.position
             climber.next = rows[np.argmax(ranks)] if ranks.max() > ranks[0] else None
-            slope = _slope(rows[:, self.numeric], ranks, excess)
+            slope = _slope(rows[:, self.numeric], ranks, violation)
             mixed = MOMENTUM * climber.move + (1.0 - MOMENTUM) * slope / max(np.abs(slope).max(), 1e-300)
             climber.move = mixed / max(np.abs(mixed).max(), 1e-300)
         while climber.stride * self.top.max() >= 0.5 and climber.next is not None:
@@ -133,14 +135,14 @@ class Gradient(LearningSampler):
         return True
 
 
-def _slope(rows: np.ndarray, ranks: np.ndarray, excess: np.ndarray) -> np.ndarray:
+def _slope(rows: np.ndarray, ranks: np.ndarray, violation: np.ndarray) -> np.ndarray:
     """Central differences of the score, relative to the point's own; of what is broken where the point itself
     is out.
 
     A neighbour that is out is a wall: no slope leads to it.
     """
-    inside = excess == 0.0
-    height = ranks / max(abs(ranks[0]), 1e-300) if inside[0] else -excess
+    inside = violation == 0.0
+    height = ranks / max(abs(ranks[0]), 1e-300) if inside[0] else -violation
     down, up = height[1::2], height[2::2]
     if inside[0]:
         down, up = np.where(inside[1::2], down, height[0]), np.where(inside[2::2], up, height[0])

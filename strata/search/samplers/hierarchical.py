@@ -15,18 +15,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.params import value_at
-from strata.search.fields import SIZES, dimension_of
-from strata.search.samplers._memory import LearningSampler, ranked
+from strata.search.samplers._memory import LearningSampler, penalised_scores
 
 if TYPE_CHECKING:
-    from strata.search.fields import Question
+    from strata.search.axes import DesignAxis
     from strata.search.goal import Goal
-    from strata.search.space import Axis, Space
+    from strata.search.scenario import Scenario
+    from strata.search.space import Space
 
 ROUND = 1 << 15  # points of a round
 PLAN_STAGES, SINGLE_STAGES, STACK, FABRIC = (1, 2, 3), (4, 5), 6, 7
@@ -52,8 +51,8 @@ class Hierarchical(LearningSampler):
     def want(self) -> np.ndarray:
         return next(self.rounds, self.base[None][:0])
 
-    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
-        self.last = (digits, ranked(scores, excess))
+    def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
+        self.last = (digits, penalised_scores(scores, violation))
 
     def _of(self, *stages: int) -> list[int]:
         return [i for i, axis in enumerate(self.space.axes) if axis.stage in stages]
@@ -139,7 +138,7 @@ def _hardware(digits: np.ndarray, ranks: np.ndarray, stack: list[int]) -> np.nda
     return digits[kept[near][:FINALISTS]]
 
 
-def _coarse(axis: Axis) -> Sequence[int]:
+def _coarse(axis: DesignAxis) -> Sequence[int]:
     """Choices spread over an axis of numbers; words all."""
     count = len(axis)
     return (
@@ -149,7 +148,7 @@ def _coarse(axis: Axis) -> Sequence[int]:
     )
 
 
-def _near(axis: Axis, at: int) -> Sequence[int]:
+def _near(axis: DesignAxis, at: int) -> Sequence[int]:
     """Choices around one of an axis of numbers; of words that one."""
     return range(max(at - NEAR, 0), min(at + NEAR + 1, len(axis))) if axis.ordered else [at]
 
@@ -161,7 +160,7 @@ def described(space: Space, rng: np.random.Generator) -> np.ndarray:
     A quantity that the file leaves open is not limited there: it takes its highest choice that is legal with
     the others.
     """
-    own = [_own(axis, space.question) for axis in space.axes]
+    own = [_own(axis, space.scenario) for axis in space.axes]
     lists = [
         range(len(axis) - 1, -1, -1) if k is None else [k] for axis, k in zip(space.axes, own, strict=True)
     ]
@@ -173,8 +172,8 @@ def described(space: Space, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(drawn[np.argmin((drawn != wanted).sum(axis=1))])
 
 
-def _own(axis: Axis, question: Question) -> int | None:
-    """The choice of an axis that is nearest to what its first field is in the question; None where the file
+def _own(axis: DesignAxis, scenario: Scenario) -> int | None:
+    """The choice of an axis that is nearest to what its first field is in the scenario; None where the file
     leaves it open.
     """
     if axis.kind == "times":
@@ -183,25 +182,10 @@ def _own(axis: Axis, question: Question) -> int | None:
         return 0
     if axis.kind == "variant":
         return next((k for k, own in enumerate(axis.values) if not own), 0)
-    own = _value(axis.fields[0], question)
+    own = scenario.base_value(axis.fields[0])
     if axis.kind == "word":
         return axis.values.index(own) if own in axis.values else 0
     return None if own is None else int(np.argmin(np.abs(np.array(axis.values, float) - float(own))))
-
-
-def _value(name: str, question: Question) -> Any:
-    """What a field is before any axis changes it."""
-    owner, _, path = name.partition(".")
-    if owner in SIZES:
-        return getattr(question, owner)
-    if name == "fabric":
-        return question.base.fabric.name
-    if owner == "fabric":
-        made = question.on(question.fabrics[0] if question.fabrics else "")
-        return value_at(made, dimension_of(made, path) or path)
-    if owner == "model":
-        return getattr(question.spoken, path)
-    return value_at(question.base.chip if owner == "chip" else question.software, path)
 
 
 SAMPLER = Hierarchical

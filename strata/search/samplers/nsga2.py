@@ -10,7 +10,7 @@ import numpy as np
 
 from strata.errors import StrataError
 from strata.search.samplers._genes import Genes
-from strata.search.samplers._memory import LearningSampler, mended
+from strata.search.samplers._memory import LearningSampler, repair_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -57,7 +57,7 @@ class Nsga2(LearningSampler):
         """Legal points of some genes; of those that are known (few plans are near many degrees), more and
         more genes change.
         """
-        digits = mended(self.space, self.genes.digits(genes), self.rng)
+        digits = repair_points(self.space, self.genes.digits(genes), self.rng)
         counts = np.array([gene.count for gene in self.genes.genes])
         for changed in CHANGED:
             old = np.flatnonzero(np.isin(self.space.index(digits), self.known))
@@ -65,15 +65,15 @@ class Nsga2(LearningSampler):
             moved = np.where(
                 self.rng.random(other.shape) < changed / len(counts), other, self.genes.of(digits[old])
             )
-            digits[old] = mended(self.space, self.genes.digits(moved), self.rng)
+            digits[old] = repair_points(self.space, self.genes.digits(moved), self.rng)
         return digits
 
-    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
+    def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
         if self.genetic is None:
             return
         inside: np.ndarray = np.isfinite(scores).all(axis=1)
         self.asked_for.set("F", np.where(inside[:, None], -scores, 0.0))
-        self.asked_for.set("G", np.where(inside, 0.0, 1.0 + excess)[:, None])
+        self.asked_for.set("G", np.where(inside, 0.0, 1.0 + violation)[:, None])
         for individual in self.asked_for:
             individual.evaluated.update(("F", "G"))
         self.genetic.tell(infills=self.asked_for)

@@ -10,7 +10,7 @@ import numpy as np
 
 from strata.errors import StrataError
 from strata.search.samplers._genes import Genes
-from strata.search.samplers._memory import LearningSampler, mended, ranked
+from strata.search.samplers._memory import LearningSampler, penalised_scores, repair_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -68,16 +68,16 @@ class Tpe(LearningSampler):
         self.meant = np.array(
             [[trial.params[f"{k}"] for k in range(len(self.genes))] for trial in self.trials], np.int64
         )
-        digits = mended(self.space, self.genes.digits(self.meant), self.rng)
+        digits = repair_points(self.space, self.genes.digits(self.meant), self.rng)
         self.tired = self.tired + 1 if self.settled(digits) else 0
         return digits
 
-    def got(self, digits: np.ndarray, scores: np.ndarray, excess: np.ndarray) -> None:
+    def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
         if not len(self.genes):
             return
         import optuna
 
-        values = ranked(scores, excess)
+        values = penalised_scores(scores, violation)
         genes = self.genes.of(digits)
         moved = (genes != self.meant).any(axis=1)
         for place, trial in enumerate(self.trials):
@@ -90,7 +90,7 @@ class Tpe(LearningSampler):
 
     def _hand_on(self) -> None:
         """What is known of the best points, for a study that knows nothing."""
-        values = ranked(self.scores, self.excess)
+        values = penalised_scores(self.scores, self.violation)
         best = np.argsort(-values, kind="stable")[:HANDED_ON]
         for genes, value in zip(
             self.genes.of(self.space.digits(self.known[best])), values[best], strict=True

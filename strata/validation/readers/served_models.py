@@ -14,7 +14,7 @@ from strata.errors import MissingQuantity
 from strata.mapping.engine import Engine
 from strata.precision import bytes_of
 from strata.serving.acceptance import expected_tokens
-from strata.serving.speculation import cycle_time, drafting
+from strata.serving.speculation import cycle_time, draft_engine
 from strata.validation.readers.benchmark_conditions import RunConditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
@@ -117,7 +117,7 @@ def _drafting_cycle(serving: Serving, running: Array, context: Array, guesses: A
         drafting_layer(serving.model),
         decode(running, context, skew=skew),
         serving.plan,
-        drafting(serving.engine),
+        draft_engine(serving.engine),
     )
     return cycle_time(guesses * guess.time, verify)
 

@@ -15,7 +15,7 @@ from strata.app.render.metrics import metric_label
 from strata.app.render.prediction import headline_rows
 from strata.app.render.prediction_report import prediction_report
 from strata.app.render.sweep_report import sweep_figure
-from strata.search.sweep import run_sweep
+from strata.search.sweep import sweep as run_sweep
 
 ASKED = {
     "batch": 64.0,
@@ -98,7 +98,7 @@ def test_prediction_report_of_the_command(strata, tmp_path):
     ],
 )
 def test_sweep_picture_has_a_line_for_each_value(vary, lines):
-    swept = run_sweep("llama-3-70b", "8xh200", vary, **ASKED, metric="tpot")
+    swept = run_sweep("8xh200", "llama-3-70b", vary, **ASKED, metric="tpot")
     figure = sweep_figure(swept)
     assert len(figure.data) == lines
     assert len({line.name for line in figure.data}) == lines
@@ -110,7 +110,7 @@ def test_sweep_picture_has_a_line_for_each_value(vary, lines):
 
 
 def test_sweep_picture_leaves_gaps_where_nothing_fits():
-    swept = run_sweep("llama-3.1-405b", "8xh200", ["chip.memory.capacity=40,80,160 GB"], **ASKED)
+    swept = run_sweep("8xh200", "llama-3.1-405b", ["chip.memory.capacity=40,80,160 GB"], **ASKED)
     (line,) = sweep_figure(swept).data
     assert list(line.y)[:2] == [None, None]
     assert line.y[2] > 0

@@ -23,7 +23,7 @@ from strata.pricing.kernels.matmul import matmul
 from strata.pricing.overlap.equations import in_pieces, own_first, slowed
 from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.price import Price
-from strata.studies import run_one
+from strata.studies import run_entry
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
 from strata.validation.readers.overlap import overlapped_kernels
@@ -269,7 +269,7 @@ def test_measured_kernels_are_met_by_one_set_of_quantities():
 
 def test_a_study_may_ask_for_errors_against_a_file():
     every, unseen = (
-        run_one({"name": "x", "file": "h100/overlap.csv", "held_out": held}, "here") for held in (False, True)
+        run_entry({"name": "x", "file": "h100/overlap.csv", "held_out": held}, "here") for held in (False, True)
     )
     assert (
         every["points"] == 26
@@ -279,9 +279,9 @@ def test_a_study_may_ask_for_errors_against_a_file():
     assert every["mape"] == pytest.approx(np.mean(np.abs(every["error"]))) and every["ag_gemm_points"] == 12
     assert every["kinds"][0] == every["ag_gemm_mape"] and all(line % 3 == 0 for line in unseen["line"])
     with pytest.raises(st.StrataError, match="no reader fits"):
-        run_one({"name": "x", "file": "h100/nothing.csv"}, "here")
+        run_entry({"name": "x", "file": "h100/nothing.csv"}, "here")
     with pytest.raises(st.StrataError, match="file, held_out"):
-        run_one({"name": "x", "file": "h100/overlap.csv", "unseen": True}, "here")
+        run_entry({"name": "x", "file": "h100/overlap.csv", "unseen": True}, "here")
 
 
 def test_rows_of_the_other_published_kinds_are_read():

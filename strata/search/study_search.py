@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import UnknownName, require
-from strata.search.goal import column
+from strata.search.derived_metrics import metric_column
 from strata.search.goal import goal as make_goal
 from strata.search.points import Evaluated, evaluate_points
 from strata.search.run import search
@@ -19,7 +19,7 @@ from strata.search.space import space as make_space
 SPACE_KEYS = ("space", "keep", "like", "axes", "goal", "limits", "sampler", "gap", "budget", "seed")
 
 
-def run_space(
+def run_search(
     entry: dict[str, Any], where: str, earlier: dict[str, dict[str, Any]], stored: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Search a space and tell the best design: `best`, `bound`, the choice of each axis, and its metrics.
@@ -40,51 +40,42 @@ def run_space(
         before = earlier[entry["like"]]["design"]
         taken = entry.get("axes") or [a for a in before if a not in ("plan", "overlap")]
         kept = {axis: [before[axis]] for axis in taken if axis not in kept} | kept
-    made, wanted = (
-        make_space(entry["space"], **kept),
-        make_goal(entry.get("goal", "tokens_per_s"), entry.get("limits", [])),
-    )
+    space = make_space(entry["space"], **kept)
+    goal = make_goal(entry.get("goal", "tokens_per_s"), entry.get("limits", []))
     if stored is not None:
-        found, bound = (
-            evaluate_points(made, digits_of(made, stored["design"])),
-            float(stored["bound"] if stored["bound"] is not None else "nan"),
-        )
+        best = evaluate_points(space, digits_of(space, stored["design"]))
+        bound = float(stored["bound"] if stored["bound"] is not None else "nan")
     else:
         options = {k: entry[k] for k in ("budget", "seed") if k in entry}
         outcome = search(
-            made,
-            wanted,
+            space,
+            goal,
             sampler=entry.get("sampler", "exact"),
             gap=float(entry.get("gap", 0.01)),
-            engine="cores",
+            executor="cores",
             **options,
         )
         require(outcome.found, f"{where}: no design fits", out=str(outcome.counts)[:80])
-        found, bound = outcome.frontier.take(slice(0, 1)), float(outcome.bound)
-    return _told(made, found, wanted.metrics[0], bound)
+        best, bound = outcome.frontier.take(slice(0, 1)), float(outcome.bound)
+    return _told(space, best, goal.metrics[0], bound)
 
 
-def digits_of(made: Space, design: dict[str, str]) -> np.ndarray:
+def digits_of(space: Space, design: dict[str, str]) -> np.ndarray:
     """The point of a space that labels of its axes name."""
-    return np.array([[axis.labels.index(design[axis.name]) for axis in made.axes]])
+    return np.array([[axis.labels.index(design[axis.name]) for axis in space.axes]])
 
 
-def _told(made: Space, found: Evaluated, metric: str, bound: float) -> dict[str, Any]:
-    digits = found.digits[0]
-    best = float(column(found.columns, metric)[0])
-    design = {a.name: a.labels[int(d)] for a, d in zip(made.axes, digits, strict=True)}
-    numbers = {a.name: a.values[int(d)] for a, d in zip(made.axes, digits, strict=True) if a.ordered}
-    metrics = {name: float(values[0]) for name, values in found.columns.items()}
-    return (
-        metrics
-        | design
-        | numbers
-        | {
-            "best": best,
-            "bound": bound,
-            "gap": abs(bound - best) / abs(best),
-            "size": float(made.size),
-            "design": design,
-            "axes": [],
-        }
-    )
+def _told(space: Space, best: Evaluated, metric: str, bound: float) -> dict[str, Any]:
+    value = float(metric_column(best.columns, metric)[0])
+    chosen = [(axis, int(d)) for axis, d in zip(space.axes, best.digits[0], strict=True)]
+    design = {axis.name: axis.labels[d] for axis, d in chosen}
+    numbers = {axis.name: axis.values[d] for axis, d in chosen if axis.ordered}
+    told = {
+        "best": value,
+        "bound": bound,
+        "gap": abs(bound - value) / abs(value),
+        "size": float(space.size),
+        "design": design,
+        "axes": [],
+    }
+    return {name: float(values[0]) for name, values in best.columns.items()} | design | numbers | told

@@ -1,0 +1,177 @@
+"""Axes of a space of designs: what a design may choose, read from the space's file, and some of the choices
+kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue, UnknownName, require
+from strata.search.expression import calculate
+from strata.search.fields import PLAN_FIELDS, si_number
+from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
+
+_AXIS_KEYS = {
+    "name",
+    "field",
+    "fields",
+    "values",
+    "times",
+    "range",
+    "variants",
+    "plans",
+    "unit",
+    "stage",
+    "source",
+}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DesignAxis:
+    """One choice of a design: numbers of one or more fields, multiples of what they are, words, named
+    variants, or plans.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    values: Any  # a tuple of numbers, words or tables of fields; plans: an array [plans, fields]
+    labels: Sequence[str]
+    kind: str  # number, times, word, variant, plan
+    unit: str = "1"
+    source: str = ""
+    stage: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its choices are numbers, in rising order."""
+        return self.kind in ("number", "times")
+
+    def keep(self, choices: Iterable[int]) -> DesignAxis:
+        """The axis with some of its choices."""
+        which = list(choices)
+        if self.kind == "plan":
+            rows = np.asarray(self.values, float)[which]
+            return replace(self, values=rows, labels=PlanLabels(rows))
+        return replace(
+            self,
+            values=tuple(self.values[k] for k in which),
+            labels=tuple(self.labels[k] for k in which),
+        )
+
+    def values_at(self, digits: np.ndarray) -> np.ndarray:
+        """Numbers in SI, or labels, of some choices."""
+        if self.kind == "plan":
+            chosen, place = np.unique(digits, return_inverse=True)
+            return np.array([self.labels[int(k)] for k in chosen])[place]
+        return np.array(self.values if self.ordered else self.labels)[digits]
+
+    def named(self, texts: list[str]) -> DesignAxis:
+        """The axis with the choices that texts name: labels, the same numbers, or conditions on plans."""
+        if self.kind == "plan":
+            return self.keep(sorted({k for text in texts for k in self._plans_meant(text)}))
+        meant = [[k for k in range(len(self)) if self._means(k, text)] for text in texts]
+        for text, choices in zip(texts, meant, strict=True):
+            if not choices:
+                raise UnknownName(
+                    f"choice of axis {self.name}", text, self.labels, ", ".join(self.labels[:12])
+                )
+        return self.keep(sorted({k for choices in meant for k in choices}))
+
+    def _plans_meant(self, text: str) -> list[int]:
+        """The plan a text names, or all that keep a condition over their degrees, like ``(ep == 1) & (cp ==
+        1)``.
+        """
+        if not any(sign in text for sign in ("==", "<", ">", "!=")):
+            if text in self.labels:
+                return [self.labels.index(text)]
+            raise UnknownName(
+                f"choice of axis {self.name}",
+                text,
+                self.labels,
+                "a plan as it is typed, or a condition like (ep == 1) & (cp == 1)",
+            )
+        degrees = dict(zip(PLAN_FIELDS, np.asarray(self.values, float).T, strict=True))
+        condition = np.asarray(calculate(text, degrees, f"axis {self.name}"), bool)
+        kept: list[int] = np.flatnonzero(np.broadcast_to(condition, len(self))).tolist()
+        require(bool(kept), "no plan is left by the condition on plans", where=text)
+        return kept
+
+    def _means(self, k: int, text: str) -> bool:
+        """Whether a text is this choice: its label, or the same number."""
+        if text == self.labels[k]:
+            return True
+        if not self.ordered:
+            return False
+        try:
+            return bool(np.isclose(si_number(text, self.unit, self.name), self.values[k], rtol=1e-9))
+        except BadValue:
+            return False
+
+
+def read_axis(table: dict[str, Any], scenario: Scenario, where: str) -> DesignAxis:
+    """An axis from its table in a space's file."""
+    name = table.get("name", "")
+    require(bool(name), f"{where}: an axis needs a name")
+    for key in table:
+        if key not in _AXIS_KEYS:
+            raise UnknownName(
+                f"entry of axis {name} of {where}", key, _AXIS_KEYS, ", ".join(sorted(_AXIS_KEYS))
+            )
+    rest = {"name": name, "source": table.get("source", ""), "stage": int(table.get("stage", 0))}
+    require(bool(rest["source"]), f"{where}: axis {name} needs a source")
+    if "plans" in table:
+        values, labels = plan_choices(plans_of_scenario(scenario, table["plans"]))
+        return DesignAxis(fields=("plan",), values=values, labels=labels, kind="plan", **rest)
+    if "variants" in table:
+        return _variants(table["variants"], scenario, where, rest)
+    named = table.get("fields", [table["field"]] if "field" in table else [])
+    require(bool(named), f"{where}: axis {name} needs a field", axis=name)
+    fields = tuple(checked_field(f, scenario, where) for f in named)
+    unit = scenario.unit(fields[0])
+    if unit is None:
+        words = tuple(str(v) for v in table.get("values", []))
+        require(bool(words), f"{where}: axis {name} needs values")
+        return DesignAxis(fields=fields, values=words, labels=words, kind="word", **rest)
+    return _numbers(table, fields, unit, where, rest)
+
+
+def _numbers(
+    table: dict[str, Any], fields: tuple[str, ...], unit: str, where: str, rest: dict[str, Any]
+) -> DesignAxis:
+    """Numbers of fields, or multiples of what they are, in rising order."""
+    name, kind = rest["name"], "times" if "times" in table else "number"
+    unit = "1" if kind == "times" else unit
+    listed = table.get("times", table.get("values"))
+    if listed is None:
+        start, stop, count = table["range"] if len(table.get("range", [])) == 3 else (0, 0, 0)
+        require(count >= 1, f"{where}: axis {name} needs values, times, or a range [from, to, how many]")
+        listed = np.linspace(start, stop, int(count)).tolist()
+    numbers = tuple(si_number(v, unit, name) for v in listed)
+    require(
+        bool(numbers) and all(a < b for a, b in itertools.pairwise(numbers)),
+        f"{where}: axis {name} lists rising numbers",
+    )
+    labels = tuple(v if isinstance(v, str) else f"{v:g}" for v in listed)
+    return DesignAxis(fields=fields, values=numbers, labels=labels, kind=kind, unit=unit, **rest)
+
+
+def _variants(
+    variants: dict[str, dict[str, Any]], scenario: Scenario, where: str, rest: dict[str, Any]
+) -> DesignAxis:
+    """Named variants: each sets some fields; what it does not name stays as it is."""
+    require(bool(variants), f"{where}: axis {rest['name']} needs variants")
+    tables = []
+    for own in variants.values():
+        full = {checked_field(f, scenario, where): v for f, v in own.items()}
+        units = {f: scenario.unit(f) for f in full}
+        tables.append({f: v if (u := units[f]) is None else si_number(v, u, f) for f, v in full.items()})
+    fields = tuple(dict.fromkeys(f for own in tables for f in own))
+    return DesignAxis(fields=fields, values=tuple(tables), labels=tuple(variants), kind="variant", **rest)

@@ -1,0 +1,73 @@
+"""From text to inputs: the system, model, engine and workload that text names, with some fields changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from strata.errors import require
+from strata.hardware.system import System
+from strata.hardware.system import system as make_system
+from strata.mapping.engine import Engine
+from strata.mapping.engine import engine as make_engine
+from strata.search.fields import changed_fabric, parse_changes
+from strata.workload.model import Model
+from strata.workload.model import model as make_model
+from strata.workload.routing import Routing, read_routing
+from strata.workload.tasks import PHASES, Workload, decode, prefill, serve, train
+
+
+def make_workload(
+    phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None
+) -> Workload:
+    """A workload from the sizes people state; decode takes the context in the middle of the generation."""
+    require(phase in PHASES, "phase must be one of " + ", ".join(PHASES), phase=phase)
+    if phase == "prefill":
+        return prefill(batch, input, routing=routing)
+    if phase == "decode":
+        return decode(batch, input + output / 2, routing=routing)
+    return train(batch, input) if phase == "train" else serve(batch, input, output, routing=routing)
+
+
+def routing_from_file(path: str, model: Model) -> Routing | None:
+    """The routing in a file, for a model that has experts; None without a file."""
+    if not path:
+        return None
+    require(model.has_experts, f"{model.name} has no experts to route to", routing=path)
+    return read_routing(path, model.experts)
+
+
+def named_inputs(
+    model: str, system: str, engine: str, weights: str, kv: str, changes: Iterable[str]
+) -> tuple[System, Model, Engine]:
+    """System, model and engine with `--set` changes applied."""
+    tables = parse_changes(changes)
+    wanted = {k: model_value(k, v) for k, v in tables["model"].items()}
+    wanted |= {k: v for k, v in (("weights", weights), ("kv", kv)) if v}
+    return (
+        changed_system(system, tables["chip"], tables["fabric"]),
+        make_model(model, **wanted),
+        make_engine(engine, **tables["engine"]),
+    )
+
+
+def changed_system(name: str, chip: Mapping[str, Any], fabric: Mapping[str, Any]) -> System:
+    """A system with quantities of its chip and fabric replaced by text with units, numbers or arrays."""
+    system = make_system(name, **chip)
+    return replace(system, fabric=changed_fabric(system.fabric, fabric)) if fabric else system
+
+
+def model_value(name: str, text: str) -> Any:
+    """The value of a model's field from text, by what the field holds; what it may be is checked where models
+    are made.
+    """
+    default = next((f.default for f in fields(Model) if f.name == name), None)
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(text, text)
+    if isinstance(default, str):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text

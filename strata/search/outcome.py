@@ -1,0 +1,146 @@
+"""What a search found, and where it stands: the best, the frontier, what is proven and why points are out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from strata.errors import require
+from strata.result import Result
+from strata.search.derived_metrics import GOAL_METRICS, metric_column
+from strata.search.goal import Goal
+from strata.search.points import Evaluated, concatenate_points, evaluate_point
+from strata.search.sensitivity import Gain, axis_gains, sensitivity
+from strata.search.space import Space
+from strata.search.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a search stands after a round; `best` and `bound` are values of the first metric, nan where there
+    is none.
+    """
+
+    rounds: int
+    rows: int
+    best: float
+    bound: float
+    gap: float
+    open: int
+    seconds: float
+    rate: float  # rows and bounds a second of this run
+    # seconds until the budget is spent or, by the trend of it, the gap is closed; nan where nothing says
+    left: float
+    bounded: int = 0  # bounds of regions priced so far
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOutcome:
+    """What a search found. `frontier` has the points that no other beats, the best of the first metric first:
+    one point for one metric.
+    """
+
+    space: Space
+    goal: Goal
+    frontier: Evaluated
+    rows: int
+    bound: float
+    gap: float
+    counts: dict[str, int]  # points that are out, by all that they break
+    rounds: int
+    seconds: float
+    ended: str  # finished, within the gap, or stopped before that
+    out: Path | None = None
+    kept: tuple[Evaluated, ...] = field(default=(), repr=False)
+
+    @property
+    def found(self) -> bool:
+        return len(self.frontier) > 0
+
+    @property
+    def reasons(self) -> dict[str, tuple[int, int]]:
+        """For each rule and limit how many points break it, and how many of them nothing else; the most
+        broken first.
+        """
+        rules: dict[str, tuple[int, int]] = {}
+        for words, count in self.counts.items():
+            broken = words.split("; ")
+            for rule in broken:
+                points, alone = rules.get(rule, (0, 0))
+                rules[rule] = (points + count, alone + (count if len(broken) == 1 else 0))
+        return dict(sorted(rules.items(), key=lambda item: -item[1][0]))
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The best point: what each axis chose (its label), what it delivers, and its number in the space; {}
+        where none is legal.
+        """
+        return self.point(0) if self.found else {}
+
+    def point(self, place: int) -> dict[str, Any]:
+        """One point of the frontier."""
+        digits = self.frontier.digits[place]
+        chosen = {a.name: a.labels[int(d)] for a, d in zip(self.space.axes, digits, strict=True)}
+        metrics = {name: float(values[place]) for name, values in self.frontier.columns.items()}
+        metrics |= {m: float(metric_column(self.frontier.columns, m)[place]) for m in self.goal.metrics}
+        return {"index": int(self.space.index(digits)[0]), "design": chosen, "metrics": metrics}
+
+    def result(self, place: int = 0) -> Result:
+        """The full answer of a point of the frontier: bounds, timeline, notes; evaluated once."""
+        require(self.found, "no point was found that fits and keeps the limits; outcome.counts says why")
+        if place not in self._results:
+            self._results[place] = evaluate_point(self.space, self.frontier.digits[place])
+        return self._results[place]
+
+    @cached_property
+    def _results(self) -> dict[int, Result]:
+        return {}
+
+    @cached_property
+    def _gains(self) -> dict[float, tuple[list[Gain], list[Gain]]]:
+        return {}
+
+    def gains(self, more: float = 0.1) -> tuple[list[Gain], list[Gain]]:
+        """What so much more buys at the best point: of each numeric axis for the first metric, and of each
+        resource in speed.
+        """
+        if more not in self._gains:
+            first = replace(self.goal, metrics=self.goal.metrics[:1])
+            axes = axis_gains(self.space, first, self.frontier.take(slice(0, 1)), more)
+            self._gains[more] = axes, sensitivity(self.result(), more)
+        return self._gains[more]
+
+    def evaluated(self) -> Evaluated:
+        """Every row of the study, from disk where it has a folder."""
+        if self.out is None:
+            return concatenate_points(list(self.kept)) if self.kept else self.frontier
+        store = Store(self.out)
+        return (
+            concatenate_points([store.read(number, self.space) for number in store.rounds()])
+            if store.rounds()
+            else self.frontier
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain types."""
+        return {
+            "space": self.space.name,
+            "size": self.space.size,
+            "goal": self.goal.spec(),
+            "best": self.best,
+            "frontier": [self.point(i) for i in range(len(self.frontier))],
+            "rows": self.rows,
+            "bound": self.bound,
+            "gap": self.gap,
+            "out": sum(self.counts.values()),
+            "out_by_reason": {
+                rule: {"points": points, "alone": alone} for rule, (points, alone) in self.reasons.items()
+            },
+            "rounds": self.rounds,
+            "seconds": self.seconds,
+            "ended": self.ended,
+            "folder": None if self.out is None else str(self.out),
+            "units": {m: GOAL_METRICS[m].unit for m in self.goal.metrics},
+        }
