@@ -32,8 +32,8 @@ test: setup lint types
 	$(BIN)/python -m pytest
 
 lint: setup
-	$(BIN)/ruff check strata tests benchmarks
-	$(BIN)/ruff format --check strata tests benchmarks
+	$(BIN)/ruff check strata tests benchmarks docs/scripts
+	$(BIN)/ruff format --check strata tests benchmarks docs/scripts
 
 types: setup
 	$(BIN)/mypy

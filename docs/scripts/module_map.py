@@ -10,7 +10,11 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[2] / "strata"
 # In the order of the data flow: a title, what it is about, and its top-level modules and folders.
 PLACES = (
-    ("Foundations", "what everything stands on", "arrays units errors precision params records pareto drawing"),
+    (
+        "Foundations",
+        "what everything stands on",
+        "arrays units errors precision params records pareto drawing",
+    ),
     ("Hardware", "what is built", "hardware"),
     ("Workload", "what must be computed", "workload"),
     ("Mapping", "how it is divided", "mapping"),

@@ -28,7 +28,11 @@ def on_files(files: Files, config: Any) -> Files:
     for page in pages:
         text = BLOCK.sub("", page.read_text(encoding="utf-8"))
         for target in (linked(page, link[1]) for link in LINK.finditer(text)):
-            if target and not target.is_relative_to(DOCS) and files.get_file_from_path(uri_of(target)) is None:
+            if (
+                target
+                and not target.is_relative_to(DOCS)
+                and files.get_file_from_path(uri_of(target)) is None
+            ):
                 files.append(File.generated(config, uri_of(target), abs_src_path=str(target)))
                 if target.suffix == ".md":
                     pages.append(target)
