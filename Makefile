@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench bench-against proof docs ns3 ns3-runs clean
+.PHONY: setup demo test lint types bench bench-against proof docs site ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -32,8 +32,8 @@ test: setup lint types
 	$(BIN)/python -m pytest
 
 lint: setup
-	$(BIN)/ruff check strata tests benchmarks
-	$(BIN)/ruff format --check strata tests benchmarks
+	$(BIN)/ruff check strata tests benchmarks docs/scripts
+	$(BIN)/ruff format --check strata tests benchmarks docs/scripts
 
 types: setup
 	$(BIN)/mypy
@@ -53,9 +53,13 @@ proof: setup
 	$(BIN)/python tests/search/kills.py 20 --sampler nsga2
 	$(BIN)/python tests/search/kills.py 20 --command
 
-# Examples in the docs are run and their output refreshed, and the equations page is written anew.
+# Examples in the docs are run and their output refreshed; equations, the module map and the picture are written anew.
 docs: setup
 	$(BIN)/python tests/test_docs.py
+
+# The docs as a site in out/site; `python -m http.server -d out/site` shows it. Nothing is fetched.
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The packet simulator, a program of its own (GPLv2): build it and repeat some of the stored runs; `ns3-runs` does all anew.
 NS3 := out/ns3/collective

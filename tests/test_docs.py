@@ -1,4 +1,4 @@
-"""The documentation runs: Python blocks, commands, links and the page of equations.
+"""The documentation runs: Python blocks, commands, links, and what is written from the code.
 
 Blocks of one page share a folder and a namespace and run in order. A comment before a block says more about
 it: `<!-- not run: why -->` leaves it out, `<!-- file: NAME -->` writes the block to that file, `<!-- exits: 2
@@ -7,10 +7,12 @@ shows. `python tests/test_docs.py` runs every page and writes its output into it
 """
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from strata.app.cli import main
-from strata.app.equations import equations, equations_page
+from strata.app.equations import equation_pages, write_equations
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -31,6 +33,7 @@ BLOCK = re.compile(
 )
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PROMPT = "$ strata "
+QUIET = {"NO_MKDOCS_2_WARNING": "1"}
 
 
 @dataclass(frozen=True)
@@ -205,9 +208,49 @@ def test_pages_name_no_private_place(path):
     assert private.findall(path.read_text(encoding="utf-8")) == []
 
 
-def test_the_page_of_equations_is_up_to_date():
-    fresh = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8") == equations_page(equations())
-    assert fresh, "run: python -m strata.app.equations > docs/equations.md"
+def script(name):
+    """A script of docs/scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def written():
+    """Files of the docs that are written from the code, with what they should hold."""
+    yield from ((ROOT / "docs" / "equations" / name, text) for name, text in equation_pages().items())
+    yield ROOT / "docs" / "modules.md", script("module_map").module_map()
+    yield ROOT / "docs" / "architecture.svg", script("architecture").architecture()
+
+
+def test_what_is_written_from_the_code_is_up_to_date():
+    stale = [label(path) for path, text in written() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run: make docs"
+
+
+def test_the_folder_of_equations_holds_nothing_else():
+    there = {path.name for path in (ROOT / "docs" / "equations").iterdir()}
+    assert there == set(equation_pages())
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, env=os.environ | QUIET
+    )
+    assert done.returncode == 0, done.stderr
+    fetched = re.compile(r"<(?:script|link|img)[^>]*(?:src|href)=\"?https?:")
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(PAGES) and not any(fetched.search(p.read_text(encoding="utf-8")) for p in pages)
 
 
 def test_the_reader_of_blocks_finds_them():
@@ -230,7 +273,9 @@ def refresh(path):
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "equations.md").write_text(equations_page(equations()), encoding="utf-8")
+    write_equations(ROOT / "docs" / "equations")
+    for target, content in written():
+        target.write_text(content, encoding="utf-8")
     for page in PAGES:
         if sys.argv[1:] and label(page) not in sys.argv[1:]:
             continue

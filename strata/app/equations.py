@@ -1,32 +1,50 @@
-"""The page of equations, from the docstrings of the functions that hold them: `python -m strata.app.equations
-> docs/equations.md`.
+"""The pages of equations, one a topic, from the docstrings of the functions that hold them:
+`python -m strata.app.equations docs/equations`.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
+import ast
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import strata
 
-FOLDERS = ("hardware", "workload", "mapping", "pricing", "serving")
+PACKAGE = Path(strata.__file__).parent
+# A page, the folder whose modules it holds (not those of folders inside it), and its title.
+TOPICS = (
+    ("hardware", "hardware", "Chips, networks on them, fabrics"),
+    ("dram", "hardware/dram", "DRAM"),
+    ("silicon", "hardware/silicon", "Area, energy, yield and cost of silicon"),
+    ("thermal", "hardware/thermal", "Heat"),
+    ("workload", "workload", "Programs and their graphs"),
+    ("mapping", "mapping", "Layouts"),
+    ("kernels", "pricing/kernels", "Kernels"),
+    ("network", "pricing/network", "Collectives and packets"),
+    ("overlap", "pricing/overlap", "Communication beside computation"),
+    ("step", "pricing", "A step: pipeline, memory, clock, metrics"),
+    ("serving", "serving", "Serving"),
+    ("search", "search", "Search"),
+)
 _DIRECTIVE, _ROLE = ".. math::", ":math:`"
 # A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in
 # is only a mention.
 _CITES = re.compile(r"arXiv|\((?:[^()]* )?(?:19|20)\d\d\)|\.csv\b")
 _OPENING = 120
-HEADING = """# Equations
+WRITTEN = (
+    "Written by `python -m strata.app.equations docs/equations` from the docstrings; do not edit this page."
+)
+HEADING = f"""# Equations
 
-Written by `python -m strata.app.equations` from the docstrings; do not edit this page. Each entry is one
+{WRITTEN} Each entry is one
 function: the formula, what its symbols mean, where it comes from, and the file that computes it. Quantities
-are SI. Every function takes numbers or arrays.
+are SI. Every function takes numbers or arrays. Symbols that recur stand in the
+[nomenclature](../nomenclature.md#symbols).
+
+| topic | equations |
+| --- | --- |
 """
 
 
@@ -42,27 +60,15 @@ class DocumentedEquation:
     source: str
 
 
-def equation_modules() -> Iterator[ModuleType]:
-    """The modules that hold equations, in the order of the data flow, then by name."""
-    for folder in FOLDERS:
-        package = importlib.import_module(f"strata.{folder}")
-        for module in sorted(
-            pkgutil.walk_packages(package.__path__, f"strata.{folder}."), key=lambda m: m.name
-        ):
-            yield importlib.import_module(module.name)
-
-
-def equations() -> list[DocumentedEquation]:
-    """Every function of those modules whose docstring holds mathematics, in the order of the file."""
-    listed = []
-    for module in equation_modules():
-        own = [f for f in vars(module).values() if inspect.isfunction(f) and f.__module__ == module.__name__]
-        for function in sorted(own, key=lambda f: f.__code__.co_firstlineno):
-            doc = inspect.getdoc(function) or ""
-            if _DIRECTIVE in doc or _ROLE in doc:
-                file = Path(inspect.getfile(function)).relative_to(Path(strata.__file__).parent).as_posix()
-                listed.append(equation_of(function.__name__, f"strata/{file}", doc))
-    return listed
+def equations(folder: str) -> list[DocumentedEquation]:
+    """Every function in a folder of the package whose docstring holds mathematics, in the order of files."""
+    found = []
+    for path in sorted((PACKAGE / folder).glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            doc = (ast.get_docstring(node) or "") if isinstance(node, ast.FunctionDef) else ""
+            if isinstance(node, ast.FunctionDef) and (_DIRECTIVE in doc or _ROLE in doc):
+                found.append(equation_of(node.name, f"strata/{path.relative_to(PACKAGE).as_posix()}", doc))
+    return found
 
 
 def equation_of(name: str, file: str, doc: str) -> DocumentedEquation:
@@ -91,19 +97,20 @@ def _is_source(paragraphs: list[str]) -> bool:
     )
 
 
-def equations_page(listed: list[DocumentedEquation]) -> str:
-    """The page: a section a folder, an entry an equation."""
-    parts = [HEADING]
-    for folder in FOLDERS:
-        mine = [e for e in listed if e.file.startswith(f"strata/{folder}/")]
-        if mine:
-            parts.append(f"## {folder.capitalize()}\n")
-            parts += [_entry(e) for e in mine]
-    return "\n".join(parts)
+def equation_pages() -> dict[str, str]:
+    """File names and texts: a page a topic, an entry an equation, and an index of all."""
+    pages, rows = {}, []
+    for name, folder, title in TOPICS:
+        found = equations(folder)
+        if found:
+            pages[f"{name}.md"] = "\n".join([f"# {title}\n", f"{WRITTEN}\n", *map(_entry, found)])
+            listed = ", ".join(f"[{e.name}]({name}.md#{e.name})" for e in found)
+            rows.append(f"| [{title}]({name}.md) | {listed} |\n")
+    return {"index.md": HEADING + "".join(rows), **pages}
 
 
 def _entry(equation: DocumentedEquation) -> str:
-    lines = [f"### {equation.name}", "", equation.title, ""]
+    lines = [f"## {equation.name}", "", equation.title, ""]
     if equation.formula:
         lines += ["```math", equation.formula, "```", ""]
     for paragraph in equation.text:
@@ -113,14 +120,25 @@ def _entry(equation: DocumentedEquation) -> str:
         if _CITES.search(" ".join((equation.title, *equation.text)))
         else "none named; it follows from the definitions above."
     )
-    lines += [f"Source: {equation.source or cited}", "", f"Code: [{equation.file}](../{equation.file})", ""]
+    lines += [
+        f"Source: {equation.source or cited}",
+        "",
+        f"Code: [{equation.file}](../../{equation.file})",
+        "",
+    ]
     return "\n".join(lines)
 
 
-def print_page() -> None:
-    """The page on stdout."""
-    sys.stdout.write(equations_page(equations()))
+def write_equations(folder: Path) -> None:
+    """The pages in a folder, and nothing else there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = equation_pages()
+    for old in folder.glob("*.md"):
+        if old.name not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    print_page()
+    write_equations(Path(sys.argv[1] if sys.argv[1:] else "docs/equations"))
