@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +96,7 @@ class Dlrm:
     def _network(self, name: str, samples: Extent, source: str, widths: tuple[Number, ...]) -> tuple[Op, ...]:
         """Layers of a dense network, each followed by its activation."""
         ops: list[Op] = []
-        for i, (taken, made) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (taken, made) in enumerate(itertools.pairwise(widths)):
             product = MatMul(
                 name=f"{name}_{i}", module="ranking", inputs=(source,), output=f"{name}_{i}_sums", m=samples,
                 n=(Extent(made),), k=Extent(taken), weight=self.precision, activation=self.precision, bias=True,

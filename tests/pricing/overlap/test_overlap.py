@@ -269,7 +269,8 @@ def test_measured_kernels_are_met_by_one_set_of_quantities():
 
 def test_a_study_may_ask_for_errors_against_a_file():
     every, unseen = (
-        run_entry({"name": "x", "file": "h100/overlap.csv", "held_out": held}, "here") for held in (False, True)
+        run_entry({"name": "x", "file": "h100/overlap.csv", "held_out": held}, "here")
+        for held in (False, True)
     )
     assert (
         every["points"] == 26
