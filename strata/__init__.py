@@ -2,7 +2,7 @@
 functions.
 
 >>> import strata as st
->>> r = st.evaluate(st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048), st.plan(tp=8))
+>>> r = st.evaluate("8xh200", "llama-3-70b", st.decode(batch=64, context=2048), "tp=8")
 >>> r.fits, r.bound_by
 (True, 'memory')
 """

@@ -20,7 +20,9 @@ CHUNK = 65536  # points of a box priced at once; more do not fit the caches, few
 
 
 def as_float64_box(record: Any) -> tuple[Any, tuple[int, ...]]:
-    """A record of records as float64 (integer products of sizes would wrap), and the shape all quantities broadcast to."""
+    """A record of records as float64 (integer products of sizes would wrap), and the shape all quantities
+    broadcast to.
+    """
     parts = {f.name: _as_float64(getattr(record, f.name)) for f in fields(record)}
     shape = box_shape([shape for _, shapes in parts.values() for shape in shapes])
     return replace(record, **{name: tree for name, (tree, _) in parts.items()}), shape
@@ -45,7 +47,7 @@ def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
 
 
 def unlabelled(tree: Any) -> Any:
-    """Inputs without names and sources, so that a compiler that hashes structure compiles once for all chips."""
+    """Inputs without names and sources: a compiler that hashes structure then compiles once for all chips."""
 
     def bare(node: Any) -> Any:
         if is_dataclass(node) and not isinstance(node, type):
@@ -135,7 +137,7 @@ def take(tree: Any, where: tuple[Any, ...], dimensions: int) -> Any:
 
 
 def is_list(shape: tuple[int, ...]) -> bool:
-    """Whether points lie on one axis: a list prices every op at every point, a box most ops at few of them."""
+    """Whether points lie on one axis: a list prices every op at every point, a box most at few of them."""
     return sum(n > 1 for n in shape) < 2
 
 

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 def readable(*shown: str) -> Callable[[type[T]], type[T]]:
-    """Give a record a repr of the named fields (all that are not hidden where none is named), a table for notebooks, and
-    `to_dict`.
+    """Give a record a repr of the named fields (all that are not hidden where none is named), a table for
+    notebooks, and `to_dict`.
     """
 
     def decorated(cls: type[T]) -> type[T]:
@@ -28,7 +28,7 @@ def readable(*shown: str) -> Callable[[type[T]], type[T]]:
             return f"{cls.__name__}({', '.join(f'{n}={brief(getattr(self, n))}' for n in names)})"
 
         def _repr_html_(self: Any) -> str:
-            return html_table(cls.__name__, {n: brief(getattr(self, n)) for n in names})
+            return record_html(cls.__name__, {n: brief(getattr(self, n)) for n in names})
 
         for name, method in (("__repr__", __repr__), ("_repr_html_", _repr_html_), ("to_dict", to_dict)):
             if name == "__repr__" or name not in cls.__dict__:
@@ -39,7 +39,8 @@ def readable(*shown: str) -> Callable[[type[T]], type[T]]:
 
 
 def brief(value: Any) -> str:
-    """A value in a few characters: numbers as people write them, arrays by their ends and shape, records by their name.
+    """A value in a few characters: numbers as people write them, arrays by their ends and shape, records by
+    their name.
 
     >>> brief(64.0), brief(np.arange(8.0)), brief("bf16"), brief({"tp": 8.0})
     ('64', '[0, 1 ... 7] (8)', "'bf16'", '{tp: 8}')
@@ -60,7 +61,7 @@ def brief(value: Any) -> str:
     return repr(value)
 
 
-def html_table(title: str, rows: dict[str, str]) -> str:
+def record_html(title: str, rows: dict[str, str]) -> str:
     """A two-column table for notebooks."""
     body = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in rows.items())
     return f"<table><caption>{html.escape(title)}</caption>{body}</table>"

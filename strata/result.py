@@ -21,7 +21,7 @@ from strata.pricing.power_limits import over_limits
 from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
-from strata.records import html_table, to_dict, to_table
+from strata.records import record_html, to_dict, to_table
 from strata.units import show
 from strata.workload.program import Program
 from strata.workload.tasks import Workload
@@ -84,9 +84,9 @@ class Result:
     def _repr_html_(self) -> str:
         """Metrics of a single point as a table for notebooks; of a box what `repr` says."""
         if self.shape:
-            return html_table(repr(self), {})
+            return record_html(repr(self), {})
         values = ((METRICS[f.name], float(getattr(self.metrics, f.name))) for f in fields(self.metrics))
-        return html_table(repr(self), {one.label: show(value, one.unit) for one, value in values})
+        return record_html(repr(self), {one.label: show(value, one.unit) for one, value in values})
 
     def to_dict(self) -> dict[str, Any]:
         """Inputs and answers as plain dictionaries, lists and numbers."""
@@ -184,7 +184,8 @@ class Result:
             used = arithmetic_format(chip, weight, self.model.activations)
             if used == self.model.activations and weight != used:
                 said.append(
-                    f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} and computed in {used}"
+                    f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} "
+                    f"and computed in {used}"
                 )
         if self.model.activations == "bf16" and "bf16" not in chip.compute.matrix_rate:
             said.append(f"{chip.name} has no bf16 arithmetic: products are computed in fp16")
@@ -216,7 +217,8 @@ class Result:
     def _single(self, what: str) -> None:
         if self.shape:
             raise BadValue(
-                f"result.{what} belongs to a single point, but this result is a box of shape {self.shape}; use result.at(i, ...)"
+                f"result.{what} belongs to a single point, but this result is a box of shape {self.shape}; "
+                "use result.at(i, ...)"
             )
 
 

@@ -214,8 +214,8 @@ def _runs(stage: Stage, fixed: dict[int, Any]) -> Callable[..., tuple[Any, ...]]
     return run
 
 
-class Program:
-    """A function compiled in stages for inputs of fixed shapes; inputs and results are flat lists of arrays."""
+class StagedProgram:
+    """A function compiled in stages for inputs of fixed shapes; it takes and gives flat lists of arrays."""
 
     def __init__(self, function: Callable[..., Sequence[Any]], inputs: Sequence[Any]) -> None:
         jax = enable_jax()
@@ -252,10 +252,10 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
     [0.0, 5.0, 10.0, 15.0]
     """
     jax = enable_jax()
-    programs: dict[Any, tuple[Program, Any]] = {}
+    programs: dict[Any, tuple[StagedProgram, Any]] = {}
     compiling = Lock()
 
-    def compiled(structure: Any, found: list[Any]) -> tuple[Program, Any]:
+    def compiled(structure: Any, found: list[Any]) -> tuple[StagedProgram, Any]:
         shape: list[Any] = []
 
         def flat(*given: Any) -> list[Any]:
@@ -265,7 +265,7 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
             shape.append(out)
             return list(results)
 
-        program = Program(flat, found)
+        program = StagedProgram(flat, found)
         return program, shape[0]
 
     def run(*trees: Any) -> Any:

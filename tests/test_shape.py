@@ -234,7 +234,10 @@ def unsourced(value, cited, path=""):
             yield from weak_source(value["source"], cited, path)
     elif isinstance(value, dict):
         for key, inner in value.items():
-            if not (path == "" and key == "sources") and key != "process":  # a process is called "7 nm"
+            if not (path == "" and key == "sources") and key not in (
+                "process",
+                "name",
+            ):  # a process is called "7 nm"
                 yield from unsourced(inner, cited, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         for i, inner in enumerate(value):

@@ -28,7 +28,8 @@ class Engine:
         default="library",
     )
     overlap: str = text(
-        "communication beside computation: none, inside kernels (tiles), or of one half of the batch beside the other (dual_batch)",
+        "communication beside computation: none, inside kernels (tiles), or of one half of the "
+        "batch beside the other (dual_batch)",
         choices=("none", "tiles", "dual_batch"),
         default="none",
     )
@@ -40,7 +41,8 @@ class Engine:
     )
     stream: Number = quantity(
         "s",
-        "host time that each token sent to a client as it comes adds to a step: detokenised, packed, sent; none offline",
+        "host time that each token sent to a client as it comes adds to a step: detokenised, "
+        "packed, sent; none offline",
     )
     request: Number = quantity(
         "s", "time of a request outside all steps: taken in, tokenised, queued, its first token sent"
@@ -50,26 +52,31 @@ class Engine:
     )
     graph_break_time: Number = quantity(
         "s",
-        "host time of one sparse attention layer, which no captured graph holds: the graph is broken around it",
+        "host time of one sparse attention layer, which no captured graph holds: the graph is "
+        "broken around it",
     )
     separate_quantize_share: Number = quantity(
         "1",
-        "share of narrow products before which a kernel of its own rounds the activations; the others' come rounded",
+        "share of narrow products before which a kernel of its own rounds the activations; the "
+        "others' come rounded",
     )
     fused: Number = quantity(
         "1",
-        "1 where residuals, norms, rotations, cache writes and gated activations are fused kernels, 0 where each is several",
+        "1 where residuals, norms, rotations, cache writes and gated activations are fused "
+        "kernels, 0 where each is several",
     )
     pads_remote_experts: Number = quantity(
         "1",
-        "1 where a rank of experts fills, activates and sums a row for every pick of its tokens, of experts held elsewhere too",
+        "1 where a rank of experts fills, activates and sums a row for every pick of its tokens, "
+        "of experts held elsewhere too",
     )
     shared_expert_stream: Number = quantity(
         "1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones"
     )
     expert_rate: dict[str, Number] | None = by_name(
         "1",
-        "rate of its products of experts by format, over that of the kernels they were measured with; 1 where none is given",
+        "rate of its products of experts by format, over that of the kernels they were measured "
+        "with; 1 where none is given",
         optional=True,
     )
     mixed: Number = quantity(
@@ -84,7 +91,8 @@ class Engine:
     )
     pdl_overlap: Number = quantity(
         "1",
-        "share of a product's least loop time that captured graphs hide: weights are fetched while the kernel before ends",
+        "share of a product's least loop time that captured graphs hide: weights are fetched "
+        "while the kernel before ends",
     )
     launches: Number = quantity(
         "1", "kernels the framework launches for one op of the graph, where there are no captured graphs"

@@ -12,8 +12,8 @@ from __future__ import annotations
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.precision import bytes_of
+from strata.workload.expert_ops import Combine, Dispatch, ExpertMatMul
 from strata.workload.graph import Collective, Exchange, Tensor
-from strata.workload.ops import Combine, Dispatch, ExpertMatMul
 
 # ranks of a tensor group hold the same tokens, and each brings back what its own experts made of them
 PARTIAL_OVER = "tp"

@@ -75,7 +75,7 @@ def _over(
 
 
 def _both(a: GroupLayout, b: GroupLayout) -> GroupLayout:
-    """Two groups of one fabric dimension as one: every member of the first has its own members of the second."""
+    """Two groups of one fabric dimension as one: each member of the first has its own members of the second."""
     xp = namespace(a.size, a.stride, b.stride)
     return GroupLayout(a.size * b.size, xp.where(a.size > 1, a.stride, b.stride), a.members * b.members)
 
@@ -89,7 +89,8 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.plan import Plan
     >>> two, four = Plan(tp=np.array([8.0]), dp=np.array([4.0])), sized(fabric("hgx-h200"), (8, 4))
-    >>> [in_every_order(two, f, frozenset(("tp", "dp")))[0].order.tolist() for f in (four, sized(fabric("hgx-h200"), (32, 1)))]
+    >>> one, active = sized(fabric("hgx-h200"), (32, 1)), frozenset(("tp", "dp"))
+    >>> [in_every_order(two, f, active)[0].order.tolist() for f in (four, one)]
     [[0.0, 8.0], [0.0]]
     """
     count = len(plan.tp)

@@ -148,7 +148,8 @@ def _order(value: Any, used: list[str]) -> Number:
         legal = whole in ORDERS and set(used) <= set(named)
         require(
             legal,
-            "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp; those of one rank may be left out",
+            "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp; "
+            "those of one rank may be left out",
             order="-".join(named),
         )
         return float(ORDERS.index(whole))
@@ -176,7 +177,8 @@ def usual_moe_tp(tp: Number, cp: Number, dp: Number, ep: Number) -> Number:
     where expert parallelism reaches over data parallel ranks, as often as the group has ranks left, but not
     more than tp.
 
-    >>> [float(usual_moe_tp(*p)) for p in ((8.0, 1.0, 1.0, 2.0), (4.0, 1.0, 32.0, 32.0), (4.0, 1.0, 2.0, 8.0))]
+    >>> degrees = ((8.0, 1.0, 1.0, 2.0), (4.0, 1.0, 32.0, 32.0), (4.0, 1.0, 2.0, 8.0))
+    >>> [float(usual_moe_tp(*p)) for p in degrees]
     [4.0, 4.0, 1.0]
     """
     xp = namespace(tp, cp, dp, ep)
@@ -210,7 +212,8 @@ def _degree(key: str, value: Any) -> Number:
 
 
 def division(program: Any, given: Plan | Layout | str | None) -> Plan | Layout:
-    """A plan or layout as it is, or from text: degrees of a plan, or of the layout that a program names itself.
+    """A plan or layout as it is, or from text: degrees of a plan, or of the layout that a program names
+    itself.
 
     >>> from strata.workload.program import program
     >>> division(program("fft-1024"), "p=2,q=4").mesh, division(program("llama-3-8b"), "tp=8")

@@ -118,7 +118,7 @@ def expert_tp_dp_ranks(plan: Plan) -> Number:
 
 
 def expert_stride(plan: Plan) -> Number:
-    """Distance between ranks that exchange tokens: ranks inside a tensor group hold the same tokens already."""
+    """Distance between ranks that exchange tokens: those inside a tensor group hold the same tokens already."""
     return namespace(plan.tp, plan.moe_tp).maximum(plan.tp, plan.moe_tp)
 
 
@@ -132,7 +132,8 @@ def ranks_sharing_experts(plan: Plan) -> Number:
     context ranks, then data parallel ones.
 
     >>> from strata.mapping.plan import plan
-    >>> [float(ranks_sharing_experts(p)) for p in (plan(tp=16, dp=16, ep=16, moe_tp=16), plan(tp=4, cp=4, dp=2, ep=8))]
+    >>> two = plan(tp=16, dp=16, ep=16, moe_tp=16), plan(tp=4, cp=4, dp=2, ep=8)
+    >>> [float(ranks_sharing_experts(p)) for p in two]
     [16.0, 2.0]
     """
     xp = namespace(plan.ep, plan.moe_tp, plan.tp, plan.cp)

@@ -96,8 +96,8 @@ MESH = Rule(
     ("change a degree of the mesh", "name a system of that size"),
 )
 RULES = (
-    MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES, AXIS_UNITS,
-    MESH,
+    MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
+    AXIS_UNITS, MESH,
 )  # fmt: skip
 
 

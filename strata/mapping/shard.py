@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from strata.arrays import Number, ceil_div, namespace
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
 from strata.mapping.layout import PLAIN, Alternative, Conversion, Lies, Sharding, conversions, divide
+from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
-from strata.workload.ops import ExpertMatMul, is_expert_product
 
 SUFFIXES = {
     "all_reduce": "sum",
@@ -234,8 +234,8 @@ class _BlockPass:
         return frozenset(inputs)
 
     def _sum(self, tensors: list[str], name: str, left: tuple[Left, ...], want: Lies) -> None:
-        """One sum between ranks of tensors that were added up, as large as the block's boundary; in pieces where
-        they are wanted so.
+        """One sum between ranks of tensors that were added up, as large as the block's boundary; in pieces
+        where they are wanted so.
         """
         groups = tuple(dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial))
         alone = len(tensors) == 1 and not left[0].routed
@@ -244,10 +244,15 @@ class _BlockPass:
         for one in conversions(state.lies, groups, want)[: len(groups)]:
             self.ops.append(
                 Collective(
-                    name=f"{state.maker or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
-                    inputs=(tensors[-1],), output=tensors[-1], pattern=one.pattern, group=one.group, payload=payload,
+                    name=f"{state.maker or name}_{SUFFIXES[one.pattern]}",
+                    module=self.block.role,
+                    inputs=(tensors[-1],),
+                    output=tensors[-1],
+                    pattern=one.pattern,
+                    group=one.group,
+                    payload=payload,
                 )
-            )  # fmt: skip
+            )
             if one.pattern == "reduce_scatter":  # now it lies as it is wanted
                 state = replace(state, lies=want)
         for tensor in tensors:
@@ -257,7 +262,8 @@ class _BlockPass:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
         stream = self.block.output
         assert stream is not None
-        before, after = expert_collectives(op, experts, self.sharding, stream, self.training)  # type: ignore[arg-type]
+        assert is_routed(op)
+        before, after = expert_collectives(op, experts, self.sharding, stream, self.training)
         self.ops += [*before, op, *after]
         partial = (PARTIAL_OVER,) if op.route == "combine" and PARTIAL_OVER in self.sharding.active else ()
         self.left[op.output] = (
@@ -265,8 +271,8 @@ class _BlockPass:
         )
 
     def _close(self, ops: list[Op]) -> None:
-        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of weights that
-        nobody adds up later.
+        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of weights
+        that nobody adds up later.
         """
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
         partial = [t for t in leaves if any(s.partial for s in self.left.get(t, ()))]
@@ -288,9 +294,14 @@ class _BlockPass:
         """A collective between a block's result and the layout of its boundary."""
         payload = state.bytes * self.sharding.degrees[one.group] if one.gathered else state.bytes
         return Collective(
-            name=f"{state.maker}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,), output=tensor,
-            pattern=one.pattern, group=one.group, payload=state.way.of(payload),
-        )  # fmt: skip
+            name=f"{state.maker}_{SUFFIXES[one.pattern]}",
+            module=self.block.role,
+            inputs=(tensor,),
+            output=tensor,
+            pattern=one.pattern,
+            group=one.group,
+            payload=state.way.of(payload),
+        )
 
     def _sum_gradient(self, op: Op) -> None:
         for group in self.left[op.output][0].partial:

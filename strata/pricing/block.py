@@ -24,7 +24,7 @@ DATA_GROUP = "dp"  # whose links the sums of gradients need
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PricedBlock:
-    """A block with the price of each op, their sum, their time by category of op, and what the block holds."""
+    """A block with the price of each op, their sum, their time by category of op, and what it holds."""
 
     block: Block
     ops: tuple[PricedOp, ...]

@@ -64,7 +64,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
 
 
 def _written(op: Op, sharding: Sharding) -> Number:
-    """Bytes an op leaves: sums over a tensor group are kept in pieces where the sequence is divided over it."""
+    """Bytes an op leaves: sums over a tensor group are kept in pieces where it divides the sequence."""
     written, parts = op.output_bytes(), sharding.sequence_parts
     if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
         return written

@@ -21,8 +21,8 @@ def host_time(fixed: Number, each: Number, sequences: Number, breaks: Number, br
 
     Fitted, not derived: see docs/engines.md for the rows behind each engine's numbers.
 
-    >>> round(host_time(4e-4, 2e-5, 64.0, 0.0, 1.5e-4) * 1e3, 2), round(host_time(4e-4, 2e-5, 64.0, 61.0, 1.5e-4) * 1e3, 2)
-    (1.68, 10.83)
+    >>> [round(host_time(4e-4, 2e-5, 64.0, breaks, 1.5e-4) * 1e3, 2) for breaks in (0.0, 61.0)]
+    [1.68, 10.83]
     """
     return fixed + sequences * each + breaks * broken
 
@@ -67,10 +67,12 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
 
     >>> from strata.hardware.chip import chip
     >>> from strata.mapping.engine import engine
-    >>> made = chip_under_engine(chip("b200"), replace(engine("ideal", pdl_overlap=0.5), expert_rate={"fp8": 0.8}))
+    >>> half = replace(engine("ideal", pdl_overlap=0.5), expert_rate={"fp8": 0.8})
+    >>> made = chip_under_engine(chip("b200"), half)
     >>> round(float(made.overhead.step["bf16"] / chip("b200").overhead.step["bf16"]), 3)
     0.5
-    >>> [round(float(made.experts.efficiency[f] / chip("b200").experts.efficiency[f]), 3) for f in ("fp8", "bf16")]
+    >>> rates, usual = made.experts.efficiency, chip("b200").experts.efficiency
+    >>> [round(float(rates[f] / usual[f]), 3) for f in ("fp8", "bf16")]
     [0.8, 1.0]
     """
     xp = namespace(engine.graphs, engine.pdl_overlap)

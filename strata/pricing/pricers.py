@@ -22,8 +22,9 @@ from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange
 from strata.pricing.price import Price
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Collective, Op, total
-from strata.workload.ops import Attention, ExpertMatMul, MatMul
+from strata.workload.ops import Attention, MatMul
 
 PricedOp = tuple[Op, Price]
 

@@ -161,7 +161,7 @@ def _hottest(every: list[tuple[Number, Step]]) -> Number:
 
 
 def _unbuilt(system: System, steps: list[Step]) -> Number:
-    """The bits of rules that a chip breaks by itself: limits it cannot hold, cores its die has no room for."""
+    """The bits of rules a chip breaks by itself: limits it cannot hold, cores its die has no room for."""
     kept: Number = 1.0
     for step in steps:
         kept = kept * step.within_limits
@@ -191,7 +191,9 @@ def energy_by_level(system: System, run: Run, static: Number) -> dict[str, Numbe
 
 
 def _peak(system: System, formats: tuple[tuple[str, str], ...]) -> Number:
-    """The fastest matrix peak that products of these formats have on this chip; without products, the vector peak."""
+    """The fastest matrix peak that products of these formats have on this chip; without products, the vector
+    peak.
+    """
     if not formats:
         return system.chip.compute.vector_rate
     peak: Number = 0.0

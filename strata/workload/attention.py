@@ -135,18 +135,8 @@ def _grouped_attention(
         )
         for part in _parts(work)
     ]
-    o = MatMul(
-        name="o",
-        module="attention",
-        inputs=tuple(op.output for op in mix),
-        output="attended",
-        m=tokens,
-        n=(hidden,),
-        k=Extent(model.heads, model.head_dim, "heads"),
-        bias=model.output_bias,
-        weight=model.weights,
-        activation=model.activations,
-    )
+    mixed, out = tuple(op.output for op in mix), Extent(model.heads, model.head_dim, "heads")
+    o = _product(model, "o", mixed, "attended", m=tokens, n=(hidden,), k=out, bias=model.output_bias)
     return (qkv, rope, *mix, o)
 
 

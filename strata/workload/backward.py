@@ -44,7 +44,7 @@ def _gradient_of(tensor: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[tuple[Op, ...], tuple[str, ...]]:
-    """Gradient ops of a block's ops, last first, and the gradients that leave it: those of what it takes in."""
+    """Gradient ops of a block, last first, and the gradients that leave it: those of what it takes in."""
     readers: dict[str, list[str]] = {}  # tensor -> gradients its readers send back
     made: list[Op] = []
     leaving = set(block.leaves) or {forward[-1].output}
@@ -63,7 +63,7 @@ def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[tup
 
 
 def _joined_up(gradient: Op, op: Op, arrives: tuple[str, ...], block: Block, graph: Graph) -> Op:
-    """A gradient op whose edges name what is there: gradients that arrive, and tensors of the forward block."""
+    """A gradient op whose edges name what is there: gradients that arrive, tensors of the forward block."""
     inputs: list[str] = []
     for name in gradient.inputs:
         if name == f"d_{op.output}":

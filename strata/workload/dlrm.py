@@ -1,4 +1,6 @@
-"""A recommender (DLRM): embedding tables beside small dense networks, joined by products of all pairs of vectors."""
+"""A recommender (DLRM): embedding tables beside small dense networks, joined by products of all pairs of
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ from strata.workload.tasks import Workload
 class Dlrm:
     """Dense features through a bottom network, sparse ones through tables, their pairs through a top network.
 
-    Axes: `samples` of the batch, `tables`. The usual layout divides tables over all devices while the networks are
-    data parallel; between the two stands an all-to-all. Naumov et al., arXiv 1906.00091, secs. 2 and 4.
+    Axes: `samples` of the batch, `tables`. The usual layout divides tables over all devices while the
+    networks are data parallel; between the two stands an all-to-all. Naumov et al., arXiv 1906.00091, secs. 2
+    and 4.
     """
 
     name: str = "dlrm"
@@ -88,9 +91,18 @@ class Dlrm:
     def _interaction(self, samples: Extent, dense: str) -> tuple[Op, str]:
         vectors = Extent(self.tables + 1.0)
         op = MatMul(
-            name="interaction", module="ranking", inputs=("embedded", dense), output="pairs", batch=samples, m=vectors,
-            n=(vectors,), k=Extent(self.width), weight=self.precision, activation=self.precision, stored=False,
-        )  # fmt: skip
+            name="interaction",
+            module="ranking",
+            inputs=("embedded", dense),
+            output="pairs",
+            batch=samples,
+            m=vectors,
+            n=(vectors,),
+            k=Extent(self.width),
+            weight=self.precision,
+            activation=self.precision,
+            stored=False,
+        )
         return op, op.output
 
     def _network(self, name: str, samples: Extent, source: str, widths: tuple[Number, ...]) -> tuple[Op, ...]:
@@ -98,9 +110,17 @@ class Dlrm:
         ops: list[Op] = []
         for i, (taken, made) in enumerate(itertools.pairwise(widths)):
             product = MatMul(
-                name=f"{name}_{i}", module="ranking", inputs=(source,), output=f"{name}_{i}_sums", m=samples,
-                n=(Extent(made),), k=Extent(taken), weight=self.precision, activation=self.precision, bias=True,
-            )  # fmt: skip
+                name=f"{name}_{i}",
+                module="ranking",
+                inputs=(source,),
+                output=f"{name}_{i}_sums",
+                m=samples,
+                n=(Extent(made),),
+                k=Extent(taken),
+                weight=self.precision,
+                activation=self.precision,
+                bias=True,
+            )
             activation = Vector(
                 name=f"{name}_{i}_relu", module="ranking", inputs=(product.output,), output=f"{name}_{i}_out",
                 m=samples, n=(Extent(made),), reads=1.0, writes=1.0, flop_per_element=RELU_FLOP,

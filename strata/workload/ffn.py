@@ -30,9 +30,18 @@ def gated_ffn(
     sides = 2.0 if model.gated else 1.0
     inner, hidden = Extent(width, 1.0, axis), Extent(model.hidden)
     up = MatMul(
-        name=f"{prefix}up", module=module, role=role, inputs=(source,), output=f"{prefix}up_out",
-        m=tokens, n=(Extent(width, sides, axis),), k=hidden, bias=bias, weight=model.weights, activation=model.activations,
-    )  # fmt: skip
+        name=f"{prefix}up",
+        module=module,
+        role=role,
+        inputs=(source,),
+        output=f"{prefix}up_out",
+        m=tokens,
+        n=(Extent(width, sides, axis),),
+        k=hidden,
+        bias=bias,
+        weight=model.weights,
+        activation=model.activations,
+    )
     act = Vector(
         name=f"{prefix}activation",
         module=module,

@@ -1,4 +1,4 @@
-"""Fast Fourier transforms of a grid, one dimension after the other; and the op that transforms one of them."""
+"""Fast Fourier transforms of a grid, one dimension after the other; and the op that transforms one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class FftLines(Op):
 
         N points of the grid in lines of n. Van Loan, Computational Frameworks for the FFT (1992), sec. 1.4.
 
-        >>> op = FftLines(name="", module="", inputs=(), output="", points=Extent(8.0), lines=(), precision="fp32")
+        >>> no = {"name": "", "module": "", "inputs": (), "output": ""}
+        >>> op = FftLines(points=Extent(8.0), lines=(), precision="fp32", **no)
         >>> float(op.flop())
         120.0
         """
@@ -67,8 +68,8 @@ class FftLines(Op):
 class Fft:
     """Transforms of grids of two or three dimensions; each dimension is a module of its own.
 
-    In pencils each transform finds its own axis whole and the others divided: between two of them the layout turns,
-    which is an all-to-all.
+    In pencils each transform finds its own axis whole and the others divided: between two of them the layout
+    turns, which is an all-to-all.
     """
 
     name: str = "fft"
@@ -84,7 +85,9 @@ class Fft:
         return "p=2,q=4 (pencils), or p=8 (slabs)"
 
     def layout(self, p: Number = 1.0, q: Number = 1.0) -> dict[str, Any]:
-        """The mesh and axes of pencils: each transform has its own axis whole, and the others on p and q in turn."""
+        """The mesh and axes of pencils: each transform has its own axis whole, and the others on p and q in
+        turn.
+        """
         first, second, *rest = self.axes
         turns: dict[str, dict[str, str]] = {first: {second: "p"}, second: {first: "p"}}
         for (
@@ -100,11 +103,16 @@ class Fft:
         batch = Extent(work.batch, 1.0, "grids")
         ops = [
             FftLines(
-                name=f"fft_{axis}", module=axis, inputs=(f"grid_{i}" if i else "grid",), output=f"grid_{i + 1}",
-                points=grid[axis], lines=(batch, *(grid[a] for a in axes if a != axis)), precision=self.precision,
+                name=f"fft_{axis}",
+                module=axis,
+                inputs=(f"grid_{i}" if i else "grid",),
+                output=f"grid_{i + 1}",
+                points=grid[axis],
+                lines=(batch, *(grid[a] for a in axes if a != axis)),
+                precision=self.precision,
             )
             for i, axis in enumerate(axes)
-        ]  # fmt: skip
+        ]
         entry = Tensor("grid", (batch, *grid.values(), Extent(2.0)), self.precision)
         graph = Graph(
             blocks=(Block(name="transform", role=axes[0], ops=tuple(ops), entry=entry),),

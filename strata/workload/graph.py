@@ -278,7 +278,8 @@ class Graph:
     formats: tuple[tuple[str, str], ...] = ()  # weight and activation formats of its products
     weight_only: bool = False  # narrow weights are widened before each product
     units: dict[str, Number] = field(default_factory=dict)  # indivisible units of axes that layouts divide
-    # axes that are one coordinate of a tensor under two names: columns that a product makes, its reader's depth
+    # axes that are one coordinate of a tensor under two names: columns that a product makes, its reader's
+    # depth
     coordinates: dict[str, str] = field(default_factory=dict)
 
     def ops(self) -> Iterator[tuple[Block, Op]]:

@@ -19,7 +19,8 @@ RELU_FLOP = 1.0  # one comparison an element
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mlp:
-    """Layers of width x width on rows of activations; axes `rows`, `columns` (made) and `depth` (summed over).
+    """Layers of width x width on rows of activations; axes `rows`, `columns` (made) and `depth` (summed
+    over).
 
     DeepFlow's row-column division RC-{KP1}-{KP2} lays rows on one mesh dimension and columns on another, its
     column-row division CR-{KP1} lays depth on one.
@@ -56,9 +57,14 @@ class Mlp:
         )  # fmt: skip
         stream = Tensor("rows", (rows, depth), self.activations)
         layer = Block(
-            name="layer", role="layer", count=self.layers, ops=(product, activation), entry=stream, output=stream,
+            name="layer",
+            role="layer",
+            count=self.layers,
+            ops=(product, activation),
+            entry=stream,
+            output=stream,
             leaves=("out",),
-        )  # fmt: skip
+        )
         graph = Graph(
             blocks=(layer,),
             sequence=BlockSequence(period=(("layer",),), layers=self.layers),

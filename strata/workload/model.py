@@ -243,18 +243,25 @@ def read_config(config: dict[str, Any], label: str) -> Model:
         shared_experts=bool(experts and shared),
         gated=True,
         tied=bool(config.get("tie_word_embeddings", False)),
-        qkv_bias=bool(config.get("attention_bias", False)) or kind == "qwen2",
-        output_bias=bool(config.get("attention_bias", False)) and kind == "gpt_oss",
-        expert_bias=kind == "gpt_oss",
-        router_bias=kind in ("gpt_oss", "glm4_moe")
-        or config.get("topk_method") == "noaux_tc"
-        or bool(config.get("use_routing_bias", False)),
-        qk_norm=kind in ("qwen3", "qwen3_moe")
-        or bool(config.get("use_qk_norm", False) and kind != "llama4_text"),
+        **_flags(config, kind),
         weights=weights,
         expert_weights=experts_in,
         published=_published(config),
     )
+
+
+def _flags(config: dict[str, Any], kind: str) -> dict[str, bool]:
+    """Biases and norms that a family has beside its sizes."""
+    biased = bool(config.get("attention_bias", False))
+    routing_bias = config.get("topk_method") == "noaux_tc" or bool(config.get("use_routing_bias", False))
+    normed = bool(config.get("use_qk_norm", False) and kind != "llama4_text")
+    return {
+        "qkv_bias": biased or kind == "qwen2",
+        "output_bias": biased and kind == "gpt_oss",
+        "expert_bias": kind == "gpt_oss",
+        "router_bias": kind in ("gpt_oss", "glm4_moe") or routing_bias,
+        "qk_norm": kind in ("qwen3", "qwen3_moe") or normed,
+    }
 
 
 def _number(config: dict[str, Any], label: str, keys: tuple[str, ...], default: float | None) -> float:
@@ -318,7 +325,8 @@ def _weights(config: dict[str, Any]) -> tuple[str, str]:
     stated = config.get("_strata", {}).get("weights", "bf16")
     if method and stated == "bf16":
         raise BadValue(
-            f"quantization_config.quant_method must be fp8 or mxfp4 to be read from config.json, but got (quant_method={method!r}); say weights=... yourself"
+            "quantization_config.quant_method must be fp8 or mxfp4 to be read from config.json, "
+            f"but got (quant_method={method!r}); say weights=... yourself"
         )
     return stated, stated
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import numpy as np
 
 from strata.arrays import Number, lead, namespace
+from strata.workload.expert_ops import EXPERT_ROWS, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
-from strata.workload.ops import EXPERT_ROWS, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul, MatMul, Vector
+from strata.workload.ops import MatMul, Vector
 from strata.workload.tasks import Workload
 
 # Midpoints of eight equally likely slices of the standard normal distribution: scipy.special.ndtri((i + 1/2)
@@ -134,22 +135,26 @@ def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, .
     down = product(
         "experts_down", "experts_act", "experts_out", hidden, Extent(model.expert_ffn, 1.0, "expert_ffn")
     )
-    combine = Combine(
+    return (up, activation, down, _combine(model, routed, hidden))
+
+
+def _combine(model: Model, rows: Extent, hidden: Extent) -> Combine:
+    """Results of a token's experts, weighted and added up."""
+    return Combine(
         name="combine",
         module="moe",
         inputs=("experts_out",),
         output="combined",
-        m=routed,
+        m=rows,
         n=(hidden,),
         reads=model.top_k,
         writes=1.0,
         flop_per_element=2.0 * model.top_k,
         special_per_element=0.0,
-        precision=a,
+        precision=model.activations,
         top_k=model.top_k,
         width=model.hidden,
     )
-    return (up, activation, down, combine)
 
 
 def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:

@@ -1,4 +1,6 @@
-"""Programs: anything that a workload turns into a graph, by name or file; language models are one kind of them."""
+"""Programs: anything that a workload turns into a graph, by name or file; language models are one kind of
+them.
+"""
 
 from __future__ import annotations
 

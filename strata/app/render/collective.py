@@ -62,7 +62,7 @@ def collectives_table(rows: list[dict[str, Any]]) -> Any:
         simulated = (
             [show(row["ns3_s"], "s"), f"{row['time_s'] / row['ns3_s'] - 1:+.2%}"] if "ns3_s" in row else []
         )
-        table.add_row(
+        cells = (
             f"{row['ranks']:g}",
             show(row["bytes"], "B"),
             show(row["time_s"], "s"),
@@ -75,6 +75,7 @@ def collectives_table(rows: list[dict[str, Any]]) -> Any:
                 f"{d['name']} {d['ranks']:g}: {d['algorithm']}" for d in row["dimensions"] if d["algorithm"]
             ),
         )
+        table.add_row(*cells)
     below = (
         "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as "
         "nccl-tests counts it, to compare with a link"

@@ -108,7 +108,7 @@ def kernels_table(rows: list[dict[str, Any]], varied: list[str], once: bool) -> 
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("bound by")
     for row in rows:
-        table.add_row(
+        cells = (
             *(f"{row['sizes'][name]:g}" for name in varied),
             show(row["time_s"], "s"),
             show(row["lower_s"], "s"),
@@ -120,4 +120,5 @@ def kernels_table(rows: list[dict[str, Any]], varied: list[str], once: bool) -> 
             show(row["power_W"], "W"),
             row["bound_by"],
         )
+        table.add_row(*cells)
     return titled(_asked_text(rows[0], varied, once), table, "of peak: DRAM traffic of the DRAM peak")

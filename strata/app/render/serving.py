@@ -141,7 +141,7 @@ def _pools(answer: UnderLoad) -> Any:
     for s in (answer.splits or [])[:6]:
         per = s.rate * answer.curve.requests.output / answer.curve.devices
         times = (show(s.read_time, "s"), show(s.send_time, "s"))
-        table.add_row(
+        cells = (
             str(s.prefill_devices),
             plan_text(s.prefill_plan),
             str(s.decode_devices),
@@ -152,6 +152,7 @@ def _pools(answer: UnderLoad) -> Any:
             f"{s.decode_rate:.3g}",
             *times,
         )
+        table.add_row(*cells)
     best = max(answer.splits or [], key=lambda s: s.rate, default=None)
     together = float(np.max(answer.rates))
     below = (

@@ -8,9 +8,9 @@ import numpy as np
 
 from strata.arrays import Number, as_float, ceil_div, lead, namespace, rank_of
 from strata.pricing.kernels.device import Device
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.moe import chance, copies_of, expert_shares, load_of
-from strata.workload.ops import ExpertMatMul
 from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile

@@ -20,8 +20,9 @@ from strata.pricing.kernels.expert_load import ROWS, ExpertLoad, load_rank, shar
 from strata.pricing.kernels.matmul import padded
 from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.price import Price
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
-from strata.workload.ops import ExpertMatMul, Gather
+from strata.workload.ops import Gather
 
 # index into ROWS, columns: what a tuned library chooses from
 TILES = np.array([(0, 128), (1, 128), (1, 256)])

@@ -15,8 +15,9 @@ from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.transport_times import expert_exchange
 from strata.pricing.price import Price, network_price
+from strata.workload.expert_ops import EXPERT_ROWS, ExpertMatMul, is_expert_product
 from strata.workload.graph import Collective, Exchange, Op, is_collective
-from strata.workload.ops import EXPERT_ROWS, ExpertMatMul, Vector, is_expert_product
+from strata.workload.ops import is_vector
 
 NARROW = 1.0  # bytes of an element up to which scales travel with it
 
@@ -58,7 +59,7 @@ def _expert_rows(op: Op, taken: Number, experts: ExpertMatMul, pads: Number, exc
     Tokens are sorted in the format the products take. An engine that `pads` has a row for every pick, and
     also activates and sums the rows of experts held elsewhere, which its products fill with zeros.
     """
-    if op.backward or not isinstance(op, Vector) or not (op.route or op.role == EXPERT_ROWS):
+    if op.backward or not is_vector(op) or not (op.route or op.role == EXPERT_ROWS):
         return op
     ranks = experts.ranks
     xp = namespace(exchanged, ranks, taken)
@@ -101,7 +102,8 @@ def uneven(more: Number, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Nu
     its end has the same ratio.
 
     >>> from strata.hardware.fabric import fabric
-    >>> [round(float(uneven(1.5, (GroupLayout(8.0, 1.0),), fabric(n))), 3) for n in ("hgx-h200", "tpu-v4-torus")]
+    >>> eight, names = (GroupLayout(8.0, 1.0),), ("hgx-h200", "tpu-v4-torus")
+    >>> [round(float(uneven(1.5, eight, fabric(n))), 3) for n in names]
     [1.5, 1.25]
     """
     cheapest: Number = 0.0

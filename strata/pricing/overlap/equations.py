@@ -1,4 +1,4 @@
-"""Communication that runs beside computation: whole, or tile by tile; and links that two collectives share."""
+"""Communication that runs beside computation: whole, or tile by tile; and links that two share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def share_links(one: tuple[GroupLayout, ...], other: tuple[GroupLayout, ...], fa
     >>> from strata.mapping.place import spread
     >>> two = sized(fabric("hgx-h200"), (8, 4))
     >>> inner, across, all_of_it = spread(1.0, 8.0, two), spread(8.0, 4.0, two), spread(1.0, 32.0, two)
-    >>> [float(share_links(*pair, two)) for pair in ((inner, across), (inner, all_of_it), (across, all_of_it))]
+    >>> every = (inner, across), (inner, all_of_it), (across, all_of_it)
+    >>> [float(share_links(*pair, two)) for pair in every]
     [0.0, 1.0, 1.0]
     """
     found: Number = 0.0
@@ -131,7 +132,8 @@ def slowed(price: Price, cores: Number, moved: Number, bandwidth: Number) -> Pri
     share s of the cores taken; bytes b of the kernels and d that communication moves through the memory, of
     sustained bandwidth B, meanwhile.
 
-    >>> computed, streamed = Price(time=1.0, compute=1.0, memory_bytes=1e12), Price(time=1.0, memory=1.0, core_time_under_dram=0.5, memory_bytes=4e12)
+    >>> computed = Price(time=1.0, compute=1.0, memory_bytes=1e12)
+    >>> streamed = Price(time=1.0, memory=1.0, core_time_under_dram=0.5, memory_bytes=4e12)
     >>> [round(float(slowed(p, 0.2, 1e12, 4e12).time), 3) for p in (computed, streamed)]
     [1.25, 1.25]
     """

@@ -7,8 +7,8 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price, total_price
+from strata.workload.expert_ops import SHARED_EXPERT
 from strata.workload.graph import Op
-from strata.workload.ops import SHARED_EXPERT
 
 CREDITS = ("time", "compute", "cache", "memory", "network", "overhead")
 
@@ -21,7 +21,8 @@ def left_over(one: Price, other: Price, bandwidth: Number) -> Number:
     times T_1 and T_2 alone, of which the cores bound C_1 and C_2; bytes b of DRAM, of sustained bandwidth B.
     Launches, floors and waits of one hide behind the other; arithmetic and bytes add up.
 
-    >>> small, large = Price(time=14e-6, memory=2e-6, overhead=12e-6, memory_bytes=1e7), Price(time=6e-5, memory=5e-5, memory_bytes=3e8)
+    >>> small = Price(time=14e-6, memory=2e-6, overhead=12e-6, memory_bytes=1e7)
+    >>> large = Price(time=6e-5, memory=5e-5, memory_bytes=3e8)
     >>> float(left_over(small, large, 7e12)), round(float(left_over(small, large, 4.5e12)) * 1e6, 1)
     (0.0, 8.9)
     """

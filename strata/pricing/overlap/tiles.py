@@ -12,8 +12,8 @@ from strata.pricing.overlap.equations import exposed, price_where, slowed, while
 from strata.pricing.overlap.fused import Link, fuse, tile_link
 from strata.pricing.price import Price, total_price
 from strata.pricing.pricers import PricedOp, Rank, takes_tiles, tile_pieces
+from strata.workload.expert_ops import SHARED_EXPERT
 from strata.workload.graph import Collective, Op, is_collective
-from strata.workload.ops import SHARED_EXPERT
 
 PRODUCTS = ("matmul", "experts")  # categories of ops that make what a collective sends tile by tile
 

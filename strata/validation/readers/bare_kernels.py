@@ -29,9 +29,10 @@ from strata.pricing.price import Price
 from strata.pricing.pricers import PricedOp, tile_pieces
 from strata.validation.readers.formats import kernel_format
 from strata.validation.readers.tables import Array
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Collective, Exchange, Extent
-from strata.workload.ops import ExpertMatMul, Gather, MatMul, Vector
+from strata.workload.ops import Gather, MatMul, Vector
 
 V = TypeVar("V", bound=Vector)
 COPIES = 5.0  # of the weights, which take turns at most in ops/gemm.csv: small ones stay in the cache

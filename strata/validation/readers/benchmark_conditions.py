@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 def read_conditions(kind: type[T], table: Table, name: str) -> T:
-    """The conditions of a table's runs: those of a file in the table's own folder, else those shipped for files of its name."""
+    """The conditions of a table's runs: those of a file in the table's own folder, else those shipped for
+    files of its name.
+    """
     own = table.folder / name
     path = own if own.exists() else data_folder("conditions") / name
     conditions: T = build(kind, read_toml(path), name)[0]

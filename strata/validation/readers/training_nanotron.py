@@ -34,7 +34,9 @@ CHIP = "h100"
 
 
 def _shapes(table: Table) -> dict[str, dict[str, Any]]:
-    """Model letter to its sizes and whether embeddings are tied: from the file beside the runs, else from the shipped copy."""
+    """Model letter to its sizes and whether embeddings are tied: from the file beside the runs, else from the
+    shipped copy.
+    """
     beside = (table.folder / SHAPES).exists()
     shapes = read_table(table.folder if beside else data_folder("conditions"), SHAPES)
     sizes = shapes.numbers("hidden", "ffn", "layers", "heads")

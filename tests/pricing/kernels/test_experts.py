@@ -17,8 +17,9 @@ from strata.validation.readers.routing import (
     power_law_counts,
     round_robin_counts,
 )
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Extent
-from strata.workload.ops import ExpertMatMul, Gather, Vector
+from strata.workload.ops import Gather, Vector
 
 TOKENS = np.array([1.0, 16.0, 300.0, 4096.0, 65536.0])
 

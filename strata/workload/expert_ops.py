@@ -1,0 +1,136 @@
+"""Ops of a mixture of experts: products over routed rows, and rows on their way to experts and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeGuard
+
+from strata.arrays import Number, field_names
+from strata.precision import bytes_of
+from strata.workload.graph import Extent, Op, axes_of, total
+from strata.workload.ops import Gather, Vector, joined_extent
+from strata.workload.routing import Routing
+
+SHARED_EXPERT = "shared_expert"
+EXPERT_ROWS = "expert_rows"  # element-wise work on the rows that were sent to experts
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ExpertMatMul(Op):
+    """One product of the routed experts: each of `tokens` goes to `top_k` of `experts`, each k x n."""
+
+    kind: ClassVar[str] = "experts"
+    category: ClassVar[str] = "experts"
+
+    tokens: Extent
+    top_k: Number
+    experts: Extent
+    all_experts: Number
+    n: tuple[Extent, ...]
+    k: Extent
+    skew: Number
+    weight: str
+    activation: str
+    bias: bool = False
+    routing: Routing | None = None  # popularity from a trace, in place of the skew
+    redundant_experts: Number = 0.0  # copies of popular experts beside all experts
+    ranks: Number = 1.0  # parts the experts are dealt out to
+
+    @property
+    def slots(self) -> Number:
+        """Experts of the layer with their redundant copies."""
+        return self.all_experts + self.redundant_experts
+
+    def flop(self) -> Number:
+        share = self.experts.size / self.slots
+        return 2.0 * self.tokens.size * self.top_k * share * total(self.n) * self.k.size
+
+    def weight_elements(self) -> Number:
+        return self.experts.size * total(self.n) * (self.k.size + (1.0 if self.bias else 0.0))
+
+    def weight_bytes(self) -> Number:
+        return self.weight_elements() * bytes_of(self.weight)
+
+    def output_bytes(self) -> Number:
+        routed = self.tokens.size * self.top_k * self.experts.size / self.slots
+        return routed * total(self.n) * bytes_of(self.activation)
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        return axes_of(self.experts, self.k)
+
+    def result_axes(self) -> tuple[str, ...]:
+        return axes_of(self.experts, *self.n)
+
+    def contracted_axes(self) -> tuple[str, ...]:
+        return axes_of(self.k)
+
+    def gradient(self) -> tuple[Op, ...]:
+        """Both gradients of a grouped product move the same operands through the same shapes, transposed."""
+        back = f"d_{self.output}"
+        dgrad = replace(
+            self,
+            name=f"{self.name}_dgrad",
+            backward=True,
+            inputs=(back,),
+            output=f"d_{self.inputs[0]}@{self.name}",
+            n=(self.k,),
+            k=joined_extent(self.n),
+            bias=False,
+        )
+        wgrad = replace(
+            dgrad,
+            name=f"{self.name}_wgrad",
+            inputs=(back, f"forward:{self.inputs[0]}"),
+            output=f"d_{self.name}_weight@{self.name}",
+            weight_gradient=True,
+        )
+        return dgrad, wgrad
+
+
+def is_expert_product(op: Op) -> TypeGuard[ExpertMatMul]:
+    return op.kind == ExpertMatMul.kind
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Dispatch(Gather):
+    """Rows of tokens on their way to the experts they picked: `top_k` copies of `width` elements for each
+    token.
+    """
+
+    route: ClassVar[str] = "dispatch"
+
+    top_k: Number
+    width: Number
+
+    def gradient(self) -> tuple[Op, ...]:
+        return (_routed_back(self, Combine),)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Combine(Gather):
+    """Results of a token's experts brought back and added up."""
+
+    route: ClassVar[str] = "combine"
+
+    top_k: Number
+    width: Number
+
+    def gradient(self) -> tuple[Op, ...]:
+        return (_routed_back(self, Dispatch),)
+
+
+def _routed_back(op: Dispatch | Combine, kind: type[Dispatch] | type[Combine]) -> Op:
+    """The gradient of a routed op goes the other way.
+
+    What is sent is what training files were judged with so far: a copy more for each token one way, rows of
+    double width the other. Kernels need send no more than forward; changing it belongs to the work on
+    training.
+    """
+    (back,) = Vector.gradient(op)
+    sent = {"top_k": op.top_k + 1.0} if kind is Dispatch else {"width": 2.0 * op.width}
+    return kind(**{name: getattr(back, name) for name in field_names(kind)} | sent)
+
+
+def is_routed(op: Op) -> TypeGuard[Dispatch | Combine]:
+    """Whether it moves rows between the ranks of tokens and those of experts."""
+    return bool(op.route)
