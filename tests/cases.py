@@ -1,4 +1,6 @@
-"""What several test files share: shipped names, a chip with room for everything, random legal points."""
+"""What several test files share: shipped names, a chip with room for everything, random legal points,
+graphs of one rank.
+"""
 
 import os
 from dataclasses import fields, replace
@@ -6,10 +8,12 @@ from functools import cache
 
 import numpy as np
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as hy
 
 import strata as st
 from strata.batch import take
-from strata.mapping.plan import Plan
+from strata.mapping.plan import ORDERS, Plan
+from strata.mapping.shard import shard
 from strata.params import names
 from strata.pricing.metrics import TokenMetrics
 
@@ -101,6 +105,63 @@ def workload(phase, batch, length):
 
 
 PHASES = ["decode", "prefill", "serve", "train"]
+
+
+class Point(tuple):
+    """System, model, workload and plan, in one line when a law fails."""
+
+    def __repr__(self):
+        where, made, work, plan = self
+        sizes = f"batch={work.batch:g}, sequence={work.sequence:g}, context={work.context:g}"
+        return f"{where.name} {made.name} {work.phase}({sizes}) {shown(plan)}"
+
+
+def shown(plan):
+    """A plan for people: what differs from the identity."""
+    values = {f.name: getattr(plan, f.name) for f in fields(plan)}
+    return ",".join(f"{k}={float(v):g}" for k, v in values.items() if v != getattr(Plan, k))
+
+
+@hy.composite
+def points(draw, models=MODELS, chips=WIDE_CHIPS, phases=PHASES, sizes=(1, 2, 8, 16, 64)):
+    """A system with room for the model, and a legal plan of it with its finer choices."""
+    name, devices = draw(hy.sampled_from(models)), draw(hy.sampled_from(sizes))
+    where = roomy(f"{devices}x{draw(hy.sampled_from(chips))}")
+    phase = draw(hy.sampled_from(phases))
+    options = legal_plans(devices, name)
+    plan = pick(options, draw(hy.integers(0, count(options) - 1)))
+    finer = {
+        "sp": float(draw(hy.booleans())),
+        "zero": float(draw(hy.integers(0, 3))),
+        "order": float(draw(hy.integers(0, len(ORDERS) - 1))),
+    }
+    if phase == "train":
+        finer["recompute"] = float(draw(hy.integers(0, 2)))
+    batch = float(plan.dp) * draw(hy.sampled_from([1.0, 3.0, 8.0, 64.0]))
+    work = workload(phase, batch, float(draw(hy.sampled_from([8, 130, 1024, 4096]))))
+    return Point((where, model(name), work, replace(plan, **finer)))
+
+
+def uncapped(where):
+    """The system without limits on power."""
+    return replace(where, chip=replace(where.chip, energy=replace(where.chip.energy, power_limit=1e12)))
+
+
+def rank_graph(program, work, plan, active=None):
+    """The graph of one rank of a program (a model, by its name) under a plan (as it is typed) or layout."""
+    made = model(program) if isinstance(program, str) else program
+    division = st.plan(plan) if isinstance(plan, str) else plan
+    graph = made.trace(work)
+    return shard(graph, division.sharding(graph, work, division.active() if active is None else active))
+
+
+def kernels(ops):
+    """Ops of a graph or a block that are no collectives."""
+    return [op for op in ops if op.kind != "collective"]
+
+
+def collectives(ops):
+    return [op for op in ops if op.kind == "collective"]
 
 
 def same(a, b, tolerance):

@@ -14,8 +14,8 @@ from hypothesis import strategies as hy
 import strata as st
 from strata.arrays import leaves
 from strata.batch import as_float64_box, box_shape, pieces, run_box, take
-from strata.evaluate import summary
-from strata.mapping.shard import active_groups
+from strata.case import Case
+from strata.evaluate import summarised
 from strata.params import value_at
 from strata.pricing.step import Structure
 
@@ -78,7 +78,7 @@ def assert_equal_points(r, where):
             name,
             where,
         )
-    for table in ("resources", "kinds", "memory", "energy"):
+    for table in ("resources", "time_by_kind", "memory", "energy"):
         many, single = getattr(r.summary, table), getattr(one.summary, table)
         assert set(single) == set(many)
         whole = sum(single.values())  # waiting is a difference of sums: it is as exact as they are
@@ -122,19 +122,17 @@ def test_a_box_cut_into_chunks_is_the_same_box(name, limit):
     rng = np.random.default_rng(3)
     options = legal_plans(16, name)
     plans = pick(options, rng.integers(0, count(options), 5))
-    given_ = (
-        st.system(random_chip(rng, (3, 1, 1)), random_links(rng, (2, 1))),
-        model(name),
-        st.decode(64.0, 777.0),
-        plans,
-        st.engine("ideal"),
-        st.economics(),
+    case = Case(
+        system=st.system(random_chip(rng, (3, 1, 1)), random_links(rng, (2, 1))),
+        program=model(name),
+        workload=st.decode(64.0, 777.0),
+        plan=plans,
+        engine=st.engine("ideal"),
+        economics=st.economics(),
     )
-    trees, _ = as_float64_box(tuple(given_))
-    structure = Structure(active_groups(trees[3]), 3)
-    whole, cut = (
-        run_box(lambda *t: summary(structure, *t)[0], trees, (3, 2, 5), limit=n) for n in (10**9, limit)
-    )
+    box, shape = as_float64_box(case)
+    structure = Structure(box.plan.active(), len(shape))
+    whole, cut = (run_box(lambda c: summarised(c, structure)[0], box, shape, limit=n) for n in (10**9, limit))
     for a, b in zip(leaves(whole), leaves(cut), strict=True):
         assert np.shape(a) == np.shape(b) == (3, 2, 5) and same(a, b, 1e-12)
 
@@ -224,7 +222,7 @@ def test_jax_equals_numpy(name, phase, plan):
     for metric in METRICS:
         a, b = getattr(by_numpy.metrics, metric), getattr(by_jax.metrics, metric)
         assert np.asarray(b).dtype == np.float64 and same(a, b, 1e-9), metric
-    for table in ("resources", "kinds", "memory", "energy"):
+    for table in ("resources", "time_by_kind", "memory", "energy"):
         one, other = getattr(by_numpy.summary, table), getattr(by_jax.summary, table)
         assert all(np.all(np.abs(one[k] - other[k]) <= 1e-9 * sum(one.values())) for k in one), table
 

@@ -83,8 +83,9 @@ def test_even_pieces_cover_a_box_and_have_one_shape(shape):
 
 def test_workers_change_nothing():
     x, y = np.arange(40.0)[:, None], np.arange(9.0)
-    alone, concurrent_collectives = (
-        run_box(lambda a, b: (a * b, a - b), (x, y), (40, 9), 50, True, workers) for workers in (1, 3)
+    alone, shared_out = (
+        run_box(lambda t: (t[0] * t[1], t[0] - t[1]), (x, y), (40, 9), 50, True, workers)
+        for workers in (1, 3)
     )
-    assert all(np.array_equal(a, b) for a, b in zip(alone, concurrent_collectives, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(alone, shared_out, strict=True))
     assert np.array_equal(alone[0], x * y)

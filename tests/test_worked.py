@@ -10,8 +10,7 @@ from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.network.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
 from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.workload.graph import Attention
-from strata.workload.transformer import attended
+from strata.workload.attention import attended
 
 
 def cache_bytes_per_token(name, **changes):
@@ -19,9 +18,9 @@ def cache_bytes_per_token(name, **changes):
     made = st.model(name, **changes)
     held = [
         sum(
-            b.count * op.cache_bytes()
-            for b, op in st.trace(made, st.decode(1, n)).ops()
-            if isinstance(op, Attention)
+            b.count * op.cache_bytes(1.0)
+            for b, op in made.trace(st.decode(1, n)).ops()
+            if op.kind == "attention"
         )
         for n in (20000.0, 20001.0)
     ]
@@ -37,14 +36,14 @@ def test_parameters_are_those_published(name):
     published, source = made.published
     assert source
     for work in (st.decode(1, 1), st.prefill(1, 8), st.train(1, 8)):
-        assert st.trace(made, work).parameters() == pytest.approx(published, rel=1e-3)
+        assert made.trace(work).parameters() == pytest.approx(published, rel=1e-3)
 
 
 def test_parameters_of_llama_3_8b_by_hand():
     h, layers, ffn, vocab, kv = 4096, 32, 14336, 128256, 1024
     attention = h * h + 2 * h * kv + h * h
     by_hand = layers * (attention + 3 * h * ffn + 2 * h) + h + 2 * vocab * h
-    assert by_hand == 8_030_261_248 == st.trace(model("llama-3-8b"), st.decode(1, 1)).parameters()
+    assert by_hand == 8_030_261_248 == model("llama-3-8b").trace(st.decode(1, 1)).parameters()
 
 
 @pytest.mark.parametrize(
@@ -74,31 +73,31 @@ def test_a_decoded_token_takes_two_operations_for_each_weight_it_meets(name):
     left out.
     """
     made = model(name)
-    graph = st.trace(made, st.decode(1, 1))
+    graph = made.trace(st.decode(1, 1))
     n = graph.parameters() - (0.0 if made.tied else made.vocab * made.hidden)
-    attention = sum(b.count * op.flop() for b, op in graph.ops() if isinstance(op, Attention))
+    attention = sum(b.count * op.flop() for b, op in graph.ops() if op.kind == "attention")
     assert graph.flop() - attention == pytest.approx(2 * n, rel=0.02)
 
 
 def test_a_token_of_a_mixture_meets_its_active_weights_only():
     """DeepSeek-V3: 37 B active of 671 B by its model card."""
-    graph = st.trace(model("deepseek-v3"), st.decode(1, 1))
+    graph = model("deepseek-v3").trace(st.decode(1, 1))
     assert graph.flop() == pytest.approx(2 * 37e9, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["llama-3-70b", "gpt3-175b"])
 def test_training_takes_six_operations_for_each_weight_and_token(name):
     made = model(name)
-    graph = st.trace(made, st.train(4, 2048))
+    graph = made.trace(st.train(4, 2048))
     n = graph.parameters() - (0.0 if made.tied else made.vocab * made.hidden)
-    attention = sum(b.count * op.flop() for b, op in graph.ops() if isinstance(op, Attention))
+    attention = sum(b.count * op.flop() for b, op in graph.ops() if op.kind == "attention")
     assert graph.flop() - attention == pytest.approx(6 * n * 4 * 2048, rel=0.02)
 
 
 def test_attention_of_a_prompt_is_half_a_square():
     """2 products x 2 FLOP x heads x width x n (n + 1) / 2 pairs."""
-    graph = st.trace(model("llama-3-8b"), st.prefill(1, 1000))
-    attention = sum(b.count * op.flop() for b, op in graph.ops() if isinstance(op, Attention))
+    graph = model("llama-3-8b").trace(st.prefill(1, 1000))
+    attention = sum(b.count * op.flop() for b, op in graph.ops() if op.kind == "attention")
     assert attention == pytest.approx(32 * 4 * 32 * 128 * 1000 * 1001 / 2, rel=1e-12)
 
 
@@ -112,7 +111,7 @@ def test_weights_in_fewer_bits_take_fewer_bytes():
     def weight_bytes(**changes):
         return sum(
             b.count * op.weight_bytes()
-            for b, op in st.trace(st.model("llama-3-70b", **changes), st.decode(1, 1)).ops()
+            for b, op in st.model("llama-3-70b", **changes).trace(st.decode(1, 1)).ops()
         )
 
     ends = 2 * 2 * 128256 * 8192
@@ -234,7 +233,8 @@ def test_names_of_systems(name, devices, sizes):
 def test_a_system_from_a_file(tmp_path):
     path = tmp_path / "pod.toml"
     path.write_text(
-        'name = "pod"\ntitle = "a pod"\nchip = "h200"\n[sizes]\ninfiniband = { value = 4, source = "assumed: this test" }\n'
+        'name = "pod"\ntitle = "a pod"\nchip = "h200"\n'
+        '[sizes]\ninfiniband = { value = 4, source = "assumed: this test" }\n'
     )
     made = st.system(str(path))
     assert (made.name, float(made.devices), made.chip.name) == ("pod", 32.0, "h200")

@@ -14,15 +14,16 @@ from strata.arrays import enable_jax
 from strata.hardware.fabric import with_library
 from strata.hardware.transport import transport
 from strata.mapping.place import place, spread
-from strata.mapping.shard import active_groups, shard
+from strata.mapping.shard import shard
 from strata.pricing.block import price_block
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.expert_exchange import message_bytes, price_exchange, received, routed
+from strata.pricing.network.expert_exchange import message_bytes, price_exchange, received, uneven_routing
 from strata.pricing.overlap.equations import beside, share_links
-from strata.workload.graph import Collective, Exchange, ExpertMatMul, Extent
-from strata.workload.transformer import trace
+from strata.pricing.pricers import Rank
+from strata.workload.graph import Collective, Exchange, Extent, is_collective
+from strata.workload.ops import ExpertMatMul
 
 SKEWS = (0.0, 0.3, 0.7, 1.0, 1.5)
 PLACES = (
@@ -37,10 +38,18 @@ def exchange(
     tokens=64.0, top_k=8.0, experts=256.0, ranks=8.0, share=1.0, way="dispatch", element=2.0, width=7168.0
 ):
     copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
-    made = Exchange(way, tokens, top_k, experts, width, element, share, received(share, ranks, top_k))
-    return Collective(
-        "x", "moe", (), "x", "all_to_all", "ep", tokens * copies * width * element, exchange=made
+    made = Exchange(
+        direction=way,
+        tokens=tokens,
+        top_k=top_k,
+        experts=experts,
+        width=width,
+        element=element,
+        busiest=share,
+        received=received(share, ranks, top_k),
     )
+    sent = tokens * copies * width * element
+    return Collective(pattern="all_to_all", group="ep", payload=sent, exchange=made)
 
 
 def node(name="hgx-h200", sizes=(8.0, 1.0), speaks="any"):
@@ -55,10 +64,7 @@ def blocks(system, model, work, plan, engine="sglang"):
 
 def exchanges(found):
     return {
-        op.name: price
-        for b in found.values()
-        for op, price in b.ops
-        if isinstance(op, Collective) and op.exchange
+        op.name: price for b in found.values() for op, price in b.ops if is_collective(op) and op.exchange
     }
 
 
@@ -109,19 +115,19 @@ def test_the_busiest_rank_is_the_one_of_drawn_routings(skew):
         picks_of.append(counts.sum(1).max() / (tokens * top_k / ranks))
         tokens_of.append((counts > 0).sum(1).max() / (counts > 0).sum(1).mean())
     product = ExpertMatMul(
-        "up",
-        "moe",
-        (),
-        "",
-        Extent(tokens * 1.0),
-        top_k * 1.0,
-        Extent(experts / ranks),
-        experts * 1.0,
-        (Extent(64.0),),
-        Extent(64.0),
-        skew,
-        "bf16",
-        "bf16",
+        name="up",
+        module="moe",
+        inputs=(),
+        output="",
+        tokens=Extent(tokens * 1.0),
+        top_k=top_k * 1.0,
+        experts=Extent(experts / ranks),
+        all_experts=experts * 1.0,
+        n=(Extent(64.0),),
+        k=Extent(64.0),
+        skew=skew,
+        weight="bf16",
+        activation="bf16",
     )
     load = shared_load(product, device(st.chip("h200")), float(ranks))
     share = float(most_on_a_rank(load, float(ranks), experts / ranks))
@@ -146,9 +152,7 @@ def test_kernels_of_their_own_serve_decode_where_the_engine_has_them():
     by = transport("nvlink4").experts
     for engine, quick in (("sglang", True), ("megatron", False)):
         found = blocks("8xh200", "deepseek-v3", work, "dp=8,ep=8", engine)
-        block = next(
-            b for b in found.values() if any(isinstance(op, Collective) and op.exchange for op, _ in b.ops)
-        )
+        block = next(b for b in found.values() if any(is_collective(op) and op.exchange for op, _ in b.ops))
         price = exchanges(found)["dispatch_exchange"]
         op = next(op for op, _ in block.ops if op.name == "dispatch_exchange")
         # fp8 out, as the products take them
@@ -181,7 +185,7 @@ def test_kernels_of_their_own_are_for_short_calls_inside_one_dimension():
         op.exchange.direction == ""
         for b in trained.values()
         for op, _ in b.ops
-        if isinstance(op, Collective) and op.exchange
+        if is_collective(op) and op.exchange
     )
 
 
@@ -228,11 +232,12 @@ def test_weights_are_gathered_beside_sums_on_other_links_and_after_those_on_the_
     )
     fabric = with_library(where.fabric, "library")
     where = replace(where, fabric=fabric)
-    active = active_groups(how)
-    placement = place(how, fabric, active)
+    graph, active = model.trace(work), how.active()
+    placement, sharding = place(how, fabric, active), how.sharding(graph, work, active)
+    rank = Rank(device=device(where.chip), placement=placement, fabric=fabric)
     assert float(share_links(placement.groups["dp"], placement.groups["tp"], fabric)) == shared
-    for block in shard(trace(model, work), how, work, active).blocks:
-        made = price_block(block, device(where.chip), placement, where, how, True)
+    for block in shard(graph, sharding).blocks:
+        made = price_block(block, rank, sharding, training=True)
         gather = float(next(p for op, p in made.ops if op.name == "gather_weights").upper)
         sums = sum(
             float(p.time) for op, p in made.ops if op.kind == "collective" and op.name != "gather_weights"
@@ -254,17 +259,19 @@ def test_gradients_wait_for_links_that_the_backward_pass_uses():
         (step,) = st.evaluate(base, model, work, st.plan(plan), st.engine("ideal")).steps
         times[plan] = (
             float(step.time),
-            sum(float(b.block.count * b.busy) for b in step.blocks if b.block.passes == "backward"),
+            sum(float(b.block.count * b.busy) for b in step.blocks if b.block.direction == "backward"),
         )
     assert times["tp=8,dp=2,zero=2"][1] == 0.0 < times["tp=8,dp=2,fsdp=1"][1]
     # Gathers twice and the sum of gradients once: no less than the links take for all of them.
     assert times["tp=8,dp=2,fsdp=1"][0] - times["tp=8,dp=2,zero=2"][0] >= times["tp=8,dp=2,fsdp=1"][1]
 
 
-def test_routed_leaves_blocks_without_exchanges_alone():
-    graph = trace(st.model("llama-3-8b"), st.decode(8.0, 128.0))
+def test_uneven_routing_leaves_blocks_without_exchanges_alone():
+    work, plan = st.decode(8.0, 128.0), st.plan("")
+    graph = st.model("llama-3-8b").trace(work)
     for block in graph.blocks:
-        assert routed(block.ops, device(st.chip("h200")), st.plan("")) is block.ops
+        sharding = plan.sharding(graph, work, frozenset())
+        assert uneven_routing(block.ops, device(st.chip("h200")), sharding) is block.ops
 
 
 @pytest.mark.parametrize(("ranks", "measured"), [(8.0, 312.912e9), (2.0, 47.671e9)])
@@ -273,7 +280,7 @@ def test_infinity_fabric_comes_near_what_is_published(ranks, measured):
     size = 4.0 * 2**30
     time = float(
         price_collective(
-            Collective("c", "", (), "", "all_reduce", "tp", size), spread(1.0, ranks, fabric), fabric
+            Collective(pattern="all_reduce", group="tp", payload=size), spread(1.0, ranks, fabric), fabric
         ).time
     )
     assert 2.0 * (ranks - 1.0) / ranks * size / time == pytest.approx(measured, rel=0.05)
@@ -285,7 +292,7 @@ def test_adapters_between_nodes_reach_what_is_expected_of_them(name, low):
     size = 8.0 * 2**30
     time = float(
         price_collective(
-            Collective("c", "", (), "", "all_reduce", "dp", size), spread(8.0, 8.0, fabric), fabric
+            Collective(pattern="all_reduce", group="dp", payload=size), spread(8.0, 8.0, fabric), fabric
         ).time
     )
     assert low <= 2.0 * 7.0 / 8.0 * size / time <= 48e9

@@ -1,37 +1,30 @@
-"""Laws of communication beside computation: bounded by its parts, off where it loses, the same in a batch,
-and near what was measured.
+"""Laws of communication beside computation: bounded by its parts, off where it loses, the same in a
+batch.
 """
 
 from dataclasses import fields, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import rank_graph
 from hypothesis import given, settings
 from hypothesis import strategies as draw
-from strata.pricing.overlap.hiding import overlap_by_tile, pairs, while_sending
 
 import strata as st
 from strata.hardware.fabric import fabric, sized
 from strata.mapping.engine import engine
 from strata.mapping.place import place, spread
 from strata.mapping.plan import Plan
-from strata.mapping.shard import active_groups, shard
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.overlap.equations import in_pieces, own_first, slowed
+from strata.pricing.overlap.equations import in_pieces, own_first, slowed, while_sending
 from strata.pricing.overlap.fused import fuse, tile_link
+from strata.pricing.overlap.tiles import overlap_by_tile, pairs
 from strata.pricing.price import Price
-from strata.studies import run_entry
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.comparison import held_out
-from strata.validation.readers.overlap import overlapped_kernels
-from strata.validation.readers.tables import Table, read_table
-from strata.workload.graph import Collective
-from strata.workload.transformer import trace
+from strata.pricing.pricers import Rank
+from strata.workload.graph import Collective, is_collective
 
-DATA = Path(__file__).resolve().parents[3] / "validation"
 TIME = draw.floats(0.0, 1e3)
 PIECES = draw.floats(1.0, 1e4)
 CASES = {
@@ -102,7 +95,7 @@ def test_work_beside_communication_is_never_quicker_and_its_parts_add_up(compute
 def test_a_fused_kernel_is_never_quicker_than_its_links_or_its_product(m, n, k, pattern):
     m, n, k = 2.0**m, 2.0**n, 2.0**k
     node, dev = NODE, H200
-    op = Collective("c", "", (), "", pattern, "tp", 2.0 * m * n)
+    op = Collective(pattern=pattern, group="tp", payload=2.0 * m * n)
     link = tile_link(op, spread(1.0, 8.0, node), node)
     product = matmul(m, n, k, dev, "bf16", "bf16")
     work, added = fuse(op, link, [product], 4.0, pattern != "all_gather", dev)
@@ -118,14 +111,14 @@ def test_a_step_is_never_slower_with_overlap_and_says_what_it_saved(case, how):
     plain, hidden = asked(case, "none"), asked(case, how)
     assert hidden.fits == plain.fits and float(plain.summary.overlap) == 0.0
     assert float(hidden.metrics.step_time) <= float(plain.metrics.step_time) * (1 + 1e-12)
-    before, after = (sum(float(v) for v in r.summary.kinds.values()) for r in (plain, hidden))
+    before, after = (sum(float(v) for v in r.summary.time_by_kind.values()) for r in (plain, hidden))
     assert before - after == pytest.approx(float(hidden.summary.overlap), abs=1e-9 * before)
     # The same work, the same answer, the same memory; never less than the communication or the kernels alone
     # could take.
     assert float(hidden.metrics.memory_used) == float(plain.metrics.memory_used)
     assert hidden.steps[-1].flop == plain.steps[-1].flop
-    assert after >= before - float(plain.summary.kinds["collective"]) * (1 + 1e-9)
-    for part in (hidden.summary.kinds, hidden.summary.resources):
+    assert after >= before - float(plain.summary.time_by_kind["collective"]) * (1 + 1e-9)
+    for part in (hidden.summary.time_by_kind, hidden.summary.resources):
         assert all(float(v) >= -1e-12 for v in part.values())
     assert hidden.timeline.time <= plain.timeline.time * (1 + 1e-12)
 
@@ -134,7 +127,7 @@ def test_overlap_gains_where_there_is_much_to_send_and_long_kernels():
     assert float(asked("tensor prefill", "tiles").summary.overlap) > 0.0
     for case in ("tensor prefill", "experts prefill"):
         plain, halves = asked(case, "none"), asked(case, "dual_batch")
-        assert float(halves.summary.overlap) > 0.3 * float(plain.summary.kinds["collective"])
+        assert float(halves.summary.overlap) > 0.3 * float(plain.summary.time_by_kind["collective"])
     # A short step has no kernel long enough: the whole batch in one piece stays.
     assert float(asked("tensor decode", "dual_batch").summary.overlap) == 0.0
 
@@ -176,8 +169,8 @@ def test_a_batch_equals_single_points(model, plan, how, backend):
     for i, batch in enumerate(batches):
         one = st.evaluate("8xh200", model, st.prefill(float(batch), 512), plan, by)
         assert float(box.summary.overlap[i]) == pytest.approx(float(one.summary.overlap), rel=1e-9, abs=1e-12)
-        for kind, time in one.summary.kinds.items():
-            assert float(box.summary.kinds[kind][i]) == pytest.approx(float(time), rel=1e-9)
+        for kind, time in one.summary.time_by_kind.items():
+            assert float(box.summary.time_by_kind[kind][i]) == pytest.approx(float(time), rel=1e-9)
 
 
 @pytest.mark.parametrize("how", ["tiles", "dual_batch"])
@@ -205,15 +198,10 @@ def test_plans_of_unlike_communication_are_the_same_in_a_batch_and_alone(how):
         assert float(box.metrics.step_time[i]) == pytest.approx(float(one.metrics.step_time), rel=1e-9), text
 
 
-def sharded(model, work, plan):
-    made, how = st.model(model), st.plan(plan)
-    return shard(trace(made, work), how, work, active_groups(how))
-
-
 def test_collectives_find_their_neighbours():
     found = {}
     for model, plan in (("llama-3-70b", "tp=8"), ("deepseek-v3", "dp=8,ep=8"), ("deepseek-v3", "tp=8")):
-        for block in sharded(model, st.prefill(8, 512), plan).blocks:
+        for block in rank_graph(model, st.prefill(8, 512), plan).blocks:
             for pair in pairs(block.ops):
                 beside = tuple(block.ops[j].name for j in pair.beside)
                 found[model, plan, block.ops[pair.collective].name] = (pair.role, beside)
@@ -234,19 +222,12 @@ def test_collectives_find_their_neighbours():
 
 def test_nothing_to_send_leaves_prices_as_they_are():
     plan, where = st.plan("tp=8"), st.system("8xh200")
-    graph = sharded("llama-3-70b", st.prefill(8, 512), "tp=8")
+    graph = rank_graph("llama-3-70b", st.prefill(8, 512), plan)
     block = next(b for b in graph.blocks if any(op.name == "down_sum" for op in b.ops))
-    dev, placement = device(where.chip), place(plan, where.fabric, active_groups(plan))
-    quiet = [
-        (
-            replace(op, payload=0.0) if isinstance(op, Collective) else op,
-            QUIET if isinstance(op, Collective) else BUSY,
-        )
-        for op in block.ops
-    ]
-    for (_, before), (_, after) in zip(
-        quiet, overlap_by_tile(quiet, dev, placement, where.fabric), strict=True
-    ):
+    placement = place(plan, where.fabric, plan.active())
+    rank = Rank(device=device(where.chip), placement=placement, fabric=where.fabric)
+    quiet = [(replace(op, payload=0.0), QUIET) if is_collective(op) else (op, BUSY) for op in block.ops]
+    for (_, before), (_, after) in zip(quiet, overlap_by_tile(quiet, rank), strict=True):
         assert after.time == before.time and after.saved == 0.0
 
 
@@ -254,60 +235,3 @@ def test_shipped_engines_do_not_overlap_unless_told():
     assert {engine(name).overlap for name in names("engine")} == {"none"}
     with pytest.raises(st.StrataError, match="none, tiles, dual_batch"):
         engine("ideal", overlap="tile")
-
-
-def test_measured_kernels_are_met_by_one_set_of_quantities():
-    found = overlapped_kernels(read_table(DATA, "h100/overlap.csv"), Catalogue())
-    assert not found.why and set(found.group) >= {"ag_gemm", "gemm_rs", "ep_dispatch"}
-    unseen = held_out(found)
-    for points in (found, unseen):
-        errors = np.abs(points.predicted / points.measured - 1.0)
-        assert errors.mean() <= 0.08
-        for kind in set(points.group):
-            assert errors[points.group == kind].mean() <= 0.10, kind
-
-
-def test_a_study_may_ask_for_errors_against_a_file():
-    every, unseen = (
-        run_entry({"name": "x", "file": "h100/overlap.csv", "held_out": held}, "here")
-        for held in (False, True)
-    )
-    assert (
-        every["points"] == 26
-        and unseen["points"] == 9
-        and list(every["groups"]) == ["ag_gemm", "ep_dispatch", "gemm_rs"]
-    )
-    assert every["mape"] == pytest.approx(np.mean(np.abs(every["error"]))) and every["ag_gemm_points"] == 12
-    assert every["kinds"][0] == every["ag_gemm_mape"] and all(line % 3 == 0 for line in unseen["line"])
-    with pytest.raises(st.StrataError, match="no reader fits"):
-        run_entry({"name": "x", "file": "h100/nothing.csv"}, "here")
-    with pytest.raises(st.StrataError, match="file, held_out"):
-        run_entry({"name": "x", "file": "h100/overlap.csv", "unseen": True}, "here")
-
-
-def test_rows_of_the_other_published_kinds_are_read():
-    rows = {
-        "kernel": ["moe_ar", "moe_ar", "ulysses", "ulysses"],
-        "gpus": ["8"] * 4,
-        "m": ["1024", "1024", "", ""],
-        "n": ["4096", "8192", "4096", ""],
-        "k": ["1536", "1536", "", ""],
-        "comm_bytes_per_gpu": [""] * 4,
-        "batch": ["", "", "1", "1"],
-        "heads": ["", "", "32", "32"],
-        "seq": ["", "", "8192", "65536"],
-        "head_dim": ["", "", "128", "128"],
-        "experts": ["128", "128", "", ""],
-        "topk": ["32", "32", "", ""],
-        "measured_ms": ["1"] * 4,
-    }
-    table = Table(
-        "h100/overlap.csv", DATA, {k: np.array(v, dtype=object) for k, v in rows.items()}, np.arange(2, 6)
-    )
-    found = overlapped_kernels(table, Catalogue())
-    assert not found.why
-    small, large, short, long = found.predicted
-    assert 1.5 < large / small < 2.5 and 3.0 < long / short < 9.0
-    # At least the product at the H100's peak of 989.4 TFLOP/s, and what crosses the links at 450 GB/s.
-    assert small > 2 * 1024 * 32 * 4096 * 1536 / 989.4e12
-    assert long > max(2 * 8192 * 4096**2 / 989.4e12, 7 / 8 * 2 * 8192 * 4096 / 450e9)

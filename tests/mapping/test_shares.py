@@ -4,24 +4,21 @@ experts cut or copied.
 
 import numpy as np
 import pytest
-from cases import model, roomy
+from cases import model, rank_graph, roomy
 
 import strata as st
-from strata.mapping.shard import active_groups, shard
 from strata.pricing.pipeline import ring_exposed
-from strata.workload.graph import Attention, Collective, ExpertMatMul
 
 
-def rank_graph(name, work, plan):
-    made = st.plan(plan)
-    return [op for _, op in shard(st.trace(model(name), work), made, work, active_groups(made)).ops()]
+def of_kind(graph, kind):
+    return [op for _, op in graph.ops() if op.kind == kind]
 
 
 @pytest.mark.parametrize("name", ["llama-3-70b", "deepseek-v3"])
 @pytest.mark.parametrize("work", [st.prefill(4.0, 1024.0), st.train(8.0, 1024.0)])
 def test_heads_for_tokens_does_all_of_attention(name, work):
-    whole = [op for _, op in st.trace(model(name), work).ops() if isinstance(op, Attention)]
-    part = [op for op in rank_graph(name, work, "tp=2,cp=4,cp_mode=ulysses") if isinstance(op, Attention)]
+    whole = of_kind(model(name).trace(work), "attention")
+    part = of_kind(rank_graph(name, work, "tp=2,cp=4,cp_mode=ulysses"), "attention")
     pieces = 8.0 if work.phase == "train" else 1.0  # training goes sequence by sequence
     for before, after in zip(whole, part, strict=True):
         assert after.flop() * 8.0 * pieces == pytest.approx(before.flop())
@@ -35,8 +32,8 @@ def test_heads_for_tokens_moves_what_the_paper_says():
     work, made = st.prefill(2.0, 1024.0), model("gpt3-175b")
     moved = sum(
         op.payload
-        for op in rank_graph("gpt3-175b", work, "cp=8,cp_mode=ulysses")
-        if isinstance(op, Collective) and op.pattern == "all_to_all"
+        for op in of_kind(rank_graph("gpt3-175b", work, "cp=8,cp_mode=ulysses"), "collective")
+        if op.pattern == "all_to_all"
     )
     assert moved == pytest.approx(4.0 * 2.0 * 1024.0 * float(made.hidden) / 8.0 * 2.0)  # 16-bit
 
@@ -44,23 +41,21 @@ def test_heads_for_tokens_moves_what_the_paper_says():
 def test_decode_shares_out_the_cache_by_heads_or_by_tokens():
     work = st.decode(16.0, 2048.0)
     by_heads, by_tokens = (
-        next(op for op in rank_graph("llama-3-70b", work, f"cp=4,cp_mode={by}") if isinstance(op, Attention))
+        of_kind(rank_graph("llama-3-70b", work, f"cp=4,cp_mode={by}"), "attention")[0]
         for by in ("ulysses", "gather")
     )
-    assert by_heads.cache_bytes() == by_tokens.cache_bytes() and by_heads.flop() == by_tokens.flop()
+    assert by_heads.cache_bytes(1.0) == by_tokens.cache_bytes(1.0) and by_heads.flop() == by_tokens.flop()
     assert by_heads.cached.size == 4.0 * by_tokens.cached.size
 
 
 def test_cache_of_few_key_value_heads_is_repeated_over_a_larger_tensor_group():
     one, eight, sixteen = (
-        next(
-            op
-            for op in rank_graph("llama-3-70b", st.decode(16.0, 2048.0), f"tp={tp}")
-            if isinstance(op, Attention)
-        )
+        of_kind(rank_graph("llama-3-70b", st.decode(16.0, 2048.0), f"tp={tp}"), "attention")[0]
         for tp in (1, 8, 16)
     )
-    assert one.cache_bytes() == 8.0 * eight.cache_bytes() and sixteen.cache_bytes() == eight.cache_bytes()
+    assert one.cache_bytes(1.0) == 8.0 * eight.cache_bytes(1.0) and sixteen.cache_bytes(
+        1.0
+    ) == eight.cache_bytes(1.0)
     assert sixteen.heads.size == eight.heads.size / 2.0
 
 
@@ -101,10 +96,10 @@ def test_experts_cut_over_data_parallel_ranks_gather_all_tokens():
     they belong.
     """
     work, made = st.decode(64.0, 1024.0), model("mixtral-8x7b")
-    ops = rank_graph("mixtral-8x7b", work, "dp=8,moe_tp=8")
-    experts = next(op for op in ops if isinstance(op, ExpertMatMul))
+    graph = rank_graph("mixtral-8x7b", work, "dp=8,moe_tp=8")
+    experts = of_kind(graph, "experts")[0]
     assert experts.tokens.size == 64.0 and experts.experts.size == 8.0
-    sent = {op.pattern: op.payload for op in ops if isinstance(op, Collective)}
+    sent = {op.pattern: op.payload for op in of_kind(graph, "collective")}
     assert sent == {
         "all_gather": 64.0 * float(made.hidden) * 2.0,
         "reduce_scatter": 64.0 * float(made.hidden) * 2.0,
@@ -124,8 +119,8 @@ def test_experts_cut_over_data_parallel_ranks_gather_all_tokens():
 )
 def test_tokens_are_conserved_through_routing(plan):
     work, made = st.decode(256.0, 1024.0), st.plan(plan)
-    whole = next(op for _, op in st.trace(model("mixtral-8x7b"), work).ops() if isinstance(op, ExpertMatMul))
-    part = next(op for op in rank_graph("mixtral-8x7b", work, plan) if isinstance(op, ExpertMatMul))
+    whole = of_kind(model("mixtral-8x7b").trace(work), "experts")[0]
+    part = of_kind(rank_graph("mixtral-8x7b", work, plan), "experts")[0]
     assert part.flop() * made.devices == pytest.approx(whole.flop())
     picks = part.tokens.size * part.top_k * part.experts.size / part.slots
     assert picks * made.ep * made.moe_groups == pytest.approx(256.0 * 2.0)

@@ -12,7 +12,8 @@ from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import busiest_load, most_on_a_rank
 from strata.pricing.kernels.experts import price_experts
-from strata.workload.graph import ExpertMatMul, Extent
+from strata.workload.graph import Extent
+from strata.workload.ops import ExpertMatMul
 from strata.workload.routing import read_routing, routing
 
 EXPERTS, TOP_K = 256, 8
@@ -20,26 +21,28 @@ EXPERTS, TOP_K = 256, 8
 
 def product(tokens, held, skew=0.0, seen=None, redundant_experts=0.0):
     return ExpertMatMul(
-        "up",
-        "moe",
-        (),
-        "",
-        Extent(tokens * 1.0),
-        TOP_K * 1.0,
-        Extent(held * 1.0),
-        EXPERTS * 1.0,
-        (Extent(64.0),),
-        Extent(64.0),
-        skew,
-        "bf16",
-        "bf16",
-        seen=seen,
+        name="up",
+        module="moe",
+        inputs=(),
+        output="",
+        tokens=Extent(tokens * 1.0),
+        top_k=TOP_K * 1.0,
+        experts=Extent(held * 1.0),
+        all_experts=EXPERTS * 1.0,
+        n=(Extent(64.0),),
+        k=Extent(64.0),
+        skew=skew,
+        weight="bf16",
+        activation="bf16",
+        routing=seen,
         redundant_experts=redundant_experts,
     )
 
 
 def draws(tokens, weights, count, rng):
-    """Tokens of each expert in drawn routings: every token picks different experts, in proportion to weights."""
+    """Tokens of each expert in drawn routings: every token picks different experts, in proportion to
+    weights.
+    """
     found = []
     for _ in range(count):
         keys = rng.exponential(size=(tokens, EXPERTS)) / weights(rng)
