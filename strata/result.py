@@ -130,14 +130,17 @@ class Result:
         )
         return self._again(take(self.case, index, len(self.shape)))
 
-    def best(self, metric: str = "tokens_per_s") -> Result:
-        """The full answer of the best feasible point of a box, by what its metric calls better."""
-        if metric not in METRICS:
-            raise UnknownName("metric", metric, METRICS, ", ".join(METRICS))
+    def best(self, metric: str = "items_per_s") -> Result:
+        """The full answer of the best feasible point of a box, by what its metric calls better: tokens a
+        second of a language model unless told.
+        """
+        known = {name: one for name, one in METRICS.items() if hasattr(self.metrics, name)}
+        if metric not in known:
+            raise UnknownName("metric", metric, known, ", ".join(known))
         if not self.shape:
             return self
         require(bool(np.any(self.fits)), "no point of this box fits; result.reason says why")
-        higher = METRICS[metric].higher_is_better
+        higher = known[metric].higher_is_better
         values = np.broadcast_to(np.asarray(getattr(self.metrics, metric), float), self.shape)
         values = np.where(self.fits & ~np.isnan(values), values if higher else -values, -np.inf)
         require(bool(np.any(values > -np.inf)), f"no point of this box that fits has a known {metric}")
@@ -180,14 +183,15 @@ class Result:
     def notes(self) -> list[str]:
         """What a reader should know about how this point was priced."""
         chip, said = self.system.chip, []
-        for what, weight in {"weights": self.model.weights, "experts": self.model.expert_weights}.items():
-            used = arithmetic_format(chip, weight, self.model.activations)
-            if used == self.model.activations and weight != used:
+        activations = getattr(self.program, "activations", "")
+        for what, part in (("weights", "weights"), ("experts", "expert_weights")):
+            weight = getattr(self.program, part, activations)
+            if weight != activations and arithmetic_format(chip, weight, activations) == activations:
                 said.append(
                     f"{chip.name} has no {weight} arithmetic: {what} are stored in {weight} "
-                    f"and computed in {used}"
+                    f"and computed in {activations}"
                 )
-        if self.model.activations == "bf16" and "bf16" not in chip.compute.matrix_rate:
+        if activations == "bf16" and "bf16" not in chip.compute.matrix_rate:
             said.append(f"{chip.name} has no bf16 arithmetic: products are computed in fp16")
         clock, highest = float(np.min(self.metrics.clock)), float(np.max(chip.compute.max_clock))
         if clock < highest:

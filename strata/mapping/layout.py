@@ -121,6 +121,7 @@ class Conversion:
 
     pattern: str
     group: str
+    onto: str = ""  # the coordinate that the group divides afterwards, where there is one
     gathered: bool = False  # its buffer is the whole that the ranks hold together
 
 
@@ -146,15 +147,17 @@ def conversions(have: Lies, partial: tuple[str, ...], want: Lies) -> list[Conver
     new = wanted - held
     for group in partial:
         onto = next((pair for pair in sorted(new) if pair[1] == group), None)
-        found.append(Conversion("all_reduce" if onto is None else "reduce_scatter", group))
-        if onto is not None:
+        if onto is None:
+            found.append(Conversion("all_reduce", group))
+        else:
+            found.append(Conversion("reduce_scatter", group, onto[0]))
             new.discard(onto)
     for _, group in sorted(held - wanted):
         onto = next((pair for pair in sorted(new) if pair[1] == group), None)
         if onto is None:
             found.append(Conversion("all_gather", group, gathered=True))
         else:
-            found.append(Conversion("all_to_all", group))
+            found.append(Conversion("all_to_all", group, onto[0]))
             new.discard(onto)
     return found
 

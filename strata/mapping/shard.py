@@ -117,6 +117,7 @@ class _BlockPass:
         self.left: dict[str, tuple[Left, ...]] = {}
         self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
         self.ops: list[Op] = []
+        self.names: dict[str, int] = {}  # collectives so far by name
         if block.entry is not None:
             lies = sharding.lies(block.role, block.entry.axes)
             self.left[block.entry.name] = (Left(lies, (), block.entry.bytes()),)
@@ -178,13 +179,36 @@ class _BlockPass:
         if not any(way.ring for _, _, way in found) and all(f[0] == found[0][0] for f in found):
             found = [(*found[0][:2], PLAIN)] if len(found) > 1 else found
         for made, state, way in found:
-            for one in made:
+            for one, size in zip(made, self._sizes(made), strict=True):
                 key = (tensor, op.name if stored else "", one, way.name)
                 if key not in self.done:
                     self.done.add(key)
-                    self.ops.append(self._collective(one, op, place, tensor, state, way))
-        if any(state.partial for _, state, _ in found):  # added up: the next reader finds whole sums
-            self.left[tensor] = tuple(replace(state, partial=()) for state in left)
+                    self._add(self._collective(one, op, place, tensor, state, way, size))
+        if any(state.partial for _, state, _ in found):  # added up: the next reader finds sums
+            self.left[tensor] = tuple(self._summed(state, found[0][0]) for state in left)
+
+    def _add(self, op: Collective) -> None:
+        """A collective under a name of its own: several may stand before one op."""
+        number = self.names[op.name] = self.names.get(op.name, 0) + 1
+        self.ops.append(op if number == 1 else replace(op, name=f"{op.name}_{number}"))
+
+    def _sizes(self, made: list[Conversion]) -> list[Number]:
+        """What a rank holds before each of several conversions, over what it held before the first."""
+        sizes: list[Number] = [1.0]
+        for one in made:
+            degree = self.sharding.degrees[one.group]
+            grown = {"all_gather": degree, "reduce_scatter": 1.0 / degree}.get(one.pattern, 1.0)
+            sizes.append(sizes[-1] * grown)
+        return sizes[:-1]
+
+    def _summed(self, state: Left, made: list[Conversion]) -> Left:
+        """A tensor whose partial sums were added up, in pieces where its first reader wanted them so."""
+        lies, size = dict(state.lies), state.bytes
+        for one in made:
+            if one.pattern == "reduce_scatter":
+                lies[one.onto] = (*lies.get(one.onto, ()), one.group)
+                size = size / self.sharding.degrees[one.group]
+        return replace(state, partial=(), lies=lies, bytes=size)
 
     def _ways(self, op: Op, left: tuple[Left, ...], stored: bool) -> tuple[Alternative, ...]:
         if stored or op.module in self.sharding.modules:
@@ -192,14 +216,14 @@ class _BlockPass:
         return tuple(state.way for state in left)
 
     def _collective(
-        self, one: Conversion, op: Op, place: int, tensor: str, state: Left, way: Alternative
+        self, one: Conversion, op: Op, place: int, tensor: str, state: Left, way: Alternative, size: Number
     ) -> Collective:
         own = op.operand_bytes(place)
         degree = self.sharding.degrees[one.group]
         if one.pattern in ("all_reduce", "reduce_scatter"):
-            payload, name = state.summed, f"{state.maker}_{SUFFIXES[one.pattern]}"
+            payload, name = state.summed * size, f"{state.maker}_{SUFFIXES[one.pattern]}"
         else:
-            payload = state.bytes if own is None else own
+            payload = state.bytes * size if own is None else own
             # What was stored is asked for as the whole that its reader wants.
             payload = (
                 payload * degree
@@ -234,29 +258,23 @@ class _BlockPass:
         return frozenset(inputs)
 
     def _sum(self, tensors: list[str], name: str, left: tuple[Left, ...], want: Lies) -> None:
-        """One sum between ranks of tensors that were added up, as large as the block's boundary; in pieces
-        where they are wanted so.
+        """One sum between ranks of tensors that were added up, as large as the block's boundary; in
+        pieces where they are wanted so.
         """
         groups = tuple(dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial))
         alone = len(tensors) == 1 and not left[0].routed
         payload = left[0].summed if alone or self.block.output is None else self.block.output.bytes()
-        state = left[0]
-        for one in conversions(state.lies, groups, want)[: len(groups)]:
-            self.ops.append(
+        made = conversions(left[0].lies, groups, want)[: len(groups)]
+        for one, size in zip(made, self._sizes(made), strict=True):
+            self._add(
                 Collective(
-                    name=f"{state.maker or name}_{SUFFIXES[one.pattern]}",
-                    module=self.block.role,
-                    inputs=(tensors[-1],),
-                    output=tensors[-1],
-                    pattern=one.pattern,
-                    group=one.group,
-                    payload=payload,
+                    name=f"{left[0].maker or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
+                    inputs=(tensors[-1],), output=tensors[-1], pattern=one.pattern, group=one.group,
+                    payload=payload * size,
                 )
-            )
-            if one.pattern == "reduce_scatter":  # now it lies as it is wanted
-                state = replace(state, lies=want)
+            )  # fmt: skip
         for tensor in tensors:
-            self.left[tensor] = tuple(replace(s, partial=(), lies=state.lies) for s in self.left[tensor])
+            self.left[tensor] = tuple(self._summed(state, made) for state in self.left[tensor])
 
     def _route(self, op: Op, experts: ExpertMatMul) -> None:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
@@ -271,8 +289,8 @@ class _BlockPass:
         )
 
     def _close(self, ops: list[Op]) -> None:
-        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of weights
-        that nobody adds up later.
+        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
+        weights that nobody adds up later.
         """
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
         partial = [t for t in leaves if any(s.partial for s in self.left.get(t, ()))]
@@ -283,25 +301,21 @@ class _BlockPass:
             self._sum(partial, "", self.left[partial[-1]], want)
         for tensor in leaves:
             for state in self.left.get(tensor, ()):
-                for one in conversions(state.lies, (), want):
-                    self.ops.append(self._handed_on(one, tensor, state))
+                made = conversions(state.lies, (), want)
+                for one, size in zip(made, self._sizes(made), strict=True):
+                    self._add(self._handed_on(one, tensor, state, size))
         if self.sharding.gradient_sums:
             for op in ops:
                 if op.weight_gradient:
                     self._sum_gradient(op)
 
-    def _handed_on(self, one: Conversion, tensor: str, state: Left) -> Collective:
+    def _handed_on(self, one: Conversion, tensor: str, state: Left, size: Number) -> Collective:
         """A collective between a block's result and the layout of its boundary."""
-        payload = state.bytes * self.sharding.degrees[one.group] if one.gathered else state.bytes
+        payload = state.bytes * size * (self.sharding.degrees[one.group] if one.gathered else 1.0)
         return Collective(
-            name=f"{state.maker}_{SUFFIXES[one.pattern]}",
-            module=self.block.role,
-            inputs=(tensor,),
-            output=tensor,
-            pattern=one.pattern,
-            group=one.group,
-            payload=state.way.of(payload),
-        )
+            name=f"{state.maker}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
+            output=tensor, pattern=one.pattern, group=one.group, payload=state.way.of(payload),
+        )  # fmt: skip
 
     def _sum_gradient(self, op: Op) -> None:
         for group in self.left[op.output][0].partial:

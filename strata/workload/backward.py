@@ -56,7 +56,7 @@ def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[tup
         arrives = [entry] if op.output in leaving and entry else []
         arrives += readers.get(op.output, [])
         made += [_joined_up(gradient, op, tuple(arrives), block, graph) for gradient in back]
-        for tensor in op.inputs[: op.gradients]:
+        for tensor in op.inputs[: int(op.gradients)]:
             readers.setdefault(tensor, []).append(back[0].output)
     leaving_back = readers.get(block.entry.name, []) if block.entry is not None else []
     return tuple(made), tuple(leaving_back)

@@ -339,9 +339,10 @@ def _check_block(graph: Graph, block: Block, elsewhere: set[str]) -> None:
         known.add(op.output)
     for tensor in block.leaves:
         _check(tensor in known, f"{block.name} hands on {tensor}, which it does not make")
-    kinds = [op.kind for op in block.ops]
+    edges = [(op.kind, op.name, op.inputs, op.output) for op in block.ops]
     for _, ops in block.nodes:
-        _check([op.kind for op in ops] == kinds, f"{block.name} has a node with other ops than the block")
+        same = [(op.kind, op.name, op.inputs, op.output) for op in ops] == edges
+        _check(same, f"{block.name} has a node with other ops than the block")
 
 
 def _check(holds: bool, said: str) -> None:

@@ -27,8 +27,8 @@ from strata.arrays import leaves
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import microbatches
 from strata.mapping.shard import shard
+from strata.workload.expert_ops import is_expert_product
 from strata.workload.graph import Op, check_graph, is_collective
-from strata.workload.ops import is_expert_product
 
 
 @pytest.mark.parametrize("name", MODELS)

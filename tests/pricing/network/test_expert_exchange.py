@@ -22,8 +22,8 @@ from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import message_bytes, price_exchange, received, uneven_routing
 from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.pricers import Rank
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Collective, Exchange, Extent, is_collective
-from strata.workload.ops import ExpertMatMul
 
 SKEWS = (0.0, 0.3, 0.7, 1.0, 1.5)
 PLACES = (
