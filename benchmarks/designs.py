@@ -129,11 +129,13 @@ def product_list(seed: int, count: int = 2048) -> tuple[np.ndarray, np.ndarray, 
 
 def collective_list(
     seed: int, count: int = 16384, nodes: int = 1
-) -> tuple[Collective, tuple[GroupLayout, ...], st.Fabric]:
+) -> tuple[Collective, tuple[GroupLayout, ...], st.hardware.Fabric]:
     """All-reduces of random sizes over random groups of NVLink nodes with random bandwidths, joined by
     InfiniBand where there are several.
     """
     rng = np.random.default_rng(seed)
-    links = st.sized(st.fabric("hgx-h200", bandwidth=rng.uniform(2e11, 1e12, count)), (8.0, float(nodes)))
+    links = st.hardware.sized(
+        st.fabric("hgx-h200", bandwidth=rng.uniform(2e11, 1e12, count)), (8.0, float(nodes))
+    )
     op = Collective("sum", "", (), "sum", "all_reduce", "tp", np.exp2(rng.uniform(9, 30, count)))
     return op, (GroupLayout(2.0 ** rng.integers(1, 4, count), 1.0), GroupLayout(float(nodes), 1.0)), links

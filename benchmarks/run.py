@@ -23,7 +23,7 @@ from strata.pricing.kernels import matmul as products
 from strata.pricing.network.collectives import price_collective
 
 OUT = Path(__file__).parent / "latest.json"
-ENGINE, MONEY = st.engine("ideal"), st.economics()
+ENGINE, MONEY = st.engine("ideal"), st.hardware.economics()
 # Full evaluations a second on one core that other tools' authors or runs report; none of them was run beside
 # ours.
 PUBLISHED = {
@@ -180,7 +180,7 @@ def add_plans(add: Callable[..., None]) -> None:
     listed = replace(work, batch=work.batch[:, 0])
     add(
         "best_plan_256",
-        best(lambda: st.best_plans(system, model, listed), 2),
+        best(lambda: st.search.best_plans(system, model, listed), 2),
         "s",
         "plans_256",
         took,

@@ -5,120 +5,103 @@ functions.
 >>> r = st.evaluate("8xh200", "llama-3-70b", st.decode(batch=64, context=2048), "tp=8")
 >>> r.fits, r.bound_by
 (True, 'memory')
+
+Around this core stand groups of their own: `st.hardware`, `st.network`, `st.serving`, `st.search`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from strata.case import Case
 from strata.errors import Infeasible, StrataError
 from strata.evaluate import evaluate, evaluate_case
-from strata.hardware.chip import Chip, chip
-from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.silicon.area import area
-from strata.hardware.silicon.cost import cost
-from strata.hardware.silicon.manufacturing import Silicon
-from strata.hardware.system import System, economics, system
-from strata.hardware.thermal.report import Temperatures, heat
-from strata.hardware.topology import Topology, topology
+from strata.hardware.chip import chip
+from strata.hardware.fabric import fabric
+from strata.hardware.system import System, system
 from strata.mapping.engine import Engine, engine
 from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
-from strata.pricing.kernel import Kernel, kernel
-from strata.pricing.network.collective_cost import CollectiveCost, collective
-from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
 from strata.result import Result, reasons
-from strata.search.goal import Goal, goal
-from strata.search.outcome import SearchOutcome
-from strata.search.plan_for import PlanRanking, plan_for
-from strata.search.plans import best_plans
-from strata.search.run import Search, search
-from strata.search.sensitivity import sensitivity
-from strata.search.space import Space, space
-from strata.search.sweep import Sweep, sweep
-from strata.serving.curve import Curve, Requests, curve
-from strata.serving.frontier import ServingFrontier, serving_frontier
-from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
-from strata.serving.pools import Disaggregation, disaggregate
-from strata.serving.speculation import Drafting, Speculation, best_window, speculate
-from strata.serving.under_load import UnderLoad, serve_under_load
 from strata.workload.model import Model, model
 from strata.workload.program import Program, program
 from strata.workload.routing import Routing, read_routing, routing
 from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 
+if TYPE_CHECKING:
+    from strata import hardware, search, serving
+    from strata.pricing import network
+    from strata.pricing.kernel import Kernel, kernel
+    from strata.search.plan_for import plan_for
+    from strata.search.sweep import sweep
+    from strata.serving.under_load import serve_under_load
+
 __version__ = "0.1.0"
+# What is loaded when it is first asked for, so that commands start fast.
+_LAZY = {
+    "Kernel": "strata.pricing.kernel",
+    "kernel": "strata.pricing.kernel",
+    "plan_for": "strata.search.plan_for",
+    "sweep": "strata.search.sweep",
+    "serve_under_load": "strata.serving.under_load",
+}
+_GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving")} | {
+    "network": "strata.pricing.network"
+}
 __all__ = [
-    "Chip",
-    "CollectiveCost",
-    "ConcurrentCollectives",
-    "Curve",
-    "Disaggregation",
-    "Drafting",
+    "Case",
     "Engine",
-    "Fabric",
-    "Goal",
     "Infeasible",
     "Kernel",
-    "LoadMetrics",
+    "Layout",
     "Model",
     "Plan",
-    "PlanRanking",
-    "Requests",
+    "Program",
     "Result",
     "Routing",
-    "Search",
-    "SearchOutcome",
-    "ServingFrontier",
-    "Silicon",
-    "Space",
-    "Speculation",
     "StrataError",
-    "Sweep",
     "System",
-    "Temperatures",
-    "Topology",
-    "UnderLoad",
     "Workload",
-    "area",
-    "best_plans",
-    "best_window",
     "chip",
-    "closed_load",
-    "collective",
-    "concurrent_collectives",
-    "cost",
-    "curve",
     "decode",
-    "disaggregate",
-    "economics",
     "engine",
     "evaluate",
+    "evaluate_case",
     "fabric",
-    "goal",
-    "goodput",
-    "heat",
+    "forward",
+    "hardware",
     "kernel",
-    "largest_concurrency",
+    "layout",
     "mixed",
     "model",
-    "open_load",
+    "network",
     "plan",
     "plan_for",
     "plans",
     "prefill",
+    "program",
     "read_routing",
     "reasons",
     "routing",
     "search",
-    "sensitivity",
     "serve",
     "serve_under_load",
-    "serving_frontier",
-    "sized",
-    "space",
-    "speculate",
+    "serving",
     "sweep",
     "system",
-    "topology",
-    "trace",
     "train",
-]  # fmt: skip
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _GROUPS:
+        return import_module(_GROUPS[name])
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'strata' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -81,7 +81,7 @@ def genz_node(**links):
     joined = with_library(
         st.fabric("hgx-h100", bandwidth=450e9, efficiency=1.0, latency=0.0, **links), "ideal"
     )
-    return st.system(chip, st.sized(joined, (8.0, 1.0)))
+    return st.system(chip, st.hardware.sized(joined, (8.0, 1.0)))
 
 
 @pytest.mark.parametrize(("batch", "linear"), [(1, 4.759842), (16, 4.765732), (64, 4.784577)])
@@ -132,7 +132,7 @@ def test_genz_one_device_in_whole(name, work, genz_ms):
     """Both are rooflines of the same chip. GenZ costs the embedding as a product and the head for each prompt
     token (4.35 of 35.5 ms) and sees no vector kernels, caches or idle cores: the sums agree to 20 %.
     """
-    where = st.system(genz_node().chip, st.sized(st.fabric("hgx-h100"), (1.0, 1.0)))
+    where = st.system(genz_node().chip, st.hardware.sized(st.fabric("hgx-h100"), (1.0, 1.0)))
     assert st.evaluate(where, model(name), work).metrics.step_time * 1e3 == pytest.approx(genz_ms, rel=0.2)
 
 

@@ -51,7 +51,7 @@ def random_links(rng, shape, sizes=(8.0, 2.0)):
     made = st.fabric(
         "hgx-h200", bandwidth=rng.uniform(1e11, 1e12, shape), latency=rng.uniform(5e-7, 5e-6, shape)
     )
-    return st.sized(made, sizes)
+    return st.hardware.sized(made, sizes)
 
 
 def random_plans(rng, name, size, phase):
@@ -128,7 +128,7 @@ def test_a_box_cut_into_chunks_is_the_same_box(name, limit):
         workload=st.decode(64.0, 777.0),
         plan=plans,
         engine=st.engine("ideal"),
-        economics=st.economics(),
+        economics=st.hardware.economics(),
     )
     box, shape = as_float64_box(case)
     structure = Structure(box.plan.active(), len(shape))

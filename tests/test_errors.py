@@ -52,7 +52,7 @@ def test_an_unknown_name_gets_the_nearest_right_ones(make, said):
         (lambda: st.system("512xstack-ref"), "no scale-out dimension"),
         (lambda: st.system(st.chip("h200"), st.fabric("hgx-h200")), "needs sizes"),
         (lambda: st.system(st.chip("h200"), cores=3), "change a chip's numbers where it is made"),
-        (lambda: st.sized(st.fabric("hgx-h200"), (8.0, 2.0, 2.0)), "has 2 dimensions"),
+        (lambda: st.hardware.sized(st.fabric("hgx-h200"), (8.0, 2.0, 2.0)), "has 2 dimensions"),
         (
             lambda: st.evaluate("h200", "llama-3-8b", st.decode(1, 1), backend="torch"),
             "backend must be numpy or jax",

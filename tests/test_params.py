@@ -267,7 +267,7 @@ def test_a_table_is_the_callers_own():
     table["lifetime"]["value"] = "1 s"
     table.clear()
     assert load_table("economics", "default")["lifetime"]["value"] != "1 s"
-    assert st.economics().lifetime > 1e6
+    assert st.hardware.economics().lifetime > 1e6
 
 
 def test_names_come_with_the_folder(tmp_path, monkeypatch):
@@ -282,7 +282,7 @@ def test_names_come_with_the_folder(tmp_path, monkeypatch):
 
 
 def test_records_of_shipped_files_are_shared_and_changed_ones_are_not():
-    assert st.chip("h200") is st.chip("h200") and st.economics() is st.economics()
+    assert st.chip("h200") is st.chip("h200") and st.hardware.economics() is st.hardware.economics()
     wider = st.chip("h200", **{"memory.bandwidth": "6 TB/s"})
     assert st.chip("h200").memory.bandwidth != wider.memory.bandwidth == 6e12
     assert st.fabric("hgx-h200", bandwidth=1e9) is not st.fabric("hgx-h200") is st.fabric("hgx-h200")

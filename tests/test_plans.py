@@ -94,7 +94,7 @@ def test_orders_that_lie_alike_are_one():
     three = taken(inside, came == int(np.flatnonzero((every.tp == 2) & (every.cp == 2) & (every.dp == 4))[0]))
     assert 1 < len(three.tp) <= 6
     assert len(
-        in_every_order(every, st.sized(st.fabric("hgx-h200"), (16.0, 1.0)), active_groups(every))[1]
+        in_every_order(every, st.hardware.sized(st.fabric("hgx-h200"), (16.0, 1.0)), active_groups(every))[1]
     ) == len(every.tp)
 
 

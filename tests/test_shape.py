@@ -157,9 +157,9 @@ OPS = {
 def asks_what_an_op_is(tree):
     """Lines that test the class of an op, or its name: a rule belongs to the op's protocol, or to the table of pricers."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            if OPS & {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}:
-                yield node.lineno
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if called == "isinstance" and OPS & {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}:
+            yield node.lineno
         named = [
             n
             for n in ast.walk(node)

@@ -242,7 +242,7 @@ def test_a_system_from_a_file(tmp_path):
 
 
 def test_a_system_from_its_parts():
-    made = st.system(st.chip("h200"), st.sized(st.fabric("hgx-b200"), (8.0, 2.0)))
+    made = st.system(st.chip("h200"), st.hardware.sized(st.fabric("hgx-b200"), (8.0, 2.0)))
     assert (float(made.devices), made.name) == (16.0, "16xh200 on hgx-b200")
     assert system("8xh200").chip.memory.bandwidth == 4.8e12
 
@@ -280,7 +280,7 @@ def test_all_plans_of_four_devices_for_a_model_of_eight_heads():
 
 def test_a_box_has_an_axis_for_each_field_and_gives_back_single_answers():
     chips = st.chip("h200", **{"memory.bandwidth": np.array([3e12, 6e12])[:, None]})
-    node = st.system(chips, st.sized(st.fabric("hgx-h200"), (8.0, 1.0)))
+    node = st.system(chips, st.hardware.sized(st.fabric("hgx-h200"), (8.0, 1.0)))
     plans = st.plans(8, model("llama-3-70b"))
     r = st.evaluate(node, "llama-3-70b", st.decode(64, 2048), plans)
     assert r.shape == r.metrics.tokens_per_s.shape == (2, len(plans.tp))

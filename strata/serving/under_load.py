@@ -131,7 +131,7 @@ def serve_under_load(
     `free_window`; `with_frontier` adds throughput against interactivity.
 
     >>> import strata as st
-    >>> asked = st.Requests(input=2048, output=512)
+    >>> asked = st.serving.Requests(input=2048, output=512)
     >>> found = serve_under_load("8xh200", "llama-3-70b", asked, "tp=8", "vllm", ttft=1.0, tpot=0.03)
     >>> found.why_none, bool(found.rates[found.order[0]] > 1)
     ('', True)

@@ -250,7 +250,7 @@ def read_config(config: dict[str, Any], label: str) -> Model:
     )
 
 
-def _flags(config: dict[str, Any], kind: str) -> dict[str, bool]:
+def _flags(config: dict[str, Any], kind: str) -> dict[str, Any]:
     """Biases and norms that a family has beside its sizes."""
     biased = bool(config.get("attention_bias", False))
     routing_bias = config.get("topk_method") == "noaux_tc" or bool(config.get("use_routing_bias", False))

@@ -113,7 +113,7 @@ def test_heat_is_solved_when_it_is_first_read_and_only_then(name):
     chip = finished(*read_chip(name), {})
     assert held_unsolved(chip)
     st.system(chip)
-    stated(chip), leaf_paths(chip), st.area(chip), st.cost(chip)
+    stated(chip), leaf_paths(chip), st.hardware.area(chip), st.hardware.cost(chip)
     assert held_unsolved(chip)
     found = chip.heat
     assert isinstance(found, ThermalModel) and chip.heat is found and not held_unsolved(chip)

@@ -217,7 +217,7 @@ def test_a_batch_of_sizes_and_bandwidths_equals_singles():
 def test_oversubscription_slows_collectives_across_its_dimension_and_no_other(pattern):
     def time(o, ranks):
         wide = with_library(
-            st.sized(st.fabric("fat-tree-ndr", **{"spine.oversubscription": o}), (8, 48, 4)), "ideal"
+            st.hardware.sized(st.fabric("fat-tree-ndr", **{"spine.oversubscription": o}), (8, 48, 4)), "ideal"
         )
         spreads = tuple(GroupLayout(r, 1.0) for r in ranks)
         return float(price_collective(Collective("c", "m", (), "x", pattern, "tp", 1e10), spreads, wide).time)
@@ -313,11 +313,11 @@ def test_a_wrong_fabric_file_is_refused_in_one_line(tmp_path, case):
 @pytest.mark.parametrize("sizes", [(0,), (8, -1), (2.5,), (np.array([2.0, 0.0]),)])
 def test_sizes_are_whole_numbers_of_at_least_one(sizes):
     with pytest.raises(BadValue, match="must be whole numbers of at least 1"):
-        st.sized(st.fabric("hgx-h200"), sizes)
+        st.hardware.sized(st.fabric("hgx-h200"), sizes)
 
 
 def test_a_group_larger_than_the_fabric_is_refused():
-    small = st.sized(st.fabric("hgx-h200"), (8, 4))
+    small = st.hardware.sized(st.fabric("hgx-h200"), (8, 4))
     check_group(small, 32)
     for ranks in (33, 0):
         with pytest.raises(BadValue, match="has 1 to 32 ranks"):

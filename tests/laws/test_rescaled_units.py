@@ -97,7 +97,7 @@ def assert_same_metrics(one, other):
 @pytest.mark.parametrize("name", CHIPS)
 def test_rescaling_the_units_of_a_chip_changes_no_metric(name, tmp_path):
     chips = st.chip(name), st.chip(copied("chip", name, tmp_path))
-    node = st.sized(st.fabric("hgx-h200"), (2.0, 1.0))
+    node = st.hardware.sized(st.fabric("hgx-h200"), (2.0, 1.0))
     assert_same_metrics(*(question(st.system(c, node)) for c in chips))
 
 
@@ -105,7 +105,7 @@ def test_rescaling_the_units_of_a_chip_changes_no_metric(name, tmp_path):
 def test_rescaling_the_units_of_a_fabric_changes_no_metric(name, tmp_path):
     fabrics = st.fabric(name), st.fabric(copied("fabric", name, tmp_path))
     sizes = (2.0,) * len(fabrics[0].dimension)
-    assert_same_metrics(*(question(st.system(st.chip("h200"), st.sized(f, sizes))) for f in fabrics))
+    assert_same_metrics(*(question(st.system(st.chip("h200"), st.hardware.sized(f, sizes))) for f in fabrics))
 
 
 @pytest.mark.parametrize("name", names("engine"))
@@ -118,7 +118,7 @@ def test_rescaling_the_units_of_an_engine_changes_no_metric(name, tmp_path):
 def test_rescaling_the_units_of_prices_changes_no_metric(tmp_path):
     assert_same_metrics(
         *(
-            question(system("2xh200"), economics=st.economics(e))
+            question(system("2xh200"), economics=st.hardware.economics(e))
             for e in ("default", copied("economics", "default", tmp_path))
         )
     )

@@ -246,7 +246,7 @@ def test_a_batch_of_degrees_is_each_of_them_and_one_rank_carries_nothing(one, ot
     many = replace(one, mesh={g: np.array([one.mesh[g], other.mesh[g]]) for g in one.mesh})
     graph, active = gemm("n"), many.active()
     together = divided(graph, many).blocks[0].ops
-    fabric = st.sized(st.fabric("hgx-h200"), (8.0, 64.0))
+    fabric = st.hardware.sized(st.fabric("hgx-h200"), (8.0, 64.0))
     for i, single in enumerate((one, other)):
         alone = shard(graph, single.sharding(graph, WORK, active)).blocks[0].ops
         assert [(o.name, o.kind, o.inputs, o.output) for o in alone] == [

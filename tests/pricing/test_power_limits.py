@@ -188,7 +188,8 @@ def hot_stacks(layers, **changed):
         **changed,
     }
     return st.system(
-        st.chip("stack-ref", layers=layers, **changed), st.sized(st.fabric("torus-256"), (4, 2, 1, 1, 1))
+        st.chip("stack-ref", layers=layers, **changed),
+        st.hardware.sized(st.fabric("torus-256"), (4, 2, 1, 1, 1)),
     )
 
 
@@ -262,7 +263,7 @@ def test_dram_above_85_degrees_is_refreshed_twice_as_often():
 def test_a_stack_that_cannot_be_cooled_is_an_answer_with_levers():
     chip = st.chip("stack-ref", **{"cooling.transfer": "2 kW/m2/K", "stack.capacity_per_layer": "40 GB"})
     found = st.evaluate(
-        st.system(chip, st.sized(st.fabric("torus-256"), (4, 2, 1, 1, 1))),
+        st.system(chip, st.hardware.sized(st.fabric("torus-256"), (4, 2, 1, 1, 1))),
         "llama-3-8b",
         st.prefill(16, 2048),
         "tp=8",

@@ -25,7 +25,7 @@ def box():
 
 @pytest.fixture(scope="module")
 def points():
-    small = st.space(str(Path(__file__).parent / "small.toml"), links=[1], layers=[2, 6], batch=[16])
+    small = st.search.space(str(Path(__file__).parent / "small.toml"), links=[1], layers=[2, 6], batch=[16])
     return evaluate_points(small, small.random(np.random.default_rng(2), 400))
 
 
@@ -53,7 +53,7 @@ def test_the_best_of_a_box(box, metric):
 def test_the_best_plans(box, metric):
     system, model = st.system(SYSTEM), st.model(MODEL)
     work = st.serve(np.array([1.0, 16.0]), 512.0, 64.0)
-    ranked = [c.result for c in st.best_plans(system, model, work, metric=metric, top=4)]
+    ranked = [c.result for c in st.search.best_plans(system, model, work, metric=metric, top=4)]
     found = [float(getattr(r.metrics, metric)) for r in ranked]
     assert all(r.fits for r in ranked)
     # the best is beaten by none, each of the next by at most those before it (and their other orders)
@@ -65,9 +65,9 @@ def test_the_best_plans(box, metric):
 
 def test_a_metric_that_a_phase_does_not_have_is_refused():
     with pytest.raises(UnknownName, match="no metric of prefill called 'tpot'"):
-        st.best_plans(st.system(SYSTEM), st.model(MODEL), st.prefill(1.0, 512.0), metric="tpot")
+        st.search.best_plans(st.system(SYSTEM), st.model(MODEL), st.prefill(1.0, 512.0), metric="tpot")
     with pytest.raises(st.StrataError, match="a step of decode has no time to first token"):
-        st.Search("next-node", "ttft")
+        st.search.Search("next-node", "ttft")
 
 
 @pytest.mark.parametrize("metric", GOAL_METRICS)

@@ -50,8 +50,8 @@ def test_the_command_gives_what_python_gives(typed):
     )
     assert (code, err) == (0, "")
     got = json.loads(out)
-    small = st.space("next-node", weights=["fp8"])
-    found = st.search(
+    small = st.search.space("next-node", weights=["fp8"])
+    found = st.search.search(
         small,
         "energy_per_token",
         limits={"tpot": "<= 20 ms", "tokens_per_s": ">= 100"},
@@ -82,11 +82,13 @@ def test_the_command_gives_what_python_gives(typed):
         "power_cap",
         "batch",
     }
-    assert [g["what"] for g in got["gains_of_resources"]] == [g.resource for g in st.sensitivity(result)]
+    assert [g["what"] for g in got["gains_of_resources"]] == [
+        g.resource for g in st.search.sensitivity(result)
+    ]
 
 
 def test_what_ten_percent_more_buys_is_what_the_changed_design_gives():
-    found = st.search("next-node", sampler="random", budget=500, seed=4)
+    found = st.search.search("next-node", sampler="random", budget=500, seed=4)
     gains = {g.resource.partition(",")[0]: g for g in found.gains()[0]}
     r = found.result()
     memory = replace(r.system.chip.memory, bandwidth=1.1 * r.system.chip.memory.bandwidth)
@@ -244,7 +246,7 @@ def test_the_line_of_progress_says_bound_and_gap_where_they_are_known():
 
 def test_a_bound_within_the_gap_ends_a_search():
     looking = Search("next-node", sampler="random", budget=20000, gap=0.5)
-    best = st.search("next-node", sampler="random", budget=20000).best["metrics"]["tokens_per_s"]
+    best = st.search.search("next-node", sampler="random", budget=20000).best["metrics"]["tokens_per_s"]
     looking.sampler.bound = 1.2 * best
     list(looking.rounds())
     found = looking.outcome()

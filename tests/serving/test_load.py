@@ -23,18 +23,22 @@ RUNS = Path(__file__).parents[2] / "validation" / "serving" / "requests"
 
 @pytest.fixture(scope="module")
 def one():
-    return st.curve("8xh200", "llama-3-70b", st.Requests(2048, 128), "tp=8", sequences=256)
+    return st.serving.curve("8xh200", "llama-3-70b", st.serving.Requests(2048, 128), "tp=8", sequences=256)
 
 
 @pytest.fixture(scope="module")
 def pieces():
-    return st.curve("8xh200", "llama-3-70b", st.Requests(2048, 128), "tp=8", sequences=256, chunk=512)
+    return st.serving.curve(
+        "8xh200", "llama-3-70b", st.serving.Requests(2048, 128), "tp=8", sequences=256, chunk=512
+    )
 
 
 @pytest.fixture(scope="module")
 def many():
     model = st.model("llama-3-8b")
-    return st.curve("4xh200", model, st.Requests(1024, 256), plans(4, model), "vllm", sequences=128)
+    return st.serving.curve(
+        "4xh200", model, st.serving.Requests(1024, 256), plans(4, model), "vllm", sequences=128
+    )
 
 
 # ------------------------------------------------------------------------------------------------ steps that
@@ -121,41 +125,44 @@ def test_mixed_steps_are_the_same_under_jax():
 
 
 def test_without_load_a_request_sees_a_plain_prefill_and_single_steps(one):
-    idle = st.open_load(one, 1e-9).at(0)
+    idle = st.serving.open_load(one, 1e-9).at(0)
     prefill = st.evaluate("8xh200", "llama-3-70b", st.prefill(1, 2048), "tp=8").metrics.ttft
     step = st.evaluate("8xh200", "llama-3-70b", st.decode(1, 2048 + 64), "tp=8").metrics.tpot
     assert idle.ttft == pytest.approx(prefill, rel=1e-6) and idle.tpot == pytest.approx(step, rel=1e-6)
-    alone = st.closed_load(one, 1).at(0, 0)
+    alone = st.serving.closed_load(one, 1).at(0, 0)
     assert alone.ttft == pytest.approx(prefill) and alone.tpot == pytest.approx(step)
     assert alone.rate == pytest.approx(1.0 / (prefill + 127 * step))
-    assert st.open_load(one, 0.0).at(0).ttft == pytest.approx(prefill)
+    assert st.serving.open_load(one, 0.0).at(0).ttft == pytest.approx(prefill)
 
 
 def test_a_chunk_as_long_as_the_prompt_or_longer_is_no_chunk(one):
-    again = st.curve("8xh200", "llama-3-70b", st.Requests(2048, 128), "tp=8", sequences=256, chunk=2048)
+    again = st.serving.curve(
+        "8xh200", "llama-3-70b", st.serving.Requests(2048, 128), "tp=8", sequences=256, chunk=2048
+    )
     assert one.pieces == again.pieces == 1.0
     assert np.array_equal(one.step, again.step) and np.array_equal(one.extra, again.extra)
 
 
 def test_smaller_chunks_read_later_and_disturb_less(one, pieces):
     assert pieces.pieces == 4.0
-    assert st.open_load(pieces, 0.0).ttft > st.open_load(one, 0.0).ttft
+    assert st.serving.open_load(pieces, 0.0).ttft > st.serving.open_load(one, 0.0).ttft
     assert np.all(pieces.extra < one.extra)  # the longest pause of a sequence
     assert most_rate(pieces) < most_rate(one)
 
 
 def test_an_engine_has_its_own_limits_and_time_for_a_request():
     ideal, vllm = (
-        st.curve("8xh200", "llama-3-70b", st.Requests(16384, 128), "tp=8", by) for by in ("ideal", "vllm")
+        st.serving.curve("8xh200", "llama-3-70b", st.serving.Requests(16384, 128), "tp=8", by)
+        for by in ("ideal", "vllm")
     )
     assert ideal.pieces == 1.0 and vllm.pieces == np.ceil(16384 / float(st.engine("vllm").tokens))
     assert vllm.slots[0] <= float(st.engine("vllm").sequences)
-    assert st.open_load(vllm, 0.0).waits[0] == pytest.approx(float(st.engine("vllm").request))
+    assert st.serving.open_load(vllm, 0.0).waits[0] == pytest.approx(float(st.engine("vllm").request))
 
 
 def test_beyond_what_it_completes_an_engine_is_overloaded(one):
     most = float(most_rate(one)[0])
-    below, above = st.open_load(one, 0.5 * most).at(0), st.open_load(one, 1.2 * most).at(0)
+    below, above = st.serving.open_load(one, 0.5 * most).at(0), st.serving.open_load(one, 1.2 * most).at(0)
     assert (
         below.fits
         and below.utilisation < 1
@@ -173,7 +180,7 @@ def test_beyond_what_it_completes_an_engine_is_overloaded(one):
 def test_latencies_grow_with_the_rate(one, pieces, share, more):
     for curve in (one, pieces):
         most = float(most_rate(curve)[0])
-        low, high = (st.open_load(curve, s * most).at(0) for s in (share, share + more))
+        low, high = (st.serving.open_load(curve, s * most).at(0) for s in (share, share + more))
         assert (
             low.ttft <= high.ttft * (1 + 1e-9)
             and low.tpot <= high.tpot * (1 + 1e-9)
@@ -184,7 +191,7 @@ def test_latencies_grow_with_the_rate(one, pieces, share, more):
 
 
 def test_more_clients_complete_more_and_each_sees_less(many):
-    seen = st.closed_load(many, np.arange(1.0, 129.0))
+    seen = st.serving.closed_load(many, np.arange(1.0, 129.0))
     good = many.slots >= 128
     assert good.any()
     assert np.all(np.diff(seen.rate[good]) > -1e-9 * seen.rate[good][:, 1:])
@@ -196,45 +203,47 @@ def test_more_clients_complete_more_and_each_sees_less(many):
 
 def test_more_clients_than_slots_wait_for_one(one):
     few = replace(one, slots=np.array([16.0]))
-    inside, outside = st.closed_load(few, 16).at(0, 0), st.closed_load(few, 48).at(0, 0)
+    inside, outside = st.serving.closed_load(few, 16).at(0, 0), st.serving.closed_load(few, 48).at(0, 0)
     assert outside.rate == pytest.approx(inside.rate, rel=1e-6)
     assert outside.ttft == pytest.approx(inside.ttft + 32 / inside.rate)
-    start = st.closed_load(few, 16, rounds=10).at(0, 0)
+    start = st.serving.closed_load(few, 16, rounds=10).at(0, 0)
     assert start.ttft - inside.ttft == pytest.approx(0.5 * 15 * float(one.alone[0]) / 10)
 
 
 def test_a_box_of_plans_equals_each_plan_alone(many):
     limits = {"ttft": 0.5, "tpot": 0.02}
-    rates = st.goodput(many, **limits)
+    rates = st.serving.goodput(many, **limits)
     for i in range(len(many.slots)):
-        one = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), many.plan_at(i), "vllm", sequences=128)
+        one = st.serving.curve(
+            "4xh200", "llama-3-8b", st.serving.Requests(1024, 256), many.plan_at(i), "vllm", sequences=128
+        )
         assert one.slots[0] == many.slots[i]
-        assert float(st.goodput(one, **limits)[0]) == pytest.approx(rates[i], rel=1e-9)
+        assert float(st.serving.goodput(one, **limits)[0]) == pytest.approx(rates[i], rel=1e-9)
 
 
 def test_goodput_keeps_the_limits_and_no_more_does(many):
     limits = {"ttft": 0.4, "tpot": 0.012}
-    rates = st.goodput(many, **limits)
+    rates = st.serving.goodput(many, **limits)
     assert np.any(rates > 0)
-    kept = st.open_load(many, rates).within(**limits)
+    kept = st.serving.open_load(many, rates).within(**limits)
     assert np.all(kept[rates > 0])
-    beyond = st.open_load(many, rates * 1.001 + 1e-3).within(**limits)
+    beyond = st.serving.open_load(many, rates * 1.001 + 1e-3).within(**limits)
     assert not np.any(beyond[rates > 0])
-    assert np.all(st.goodput(many, ttft=0.4, tpot=0.011) <= rates * (1 + 1e-6))
-    assert np.all(st.goodput(many, **limits, share=0.95) <= rates * (1 + 1e-6))
-    assert np.all(st.goodput(many, ttft=1e-6) == 0.0)
+    assert np.all(st.serving.goodput(many, ttft=0.4, tpot=0.011) <= rates * (1 + 1e-6))
+    assert np.all(st.serving.goodput(many, **limits, share=0.95) <= rates * (1 + 1e-6))
+    assert np.all(st.serving.goodput(many, ttft=1e-6) == 0.0)
 
 
 def test_a_shortlist_keeps_the_best_plans(many):
     limits = {"ttft": 0.4, "tpot": 0.012}
-    rates = st.goodput(many, **limits)
+    rates = st.serving.goodput(many, **limits)
     few = shortlist(many, **limits, keep=3)
-    assert len(few.slots) == 3 and float(np.max(st.goodput(few, **limits))) == float(np.max(rates))
+    assert len(few.slots) == 3 and float(np.max(st.serving.goodput(few, **limits))) == float(np.max(rates))
     assert shortlist(many, keep=100) is many
 
 
 def test_the_largest_batch_keeps_the_limits_and_the_next_does_not(many):
-    most, seen = st.largest_concurrency(many, ttft=1.0, tpot=0.01)
+    most, seen = st.serving.largest_concurrency(many, ttft=1.0, tpot=0.01)
     for i, clients in enumerate(most):
         if clients:
             assert seen.within(1.0, 0.01)[i, int(clients) - 1]
@@ -245,7 +254,9 @@ def test_the_largest_batch_keeps_the_limits_and_the_next_does_not(many):
 def test_slots_are_what_memory_holds():
     """The slots fit, and one more for each rank does not: asked of evaluate itself."""
     model = st.model("llama-3-70b")
-    found = st.curve("4xh200", model, st.Requests(8192, 1024), plans(4, model), sequences=4096)
+    found = st.serving.curve(
+        "4xh200", model, st.serving.Requests(8192, 1024), plans(4, model), sequences=4096
+    )
     assert np.all(found.slots > 0) and len(set(found.slots)) > 3
     for i in np.flatnonzero(found.slots > 0):
         plan, lanes = found.plan_at(int(i)), found.lanes[i]
@@ -260,21 +271,23 @@ def test_slots_are_what_memory_holds():
 
 
 def test_what_does_not_fit_is_an_answer():
-    found = st.curve("1xh100", "llama-3-70b", st.Requests(1024, 128), "tp=1")
-    assert found.slots[0] == 0 and st.goodput(found, 1.0, 1.0)[0] == 0.0
-    seen = st.open_load(found, 1.0).at(0)
+    found = st.serving.curve("1xh100", "llama-3-70b", st.serving.Requests(1024, 128), "tp=1")
+    assert found.slots[0] == 0 and st.serving.goodput(found, 1.0, 1.0)[0] == 0.0
+    seen = st.serving.open_load(found, 1.0).at(0)
     assert not seen.fits and seen.ttft == np.inf and seen.tokens_per_s == 0.0
-    assert not st.closed_load(found, 4).fits[0, 0] and st.largest_concurrency(found)[0][0] == 0.0
+    assert (
+        not st.serving.closed_load(found, 4).fits[0, 0] and st.serving.largest_concurrency(found)[0][0] == 0.0
+    )
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: st.Requests(0, 10),
-        lambda: st.Requests(10, 1),
-        lambda: st.Requests(10, 10, variation=-1),
-        lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), chunk=0),
-        lambda: st.curve("1xh200", "llama-3-8b", st.Requests(10, 10), sequences=0),
+        lambda: st.serving.Requests(0, 10),
+        lambda: st.serving.Requests(10, 1),
+        lambda: st.serving.Requests(10, 10, variation=-1),
+        lambda: st.serving.curve("1xh200", "llama-3-8b", st.serving.Requests(10, 10), chunk=0),
+        lambda: st.serving.curve("1xh200", "llama-3-8b", st.serving.Requests(10, 10), sequences=0),
     ],
 )
 def test_what_cannot_be_asked_is_refused(make):
@@ -284,10 +297,10 @@ def test_what_cannot_be_asked_is_refused(make):
 
 def test_negative_rates_and_no_clients_are_refused(one):
     for wrong in (
-        lambda: st.open_load(one, -1.0),
-        lambda: st.closed_load(one, 0),
-        lambda: st.goodput(one, ttft=0.0),
-        lambda: st.open_load(one, 1.0).ttft_at(0.2),
+        lambda: st.serving.open_load(one, -1.0),
+        lambda: st.serving.closed_load(one, 0),
+        lambda: st.serving.goodput(one, ttft=0.0),
+        lambda: st.serving.open_load(one, 1.0).ttft_at(0.2),
     ):
         with pytest.raises(StrataError):
             wrong()
@@ -303,7 +316,7 @@ def test_an_engine_played_step_by_step_at_a_rate(request, name, share):
     curve = request.getfixturevalue(name)
     rate = share * float(most_rate(curve)[0])
     ttft, late, tpot = play(curve, rate)
-    seen = st.open_load(curve, rate).at(0)
+    seen = st.serving.open_load(curve, rate).at(0)
     assert seen.ttft == pytest.approx(ttft, rel=0.05)
     # bursts of prompts meet full batches: what means do not see
     assert seen.tpot == pytest.approx(tpot, rel=0.04 + 0.1 * share)
@@ -315,7 +328,7 @@ def test_an_engine_played_step_by_step_at_a_rate(request, name, share):
 def test_an_engine_played_step_by_step_with_clients(request, name, clients):
     curve = request.getfixturevalue(name)
     ttft, _, tpot = play(curve, clients=clients, requests=max(1500, 12 * clients))
-    seen = st.closed_load(curve, clients).at(0, 0)
+    seen = st.serving.closed_load(curve, clients).at(0, 0)
     assert seen.tpot == pytest.approx(tpot, rel=0.08)
     assert seen.rate == pytest.approx(clients / (ttft + 127 * tpot), rel=0.08)
 
@@ -330,8 +343,8 @@ def test_a_real_server_that_was_overloaded():
         np.array([float(r[k]) for r in rows])
         for k in ("input_tokens", "output_tokens", "last_token_s", "arrival_s")
     )
-    asked = st.Requests(read.mean(), written.mean(), read.var() / read.mean() ** 2)
-    found = st.curve("1xrtx-4090", "llama-3.1-8b", asked, "tp=1", "vllm", chunk=2048, sequences=256)
-    assert not st.open_load(found, len(rows) / arrived.max()).fits[0]
+    asked = st.serving.Requests(read.mean(), written.mean(), read.var() / read.mean() ** 2)
+    found = st.serving.curve("1xrtx-4090", "llama-3.1-8b", asked, "tp=1", "vllm", chunk=2048, sequences=256)
+    assert not st.serving.open_load(found, len(rows) / arrived.max()).fits[0]
     assert found.slots[0] == pytest.approx(41408 / asked.context, rel=0.2)
     assert most_rate(found)[0] == pytest.approx(len(rows) / last.max(), rel=0.25)

@@ -15,12 +15,14 @@ from strata.serving.frontier import client_steps
 from strata.serving.load import RemotePrefill, most_rate
 from strata.serving.pools import cache_bytes, pool, pool_sizes, pools_limit, send_time
 
-ASKED = st.Requests(2048, 256)
+ASKED = st.serving.Requests(2048, 256)
 
 
 @pytest.fixture(scope="module")
 def splits():
-    return st.disaggregate(st.system("8xh200"), st.model("llama-3-70b"), ASKED, "vllm", ttft=1.5, tpot=0.03)
+    return st.serving.disaggregate(
+        st.system("8xh200"), st.model("llama-3-70b"), ASKED, "vllm", ttft=1.5, tpot=0.03
+    )
 
 
 @pytest.mark.parametrize("name, each", [
@@ -48,13 +50,13 @@ def test_pools_fill_the_fabric_and_make_up_the_system():
     with pytest.raises(StrataError, match="8, 16, 24"):
         pool(nodes, 27)
     with pytest.raises(StrataError, match="at least 2"):
-        st.disaggregate(st.system("1xh200"), st.model("llama-3-8b"), ASKED)
+        st.serving.disaggregate(st.system("1xh200"), st.model("llama-3-8b"), ASKED)
 
 
 def test_sending_is_a_send_of_a_ranks_share():
     system, sent = st.system("8xh200"), 671088640.0
     one, four = (send_time(system, sent, n) for n in (1.0, 4.0))
-    assert one == float(st.collective(system, "send", bytes=sent, ranks=2, stride=4).time)
+    assert one == float(st.network.collective(system, "send", bytes=sent, ranks=2, stride=4).time)
     assert 3.0 < one / four <= 4.0
     assert one >= sent / 450e9  # a link of NVLink 4 carries 450 GB/s one way
 
@@ -106,17 +108,19 @@ def test_a_request_without_load_sees_reading_then_sending(splits):
 
 def test_tokens_in_the_other_pool_wait_for_no_prompt():
     """The same devices twice: generating is as quick as an engine that never reads, at any rate."""
-    apart = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", reads=False, sequences=64)
-    both = st.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
+    apart = st.serving.curve("8xh200", "llama-3-70b", ASKED, "tp=8", reads=False, sequences=64)
+    both = st.serving.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
     assert np.array_equal(apart.step, both.step) and not apart.extra.any()
     one, none = np.ones(1), np.zeros(1)
     remote = RemotePrefill(time=both.alone, lanes=one, after=none, links=one)
     rate = 0.5 * float(most_rate(both)[0])
-    assert st.open_load(apart, rate, remote).tpot < st.open_load(both, rate).tpot
+    assert st.serving.open_load(apart, rate, remote).tpot < st.serving.open_load(both, rate).tpot
     # One pool equals an engine whose steps a prompt does not lengthen: only reading beside a step under way
     # is left.
     free = replace(both, extra=np.zeros_like(both.extra))
-    assert st.open_load(free, rate).tpot == pytest.approx(st.open_load(apart, rate, remote).tpot)
+    assert st.serving.open_load(free, rate).tpot == pytest.approx(
+        st.serving.open_load(apart, rate, remote).tpot
+    )
 
 
 # ------------------------------------------------------------------------------------------------ the
@@ -137,8 +141,8 @@ def test_no_point_of_a_frontier_is_beaten_and_every_other_is(values):
 
 
 def test_the_frontier_of_a_system(splits):
-    curve = st.curve("8xh200", "llama-3-70b", ASKED, None, "vllm", sequences=256)
-    plain, both = st.serving_frontier(curve), st.serving_frontier(curve, splits)
+    curve = st.serving.curve("8xh200", "llama-3-70b", ASKED, None, "vllm", sequences=256)
+    plain, both = st.serving.serving_frontier(curve), st.serving.serving_frontier(curve, splits)
     best = plain.best
     assert len(best) > 5 and len({p.plan for p in best}) > 1
     assert np.all(np.diff([p.per_user for p in best]) > 0) and np.all(
@@ -147,13 +151,13 @@ def test_the_frontier_of_a_system(splits):
     assert [p.per_user for p in both.aggregated] == [p.per_user for p in best]
     assert any(p.apart for p in both.points) and not any(p.apart for p in plain.points)
     for p in best[:3]:  # each point is what clients of that plan see
-        seen = st.closed_load(
-            st.curve("8xh200", "llama-3-70b", ASKED, p.plan, "vllm", sequences=256), p.clients
+        seen = st.serving.closed_load(
+            st.serving.curve("8xh200", "llama-3-70b", ASKED, p.plan, "vllm", sequences=256), p.clients
         ).at(0, 0)
         assert 1.0 / seen.tpot == pytest.approx(
             p.per_user, rel=1e-6
         ) and seen.tokens_per_s / 8 == pytest.approx(p.per_device, rel=1e-6)
-    limited = st.serving_frontier(curve, ttft=0.3, tpot=0.02)
+    limited = st.serving.serving_frontier(curve, ttft=0.3, tpot=0.02)
     assert limited.points and all(p.ttft <= 0.3 and p.tpot <= 0.02 for p in limited.points)
 
 
@@ -169,11 +173,11 @@ def test_clients_step_up_to_the_most():
 def test_guessing_makes_a_quiet_engine_quicker_and_takes_memory():
     asked = ("4xh200", "llama-3-70b", ASKED, "tp=4")
     plain, guessed = (
-        st.curve(*asked, sequences=4096),
-        st.curve(*asked, sequences=4096, drafting=st.Drafting(st.model("llama-3.2-1b"), 0.8)),
+        st.serving.curve(*asked, sequences=4096),
+        st.serving.curve(*asked, sequences=4096, drafting=st.serving.Drafting(st.model("llama-3.2-1b"), 0.8)),
     )
     assert guessed.slots[0] < plain.slots[0] and guessed.gain == pytest.approx(3.3616)
-    single = st.speculate(
+    single = st.serving.speculate(
         st.system("4xh200"),
         st.model("llama-3-70b"),
         st.model("llama-3.2-1b"),
@@ -182,6 +186,6 @@ def test_guessing_makes_a_quiet_engine_quicker_and_takes_memory():
         context=ASKED.context,
         acceptance=0.8,
     )
-    assert st.open_load(guessed, 0.0).tpot[0] == pytest.approx(float(single.tpot))
-    none = st.curve(*asked, drafting=st.Drafting(st.model("llama-3.2-1b"), 0.0))
-    assert st.open_load(none, 0.0).tpot[0] > st.open_load(plain, 0.0).tpot[0]
+    assert st.serving.open_load(guessed, 0.0).tpot[0] == pytest.approx(float(single.tpot))
+    none = st.serving.curve(*asked, drafting=st.serving.Drafting(st.model("llama-3.2-1b"), 0.0))
+    assert st.serving.open_load(none, 0.0).tpot[0] > st.serving.open_load(plain, 0.0).tpot[0]

@@ -81,7 +81,9 @@ def asked():
 
 def test_no_acceptance_never_pays_and_more_always_helps(asked):
     chances = np.linspace(0.0, 1.0, 9)[:, None]
-    found = st.speculate(*asked, batch=4, context=2048, acceptance=chances, window=np.arange(1.0, 9.0))
+    found = st.serving.speculate(
+        *asked, batch=4, context=2048, acceptance=chances, window=np.arange(1.0, 9.0)
+    )
     assert found.speedup.shape == (9, 8)
     assert np.all(found.speedup[0] < 1.0)
     assert np.all(np.diff(found.speedup, axis=0) > 0)
@@ -90,10 +92,10 @@ def test_no_acceptance_never_pays_and_more_always_helps(asked):
 
 
 def test_it_breaks_even_where_it_says(asked):
-    found = st.speculate(*asked, batch=4, context=2048, acceptance=0.7, window=3)
-    even = st.speculate(*asked, batch=4, context=2048, acceptance=float(found.break_even), window=3)
+    found = st.serving.speculate(*asked, batch=4, context=2048, acceptance=0.7, window=3)
+    even = st.serving.speculate(*asked, batch=4, context=2048, acceptance=float(found.break_even), window=3)
     assert float(even.speedup) == pytest.approx(1.0)
-    slow = st.speculate(
+    slow = st.serving.speculate(
         asked[0], asked[1], st.model("llama-3-70b"), asked[3], batch=4, context=2048, acceptance=0.7, window=3
     )
     assert np.isnan(slow.break_even) or float(slow.break_even) > 0.9  # a draft as large as the target
@@ -101,7 +103,9 @@ def test_it_breaks_even_where_it_says(asked):
 
 def test_a_step_is_verified_as_a_decode_of_so_many_tokens(asked):
     system, model, draft, plan = asked
-    found = st.speculate(*asked, batch=8, context=1000, acceptance=0.5, window=4, draft_plan=st.plan(tp=8))
+    found = st.serving.speculate(
+        *asked, batch=8, context=1000, acceptance=0.5, window=4, draft_plan=st.plan(tp=8)
+    )
     verify = st.evaluate(system, model, st.decode(8, 1004, tokens=5), plan).metrics.step_time
     guess = st.evaluate(system, draft, st.decode(8, 1000), st.plan(tp=8)).metrics.step_time
     assert float(found.verify) == verify and float(found.guess) == 4.0 * guess
@@ -113,7 +117,7 @@ def test_a_step_is_verified_as_a_decode_of_so_many_tokens(asked):
 def test_a_host_schedules_a_round_once(asked):
     """A draft's steps have no time of the host but their kernels' launches; the target's step has all."""
     system, model, draft, plan = asked
-    found = st.speculate(
+    found = st.serving.speculate(
         *asked, batch=8, context=1000, acceptance=0.5, window=4, draft_plan=st.plan(tp=8), engine="vllm"
     )
     with_host = st.evaluate(system, draft, st.decode(8, 1000), st.plan(tp=8), "vllm").metrics.step_time
@@ -125,11 +129,11 @@ def test_a_host_schedules_a_round_once(asked):
 
 
 def test_a_tree_with_one_branch_is_a_sequence_and_a_batch_is_single_points(asked):
-    line = st.speculate(*asked, batch=8, context=1000, acceptance=0.5, window=2)
-    both = st.speculate(
+    line = st.serving.speculate(*asked, batch=8, context=1000, acceptance=0.5, window=2)
+    both = st.serving.speculate(
         *asked, batch=8, context=1000, acceptance=0.5, window=2, branches=np.array([1.0, 3.0])
     )
-    tree = st.speculate(*asked, batch=8, context=1000, acceptance=0.5, window=2, branches=3)
+    tree = st.serving.speculate(*asked, batch=8, context=1000, acceptance=0.5, window=2, branches=3)
     assert float(tree.verified) == 13.0 and float(tree.tokens) > float(line.tokens)
     assert both.speedup[1] == pytest.approx(float(tree.speedup), rel=1e-12)
     # its second level is priced one token later
@@ -137,20 +141,20 @@ def test_a_tree_with_one_branch_is_a_sequence_and_a_batch_is_single_points(asked
 
 
 def test_the_best_window_is_the_best(asked):
-    best = st.best_window(*asked, batch=1, context=2048, acceptance=0.8)
-    every = st.speculate(*asked, batch=1, context=2048, acceptance=0.8, window=np.arange(1.0, 13.0))
+    best = st.serving.best_window(*asked, batch=1, context=2048, acceptance=0.8)
+    every = st.serving.speculate(*asked, batch=1, context=2048, acceptance=0.8, window=np.arange(1.0, 13.0))
     assert float(best.speedup) == pytest.approx(float(np.max(every.speedup)))
-    busy = st.best_window(*asked, batch=512, context=2048, acceptance=0.8)
+    busy = st.serving.best_window(*asked, batch=512, context=2048, acceptance=0.8)
     assert float(busy.window) < float(best.window)  # a full batch computes what guesses add
 
 
 def test_a_draft_shares_the_memory_unless_it_has_devices_of_its_own():
     small = st.system("2xh200")
     asked = (small, st.model("llama-3-70b"), st.model("llama-3-70b"), st.plan(tp=2))
-    assert not st.speculate(*asked, batch=32, context=2048, acceptance=0.9).fits
-    apart = st.speculate(*asked, batch=32, context=2048, acceptance=0.9, draft_system=small)
+    assert not st.serving.speculate(*asked, batch=32, context=2048, acceptance=0.9).fits
+    apart = st.serving.speculate(*asked, batch=32, context=2048, acceptance=0.9, draft_system=small)
     assert apart.fits and apart.speedup < 1.0
-    assert st.speculate(*asked, batch=32, context=2048, acceptance=0.9).speedup == 0.0
+    assert st.serving.speculate(*asked, batch=32, context=2048, acceptance=0.9).speedup == 0.0
 
 
 @pytest.mark.parametrize(
@@ -159,4 +163,4 @@ def test_a_draft_shares_the_memory_unless_it_has_devices_of_its_own():
 )
 def test_guesses_that_cannot_be_are_refused(asked, bad):
     with pytest.raises(StrataError):
-        st.speculate(*asked, **{"batch": 1, "context": 100, "acceptance": 0.5, **bad})
+        st.serving.speculate(*asked, **{"batch": 1, "context": 100, "acceptance": 0.5, **bad})

@@ -7,12 +7,12 @@ import strata as st
 from strata.errors import StrataError
 from strata.serving.under_load import limits_text
 
-ASKED = st.Requests(2048.0, 512.0)
+ASKED = st.serving.Requests(2048.0, 512.0)
 
 
 def test_rates_are_goodputs_and_the_order_is_theirs():
     answer = st.serve_under_load("8xh200", "llama-3-70b", ASKED, None, "vllm", ttft=1.0, tpot=0.03)
-    assert answer.rates == pytest.approx(st.goodput(answer.curve, 1.0, 0.03))
+    assert answer.rates == pytest.approx(st.serving.goodput(answer.curve, 1.0, 0.03))
     assert answer.rates[answer.order[0]] == np.max(answer.rates) > 0
     assert answer.why_none == "" and answer.load is None and answer.splits is None and answer.frontier is None
     assert "TTFT at most 1 s, TPOT at most 30 ms" in answer.question
@@ -20,15 +20,18 @@ def test_rates_are_goodputs_and_the_order_is_theirs():
 
 def test_a_load_is_that_of_its_rate_or_its_clients():
     answer = st.serve_under_load("8xh200", "llama-3-70b", ASKED, "tp=8", "vllm", rate=2.0)
-    assert float(answer.load.ttft) == float(st.open_load(answer.curve.at(0), 2.0).at(0).ttft)
+    assert float(answer.load.ttft) == float(st.serving.open_load(answer.curve.at(0), 2.0).at(0).ttft)
     waiting = st.serve_under_load("8xh200", "llama-3-70b", ASKED, "tp=8", "vllm", clients=4.0)
-    assert waiting.clients == 4.0 and waiting.load.rate == st.closed_load(waiting.curve, 4.0).at(0, 0).rate
+    assert (
+        waiting.clients == 4.0
+        and waiting.load.rate == st.serving.closed_load(waiting.curve, 4.0).at(0, 0).rate
+    )
     with pytest.raises(StrataError, match="two kinds of load"):
         st.serve_under_load("8xh200", "llama-3-70b", ASKED, rate=1.0, clients=1.0)
 
 
 def test_a_draft_with_a_free_window_finds_the_best_one():
-    draft = st.Drafting(st.model("llama-3.2-1b"), acceptance=0.7)
+    draft = st.serving.Drafting(st.model("llama-3.2-1b"), acceptance=0.7)
     asked = ("8xh200", "llama-3-70b", ASKED, "tp=8", "vllm")
     answer = st.serve_under_load(*asked, clients=4.0, draft=draft, free_window=True, with_frontier=True)
     told = st.serve_under_load(*asked, clients=4.0, draft=draft)

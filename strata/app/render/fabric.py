@@ -126,7 +126,7 @@ def shape_text(topology: Topology) -> str:
     """Sizes and kinds in words.
 
     >>> import strata as st
-    >>> shape_text(st.topology("hgx-h200", (8, 4)))
+    >>> shape_text(st.hardware.topology("hgx-h200", (8, 4)))
     'switch of 8 × switch of 4'
     """
     return (

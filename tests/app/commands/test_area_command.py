@@ -23,12 +23,12 @@ def test_area_is_told(answer):
 
 
 def test_json_has_the_numbers_of_the_python_api(answer):
-    data, found = answer("area", "stack-ref", "--json"), st.area("stack-ref")
+    data, found = answer("area", "stack-ref", "--json"), st.hardware.area("stack-ref")
     assert data["cores"] == float(found.cores) == 8 and data["infeasible"] is None
     assert data["parts_m2"] == pytest.approx({k: float(v) for k, v in found.parts.items()})
     assert sum(data["parts_m2"].values()) == pytest.approx(data["die_m2"])
     money = answer("cost", "stack-ref", "--json")
-    assert money["made_USD"] == pytest.approx(float(st.cost("stack-ref").made)) and sum(
+    assert money["made_USD"] == pytest.approx(float(st.hardware.cost("stack-ref").made)) and sum(
         money["parts_USD"].values()
     ) == pytest.approx(money["made_USD"])
     assert money["price_USD"] is None and 0 < money["stacking_yield"] < 1
@@ -53,7 +53,9 @@ def test_routers_that_copy_save_links(answer):
 
 def test_a_system_costs_its_chips_and_what_joins_them(answer):
     found = answer("cost", "--system", "8xh200", "--json")
-    assert found["devices"] == 8 and found["made_USD"] == pytest.approx(8 * float(st.cost("h200").made))
+    assert found["devices"] == 8 and found["made_USD"] == pytest.approx(
+        8 * float(st.hardware.cost("h200").made)
+    )
     assert (
         found["bought_USD"] == pytest.approx(8 * float(st.chip("h200").package.price))
         and found["made_USD"] < found["bought_USD"]

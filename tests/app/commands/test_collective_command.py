@@ -57,7 +57,7 @@ def test_json_has_the_numbers_of_the_python_api(answer, pattern):
         "2",
         "--json",
     )
-    found = st.collective("4x8xh200", pattern, bytes=2**20, ranks=8, stride=2)
+    found = st.network.collective("4x8xh200", pattern, bytes=2**20, ranks=8, stride=2)
     for name, value in {
         "time_s": found.time, "lower_s": found.lower, "algorithm_B_per_s": found.algorithm_bandwidth,
         "bus_B_per_s": found.bus_bandwidth,
@@ -80,7 +80,9 @@ def test_lists_make_rows(answer):
         "2,8",
         "--json",
     )
-    box = st.collective("8xh200", "all_to_all", bytes=[64e3, 4096, 1e6], ranks=np.array([2, 8])[:, None])
+    box = st.network.collective(
+        "8xh200", "all_to_all", bytes=[64e3, 4096, 1e6], ranks=np.array([2, 8])[:, None]
+    )
     assert [(r["ranks"], r["bytes"]) for r in rows] == [(r, b) for r in (2, 8) for b in (64e3, 4096, 1e6)]
     np.testing.assert_allclose([r["time_s"] for r in rows], np.ravel(box.time), rtol=1e-12)
 
@@ -172,8 +174,11 @@ def test_packets_are_those_of_the_python_api(answer):
         "ns3",
         "--json",
     )
-    found = st.collective(
-        st.sized(st.fabric("deepstack-torus-64"), (4, 4)), "all_reduce", bytes=[512, 65536], packets="ns3"
+    found = st.network.collective(
+        st.hardware.sized(st.fabric("deepstack-torus-64"), (4, 4)),
+        "all_reduce",
+        bytes=[512, 65536],
+        packets="ns3",
     )
     assert [r["time_s"] for r in rows] == pytest.approx(list(found.time)) and rows[0]["packets"] == "ns3"
     assert "packets ns3" in answer(
@@ -201,7 +206,7 @@ def test_collectives_at_once(answer):
         {"pattern": "all_gather", "bytes": 1e9, "ranks": 8},
         {"pattern": "reduce_scatter", "bytes": 1e8, "ranks": 32},
     ]
-    found = st.concurrent_collectives(
+    found = st.network.concurrent_collectives(
         "4x8xh200", [*asked, {"pattern": "send", "bytes": 1e6, "ranks": 4, "stride": 8}]
     )
     assert data["time_s"] == pytest.approx(float(found.time)) and data[

@@ -45,7 +45,7 @@ def test_every_fabric_is_told_and_drawn(answer, tmp_path, name):
 
 def test_json_has_the_numbers_of_the_python_api(answer):
     data = answer("fabric", "fat-tree-ndr", "--sizes", "8,16,3", "--json")
-    found = st.topology("fat-tree-ndr", (8, 16, 3))
+    found = st.hardware.topology("fat-tree-ndr", (8, 16, 3))
     assert data["whole"]["size"] == 384 and data["whole"]["bisection_B_per_s"] == pytest.approx(
         float(found.whole.bisection)
     )
@@ -89,7 +89,7 @@ def test_numbers_can_be_set(answer):
 
 
 def drawn(folder, name, sizes=None):
-    return draw_fabric(st.topology(name, sizes), folder / f"{name}.svg").read_text(encoding="utf-8")
+    return draw_fabric(st.hardware.topology(name, sizes), folder / f"{name}.svg").read_text(encoding="utf-8")
 
 
 def test_the_same_fabric_gives_the_same_picture(tmp_path):

@@ -61,7 +61,7 @@ def test_json_has_the_numbers_of_the_python_api(answer):
         "100ms",
         "--json",
     )
-    found = st.heat("stack-ref", 50.0, 4.0, layers=3, bond_thickness=5e-6, duration=0.1)
+    found = st.hardware.heat("stack-ref", 50.0, 4.0, layers=3, bond_thickness=5e-6, duration=0.1)
     assert [d["max_K"] for d in data["dies"]] == pytest.approx([d.hottest for d in found.dies])
     assert [d["name"] for d in data["dies"]] == ["dram2", "dram1", "dram0", "logic"]
     assert data["power_W"] == pytest.approx(62.0) == pytest.approx(data["heat_out_W"])
@@ -76,7 +76,7 @@ def test_too_hot_is_an_answer(answer):
 
 
 def test_the_same_stack_gives_the_same_picture(tmp_path):
-    found = [st.heat("stack-ref", 50.0, 4.0, layers=2, cells=8) for _ in range(2)]
+    found = [st.hardware.heat("stack-ref", 50.0, 4.0, layers=2, cells=8) for _ in range(2)]
     one, two = (draw_temperatures(f, tmp_path / f"{i}.svg").read_text() for i, f in enumerate(found))
     assert one == two and "binds" in one
 
@@ -88,7 +88,7 @@ def test_colours_go_from_pale_to_dark():
 
 def test_the_picture_of_the_docs_is_up_to_date(tmp_path):
     path = Path(__file__).parents[3] / "docs" / "heat" / "stack-ref.svg"
-    fresh = draw_temperatures(st.heat("stack-ref", layers=4), tmp_path / "stack.svg").read_text(
+    fresh = draw_temperatures(st.hardware.heat("stack-ref", layers=4), tmp_path / "stack.svg").read_text(
         encoding="utf-8"
     )
     words = [re.findall(r">([^<>]+)</text>", text) for text in (path.read_text(encoding="utf-8"), fresh)]

@@ -34,9 +34,11 @@ def test_json_has_the_numbers_of_the_python_api(answer):
     data = answer(
         *ASKED, "--ttft", "500ms", "--tpot", "15ms", "--rate", "5/s", "--plan", "tp=2,dp=2", "--json"
     )
-    curve = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), "tp=2,dp=2", "vllm", sequences=128)
-    assert data["plans"][0]["goodput"] == pytest.approx(float(st.goodput(curve, 0.5, 0.015)[0]))
-    seen = st.open_load(curve, 5.0).at(0)
+    curve = st.serving.curve(
+        "4xh200", "llama-3-8b", st.serving.Requests(1024, 256), "tp=2,dp=2", "vllm", sequences=128
+    )
+    assert data["plans"][0]["goodput"] == pytest.approx(float(st.serving.goodput(curve, 0.5, 0.015)[0]))
+    seen = st.serving.open_load(curve, 5.0).at(0)
     for name in ("ttft", "tpot", "active", "utilisation", "tokens_per_s"):
         assert data["load"][name] == pytest.approx(float(getattr(seen, name))), name
     assert data["load"]["plan"] == "tp=2,dp=2" and data["pools"] is None and data["frontier"] is None
@@ -74,16 +76,19 @@ def test_uneven_experts_take_fewer_requests(answer, tmp_path):
         answer(*typed, *more)["plans"][0]["goodput"] for more in ((), ("--skew", "1"), ("--routing", picks))
     ]
     assert rates[1] < 0.9 * rates[0] and rates[2] < 0.9 * rates[0]
-    asked = st.Requests(1024, 256, routing=st.routing([[9.0] + [1.0] * 7]))
-    curve = st.curve("8xh200", "mixtral-8x7b", asked, "dp=8,ep=8", sequences=64)
-    assert rates[2] == pytest.approx(float(st.goodput(curve, tpot=0.02)[0]))
+    asked = st.serving.Requests(1024, 256, routing=st.routing([[9.0] + [1.0] * 7]))
+    curve = st.serving.curve("8xh200", "mixtral-8x7b", asked, "dp=8,ep=8", sequences=64)
+    assert rates[2] == pytest.approx(float(st.serving.goodput(curve, tpot=0.02)[0]))
 
 
 def test_clients_see_what_a_closed_loop_gives(answer):
     data = answer(*ASKED, "--plan", "tp=4", "--clients", "32", "--json")["load"]
-    curve = st.curve("4xh200", "llama-3-8b", st.Requests(1024, 256), "tp=4", "vllm", sequences=128)
+    curve = st.serving.curve(
+        "4xh200", "llama-3-8b", st.serving.Requests(1024, 256), "tp=4", "vllm", sequences=128
+    )
     assert (
-        data["tpot"] == pytest.approx(float(st.closed_load(curve, 32).tpot[0, 0])) and data["clients"] == 32
+        data["tpot"] == pytest.approx(float(st.serving.closed_load(curve, 32).tpot[0, 0]))
+        and data["clients"] == 32
     )
     assert "32 clients with plan tp=4" in answer(*ASKED, "--plan", "tp=4", "--clients", "32")
 

@@ -49,7 +49,7 @@ def test_published_core_counts_are_met_and_so_are_those_no_fit_has_seen():
 
 
 def test_constants_fitted_to_the_points_are_physically_possible():
-    cell = float(st.area("stack-ref").parts["local memory"] / (8 * 2**18 * 8)) * 1e12  # um2 a bit
+    cell = float(st.hardware.area("stack-ref").parts["local memory"] / (8 * 2**18 * 8)) * 1e12  # um2 a bit
     assert 0.021 < cell < 0.021 * 12  # a bare cell, and ten times that for banks and crossbars
     assert 5e-6 < PLAN.via_pitch < 40e-6 and 1e-6 < PLAN.core_area < 6e-6
 
@@ -120,26 +120,28 @@ def test_jax_gives_the_same():
 
 
 def test_a_die_smaller_than_its_fixed_parts_has_no_core_and_says_why():
-    found = st.area("stack-ref", **{"package.die_area": "70 mm2", "link_edge": "20 mm", "layers": 12})
+    found = st.hardware.area(
+        "stack-ref", **{"package.die_area": "70 mm2", "link_edge": "20 mm", "layers": 12}
+    )
     assert float(found.cores) == 0 and float(found.parts["unused"]) < 0
     assert "levers: a larger die, fewer connected layers" in str(why_no_core(found))
-    narrow = st.area("stack-ref", link_edge="60 mm")
+    narrow = st.hardware.area("stack-ref", link_edge="60 mm")
     assert float(narrow.cores) == 0 and "interfaces on the edge of the die: needs 60 mm, has 40 mm" in str(
         why_no_core(narrow)
     )
-    assert why_no_core(st.area("stack-ref")) is None
+    assert why_no_core(st.hardware.area("stack-ref")) is None
     small = st.chip("stack-ref", **{"package.die_area": "40 mm2"})
     assert float(small.compute.cores) == 1 and float(small.cores_fit) == 0
 
 
 def test_cores_may_be_given_and_what_is_left_is_told():
-    found = st.area("stack-ref", cores=10.0)
+    found = st.hardware.area("stack-ref", cores=10.0)
     assert float(found.cores) == 10 and float(found.parts["unused"]) < 0
     assert sum(map(float, found.parts.values())) == pytest.approx(float(found.die))
 
 
 def test_the_same_core_fits_a_gh100_as_often_as_it_has_sms():
-    found, made = st.area("h100"), st.chip("h100").silicon
+    found, made = st.hardware.area("h100"), st.chip("h100").silicon
     assert float(found.cores) == 144 and float(usable_cores(found, made)) == float(
         st.chip("h100").compute.cores
     )
@@ -147,7 +149,7 @@ def test_the_same_core_fits_a_gh100_as_often_as_it_has_sms():
 
 def test_a_network_in_the_stack_gives_its_area_to_cores():
     wide = {"noc.width": "512 B"}
-    inside, above = (st.area("stack-ref", **wide, placement=p) for p in ("logic", "dram"))
+    inside, above = (st.hardware.area("stack-ref", **wide, placement=p) for p in ("logic", "dram"))
     assert float(inside.cores) < float(above.cores) <= 8
     assert float(above.parts["network"]) < float(inside.parts["network"])
 
@@ -162,7 +164,7 @@ def test_a_chip_scales_its_peaks_with_the_cores_that_fit():
 
 
 def test_vias_are_far_fewer_than_bonds_that_fit_but_not_than_bumps():
-    found = st.area("stack-ref", layers=12)
+    found = st.hardware.area("stack-ref", layers=12)
     assert float(found.vias) == 12 * (3000 + 16 * (256 + 64))
     assert float(found.vias) < float(connections_that_fit(found.die, 9e-6)) / 10
     assert float(found.vias) > float(connections_that_fit(found.die, 40e-6))
@@ -204,9 +206,9 @@ def test_bad_input_is_one_line():
         MissingQuantity,
         match=r"nothing says how chip 'a100-80' is made; name a floorplan with floorplan_file: .*stack-ref",
     ):
-        st.area("a100-80")
+        st.hardware.area("a100-80")
     with pytest.raises(MissingQuantity, match=r"b200 has no \[floorplan\]"):
-        st.area("b200")
+        st.hardware.area("b200")
     with pytest.raises(BadValue, match="a share is at most 1"):
         st.chip("stack-ref", utilisation=1.2)
     with pytest.raises(BadValue, match=r"noc\.placement must be one of logic, dram"):
@@ -214,9 +216,9 @@ def test_bad_input_is_one_line():
     with pytest.raises(st.StrataError, match=r"no technology called 'n6'; .*all: n16, n3, n5, n7"):
         st.chip("stack-ref", technology="n6")
     with pytest.raises(BadValue, match="core_area must be positive"):
-        st.area("stack-ref", core_area=0.0)
+        st.hardware.area("stack-ref", core_area=0.0)
     with pytest.raises(BadValue, match="change a chip's numbers where it is made"):
-        st.area(st.chip("stack-ref"), layers=3)
+        st.hardware.area(st.chip("stack-ref"), layers=3)
 
 
 def test_a_floorplan_without_vias_lands_nothing():
@@ -227,6 +229,6 @@ def test_a_floorplan_without_vias_lands_nothing():
 def test_a_short_name_is_that_of_the_chip_before_that_of_how_it_is_made():
     assert float(st.chip("stack-ref", clock="1 GHz").compute.clock) == 1e9
     # a wider port
-    assert float(st.area("stack-ref", clock=0.9 * st.chip("stack-ref").compute.clock).core) > float(
-        st.area("stack-ref").core
+    assert float(st.hardware.area("stack-ref", clock=0.9 * st.chip("stack-ref").compute.clock).core) > float(
+        st.hardware.area("stack-ref").core
     )

@@ -128,7 +128,7 @@ PUBLISHED = {"h100": 3320, "h200": 4800, "b200": 6400}
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_costs_are_near_published_estimates_and_below_the_price(name):
-    found = float(st.cost(name).made)
+    found = float(st.hardware.cost(name).made)
     assert found == pytest.approx(PUBLISHED[name], rel=0.1)
     assert found < float(st.chip(name).package.price)
 
@@ -136,4 +136,4 @@ def test_costs_are_near_published_estimates_and_below_the_price(name):
 @pytest.mark.parametrize("name", names("floorplans"))
 def test_every_floorplan_belongs_to_a_chip_and_has_a_cost(name):
     assert st.chip(name).silicon.name == name
-    assert 0 < float(st.cost(name).made) < 1e5
+    assert 0 < float(st.hardware.cost(name).made) < 1e5

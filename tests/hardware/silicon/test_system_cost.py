@@ -27,7 +27,7 @@ def test_linear_system_cost_is_dfmodels(topology):
 
 
 def test_a_torus_of_ours_costs_what_dfmodels_does():
-    links = st.sized(
+    links = st.hardware.sized(
         replace(
             st.fabric("torus-256"),
             dimension=tuple(

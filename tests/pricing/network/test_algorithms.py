@@ -200,7 +200,7 @@ def test_a_group_smaller_than_its_ring_is_a_chain(pattern):
 
 def test_a_group_that_does_not_divide_a_dimension_is_bounded():
     """Six ranks on nodes of four: two links of the second node carry what it needs, half of the buffer each."""
-    nodes = st.sized(st.fabric("switch-256"), (4, 4))
+    nodes = st.hardware.sized(st.fabric("switch-256"), (4, 4))
     uneven = spread(1.0, 6.0, nodes)
     assert [(float(s.size), float(s.members)) for s in uneven[:2]] == [(4.0, 2.0), (2.0, 1.0)]
     inner, outer = nodes.dimension[:2]
@@ -217,7 +217,7 @@ def test_a_group_that_does_not_divide_a_dimension_is_bounded():
 @given(hy.integers(1, 12), hy.integers(1, 40), hy.integers(1, 8), hy.integers(1, 8))
 @settings(max_examples=200, deadline=None)
 def test_spreads_are_whole_and_hold_every_rank(stride, degree, inner, outer):
-    nodes = st.sized(st.fabric("hgx-h200"), (inner, outer))
+    nodes = st.hardware.sized(st.fabric("hgx-h200"), (inner, outer))
     if stride * degree > inner * outer:
         return
     found = spread(float(stride), float(degree), nodes)
@@ -240,10 +240,12 @@ def test_spreads_are_whole_and_hold_every_rank(stride, degree, inner, outer):
     "name", ["ring", "halving_doubling", "double_tree", "one_shot", "two_shot", "in_switch"]
 )
 def test_a_collective_by_name(name):
-    found = st.collective(
+    found = st.network.collective(
         "4x8xh200", "all_reduce", bytes=np.array([10.0, 1e5, 1e8]), ranks=8, algorithm=name, links=True
     )
-    best = st.collective("4x8xh200", "all_reduce", bytes=np.array([10.0, 1e5, 1e8]), ranks=8, links=True)
+    best = st.network.collective(
+        "4x8xh200", "all_reduce", bytes=np.array([10.0, 1e5, 1e8]), ranks=8, links=True
+    )
     assert np.all(found.time >= best.time) and np.any(found.time > best.time)
     only = set(found.algorithms[0])
     assert (
@@ -255,11 +257,15 @@ def test_a_collective_by_name(name):
 
 
 def test_a_name_for_each_dimension():
-    mixed = st.collective("4x8xh200", "all_reduce", bytes=1e6, algorithm=("one_shot", "ring"), links=True)
+    mixed = st.network.collective(
+        "4x8xh200", "all_reduce", bytes=1e6, algorithm=("one_shot", "ring"), links=True
+    )
     assert mixed.algorithms == ("one-shot", "ring")
-    cheapest_inside = st.collective("4x8xh200", "all_reduce", bytes=1e6, algorithm=("", "ring"), links=True)
+    cheapest_inside = st.network.collective(
+        "4x8xh200", "all_reduce", bytes=1e6, algorithm=("", "ring"), links=True
+    )
     assert cheapest_inside.algorithms[1] == "ring" and cheapest_inside.time <= mixed.time
-    library = st.collective("4x8xh200", "all_reduce", bytes=1e6, algorithm="ring", engine="megatron")
+    library = st.network.collective("4x8xh200", "all_reduce", bytes=1e6, algorithm="ring", engine="megatron")
     assert all(way.startswith("ring ") for way in library.algorithms) and library.engine == "megatron"
 
 
@@ -295,7 +301,7 @@ BAD = {
 def test_an_algorithm_that_does_not_fit_is_one_line_with_the_legal_ones(case):
     changes, said = BAD[case]
     with pytest.raises(st.StrataError, match="^" + re.escape(said)) as caught:
-        st.collective(
+        st.network.collective(
             **{
                 "on": "4x8xh200",
                 "pattern": "all_reduce",

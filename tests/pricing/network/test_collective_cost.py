@@ -16,15 +16,15 @@ from strata.pricing.network.collective_cost import bus_factor
 from strata.pricing.network.collectives import PATTERNS, chosen_algorithms, price_collective
 from strata.workload.graph import Collective
 
-TWO_LEVELS = st.sized(st.fabric("hgx-h200"), (8, 4))
+TWO_LEVELS = st.hardware.sized(st.fabric("hgx-h200"), (8, 4))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("name", names("fabric"))
 def test_every_collective_runs_on_every_fabric(name, pattern):
     made = st.fabric(name)
-    found = st.collective(
-        st.sized(made, (4.0,) * len(made.dimension)), pattern, bytes=np.array([1.0, 1e6, 1e10])
+    found = st.network.collective(
+        st.hardware.sized(made, (4.0,) * len(made.dimension)), pattern, bytes=np.array([1.0, 1e6, 1e10])
     )
     assert (
         np.all(found.time > 0)
@@ -43,7 +43,7 @@ def test_every_collective_runs_on_every_fabric(name, pattern):
 def test_it_is_priced_as_in_a_step(pattern, engine):
     spoken = with_library(TWO_LEVELS, st.engine(engine).collectives)
     op, where = Collective(pattern=pattern, group="tp", payload=3e6), spread(2.0, 8.0, spoken)
-    found = st.collective(TWO_LEVELS, pattern, bytes=3e6, ranks=8, stride=2, engine=engine)
+    found = st.network.collective(TWO_LEVELS, pattern, bytes=3e6, ranks=8, stride=2, engine=engine)
     assert found.time == price_collective(op, where, spoken).time and found.algorithms == chosen_algorithms(
         op, where, spoken
     )
@@ -52,10 +52,12 @@ def test_it_is_priced_as_in_a_step(pattern, engine):
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_arrays_are_single_answers(pattern):
     sizes, ranks = np.array([100.0, 1e5, 1e9]), np.array([2, 8, 32])[:, None]
-    box = st.collective(TWO_LEVELS, pattern, bytes=sizes, ranks=ranks, engine="vllm")
+    box = st.network.collective(TWO_LEVELS, pattern, bytes=sizes, ranks=ranks, engine="vllm")
     assert box.time.shape == (3, 3) and all(a.shape == (3, 3) for a in box.algorithms)
     for i, j in np.ndindex(3, 3):
-        one = st.collective(TWO_LEVELS, pattern, bytes=float(sizes[j]), ranks=int(ranks[i, 0]), engine="vllm")
+        one = st.network.collective(
+            TWO_LEVELS, pattern, bytes=float(sizes[j]), ranks=int(ranks[i, 0]), engine="vllm"
+        )
         assert float(one.time) == pytest.approx(float(box.time[i, j]), rel=1e-12) and float(
             one.lower
         ) == pytest.approx(float(box.lower[i, j]))
@@ -64,8 +66,8 @@ def test_arrays_are_single_answers(pattern):
 
 
 def test_a_fabric_of_arrays_names_its_ways():
-    made = st.sized(st.fabric("torus-256", **{"0.bandwidth": np.array([1e10, 1e12])}), (4,))
-    found = st.collective(made, "all_reduce", bytes=1e6)
+    made = st.hardware.sized(st.fabric("torus-256", **{"0.bandwidth": np.array([1e10, 1e12])}), (4,))
+    found = st.network.collective(made, "all_reduce", bytes=1e6)
     assert (
         found.time.shape == (2,)
         and found.algorithms[0].shape == (2,)
@@ -74,11 +76,11 @@ def test_a_fabric_of_arrays_names_its_ways():
 
 
 def test_bandwidths_are_those_of_nccl_tests():
-    found = st.collective("8xh200", "all_reduce", bytes=1e9, ranks=8)
+    found = st.network.collective("8xh200", "all_reduce", bytes=1e9, ranks=8)
     assert found.algorithm_bandwidth == pytest.approx(
         1e9 / found.time
     ) and found.bus_bandwidth == pytest.approx(1.75e9 / found.time)
-    ring = st.collective("8xh200", "all_gather", bytes=1e10, ranks=8)
+    ring = st.network.collective("8xh200", "all_gather", bytes=1e10, ranks=8)
     assert 0.5 * 450e9 < ring.bus_bandwidth <= 450e9
     assert (
         bus_factor("all_to_all", 4.0) == 0.75
@@ -88,31 +90,35 @@ def test_bandwidths_are_those_of_nccl_tests():
 
 def test_systems_names_and_fabrics_are_the_same_question():
     times = {
-        float(st.collective(on, "all_to_all", bytes=1e7).time)
+        float(st.network.collective(on, "all_to_all", bytes=1e7).time)
         for on in ("4x8xh200", st.system("32xh200"), TWO_LEVELS)
     }
     assert len(times) == 1
-    assert st.collective(st.fabric("hgx-h200"), "send", bytes=1).ranks == 8  # open dimensions count as 1
-    assert st.collective("4x8xh200", "all_reduce", bytes=1, stride=8).ranks == 4
-    assert st.collective("8xh200", "all_reduce", bytes=[1, 2], ranks=(2, 4)).time.shape == (2,)
+    assert (
+        st.network.collective(st.fabric("hgx-h200"), "send", bytes=1).ranks == 8
+    )  # open dimensions count as 1
+    assert st.network.collective("4x8xh200", "all_reduce", bytes=1, stride=8).ranks == 4
+    assert st.network.collective("8xh200", "all_reduce", bytes=[1, 2], ranks=(2, 4)).time.shape == (2,)
 
 
 def test_the_engine_decides_whose_ways_there_are():
     ways = {
-        name: st.collective("8xh200", "all_reduce", bytes=8e3, engine=name).algorithms[0]
+        name: st.network.collective("8xh200", "all_reduce", bytes=8e3, engine=name).algorithms[0]
         for name in ("vllm", "sglang", "megatron")
     }
     assert "vllm" in ways["vllm"] and "sglang" in ways["sglang"] and "shot" not in ways["megatron"]
-    assert st.collective("8xh200", "all_reduce", bytes=8e3, engine=st.engine("vllm")).engine == "vllm"
+    assert st.network.collective("8xh200", "all_reduce", bytes=8e3, engine=st.engine("vllm")).engine == "vllm"
 
 
 def test_a_compiler_may_trace_it():
     jax = pytest.importorskip("jax")
     enable_jax()
     sizes = np.array([1e4, 1e8])
-    traced = jax.jit(lambda b, r: st.collective(TWO_LEVELS, "all_reduce", bytes=b, ranks=r).time)(sizes, 16.0)
+    traced = jax.jit(lambda b, r: st.network.collective(TWO_LEVELS, "all_reduce", bytes=b, ranks=r).time)(
+        sizes, 16.0
+    )
     np.testing.assert_allclose(
-        traced, st.collective(TWO_LEVELS, "all_reduce", bytes=sizes, ranks=16).time, rtol=1e-12
+        traced, st.network.collective(TWO_LEVELS, "all_reduce", bytes=sizes, ranks=16).time, rtol=1e-12
     )
 
 
@@ -167,5 +173,5 @@ def test_what_is_wrong_is_named_in_one_line(case):
     changes, said = BAD[case]
     asked = {"on": TWO_LEVELS, "pattern": "all_reduce", "bytes": 1e6, **changes}
     with pytest.raises(st.StrataError, match="^" + re.escape(said)) as caught:
-        st.collective(**asked)
+        st.network.collective(**asked)
     assert "\n" not in str(caught.value)

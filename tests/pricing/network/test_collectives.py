@@ -32,7 +32,7 @@ SIZES = 2.0 ** np.arange(0.0, 31.0, 0.5)
 
 
 def fabric(name="hgx-h200", speaks="any"):
-    return with_library(st.sized(st.fabric(name), (8.0, 1.0)), speaks)
+    return with_library(st.hardware.sized(st.fabric(name), (8.0, 1.0)), speaks)
 
 
 def time_of(pattern, payload, ranks, where):
@@ -104,12 +104,12 @@ def test_a_better_link_is_faster_under_every_transport():
     """Shares and steps are relative to the link, so that a sweep of its bandwidth or latency means something."""
     for pattern in PATTERNS:
         slow, fast = (
-            time_of(pattern, 2.0**30, 8.0, st.sized(st.fabric("hgx-h200", bandwidth=b), (8.0, 1.0)))
+            time_of(pattern, 2.0**30, 8.0, st.hardware.sized(st.fabric("hgx-h200", bandwidth=b), (8.0, 1.0)))
             for b in (450e9, 900e9)
         )
         assert fast < 0.8 * slow
     near, far = (
-        time_of("all_gather", 1024.0, 8.0, st.sized(st.fabric("hgx-h200", latency=a), (8.0, 1.0)))
+        time_of("all_gather", 1024.0, 8.0, st.hardware.sized(st.fabric("hgx-h200", latency=a), (8.0, 1.0)))
         for a in (1.25e-6, 2.5e-6)
     )
     assert far > near

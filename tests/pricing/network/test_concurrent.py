@@ -48,8 +48,8 @@ PLACES = ("4x8xh200", "torus", "tree")
 
 def place(name):
     if name == "torus":
-        return st.sized(st.fabric("torus-256"), (4, 4, 2))
-    return st.sized(st.fabric("fat-tree-ndr"), (8, 2, 2)) if name == "tree" else name
+        return st.hardware.sized(st.fabric("torus-256"), (4, 4, 2))
+    return st.hardware.sized(st.fabric("fat-tree-ndr"), (8, 2, 2)) if name == "tree" else name
 
 
 @given(
@@ -60,7 +60,7 @@ def place(name):
 )
 @settings(max_examples=150, deadline=None)
 def test_laws_of_collectives_at_once(where, several, engine, links):
-    found = st.concurrent_collectives(place(where), several, engine=engine, links=links)
+    found = st.network.concurrent_collectives(place(where), several, engine=engine, links=links)
     for one, end in zip(found.alone, found.finish, strict=True):
         assert end >= one.time * (1 - 1e-9)
     assert found.time <= found.one_after_the_other * (1 + 1e-9)
@@ -79,9 +79,11 @@ def test_laws_of_collectives_at_once(where, several, engine, links):
 @settings(max_examples=30, deadline=None)
 def test_a_batch_of_collectives_at_once_equals_singles(several):
     sizes = np.array([1e3, 1e6, 1e9])
-    batch = st.concurrent_collectives("4x8xh200", [one | {"bytes": sizes} for one in several], links=True)
+    batch = st.network.concurrent_collectives(
+        "4x8xh200", [one | {"bytes": sizes} for one in several], links=True
+    )
     for i, size in enumerate(sizes):
-        single = st.concurrent_collectives(
+        single = st.network.concurrent_collectives(
             "4x8xh200", [one | {"bytes": float(size)} for one in several], links=True
         )
         for many, one in zip(batch.finish, single.finish, strict=True):
@@ -91,18 +93,18 @@ def test_a_batch_of_collectives_at_once_equals_singles(several):
 def test_only_links_that_both_cross_are_shared():
     inside = {"pattern": "all_gather", "bytes": 1e9, "ranks": 8}
     between = {"pattern": "all_gather", "bytes": 1e9, "ranks": 4, "stride": 8}
-    apart = st.concurrent_collectives("4x8xh200", [inside, between], links=True)
+    apart = st.network.concurrent_collectives("4x8xh200", [inside, between], links=True)
     assert [float(t) for t in apart.finish] == pytest.approx([float(c.time) for c in apart.alone])
-    same = st.concurrent_collectives("4x8xh200", [inside, inside], links=True)
+    same = st.network.concurrent_collectives("4x8xh200", [inside, inside], links=True)
     latency = float(st.fabric("hgx-h200").dimension[0].latency)
     assert float(same.time) == pytest.approx(2 * float(same.alone[0].time) - latency)
     assert finish_times(same.alone) == same.finish
     # A spine is reached through the leaf's adapters: what crosses one meets what crosses the other.
-    tree = st.sized(st.fabric("fat-tree-ndr"), (8, 4, 2))
+    tree = st.hardware.sized(st.fabric("fat-tree-ndr"), (8, 4, 2))
     leaf, spine = (
         {"pattern": "all_gather", "bytes": 1e9, "ranks": r, "stride": s} for r, s in ((4, 8), (2, 32))
     )
-    met = st.concurrent_collectives(tree, [leaf, spine], links=True)
+    met = st.network.concurrent_collectives(tree, [leaf, spine], links=True)
     assert all(end > one.time for end, one in zip(met.finish, met.alone, strict=True))
 
 
@@ -127,4 +129,4 @@ BAD = {
 def test_mistakes_are_one_line(case):
     several, said = BAD[case]
     with pytest.raises(st.StrataError, match="^" + re.escape(said)):
-        st.concurrent_collectives("8xh200", several)
+        st.network.concurrent_collectives("8xh200", several)

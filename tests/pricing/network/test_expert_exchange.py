@@ -53,7 +53,7 @@ def exchange(
 
 
 def node(name="hgx-h200", sizes=(8.0, 1.0), speaks="any"):
-    return with_library(st.sized(st.fabric(name), sizes), speaks)
+    return with_library(st.hardware.sized(st.fabric(name), sizes), speaks)
 
 
 def blocks(system, model, work, plan, engine="sglang"):
@@ -251,7 +251,8 @@ def test_weights_are_gathered_beside_sums_on_other_links_and_after_those_on_the_
 def test_gradients_wait_for_links_that_the_backward_pass_uses():
     """The same bytes on the same links: hidden gathers leave less of the backward pass to gradients."""
     base = st.system(
-        st.chip("h100"), st.sized(st.fabric("hgx-h100", **{"infiniband.bandwidth": "2 GB/s"}), (8, 2))
+        st.chip("h100"),
+        st.hardware.sized(st.fabric("hgx-h100", **{"infiniband.bandwidth": "2 GB/s"}), (8, 2)),
     )
     work, model = st.train(16.0, 1024.0), st.model("llama-3-8b")
     times = {}
@@ -276,7 +277,7 @@ def test_uneven_routing_leaves_blocks_without_exchanges_alone():
 
 @pytest.mark.parametrize(("ranks", "measured"), [(8.0, 312.912e9), (2.0, 47.671e9)])
 def test_infinity_fabric_comes_near_what_is_published(ranks, measured):
-    fabric = with_library(st.sized(st.fabric("mi325x-node"), (8.0, 1.0)), "library")
+    fabric = with_library(st.hardware.sized(st.fabric("mi325x-node"), (8.0, 1.0)), "library")
     size = 4.0 * 2**30
     time = float(
         price_collective(
@@ -288,7 +289,7 @@ def test_infinity_fabric_comes_near_what_is_published(ranks, measured):
 
 @pytest.mark.parametrize(("name", "low"), [("hgx-h100", 46e9), ("mi325x-node", 45e9)])
 def test_adapters_between_nodes_reach_what_is_expected_of_them(name, low):
-    fabric = with_library(st.sized(st.fabric(name), (8.0, 8.0)), "library")
+    fabric = with_library(st.hardware.sized(st.fabric(name), (8.0, 8.0)), "library")
     size = 8.0 * 2**30
     time = float(
         price_collective(

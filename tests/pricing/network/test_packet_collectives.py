@@ -18,7 +18,7 @@ SIZES = (512.0, 65536.0, 1e6)
 
 
 def on(name, sizes):
-    return st.sized(st.fabric(name), sizes)
+    return st.hardware.sized(st.fabric(name), sizes)
 
 
 def closed(pattern, payload, ranks, where, asked=""):
@@ -70,8 +70,8 @@ def test_levels_of_switches_agree_with_the_router(name, pattern):
 @pytest.mark.parametrize("name", ["deepstack-torus-64", "hgx-h200", "mi325x-node", "fat-tree-ndr"])
 def test_packets_cost_more_than_the_bound_and_grow_with_size(name, pattern):
     made = st.fabric(name)
-    where = st.sized(made, (4, 2, 2)[: len(made.dimension)])
-    found = st.collective(where, pattern, bytes=np.array([1.0, 1e4, 3e5, 1e6]), packets="ns3")
+    where = st.hardware.sized(made, (4, 2, 2)[: len(made.dimension)])
+    found = st.network.collective(where, pattern, bytes=np.array([1.0, 1e4, 3e5, 1e6]), packets="ns3")
     assert (
         found.time.shape == (4,)
         and np.all(np.diff(found.time) > 0)
@@ -79,7 +79,7 @@ def test_packets_cost_more_than_the_bound_and_grow_with_size(name, pattern):
         and found.packets == "ns3"
     )
     for i, size in enumerate((1.0, 1e4)):
-        one = st.collective(where, pattern, bytes=size, packets=HOW)
+        one = st.network.collective(where, pattern, bytes=size, packets=HOW)
         assert float(one.time) == pytest.approx(float(found.time[i]), rel=1e-12)
         assert one.algorithms == tuple(str(np.broadcast_to(names, (4,))[i]) for names in found.algorithms)
 
@@ -87,23 +87,28 @@ def test_packets_cost_more_than_the_bound_and_grow_with_size(name, pattern):
 def test_a_batch_of_groups_equals_singles():
     ranks = np.array([2, 4, 8, 6])
     for pattern in ("all_reduce", "all_gather", "all_to_all", "send"):
-        batch = st.collective("8xh200", pattern, bytes=1e5, ranks=ranks, packets="ns3")
+        batch = st.network.collective("8xh200", pattern, bytes=1e5, ranks=ranks, packets="ns3")
         for i, r in enumerate(ranks):
-            one = st.collective("8xh200", pattern, bytes=1e5, ranks=int(r), packets="ns3")
+            one = st.network.collective("8xh200", pattern, bytes=1e5, ranks=int(r), packets="ns3")
             assert float(np.broadcast_to(batch.time, (4,))[i]) == pytest.approx(float(one.time), rel=1e-12)
     assert list(
-        st.collective("8xh200", "all_reduce", bytes=1e5, ranks=ranks, packets="ns3").algorithms[0][-2:]
+        st.network.collective("8xh200", "all_reduce", bytes=1e5, ranks=ranks, packets="ns3").algorithms[0][
+            -2:
+        ]
     ) == ["halving-doubling", "ring"]
 
 
 def test_what_has_no_closed_form_is_routed():
-    assert st.collective("8xh200", "broadcast", bytes=1e5, packets="ns3").algorithms == ("routed tree", "")
-    tree = st.collective("8xh200", "all_reduce", bytes=1e5, packets="ns3", algorithm="double_tree")
+    assert st.network.collective("8xh200", "broadcast", bytes=1e5, packets="ns3").algorithms == (
+        "routed tree",
+        "",
+    )
+    tree = st.network.collective("8xh200", "all_reduce", bytes=1e5, packets="ns3", algorithm="double_tree")
     assert tree.algorithms == ("routed double_tree", "") and tree.time > tree.lower
     # Every second member of a ring: wires in between are used, too.
     ring = on("deepstack-torus-64", (8, 1))
     near, far = (
-        st.collective(ring, "all_reduce", bytes=1e5, ranks=4, stride=s, packets="ns3") for s in (1, 2)
+        st.network.collective(ring, "all_reduce", bytes=1e5, ranks=4, stride=s, packets="ns3") for s in (1, 2)
     )
     assert near.algorithms[0] == "ring" and far.algorithms[0] == "routed by_dimension" and far.time > 0
     named = packet_price("all_gather", 1e5, spread(1.0, 8.0, ring), ring, HOW, "bidirectional_ring")
@@ -135,5 +140,7 @@ BAD = {
 def test_what_there_is_not_is_one_line(case):
     changes, said = BAD[case]
     with pytest.raises(st.StrataError, match="^" + re.escape(said)) as caught:
-        st.collective(**{"on": "8xh200", "pattern": "all_reduce", "bytes": 1e5, "packets": "ns3"} | changes)
+        st.network.collective(
+            **{"on": "8xh200", "pattern": "all_reduce", "bytes": 1e5, "packets": "ns3"} | changes
+        )
     assert "\n" not in str(caught.value)

@@ -48,8 +48,8 @@ def test_the_closed_loop_of_rows_agrees_with_the_products():
     run = online_runs_of(rows, "h100_sxm", "vllm", False, known)
     for i in range(len(rows)):
         tp, clients = float(parallel_degree(rows, "tp_size")[i]), float(rows.number("conc")[i])
-        asked = st.Requests(float(run.input[i]), float(run.output[i]))
-        made = st.curve(
+        asked = st.serving.Requests(float(run.input[i]), float(run.output[i]))
+        made = st.serving.curve(
             f"{int(tp)}xh100",
             served_model(CATALOGUE, "llama-3.1-70b", "fp8", "fp8"),
             asked,
@@ -57,7 +57,7 @@ def test_the_closed_loop_of_rows_agrees_with_the_products():
             "vllm",
             sequences=clients,
         )
-        seen = st.closed_load(made, clients, rounds=known.drawn.rounds)
+        seen = st.serving.closed_load(made, clients, rounds=known.drawn.rounds)
         assert float(seen.tpot[0, 0]) == pytest.approx(found.predicted[len(rows) + i], rel=0.1)
 
 
