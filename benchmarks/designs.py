@@ -137,5 +137,5 @@ def collective_list(
     links = st.hardware.sized(
         st.fabric("hgx-h200", bandwidth=rng.uniform(2e11, 1e12, count)), (8.0, float(nodes))
     )
-    op = Collective("sum", "", (), "sum", "all_reduce", "tp", np.exp2(rng.uniform(9, 30, count)))
+    op = Collective(name="sum", pattern="all_reduce", group="tp", payload=np.exp2(rng.uniform(9, 30, count)))
     return op, (GroupLayout(2.0 ** rng.integers(1, 4, count), 1.0), GroupLayout(float(nodes), 1.0)), links

@@ -5,33 +5,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strata.hardware.chip import Chip, chip
+from strata.hardware.fabric import Fabric, fabric, sized
+from strata.hardware.system import Economics, System, economics, system
+from strata.hardware.topology import Topology, topology
+
 if TYPE_CHECKING:
-    from strata.hardware.chip import Chip, chip
-    from strata.hardware.fabric import Fabric, fabric, sized
     from strata.hardware.silicon.area import area
     from strata.hardware.silicon.cost import cost
     from strata.hardware.silicon.manufacturing import Silicon
-    from strata.hardware.system import Economics, System, economics, system
     from strata.hardware.thermal.report import Temperatures, heat
-    from strata.hardware.topology import Topology, topology
 
-_HOME = {
-    "Chip": "strata.hardware.chip",
-    "chip": "strata.hardware.chip",
-    "Fabric": "strata.hardware.fabric",
-    "fabric": "strata.hardware.fabric",
-    "sized": "strata.hardware.fabric",
+# What is loaded when it is first asked for: reports need solvers.
+_LAZY = {
     "area": "strata.hardware.silicon.area",
     "cost": "strata.hardware.silicon.cost",
     "Silicon": "strata.hardware.silicon.manufacturing",
-    "Economics": "strata.hardware.system",
-    "System": "strata.hardware.system",
-    "economics": "strata.hardware.system",
-    "system": "strata.hardware.system",
     "Temperatures": "strata.hardware.thermal.report",
     "heat": "strata.hardware.thermal.report",
-    "Topology": "strata.hardware.topology",
-    "topology": "strata.hardware.topology",
 }
 __all__ = [
     "Chip",
@@ -54,9 +45,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:

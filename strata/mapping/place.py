@@ -75,7 +75,7 @@ def _over(
 
 
 def _both(a: GroupLayout, b: GroupLayout) -> GroupLayout:
-    """Two groups of one fabric dimension as one: each member of the first has its own members of the second."""
+    """Two groups of one fabric dimension as one: each member of the first has its own of the second."""
     xp = namespace(a.size, a.stride, b.stride)
     return GroupLayout(a.size * b.size, xp.where(a.size > 1, a.stride, b.stride), a.members * b.members)
 

@@ -118,7 +118,7 @@ def expert_tp_dp_ranks(plan: Plan) -> Number:
 
 
 def expert_stride(plan: Plan) -> Number:
-    """Distance between ranks that exchange tokens: those inside a tensor group hold the same tokens already."""
+    """Distance between ranks that exchange tokens: those of a tensor group hold the same tokens already."""
     return namespace(plan.tp, plan.moe_tp).maximum(plan.tp, plan.moe_tp)
 
 

@@ -175,7 +175,9 @@ def test_bounds_hold_for_what_collectives_are_priced_at():
         spreads = (GroupLayout(6.0, 1.0),)
         for pattern, bound in (("all_reduce", all_reduce_bound(d)), ("all_to_all", all_to_all_bound(d))):
             time = float(
-                price_collective(Collective("c", "m", (), "x", pattern, "tp", 1e12), spreads, made_of(d)).time
+                price_collective(
+                    Collective(name="c", pattern=pattern, group="tp", payload=1e12), spreads, made_of(d)
+                ).time
             )
             assert time >= 1e12 / bound * (1 - 1e-9), (kind, pattern)
 
@@ -220,7 +222,11 @@ def test_oversubscription_slows_collectives_across_its_dimension_and_no_other(pa
             st.hardware.sized(st.fabric("fat-tree-ndr", **{"spine.oversubscription": o}), (8, 48, 4)), "ideal"
         )
         spreads = tuple(GroupLayout(r, 1.0) for r in ranks)
-        return float(price_collective(Collective("c", "m", (), "x", pattern, "tp", 1e10), spreads, wide).time)
+        return float(
+            price_collective(
+                Collective(name="c", pattern=pattern, group="tp", payload=1e10), spreads, wide
+            ).time
+        )
 
     assert time(1.0, (8.0, 48.0, 1.0)) == time(4.0, (8.0, 48.0, 1.0))
     across = [time(o, (1.0, 1.0, 4.0)) for o in (1.0, 2.0, 4.0)]
@@ -340,7 +346,9 @@ def test_no_collective_over_a_whole_fabric_beats_its_bounds(name, pattern):
     found = topology(name)
     spreads = tuple(GroupLayout(float(d.size), 1.0) for d in found.fabric.dimension)
     payload = np.geomspace(1e3, 1e12, 10)
-    time = price_collective(Collective("c", "m", (), "x", pattern, "tp", payload), spreads, found.fabric).time
+    time = price_collective(
+        Collective(name="c", pattern=pattern, group="tp", payload=payload), spreads, found.fabric
+    ).time
     assert np.all(np.asarray(time) >= payload / getattr(found.whole, pattern) * (1 - 1e-9))
 
 

@@ -38,8 +38,8 @@ SHARES = ("mfu", "mbu")  # written in per cent
 def metrics_of(record: Any) -> list[str]:
     """The metrics that a record of them has, without those it repeats in tokens.
 
-    >>> from strata.pricing.metrics import StepMetrics, TokenMetrics
-    >>> "items_per_s" in metrics_of(StepMetrics), "items_per_s" in metrics_of(TokenMetrics)
+    >>> from strata.pricing.metrics import ItemMetrics, TokenMetrics
+    >>> "items_per_s" in metrics_of(ItemMetrics), "items_per_s" in metrics_of(TokenMetrics)
     (True, False)
     """
     names = declared(record if isinstance(record, type) else type(record))

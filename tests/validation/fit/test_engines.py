@@ -73,7 +73,6 @@ def write_steps(folder, by, rows=24):
             )
 
     write(np.ones(rows))
-    shutil.copy(DATA / "serving" / "vllm.toml", path.parent)
     found = vllm_batches(read_table(folder, "serving/vllm.csv"), Catalogue().with_engine(by))
     write(found.predicted[:rows] * np.exp(np.random.default_rng(1).normal(0.0, 0.005, rows)))
 
