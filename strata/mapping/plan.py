@@ -7,6 +7,7 @@ answer.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 from dataclasses import dataclass, field, fields
@@ -211,9 +212,18 @@ def _degree(key: str, value: Any) -> Number:
     return value * 1.0
 
 
-def division(program: Any, given: Plan | Layout | str | None) -> Plan | Layout:
-    """A plan or layout as it is, or from text: degrees of a plan, or of the layout that a program names
-    itself.
+def layout_degrees(program: Any) -> tuple[str, ...]:
+    """Degrees of the layout that a program names itself; () for programs that plans divide.
+
+    >>> from strata.workload.program import program
+    >>> layout_degrees(program("fft-1024")), layout_degrees(program("llama-3-8b"))
+    (('p', 'q'), ())
+    """
+    return tuple(inspect.signature(program.layout).parameters) if hasattr(program, "layout") else ()
+
+
+def division(program: Any, given: Plan | Layout | str | None, **degrees: Any) -> Plan | Layout:
+    """A plan or layout as it is, or from text: degrees of a plan, or of the layout that a program names itself.
 
     >>> from strata.workload.program import program
     >>> division(program("fft-1024"), "p=2,q=4").mesh, division(program("llama-3-8b"), "tp=8")
@@ -221,9 +231,9 @@ def division(program: Any, given: Plan | Layout | str | None) -> Plan | Layout:
     """
     if given is not None and not isinstance(given, str):
         return given
-    if not hasattr(program, "layout"):
-        return plan(given or "")
-    degrees: dict[str, float] = {}
+    known = layout_degrees(program)
+    if not known:
+        return plan(given or "", **degrees)
     for item in filter(None, re.split(r"[,\s]+", given or "")):
         key, _, value = item.partition("=")
         try:
@@ -232,11 +242,23 @@ def division(program: Any, given: Plan | Layout | str | None) -> Plan | Layout:
             raise BadValue(
                 f"{program.name} is divided like {program.layout_text()}, but got '{item}'"
             ) from None
-    try:
-        told = program.layout(**degrees)
-    except TypeError:
-        raise BadValue(f"{program.name} is divided like {program.layout_text()}, but got '{given}'") from None
+    if not set(degrees) <= set(known):
+        raise BadValue(f"{program.name} is divided like {program.layout_text()}, but got '{given}'")
+    told = program.layout(**degrees)
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
+
+
+def division_text(division: Plan | Layout) -> str:
+    """A plan or a layout's mesh as it is typed.
+
+    >>> division_text(plan(tp=8)), division_text(layout({"p": 2, "q": 4}))
+    ('tp=8', 'p=2,q=4')
+    """
+    if isinstance(division, Plan):
+        return plan_text(division)
+    return (
+        ",".join(f"{name}={float(ranks):g}" for name, ranks in division.mesh.items() if ranks > 1) or "1 rank"
+    )
 
 
 def plan_text(plan: Plan) -> str:

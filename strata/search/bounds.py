@@ -17,7 +17,6 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
 from strata.hardware.system import Economics, System
-from strata.mapping.plan import Plan
 from strata.pricing.metrics import METRICS, RATE, TIME
 from strata.pricing.power_cap import LEAST, voltage_energy
 from strata.pricing.step import Step, Structure
@@ -42,7 +41,8 @@ SLACK = 1.0 + 1e-3  # two halvings of the clock's range: the clock is found to 0
 HALVES_SLACK = 1.0 + 5e-3
 RATES = tuple(m.name for m in METRICS.values() if m.kind == RATE)
 TIMES = tuple(m.name for m in METRICS.values() if m.kind == TIME)
-COLUMNS = (*RATES, *TIMES, "energy_per_token", "cost_per_mtoken", "memory_used", "die_area")
+SPENT = ("energy_per_token", "energy_per_item", "cost_per_mtoken", "cost_per_mitem")
+COLUMNS = (*RATES, *TIMES, *SPENT, "memory_used", "die_area")
 # metrics that have bounds: those that are priced for boxes, and those that follow from them
 BOUNDED = (*COLUMNS, *(m.name for m in DERIVED_METRICS.values() if all(i in COLUMNS for i in m.inputs)))
 
@@ -177,7 +177,8 @@ def _gathered(tree: Any, at: np.ndarray) -> Any:
 def _price_rows(space: Space, case: Case, plans: np.ndarray) -> tuple[Summary, list[Step]]:
     """Relaxed prices of rows, each with its plan."""
     axis = next((i for i, a in enumerate(space.axes) if a.kind == "plan"), None)
-    case = replace(case, plan=Plan() if axis is None else plans_at(space, axis, plans))
+    if axis is not None:
+        case = replace(case, plan=plans_at(space, axis, plans))
     case, shape = as_float64_box(case)
     return summarised(case, Structure(case.plan.active(), len(shape), for_bounds=True))
 
@@ -193,19 +194,21 @@ def _at_best(
     .. math:: E \ge E_c v(\phi_{min})^2 + E_m + E_n + P_0 T
     """
     m: Any = summary.metrics
-    tokens_per_s = np.maximum(np.asarray(m.tokens_per_s, float), 1e-300)
-    idle, left = least_idle_power(cheap.chip), np.ones(np.shape(tokens_per_s))
+    items_per_s = np.maximum(np.asarray(m.items_per_s, float), 1e-300)
+    idle, left = least_idle_power(cheap.chip), np.ones(np.shape(items_per_s))
     for step in steps:
         fixed = step.price.memory_bytes * chip.energy.memory + step.price.link_energy
         switching = (step.price.energy - fixed) / voltage_energy(step.clock, chip.energy.voltage_slope)
         lowest = switching * voltage_energy(LEAST, chip.energy.voltage_slope) + fixed + idle * step.time
         left = np.minimum(left, lowest / (step.price.energy + step.static * step.time))
-    energy = np.asarray(m.energy_per_token, float) * left
-    power = np.where(np.isfinite(energy), energy, 0.0) * tokens_per_s
-    cost = np.asarray(cost_rate(cheap, money, power), float) / tokens_per_s * 1e6
-    return {name: getattr(m, name) for name in (*RATES, *TIMES)} | {
+    energy = np.asarray(m.energy_per_item, float) * left
+    power = np.where(np.isfinite(energy), energy, 0.0) * items_per_s
+    cost = np.asarray(cost_rate(cheap, money, power), float) / items_per_s * 1e6
+    return {name: getattr(m, name, np.nan) for name in (*RATES, *TIMES)} | {
         "energy_per_token": energy,
+        "energy_per_item": energy,
         "cost_per_mtoken": cost,
+        "cost_per_mitem": cost,
         "memory_used": m.memory_used,
         "die_area": cheap.chip.package.die_area,
     }

@@ -10,17 +10,18 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan
+from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
 from strata.units import parse
-from strata.workload.model import Model
 
 SIZES = ("batch", "input", "output")  # of a workload, by their bare names
 OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH
+PLAN = "plan"  # degrees of a plan or layout are named plan.DEGREE
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
@@ -40,7 +41,7 @@ def by_owner(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> by_owner({"chip.memory.bandwidth": 4e12, "batch": 8.0})["chip"]
     {'memory.bandwidth': 4000000000000.0}
     """
-    tables: dict[str, dict[str, Any]] = {owner: {} for owner in OWNERS}
+    tables: dict[str, dict[str, Any]] = {owner: {} for owner in (*OWNERS, PLAN)}
     for name, value in changes.items():
         owner, path = split_field(name)
         if owner in tables and path:
@@ -104,7 +105,7 @@ class FieldOwners:
     chip: Chip
     fabric: Fabric
     engine: Engine
-    model: Model
+    model: Any  # a language model, or another program
 
     def resolve(self, name: str) -> tuple[Any, str | None]:
         """The record of a field and its whole path there; None where this fabric has no such dimension."""
@@ -116,11 +117,13 @@ class FieldOwners:
         """What the schema says of a quantity (unit, doc, more); None where the field holds a word or is not
         there.
         """
-        owner, _ = split_field(name)
-        if owner not in OWNERS or owner == "model":
+        owner, path = split_field(name)
+        if owner in (PLAN, "model"):
+            return {"unit": "1"} if path in self._numbers(owner) else None
+        if owner not in OWNERS:
             return None
-        record, path = self.resolve(name)
-        return None if path is None else leaf_paths(record).get(path)
+        record, whole = self.resolve(name)
+        return None if whole is None else leaf_paths(record).get(whole)
 
     def value(self, name: str) -> Any:
         """What a field is."""
@@ -131,17 +134,26 @@ class FieldOwners:
 
     def units(self) -> dict[str, str]:
         """Every quantity by its whole name, with its unit."""
-        return {
+        found = {
             f"{owner}.{path}": meta["unit"]
             for owner in ("chip", "fabric", "engine")
             for path, meta in leaf_paths(getattr(self, owner)).items()
         }
+        own = {f"{owner}.{path}": "1" for owner in ("model", PLAN) for path in self._numbers(owner)}
+        return found | own
+
+    def _numbers(self, owner: str) -> tuple[str, ...]:
+        """Sizes of a program that is no language model, and degrees of its layout; models are chosen by words."""
+        degrees = layout_degrees(self.model)
+        if owner == PLAN or not degrees:
+            return degrees
+        return tuple(f.name for f in fields(self.model) if is_leaf(getattr(self.model, f.name)))
 
     def words(self, owner: str) -> dict[str, Mapping[str, Any]]:
         """Fields of an owner that an axis may choose: its quantities and its words."""
         record = getattr(self, owner)
         if owner == "model":
-            return {f.name: {} for f in fields(Model)}
+            return {f.name: {} for f in fields(self.model)}
         return {**leaf_paths(record), **word_paths(record)}
 
     def short_names(self) -> dict[str, str]:

@@ -13,16 +13,19 @@ from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.search.fields import changed_fabric, parse_changes
 from strata.workload.model import Model
-from strata.workload.model import model as make_model
+from strata.workload.program import program as make_program
 from strata.workload.routing import Routing, read_routing
-from strata.workload.tasks import PHASES, Workload, decode, prefill, serve, train
+from strata.workload.tasks import FORWARD, PHASES, Workload, decode, forward, prefill, serve, train
 
 
 def make_workload(
     phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None
 ) -> Workload:
     """A workload from the sizes people state; decode takes the context in the middle of the generation."""
-    require(phase in PHASES, "phase must be one of " + ", ".join(PHASES), phase=phase)
+    known = (*PHASES, FORWARD)
+    require(phase in known, "phase must be one of " + ", ".join(known), phase=phase)
+    if phase == FORWARD:
+        return forward(batch)
     if phase == "prefill":
         return prefill(batch, input, routing=routing)
     if phase == "decode":
@@ -30,24 +33,43 @@ def make_workload(
     return train(batch, input) if phase == "train" else serve(batch, input, output, routing=routing)
 
 
+def phase_of(program: Any, phase: str) -> str:
+    """The phase asked for; a program that is no language model is passed through once, or trained.
+
+    >>> phase_of(make_program("fft-1024"), "serve"), phase_of(make_program("llama-3-8b"), "serve")
+    ('forward', 'serve')
+    """
+    if isinstance(program, Model):
+        require(
+            phase != FORWARD, f"{program.name} is a language model: its phase is one of {', '.join(PHASES)}"
+        )
+        return phase
+    if phase in ("serve", FORWARD):
+        return FORWARD
+    require(
+        phase == "train", f"{program.name} is no language model: its phase is forward or train", phase=phase
+    )
+    return phase
+
+
 def routing_from_file(path: str, model: Model) -> Routing | None:
     """The routing in a file, for a model that has experts; None without a file."""
     if not path:
         return None
-    require(model.has_experts, f"{model.name} has no experts to route to", routing=path)
+    require(getattr(model, "has_experts", False), f"{model.name} has no experts to route to", routing=path)
     return read_routing(path, model.experts)
 
 
 def named_inputs(
     model: str, system: str, engine: str, weights: str, kv: str, changes: Iterable[str]
-) -> tuple[System, Model, Engine]:
-    """System, model and engine with `--set` changes applied."""
+) -> tuple[System, Any, Engine]:
+    """System, program and engine with `--set` changes applied."""
     tables = parse_changes(changes)
     wanted = {k: model_value(k, v) for k, v in tables["model"].items()}
     wanted |= {k: v for k, v in (("weights", weights), ("kv", kv)) if v}
     return (
         changed_system(system, tables["chip"], tables["fabric"]),
-        make_model(model, **wanted),
+        make_program(model, **wanted),
         make_engine(engine, **tables["engine"]),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
-from strata.mapping.plan import plan_text
+from strata.mapping.plan import division_text, plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
@@ -104,7 +104,7 @@ def why_infeasible(result: Result) -> str:
     levers = f"levers: {', '.join(first.levers)}"
     rule = f"{first.what}, but got {need} against {have}"
     chip, system, model = result.system.chip.name, result.system.name, result.model.name
-    plan = f"plan {plan_text(result.plan)}"
+    plan = f"plan {division_text(result.plan)}"
     if first.what == CORES.relation:
         return f"{chip} cannot be built: {rule}{more}; {levers}"
     if first.unit == "1":

@@ -59,7 +59,7 @@ def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evalua
         padded = np.resize(which, max(256, 1 << (len(which) - 1).bit_length())) if backend == "jax" else which
         case = case_of_points(space, rows[padded])
         result = evaluate_case(case, backend)
-        values = {name: getattr(result.metrics, name) for name in METRICS}
+        values = {name: getattr(result.metrics, name, np.nan) for name in METRICS}
         values |= {"die_area": case.system.chip.package.die_area}
         for name, value in values.items():
             columns[name][which] = np.broadcast_to(np.asarray(value, float), len(padded))[: len(which)]
@@ -114,7 +114,7 @@ def set_choices(values: FieldValues, space: Space, i: int, at: np.ndarray) -> No
 
 def case_of_points(space: Space, rows: np.ndarray) -> Case:
     """The case of points that share every word, as arrays over the points."""
-    values, plan = FieldValues(), Plan()
+    values, plan = FieldValues(), None
     for i, axis in enumerate(space.axes):
         set_choices(values, space, i, rows[:, i])
         if axis.kind == "plan":

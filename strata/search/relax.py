@@ -21,7 +21,6 @@ from strata.case import Case
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.hardware.thermal.compact import leakage
-from strata.mapping.plan import Plan
 from strata.pricing.kernels.dram_access import banks_of
 from strata.search.axes import DesignAxis
 from strata.search.expression import mentions
@@ -110,7 +109,7 @@ def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> 
     values.numbers |= most if side == "dear" else least
     if side == "rich":
         values.numbers["chip.compute.cores"] = boxes.cores[which]
-    return assemble_case(space.scenario, values, Plan())
+    return assemble_case(space.scenario, values, None)
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:

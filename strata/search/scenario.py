@@ -18,13 +18,14 @@ from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import ORDERS, Plan, plan_text
+from strata.mapping.plan import ORDERS, Plan, division, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import taken
 from strata.params import names, override, value_at
 from strata.search.fields import (
     OWNERS,
+    PLAN,
     PLAN_FIELDS,
     SIZES,
     FieldOwners,
@@ -33,10 +34,9 @@ from strata.search.fields import (
     fabric_path,
     split_field,
 )
-from strata.search.inputs import make_workload
+from strata.search.inputs import make_workload, phase_of
 from strata.search.plans import candidate_plans
-from strata.workload.model import Model
-from strata.workload.model import model as make_model
+from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
 _LINK_FIELDS = ("bandwidth", "latency", "efficiency", "energy", "price")
@@ -56,6 +56,7 @@ class Scenario:
     fabrics: tuple[str, ...] = ()  # names of fabrics an axis may choose from; () leaves the system's own
     weights: str = ""
     kv: str = ""
+    plan: str = ""  # degrees of a plan or layout where no axis chooses them
 
     @classmethod
     def read(cls, table: dict[str, Any], where: str) -> Scenario:
@@ -74,8 +75,8 @@ class Scenario:
         return make_system(self.system)
 
     @cached_property
-    def base_model(self) -> Model:
-        return make_model(self.model, **self._formats)
+    def base_model(self) -> Any:
+        return make_program(self.model, **self._formats)
 
     @cached_property
     def base_engine(self) -> Engine:
@@ -153,6 +154,8 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
     if name in (*SIZES, "fabric"):
         return name
     owner, path = split_field(name)
+    if owner == PLAN and scenario.metadata(name) is not None:
+        return name
     if owner not in OWNERS:
         raise UnknownName(
             f"field of {where}",
@@ -267,7 +270,7 @@ class FieldValues:
     times: dict[str, Any] = field(default_factory=dict)
 
 
-def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan) -> Case:
+def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) -> Case:
     """The case of points that share their words; numbers are arrays over the points.
 
     Fields of dimensions that the chosen fabric does not have are left out.
@@ -284,11 +287,12 @@ def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan) -> Case:
     paths = {p: v for path, v in tables["fabric"].items() if (p := fabric_path(links, path)) is not None}
     if paths:
         links, _ = override(links, paths, "fabric")
+    program = _changed_model(scenario, tables["model"])
     return Case(
         system=System(scenario.base_system.name, _changed_chip(scenario, tables["chip"]), links),
-        program=_changed_model(scenario, tables["model"]),
-        workload=make_workload(scenario.phase, **size),
-        plan=plan,
+        program=program,
+        workload=make_workload(phase_of(program, scenario.phase), **size),
+        plan=division(program, plan or scenario.plan, **tables[PLAN]),
         engine=changed_engine(scenario.base_engine, tables["engine"]),
         economics=scenario.economics,
     )
@@ -303,11 +307,11 @@ def _changed_chip(scenario: Scenario, changes: dict[str, Any]) -> Chip:
     return finished(chip, params, where, changes)
 
 
-def _changed_model(scenario: Scenario, changes: dict[str, Any]) -> Model:
+def _changed_model(scenario: Scenario, changes: dict[str, Any]) -> Any:
     """The scenario's model with words changed, like weights or kv."""
     if not changes:
         return scenario.base_model
     try:
-        return make_model(scenario.model, **{**scenario._formats, **changes})
+        return make_program(scenario.model, **{**scenario._formats, **changes})
     except TypeError as error:
         raise BadValue(f"a model cannot be changed so: {error}") from None

@@ -17,14 +17,15 @@ from strata.evaluate import evaluate
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
+from strata.mapping.layout import Layout
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import Plan, plan_text
+from strata.mapping.plan import Plan, division, layout_degrees, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
 from strata.pricing.metrics import METRIC_UNITS, METRICS
 from strata.result import Result
 from strata.search.fields import SIZES, FieldOwners, by_owner, parse_changes, split_field
-from strata.search.inputs import changed_system, make_workload, named_inputs
+from strata.search.inputs import changed_system, make_workload, named_inputs, phase_of
 from strata.search.plans import best_plans, candidate_plans, closest_plan, plan_at
 from strata.units import parse, show
 from strata.workload.model import Model
@@ -168,10 +169,11 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
     return SweepAxis(name=name, values=numbers, labels=[show(v, si) for v in numbers])
 
 
-def vary_names(system: System, model: Model, engine: Engine) -> tuple[dict[str, str], dict[str, str]]:
+def vary_names(system: System, model: Any, engine: Engine) -> tuple[dict[str, str], dict[str, str]]:
     """Units of everything that can vary, and the whole name of each short one."""
     owners = FieldOwners(chip=system.chip, fabric=system.fabric, engine=engine, model=model)
-    units = {k: "1" for k in SIZES} | {f"plan.{k}": "1" for k in DEGREES} | owners.units()
+    degrees = layout_degrees(model) or DEGREES
+    units = {k: "1" for k in SIZES} | {f"plan.{k}": "1" for k in degrees} | owners.units()
     return units, owners.short_names()
 
 
@@ -189,7 +191,7 @@ def sweep(
     weights: str = "",
     kv: str = "",
     changes: Sequence[str] = (),
-    metric: str = "tokens_per_s",
+    metric: str = "",
     where: str = "",
     orders: bool = False,
 ) -> Sweep:
@@ -203,8 +205,12 @@ def sweep(
     >>> swept.shape, bool(swept.values[0] < swept.values[2])
     ((3,), True)
     """
-    _check_sweep(vary, metric, plan, where, orders)
+    _check_sweep(vary, metric or "items_per_s", plan, where, orders)
     named, program, software = named_inputs(model, system, engine, weights, kv, changes)
+    phase, divided = phase_of(program, phase), bool(layout_degrees(program))
+    require(
+        not (divided and plan == BEST), f"{program.name} is divided as told, not by the best plan", plan=plan
+    )
     axes = [parse_axis(text, *vary_names(named, program, software)) for text in vary]
     names = [a.name for a in axes]
     twice = next((n for n in names if names.count(n) > 1), "")
@@ -217,8 +223,14 @@ def sweep(
     size: dict[str, Any] = {"batch": batch, "input": input, "output": output} | {
         k: shaped[k] for k in SIZES if k in shaped
     }
+    chosen: Plan | Layout
     if plan == BEST:
         chosen, said = _every_plan(named, program, phase, software, where, orders, degrees), BEST
+    elif divided:
+        chosen, said = (
+            division(program, plan, **degrees),
+            ",".join([plan, *(f"{k}=..." for k in degrees)]).strip(","),
+        )
     else:
         middle = make_workload(phase, *(float(np.median(size[k])) for k in SIZES))
         chosen, said = _one_plan(named, program, middle, software, plan, degrees)
@@ -227,12 +239,13 @@ def sweep(
     work = replace(work, skew=np.zeros((*(len(a.values) for a in axes), *([1] if plan == BEST else []))))
     result = evaluate(
         changed_system(system, given["chip"] | varied["chip"], given["fabric"] | varied["fabric"]),
-        program,
+        replace(program, **varied["model"]),
         work,
         chosen,
         make_engine(engine, **(given["engine"] | varied["engine"])),
     )
-    return Sweep(axes=axes, result=result, metric=metric, plan=said)
+    usual = "items_per_s" if divided else "tokens_per_s"
+    return Sweep(axes=axes, result=result, metric=metric or usual, plan=said)
 
 
 def _check_sweep(vary: Sequence[str], metric: str, plan: str, where: str, orders: bool) -> None:

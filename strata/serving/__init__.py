@@ -1,4 +1,4 @@
-"""Requests under load: queues, limits, pools, speculation, the frontier. As `st.serving`: its public names."""
+"""Requests under load: queues, limits, pools, speculation, frontier. As `st.serving`: its public names."""
 
 from strata.serving.curve import Curve, Requests, curve
 from strata.serving.frontier import ServingFrontier, serving_frontier

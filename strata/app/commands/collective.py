@@ -178,7 +178,7 @@ def collective_command(
 
 
 def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:
-    """What was typed as `st.network.collective` takes it, a point for each line of the table, and how many."""
+    """What was typed as `st.network.collective` takes it, a point for each line of the table, how many."""
     import numpy as np
 
     buffers = [typed_bytes(item, "--bytes") for item in bytes.split(",")]

@@ -69,13 +69,14 @@ def predict_command(
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
     from strata.evaluate import evaluate
-    from strata.search.inputs import make_workload, named_inputs, routing_from_file
+    from strata.mapping.plan import layout_degrees
+    from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for, why_infeasible
 
     size = typed_sizes(batch, input, output)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
-    work = make_workload(phase, **size, routing=routing_from_file(routing, served))
-    ranking = None if plan else plan_for(hardware, served, work, software, top=1)
+    work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
+    ranking = None if plan or layout_degrees(served) else plan_for(hardware, served, work, software, top=1)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)

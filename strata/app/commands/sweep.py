@@ -75,7 +75,7 @@ def sweep_command(
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
-    metric: MetricOption = "tokens_per_s",
+    metric: MetricOption = "",
     json: JsonFlag = False,
     where: WhereOption = "",
     orders: OrdersOption = False,

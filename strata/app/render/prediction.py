@@ -11,13 +11,16 @@ import numpy as np
 from strata import __version__
 from strata.app.render.metrics import metric_label, metric_text, metrics_of, shown_metrics
 from strata.app.terminal import plain_table, titled
-from strata.mapping.plan import Plan, plan_text
+from strata.mapping.layout import Layout
+from strata.mapping.plan import Plan, division_text
 from strata.params import stated
 from strata.pricing.metrics import METRICS
 from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.units import show
 from strata.workload.model import Model
+
+PRECISIONS = ("weights", "expert_weights", "activations", "kv", "embedding_dtype", "precision")
 
 
 def finite(value: Any) -> float | None:
@@ -58,15 +61,10 @@ def prediction_dict(result: Result) -> dict[str, Any]:
             "input": None if decoding else work.sequence,
             "output": work.output if work.phase == "serve" else None,
             "context": work.context if decoding else None,
-            "plan": plan_text(result.plan),
-            "degrees": {
-                f.name: finite(getattr(result.plan, f.name)) for f in fields(Plan) if f.name != "order"
-            },
+            "plan": division_text(result.plan),
+            "degrees": _degrees(result.plan),
             "engine": result.engine.name,
-            "precision": {
-                k: getattr(model, k)
-                for k in ("weights", "expert_weights", "activations", "kv", "embedding_dtype")
-            },
+            "precision": {k: getattr(model, k) for k in PRECISIONS if hasattr(model, k)},
         },
         "fits": bool(result.fits),
         "infeasible": [
@@ -102,12 +100,17 @@ def prediction_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def _sizes(model: Model) -> dict[str, Any]:
-    return {
-        f.name: getattr(model, f.name)
-        for f in fields(Model)
-        if f.name not in ("name", "pattern", "published")
-    } | {"layers": model.layers}
+def _sizes(program: Any) -> dict[str, Any]:
+    """Sizes of a program; of a language model also how many layers its pattern makes."""
+    hidden = ("name", "pattern", "published")
+    sizes = {f.name: getattr(program, f.name) for f in fields(program) if f.name not in hidden}
+    return sizes | ({"layers": program.layers} if hasattr(program, "layers") else {})
+
+
+def _degrees(plan: Plan | Layout) -> dict[str, Any]:
+    if isinstance(plan, Layout):
+        return {name: finite(ranks) for name, ranks in plan.mesh.items()}
+    return {f.name: finite(getattr(plan, f.name)) for f in fields(Plan) if f.name != "order"}
 
 
 def headline_rows(result: Result) -> list[tuple[str, str, str]]:
@@ -185,6 +188,8 @@ def _beside(result: Result, key: str) -> str:
 def workload_text(result: Result, batch: bool = True) -> str:
     """The workload in words."""
     work = result.workload
+    if not isinstance(result.program, Model):
+        return f"{work.phase} batch {work.batch:g}" if batch else work.phase
     size = {
         "decode": f"context {work.context:g}",
         "prefill": f"{work.sequence:g} tokens",
@@ -202,5 +207,5 @@ def step_bound(result: Result) -> str:
 
 def prediction_title(result: Result) -> str:
     """What was asked, in a line."""
-    asked = f"{result.model.name} on {result.system.name}, plan {plan_text(result.plan)}"
+    asked = f"{result.model.name} on {result.system.name}, plan {division_text(result.plan)}"
     return f"{asked}, {workload_text(result)}, engine {result.engine.name}"

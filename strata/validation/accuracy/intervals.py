@@ -20,6 +20,7 @@ import numpy as np
 from strata.result import Result
 from strata.validation.readers.comparison import ComparedPoints
 from strata.validation.readers.steps import model_family, model_kind
+from strata.workload.model import Model
 
 LEAST = 5  # points below which a case borrows the quantiles of a wider one
 QUANTILES = (0.1, 0.5, 0.9)
@@ -119,6 +120,8 @@ def intervals_of(result: Result) -> dict[str, Interval]:
         "decode": {"tpot": "decode"},
         "train": {"step_time": "train"},
     }
+    if not isinstance(result.program, Model):
+        return {}  # runs of other programs were never compared
     kind, family = model_kind(result.model), model_family(result.model.name)
     intervals = {}
     for metric, phase in phases[result.workload.phase].items():
