@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # What an equation takes and returns: a float, or an array of values (of flags too: they multiply as 0 and 1).
-# JAX's arrays flow through the same annotations: they act as NumPy's do, and only `namespace` tells them apart.
+# JAX's arrays flow through the same annotations: they act as NumPy's do, and `namespace` tells them apart.
 Array: TypeAlias = NDArray[Any]
 Number: TypeAlias = float | Array
 Mask: TypeAlias = bool | NDArray[np.bool_]
