@@ -6,7 +6,6 @@ A format is named by a string, or by a code (its place in `PRECISIONS`), which m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import overload
 
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, UnknownName
@@ -39,10 +38,6 @@ def check(name: str) -> str:
     return name
 
 
-@overload
-def bytes_of(precision: str) -> float: ...
-@overload
-def bytes_of(precision: Number) -> Number: ...
 def bytes_of(precision: str | Number) -> Number:
     """Bytes of one element.
 

@@ -53,7 +53,8 @@ def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
     they are.
     """
     own, wanted = catalogue.model(name), weight_format(weights)
-    same = any(round(bytes_of(w), 1) == round(bytes_of(wanted), 1) for w in (own.weights, own.expert_weights))
+    width, *widths = (round(float(bytes_of(w)), 1) for w in (wanted, own.weights, own.expert_weights))
+    same = width in widths
     return own if same else catalogue.model(name, weights=wanted)
 
 
