@@ -11,11 +11,16 @@ import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
-Number = Any  # a float, or an array of any namespace; equations do not care
+# What an equation takes and returns: a float, or an array of values (of flags too: they multiply as 0 and 1).
+# JAX's arrays flow through the same annotations: they act as NumPy's do, and `namespace` tells them apart.
+Array: TypeAlias = NDArray[Any]
+Number: TypeAlias = float | Array
+Mask: TypeAlias = bool | NDArray[np.bool_]
 _PLAIN = (float, int, np.floating, np.integer, np.ndarray)
 
 
@@ -70,6 +75,8 @@ class _Scalars:
     @staticmethod
     def exp(x: Number) -> Number:
         return math.exp(x) if x.__class__ in _ONE and x < 700.0 else _arrays(x).exp(x)
+
+    abs = staticmethod(abs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -130,12 +137,21 @@ def floor_div(a: Number, b: Number) -> Number:
     return namespace(a, b).floor(_quotient(a, b, 1 + 1e-12))
 
 
+def has_axes(value: Number) -> TypeGuard[Array]:
+    """Whether a quantity is an array over points, of any namespace, and no single number.
+
+    >>> has_axes(np.ones(3)), has_axes(2.0), has_axes(np.array(2.0))
+    (True, False, False)
+    """
+    return getattr(value, "ndim", 0) > 0
+
+
 def rank_of(*values: Number) -> int:
     """Axes of what the values broadcast to."""
     return max([getattr(v, "ndim", 0) for v in values], default=0)
 
 
-def lead(values: Any, rank: int, like: Any = np) -> Number:
+def lead(values: Any, rank: int, like: Any = np) -> Array:
     """Choices on a leading axis, ready to broadcast against quantities of so many axes.
 
     Choices lead so that the points, of which there are many, lie next to each other in memory.
@@ -143,10 +159,11 @@ def lead(values: Any, rank: int, like: Any = np) -> Number:
     >>> lead([64.0, 128.0], 2).shape
     (2, 1, 1)
     """
-    return like.asarray(values).reshape((-1,) + (1,) * rank)
+    column: Array = like.asarray(values).reshape((-1,) + (1,) * rank)
+    return column
 
 
-def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
+def choose(cost: Array, *others: Array) -> tuple[Number, ...]:
     """Companions of the least (positive) cost along the leading axis; costs equal but for rounding go to the
     first of them.
 
@@ -172,7 +189,7 @@ def choose(cost: Number, *others: Number) -> tuple[Number, ...]:
 
 
 def best_of(
-    candidates: np.ndarray[Any, Any], function: Callable[..., tuple[Number, ...]], rank: int, xp: Any
+    candidates: Array, function: Callable[..., tuple[Any, ...]], rank: int, xp: Any
 ) -> tuple[Number, ...]:
     """Companions of the least cost that `function` gives for any candidate: a row of numbers it is called
     with.

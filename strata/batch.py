@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from strata.arrays import Number, as_float, leaves, map_leaves
+from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
 from strata.params import Sources
 
@@ -40,7 +40,7 @@ def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     found = leaves(tree)
     plain = all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found)
     made = tree if plain else map_leaves(as_float, tree)
-    shapes = [tuple(v.shape) for v in found if getattr(v, "ndim", 0)]
+    shapes = [tuple(v.shape) for v in found if has_axes(v)]
     if not any(isinstance(v, np.ndarray) for v in found):
         _CONVERTED[tree] = made
     return made, shapes
@@ -123,10 +123,9 @@ def take(tree: Any, where: tuple[Any, ...], dimensions: int) -> Any:
     """The part of every quantity that lies in a sub-box, or at a point; axes of size 1 are kept whole."""
 
     def cut(value: Number) -> Number:
-        own = getattr(value, "ndim", 0)
-        if not own:
+        if not has_axes(value):
             return value
-        chosen = where[dimensions - own :]
+        chosen = where[dimensions - value.ndim :]
         index = tuple(
             w if n > 1 else (slice(None) if isinstance(w, slice) else 0)
             for n, w in zip(value.shape, chosen, strict=True)

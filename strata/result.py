@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
@@ -104,7 +105,8 @@ class Result:
 
     @property
     def reason(self) -> Any:
-        return self.summary.reason.astype(int) if self.shape else int(self.summary.reason)
+        reason = self.summary.reason
+        return namespace(reason).asarray(reason, dtype=int) if self.shape else int(reason)
 
     @property
     def fits(self) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from strata.arrays import Number
 from strata.errors import BadUnit
 
 _PREFIX = {
@@ -113,7 +114,7 @@ def parse(text: str | float | int, unit: str = "1", what: str = "value") -> floa
 _SHOWN = ("f", "p", "n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 
 
-def show(value: float, unit: str = "1", digits: int = 3) -> str:
+def show(value: Number, unit: str = "1", digits: int = 3) -> str:
     """A number with the SI prefix that keeps it between 1 and 1000.
 
     >>> show(4.8e12, "B/s"), show(0.0421, "s"), show(0.25), show(1.2e-11, "J/B"), show(8.14e-4, "m2")

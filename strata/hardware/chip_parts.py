@@ -23,7 +23,7 @@ class Compute:
         optional=True,
         minimum=1,
     )
-    peak_cores: Number = quantity(
+    peak_cores: Number | None = quantity(
         "1", "cores the peaks are quoted for, where a floorplan gives the cores", optional=True, minimum=1
     )
     clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
@@ -54,13 +54,13 @@ class Compute:
     tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
     sram_capacity: Number = quantity("B", "local memory of one core", more="faster at equal cores")
     sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core", more="faster")
-    array_rows: Number = quantity(
+    array_rows: Number | None = quantity(
         "1",
         "rows of the array of multiply-add cells in a core: systolic and dataflow chips",
         optional=True,
         minimum=1,
     )
-    array_columns: Number = quantity("1", "columns of that array", optional=True, minimum=1)
+    array_columns: Number | None = quantity("1", "columns of that array", optional=True, minimum=1)
 
 
 @register_pytree
@@ -72,7 +72,7 @@ class Cache:
     bandwidth: Number = quantity(
         "B/s", "peak bandwidth, reads; left out where it follows DRAM's", optional=True, positive=True
     )
-    over_memory: Number = quantity(
+    over_memory: Number | None = quantity(
         "1",
         "its peak as a multiple of DRAM's, where it follows that",
         optional=True,
@@ -241,7 +241,7 @@ class Energy:
     static_power: Number = quantity(
         "W", "power when idle and hot: leakage, clocks, board; of stacked DRAM only what its layers share"
     )
-    layer_power: Number = quantity(
+    layer_power: Number | None = quantity(
         "W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True
     )
     power_limit: Number = quantity("W", "sustained power limit of the package or board", more="faster")
@@ -262,4 +262,4 @@ class Package:
 
     process: str = text("process node of the compute die")
     die_area: Number = quantity("m2", "compute silicon of one chip, all dies")
-    price: Number = quantity("USD", "price of one chip or module as bought", optional=True)
+    price: Number | None = quantity("USD", "price of one chip or module as bought", optional=True)

@@ -77,12 +77,19 @@ def _cores_fit(chip: Chip) -> Number:
 
 def _cores(chip: Chip) -> Number:
     """The cores that fit, at least one: that a chip cannot be built is said where it is evaluated."""
+    assert chip.cores_fit is not None
     return namespace(chip.cores_fit).maximum(chip.cores_fit, 1.0)
 
 
 def _over_peak(chip: Chip, rate: Number) -> Number:
     """A rate stated for `peak_cores`, of the cores there are."""
+    assert chip.compute.peak_cores is not None
     return rate * (chip.compute.cores / chip.compute.peak_cores)
+
+
+def _cache_bandwidth(chip: Chip) -> Number:
+    assert chip.cache.over_memory is not None
+    return chip.cache.over_memory * chip.memory.bandwidth
 
 
 def _heat(chip: Chip) -> UnsolvedHeat:
@@ -133,7 +140,7 @@ DERIVATIONS = (
     Derivation(
         path="cache.bandwidth",
         inputs=("cache.over_memory", "memory.bandwidth"),
-        function=lambda chip: chip.cache.over_memory * chip.memory.bandwidth,
+        function=_cache_bandwidth,
         source="cache.over_memory x memory.bandwidth",
         stated=REFUSED,
         refusal="follows DRAM's by cache.over_memory",

@@ -55,13 +55,13 @@ class Dimension:
     )
     latency: Number = quantity("s", "one step: software, wire and switch, to the first byte")
     energy: Number = quantity("J/B", "energy of one byte over one hop")
-    reduction: Number = quantity(
+    reduction: Number | None = quantity(
         "1", "1 where the switch adds up an all-reduce itself, else 0", optional=True
     )
-    price: Number = quantity(
+    price: Number | None = quantity(
         "USD", "links, switches and adapters of this dimension for one device", optional=True, more="dearer"
     )
-    links: Number = quantity(
+    links: Number | None = quantity(
         "1",
         "links of one device into this dimension that make up its bandwidth; may be a share",
         optional=True,
@@ -73,7 +73,7 @@ class Dimension:
     transport_model: Transport | None = part(
         Transport, "the transport's quantities, from its file", optional=True
     )
-    oversubscription: Number = quantity(
+    oversubscription: Number | None = quantity(
         "1",
         "bandwidth of the devices over that of the links above them: 2 where a leaf has half as many "
         "uplinks; 1 when left out",
@@ -93,7 +93,7 @@ class Host:
     """What stands beside each device: its share of processors, adapters, chassis."""
 
     power: Number = quantity("W", "power beside the device, for one device")
-    price: Number = quantity("USD", "price beside the device, for one device", optional=True)
+    price: Number | None = quantity("USD", "price beside the device, for one device", optional=True)
 
 
 @register_pytree

@@ -37,13 +37,13 @@ class Noc:
     bond_pitch: Number = quantity("m", "distance between bonds to a network in the stack", positive=True)
     bond_latency: Number = quantity("s", "up to a network in the stack, or down again")
     bond_energy: Number = quantity("J/B", "byte up to a network in the stack, or down again")
-    local: Number = quantity(
+    local: Number | None = quantity(
         "1",
         "share of DRAM traffic that a core finds in its own vault; left out: any vault is as likely, one "
         "part in as many as there are cores",
         optional=True,
     )
-    vaults: Number = quantity(
+    vaults: Number | None = quantity(
         "1",
         "vaults, or slices of a shared cache, that cores reach; left out: the channels of a layer",
         optional=True,

@@ -40,7 +40,7 @@ class Rings:
         "speed at which a rank passes on its own part of the buffer, which crosses no link",
         positive=True,
     )
-    tree: Number = quantity(
+    tree: Number | None = quantity(
         "1",
         "share of the link's peak that two trees at once reach in an all-reduce; absent where there are none",
         optional=True,
@@ -95,7 +95,7 @@ class ExpertTransport:
     )
     header: Number = quantity("B", "beside each token that is dispatched")
     scale: Number = quantity("B", "scales beside each element of 8 bits or fewer that is dispatched")
-    limit: Number = quantity(
+    limit: Number | None = quantity(
         "1", "most tokens of a rank in one call; absent where there is none", optional=True, positive=True
     )
 

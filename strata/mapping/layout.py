@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, field_names, namespace, register_pytree
+from strata.arrays import Mask, Number, ceil_div, field_names, namespace, register_pytree
 from strata.errors import require
 from strata.mapping.rules import AXIS_UNITS, MESH, Violation
 from strata.records import readable
@@ -49,7 +49,7 @@ class Alternative:
     """
 
     name: str = ""
-    taken: Number | None = None  # mask; None: every point
+    taken: Mask | None = None  # None: every point
     axes: dict[str, dict[str, AxisLayout]] = field(default_factory=dict)  # by module, where it differs
     ring: bool = False  # gathers go round in steps beside the op that waits for them
 

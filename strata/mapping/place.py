@@ -93,7 +93,7 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
     >>> [in_every_order(two, f, active)[0].order.tolist() for f in (four, one)]
     [[0.0, 8.0], [0.0]]
     """
-    count = len(plan.tp)
+    count = np.size(plan.tp)
     seen = np.array(
         [
             layout_key(replace(plan, order=np.full(count, float(code))), fabric, active)
@@ -112,7 +112,7 @@ def layout_key(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray
     # a spread's mark is a sum that no other spread has
     marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))
     placed = place(plan, fabric, active | {ORDERED})
-    mark = np.zeros(len(plan.tp))
+    mark = np.zeros(np.size(plan.tp))
     for group, lies in zip(marks, placed.groups.values(), strict=False):
         for (size, members, stride), one, dimension in zip(group, lies, fabric.dimension, strict=True):
             far = 0.0 if dimension.kind in DIRECT else np.where(one.size > 1, one.stride, 0.0)

@@ -38,7 +38,8 @@ def active_groups(plan: Plan) -> frozenset[str]:
     """
 
     def any_above(value: Number, limit: float) -> bool:
-        return bool((value > limit).any()) if hasattr(value, "any") else value > limit
+        above = value > limit
+        return above if isinstance(above, bool) else bool(above.any())
 
     found = {name for name in ("tp", "cp", "dp", "pp") if any_above(getattr(plan, name), 1)}
     if any_above(exchange_ranks(plan), 1):

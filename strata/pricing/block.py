@@ -75,7 +75,8 @@ def assembled(
     links.
     """
     ops: list[PricedOp] = []
-    shown, again, busy = ZERO, ZERO, 0.0
+    shown, again = ZERO, ZERO
+    busy: Number = 0.0
     kinds: dict[str, Number] = {}
     for weight, priced in raw:
         own, price = _with_prefetched(priced, rank, by_tile)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Number, choose, namespace
+from strata.arrays import Array, Number, choose, namespace
 from strata.mapping.layout import Sharding
 from strata.workload.graph import Block, Op
 
@@ -172,7 +172,7 @@ def memory_by_purpose(
         parts = {"weights": weights, "cache": cache * sharding.microbatches}
     if pipelined:
         xp = namespace(*parts.values())
-        summed: Number = sum(parts.values(), 0.0)
+        summed: Array = xp.asarray(sum(parts.values(), 0.0))
         wide = (xp.broadcast_to(v, summed.shape) for v in parts.values())
         parts = dict(zip(parts, choose(1.0 / (summed + 1.0), *wide), strict=True))
     return {**parts, "scratch": scratch}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, leaves, map_leaves, namespace, repeated
+from strata.arrays import Mask, Number, leaves, map_leaves, namespace, repeated
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import refresh_left
 from strata.pricing.power_limits import PowerLimit, power_limits, settled_power
@@ -135,9 +135,11 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
     memory = price.memory_bytes * chip.energy.memory
     core = price.energy - memory - price.link_energy
     span = time_at_clock(price, 1.0) * idle
-    over: Number = False
+    over: Mask = False
     for b in bounds:
         over = over | (b.core * (core + price.link_energy) + b.memory * memory > b.room * span)
+    share: Number
+    holds: Number
     if not _any(over):
         share, holds = 1.0 + 0.0 * span, 1.0
     else:
@@ -172,12 +174,12 @@ def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
     return price.replaced(time=price.time + added, memory=price.memory + added, upper=price.upper + added)
 
 
-def _any(over: Number) -> bool:
+def _any(over: Mask) -> bool:
     """Whether a point must slow down; a compiler cannot know, and always looks."""
     return bool(np.any(over)) if isinstance(over, bool | np.bool_ | np.ndarray) else True
 
 
-def _slowed(over: Number, *load: Any) -> tuple[Number, Number]:
+def _slowed(over: Mask, *load: Any) -> tuple[Number, Number]:
     """The share of the clock that a load holds, and whether it keeps every limit there; looked for only where
     one is passed.
     """
@@ -208,13 +210,13 @@ def _halved(
     terms = [(b.core * core, b.core * price.link_energy + b.memory * memory, b.room * idle) for b in bounds]
     low = 1.0 - slope
 
-    def fits(tried: Number) -> Number:
+    def fits(tried: Number) -> Mask:
         voltage = low + slope * tried
         squared, span = (
             voltage * voltage * tried,
             busy + xp.maximum(price.memory * tried, price.core_time_under_dram) + waits * tried,
         )
-        kept: Number = True
+        kept: Mask = True
         for falls, stays, room in terms:
             kept = kept & (falls * squared + stays * tried <= room * span)
         return kept

@@ -47,7 +47,7 @@ class Price:
         return _price(self.__dict__ | changes)
 
 
-_NOTHING = {f.name: 0.0 for f in fields(Price)}
+_NOTHING: dict[str, Number] = {f.name: 0.0 for f in fields(Price)}
 ZERO = Price()
 
 
@@ -72,7 +72,7 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
     return _price(_NOTHING | sums)
 
 
-def network_price(time: Number, energy: Number, *, lower: Number = 0.0, upper: Number = None) -> Price:
+def network_price(time: Number, energy: Number, *, lower: Number = 0.0, upper: Number | None = None) -> Price:
     """Price of communication: its time is the links' (`upper`: nothing hidden), its energy theirs [s, J]."""
     upper = time if upper is None else upper
     return _price(

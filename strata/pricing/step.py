@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.arrays import Mask, Number, namespace
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
@@ -200,7 +200,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> Step:
     )
 
 
-def _apart(given: Pricing) -> Number:
+def _apart(given: Pricing) -> Mask:
     """Whether no communication of a step runs beside its kernels: neither tiles nor halves, no gathered
     weights, no ring.
     """
@@ -209,7 +209,8 @@ def _apart(given: Pricing) -> Number:
         return zero < 0
     apart = zero < 3
     for way in given.sharding.alternatives:
-        apart = apart & ~way.taken if way.ring and way.taken is not None else apart
+        if way.ring and way.taken is not None:
+            apart = apart & (not way.taken if isinstance(way.taken, bool) else ~way.taken)
     return apart
 
 

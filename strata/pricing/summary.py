@@ -165,7 +165,7 @@ def _unbuilt(system: System, steps: list[Step]) -> Number:
     kept: Number = 1.0
     for step in steps:
         kept = kept * step.within_limits
-    reason = (1.0 - kept) * float(LIMITS.bit)
+    reason: Number = (1.0 - kept) * float(LIMITS.bit)
     if system.chip.cores_fit is not None:
         reason = reason + (system.chip.cores_fit < system.chip.compute.cores) * float(CORES.bit)
     return reason

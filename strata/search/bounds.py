@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import map_leaves
+from strata.arrays import has_axes, map_leaves
 from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
@@ -171,7 +171,7 @@ def _one_geometry(space: Space, boxes: Boxes, which: np.ndarray) -> np.ndarray:
 
 
 def _gathered(tree: Any, at: np.ndarray) -> Any:
-    return map_leaves(lambda v: v[at] if np.ndim(v) else v, tree)
+    return map_leaves(lambda v: v[at] if has_axes(v) else v, tree)
 
 
 def _price_rows(space: Space, case: Case, plans: np.ndarray) -> tuple[Summary, list[Step]]:

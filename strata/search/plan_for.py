@@ -134,7 +134,7 @@ def time_by_op(result: Result) -> dict[str, float]:
     """
     reading, generating = result.workload.steps()
     repeated = 1.0 if reading is None else float(result.workload.output)
-    weights = [*([] if reading is None else [1.0]), *(weight * repeated for weight, _ in generating)]
+    weights = [*([] if reading is None else [1.0]), *(float(weight) * repeated for weight, _ in generating)]
     times: dict[str, float] = {}
     for step, weight in zip(result.steps, weights, strict=True):
         each = weight / float(result.workload.batch)

@@ -78,11 +78,11 @@ def candidate_plans(
     if not where:
         return every
     named = {
-        f.name: np.broadcast_to(getattr(every, f.name), every.tp.shape)
+        f.name: np.broadcast_to(getattr(every, f.name), np.shape(every.tp))
         for f in fields(Plan)
         if f.name != "order"
     }
-    kept = np.broadcast_to(np.asarray(calculate(where, named, "where"), bool), every.tp.shape)
+    kept = np.broadcast_to(np.asarray(calculate(where, named, "where"), bool), np.shape(every.tp))
     require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
     return taken(every, kept)
 
@@ -141,7 +141,7 @@ def best_plans(
                 RankedPlan(
                     result=evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine),
                     rank=rank,
-                    considered=len(legal.tp) * len(batches),
+                    considered=np.size(legal.tp) * len(batches),
                     feasible=int(np.isfinite(scores).sum()),
                     placed=priced,
                 )
@@ -191,15 +191,16 @@ def _try_orders(
         possible[:, at] &= (most >= contenders.least) | (free.reason == LIMITS.bit)
     at, some = (np.flatnonzero(possible.any(axis=axis)) for axis in (0, 1))
     rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
-    moved = rows.order > 0
-    rows, which = taken(rows, moved), at[which[moved]]
+    codes = np.asarray(rows.order)
+    moved = codes > 0
+    rows, codes, which = taken(rows, moved), codes[moved], at[which[moved]]
     if not len(which):
         return 0
     _, other = score(rows, batches[some])
     for column in range(len(which)):
         better = other[:, column] > scores[some, which[column]]
         scores[some[better], which[column]] = other[better, column]
-        order[some[better], which[column]] = rows.order[column]
+        order[some[better], which[column]] = codes[column]
     return int(other.size)
 
 
@@ -209,7 +210,7 @@ def _weights_fit(
     """Plans whose weights alone fit a device, by their smallest batch: no other batch of the rest can fit."""
     box = evaluate(system, model, least, every, engine)
     room: np.ndarray = np.broadcast_to(
-        box.summary.memory["weights"] <= box.metrics.memory_limit, every.tp.shape
+        box.summary.memory["weights"] <= box.metrics.memory_limit, np.shape(every.tp)
     )
     return room if room.any() else ~room
 

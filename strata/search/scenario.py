@@ -194,7 +194,7 @@ def plans_of_scenario(scenario: Scenario, options: dict[str, Any]) -> Plan:
     keys = []
     for name in scenario.fabrics or ("",):
         rows, which = in_every_order(every, scenario.fabric_named(name), active_groups(every))
-        keys.append(which * len(ORDERS) + rows.order.astype(int))
+        keys.append(which * len(ORDERS) + np.asarray(rows.order, int))
     plan, order = np.divmod(np.unique(np.concatenate(keys)), len(ORDERS))
     return replace(taken(every, plan), order=order.astype(float))
 
@@ -252,7 +252,7 @@ class PlanLabels(Sequence[str]):
 
 def plan_choices(plans: Plan) -> tuple[np.ndarray, PlanLabels]:
     """Plans as choices of an axis: their fields as rows of numbers, and how they are typed."""
-    count = len(plans.tp)
+    count = np.size(plans.tp)
     rows = np.stack(
         [np.broadcast_to(np.asarray(getattr(plans, f), float), (count,)) for f in PLAN_FIELDS], axis=1
     )

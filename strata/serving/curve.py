@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import map_leaves
+from strata.arrays import Array, has_axes, map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
@@ -26,7 +26,6 @@ from strata.workload.model import model as make_model
 from strata.workload.routing import Routing
 from strata.workload.tasks import Workload, decode, mixed, prefill
 
-Array = np.ndarray[Any, Any]
 # numbers of sequences that are priced, in geometric steps up to the slots; times between them are drawn as
 # lines
 NODES = 20
@@ -104,7 +103,7 @@ class Curve:
     def only(self, indices: Any) -> Curve:
         """The curves of some plans, in that order."""
         chosen = np.asarray(indices, int)
-        plan: Plan = map_leaves(lambda v: v[chosen] if getattr(v, "ndim", 0) else v, self.plan)
+        plan: Plan = map_leaves(lambda v: v[chosen] if has_axes(v) else v, self.plan)
         cut = {name: getattr(self, name)[chosen] for name in ("step", "extra", "alone", "lanes", "slots")}
         return replace(self, plan=plan, memory=None if self.memory is None else self.memory[chosen], **cut)
 
@@ -134,7 +133,7 @@ def as_many(plan: Plan) -> Plan:
 
 
 def _column(plan: Plan) -> Plan:
-    column: Plan = map_leaves(lambda v: v[:, None], plan)
+    column: Plan = map_leaves(lambda v: np.asarray(v)[:, None], plan)
     return column
 
 
@@ -161,7 +160,7 @@ class _Served:
 
     @property
     def lanes(self) -> Array:
-        return self.plan.dp * self.plan.pp
+        return np.asarray(self.plan.dp * self.plan.pp)
 
     def generating(self, batch: Array) -> Workload:
         return decode(np.maximum(batch, self.plan.dp), self.requests.context, **self.requests.routed)
@@ -262,7 +261,7 @@ def curve(
     allowed = (
         np.minimum(engine.sequences * plan.dp, most)
         if sequences is None
-        else np.full(plan.dp.shape, sequences)
+        else np.full(np.shape(plan.dp), sequences)
     )
     return _priced_curve(served, plan, *_slots(served, allowed))
 

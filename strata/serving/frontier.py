@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
-from strata.serving.curve import Array, Curve
+from strata.serving.curve import Curve
 from strata.serving.load import closed_load, open_load
 from strata.serving.pools import Disaggregation, pools_limit
 

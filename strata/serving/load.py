@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import require
-from strata.serving.curve import Array, Curve
+from strata.serving.curve import Curve
 from strata.serving.queueing import (
     chance_to_wait,
     closed_rate,
@@ -90,7 +91,8 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     r = curve.requests
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
     require(bool(np.all(rate >= 0)), "a rate of requests must not be negative", rate=float(np.min(rate)))
-    token = shared_step(curve.step, curve.extra, (rate * curve.pieces / curve.lanes)[:, None]) / curve.gain
+    pieces = rate * curve.pieces / curve.lanes
+    token = np.asarray(shared_step(curve.step, curve.extra, pieces[:, None])) / curve.gain
     flight = sequences_in_flight(rate, token, r.later, curve.slots)
     idle, steps = flight.chance[..., 0], np.where(np.isfinite(curve.step), curve.step, 0.0)
     if remote is None:
@@ -126,7 +128,7 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
         utilisation=use,
         tokens_per_s=np.where(bad, 0.0, rate * r.output),
         queued=np.where(bad, np.inf, queue),
-        chance=chance_to_wait(load, lanes),
+        chance=np.asarray(chance_to_wait(load, lanes)),
     )
 
 
@@ -155,8 +157,9 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetri
         step, extra = (curve.between(v, active) for v in (curve.step, curve.extra))
         busy = curve.between(curve.step, met) + curve.between(curve.extra, met)
         reads = curve.pieces * (alone + np.minimum(met, 1.0) * (busy - alone))
-        rate = closed_rate(active, step / curve.gain, extra, r.later, others * curve.pieces / lanes)
-        queued = mean_wait(rate * others, reads, lanes, r.variation)
+        pieces = others * curve.pieces / lanes
+        rate = np.asarray(closed_rate(active, step / curve.gain, extra, r.later, pieces))
+        queued = np.asarray(mean_wait(rate * others, reads, lanes, r.variation))
         return rate, queued, curve.engine.request + queued + 0.5 * step * np.minimum(met, 1.0), reads
 
     low, high = np.zeros(np.broadcast_shapes(slots.shape, clients.shape)), inside + 0.0 * slots
@@ -169,7 +172,7 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetri
         rate, queued, waits, reads = with_active(low)
         start = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * alone
         waits = waits + (clients - inside) / rate + start / rounds
-        chance = chance_to_wait(rate * others * reads / lanes, lanes)
+        chance = np.asarray(chance_to_wait(rate * others * reads / lanes, lanes))
         tpot = low / (rate * r.later)
     out = np.broadcast_to(slots < 1, low.shape)
     infinite = np.where(out, np.inf, 0.0)

@@ -5,10 +5,11 @@ way to share devices out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import sized
@@ -17,7 +18,7 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
-from strata.serving.curve import Array, Curve, Requests, as_many, curve
+from strata.serving.curve import Curve, Requests, as_many, curve
 from strata.serving.load import LoadMetrics, RemotePrefill, goodput, most_rate, open_load, shortlist
 from strata.serving.queueing import mean_wait
 from strata.workload.model import Model
@@ -114,8 +115,8 @@ class _Reading:
 def _reading(system: System, model: Model, requests: Requests, plan: Plan, engine: Engine) -> _Reading:
     plan = as_many(plan)
     box = evaluate(system, model, prefill(plan.dp, requests.input, **requests.routed), plan, engine)
-    time = np.broadcast_to(np.asarray(box.metrics.step_time, float), plan.dp.shape)
-    return _Reading(plan=plan, time=time, lanes=plan.dp * plan.pp)
+    time = np.broadcast_to(np.asarray(box.metrics.step_time, float), np.shape(plan.dp))
+    return _Reading(plan=plan, time=time, lanes=np.asarray(plan.dp * plan.pp))
 
 
 def send_time(system: System, sent: float, ranks: float, engine: Engine | str = "ideal") -> float:
@@ -209,9 +210,11 @@ def _pair(
     """One plan of the pool that reads with one of the pool that generates, and the rate that both carry."""
     i, (ttft, tpot, share) = place[0], limits
     decoding = writing.at(place[1])
-    plan = Plan(**{k: (v if isinstance(v, tuple) else float(v[i])) for k, v in vars(reading.plan).items()})
+    degrees = vars(reading.plan).items()
+    fields: dict[str, Any] = {k: v if isinstance(v, tuple) else float(v[i]) for k, v in degrees}
+    plan = Plan(**fields)
     ranks = (
-        plan.tp * plan.cp * plan.pp,
+        float(plan.tp * plan.cp * plan.pp),
         float(np.prod([getattr(decoding.plan, d)[0] for d in ("tp", "cp", "pp")])),
     )
     took = send_time(system, sent, min(ranks), engine)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Number, namespace
+from strata.arrays import Array, Number, namespace
 
 
 def mean_wait(rate: Number, service: Number, servers: Number, variation: Number = 0.0) -> Number:
@@ -94,13 +94,13 @@ class SequencesInFlight:
     those that wait for a slot.
     """
 
-    chance: Number  # of each number in flight; all slots taken includes those who wait
-    mean: Number  # sequences in flight
-    wait: Number  # mean time an arrival waits for a slot [s]
-    load: Number  # arrivals over what full slots complete; 1 and more has no steady state
+    chance: Array  # of each number in flight; all slots taken includes those who wait
+    mean: Array  # sequences in flight
+    wait: Array  # mean time an arrival waits for a slot [s]
+    load: Array  # arrivals over what full slots complete; 1 and more has no steady state
 
 
-def sequences_in_flight(rate: Number, token: Number, tokens: Number, slots: Number) -> SequencesInFlight:
+def sequences_in_flight(rate: Number, token: Array, tokens: Number, slots: Number) -> SequencesInFlight:
     r"""Stationary number of sequences in flight where a step serves all of them at once, each at the same
     pace.
 

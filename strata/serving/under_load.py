@@ -204,7 +204,7 @@ def _speculated(
 ) -> tuple[Drafting, Speculation]:
     """Guesses with the best plan, and the draft with its window found where it is free."""
     size: dict[str, Any] = {
-        "batch": clients or float(few.plan.dp[best]),
+        "batch": clients or float(few.plan_at(best).dp),
         "context": few.requests.context,
         "acceptance": draft.acceptance,
         "branches": draft.branches,

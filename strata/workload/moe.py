@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from strata.arrays import Number, lead, namespace
+from strata.arrays import Array, Number, lead, namespace
 from strata.workload.expert_ops import EXPERT_ROWS, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
 from strata.workload.graph import Extent, Op
@@ -157,7 +157,7 @@ def _combine(model: Model, rows: Extent, hidden: Extent) -> Combine:
     )
 
 
-def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
+def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Array:
     r"""Popularity of the experts in each of eight equal groups (leading axis, least popular first), 1 on
     average.
 
@@ -175,7 +175,7 @@ def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Number:
     1.0
     """
     xp = namespace(experts, skew)
-    power = 1.0 - xp.where(abs(skew - 1.0) < 1e-6, 1.0 + 1e-5, skew)  # the limit at 1 is a logarithm
+    power = 1.0 - xp.where(xp.abs(skew - 1.0) < 1e-6, 1.0 + 1e-5, skew)  # the limit at 1 is a logarithm
     reached = (lead(np.linspace(1.0, 0.0, 9), rank, xp) * experts + 0.5) ** power - 0.5**power
     return 8.0 * (reached[:-1] - reached[1:]) / reached[:1]
 
@@ -218,7 +218,7 @@ def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = No
     return 1.0 + extra * (due / xp.maximum(drawn, 1e-300)), touched
 
 
-def copies_of(shares: Number, redundant: Number) -> Number:
+def copies_of(shares: Array, redundant: Number) -> Array:
     r"""How often the experts of each node are held when copies go to the most popular, so that the busiest
     copy has least to do.
 

@@ -61,7 +61,7 @@ def routing(counts: np.ndarray | list[list[float]]) -> Routing:
     return Routing(tuple(map(float, shares)), tuple(map(float, ranks)), tuple(map(float, most)))
 
 
-def read_routing(path: str | Path, experts: float | None = None) -> Routing:
+def read_routing(path: str | Path, experts: Number | None = None) -> Routing:
     """Routing from a file: CSV with one line of picks a layer (a heading is skipped), or JSON with a list of
     such lists.
 

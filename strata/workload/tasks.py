@@ -49,7 +49,7 @@ class Workload:
         """
         if self.phase != "serve":
             return None, ((1.0, self),)
-        seen = {"skew": self.skew, "routing": self.routing}
+        seen: dict[str, Any] = {"skew": self.skew, "routing": self.routing}
         reading = Workload("prefill", self.batch, self.sequence, self.context, **seen)
         contexts = [(w, self.sequence + 1.0 + place * (self.output - 1.0)) for place, w in GENERATION]
         return reading, tuple(

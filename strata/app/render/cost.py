@@ -39,12 +39,12 @@ def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[C
     ):
         table.add_row(what, *(f"{float(getattr(each, f'{name}_yield')):.1%}" for each in costs))
     markup = economics().markup
-    priced = (
+    price = chip.package.price
+    bought = (
         f"no price of its own: {markup:g} times that where one is needed"
-        if chip.package.price is None
-        else ""
+        if price is None
+        else f"it is bought for {show(price, 'USD')}"
     )
-    bought = priced or f"it is bought for {show(chip.package.price, 'USD')}"
     below = (
         f"{silicon.technology}, {silicon.bonding}, {silicon.packaging}; without margin, masks and "
         f"design; {bought}"

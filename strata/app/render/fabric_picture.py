@@ -168,7 +168,7 @@ def shown_of(size: float, most: int) -> list[int | None]:
 
 def around(panel: Panel) -> list[tuple[int | None, Point]]:
     """Members on a circle, the first one above."""
-    listed = shown_of(panel.dimensions[0].size, AROUND)
+    listed = shown_of(float(panel.dimensions[0].size), AROUND)
     radius, (x, y) = SIDE / 2 - 18 - panel.size / 2, panel.centre
     turns = [2 * math.pi * k / len(listed) - math.pi / 2 for k in range(len(listed))]
     return [
@@ -262,7 +262,7 @@ def axis_links(
 
     first, last = here[axis] == 0, here[axis] == count - 1
     if not last:
-        dashed = dimension.size > count and here[axis] == count - 2
+        dashed = bool(dimension.size > count) and here[axis] == count - 2
         canvas.line(at(*here), moved(1), colour, width=2.0, alpha=0.7 * alpha, dashed=dashed)
     if closing and dimension.kind == "ring" and dimension.size > 2:
         reach = min(0.42, 0.42 * 72 / max(math.dist(at(0, 0, 0), at(1, 0, 0)), 1)) if axis < 2 else 0.6

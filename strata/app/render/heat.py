@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.app.terminal import plain_table, titled
+from strata.arrays import Number
 from strata.hardware.thermal.report import Temperatures
 from strata.units import show
 
@@ -96,7 +97,7 @@ def _in_time(temperatures: Temperatures) -> list[Any]:
     return [titled("", table, "power switched on at the coolant's temperature")]
 
 
-def celsius(kelvin: float) -> str:
+def celsius(kelvin: Number) -> str:
     """A temperature in degrees Celsius.
 
     >>> celsius(358.15)

@@ -5,11 +5,11 @@ colours.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from strata.app.render.heat import celsius
+from strata.arrays import Array
 from strata.drawing import DARK, GREY, Canvas, Point
 from strata.hardware.thermal.grid import Layer
 from strata.hardware.thermal.report import Temperatures
@@ -30,7 +30,6 @@ TALL = 430.0  # of the section at most
 FOOT = 70.0
 # Heights of layers, not to scale: bonds would be hairs and the sink would be all.
 HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 26.0, "dram": 20.0}
-Array = Any
 
 
 class HeatCanvas(Canvas):

@@ -39,12 +39,14 @@ class Timing:
     rcd: Number = quantity("s", "activation to the first read or write", positive=True)
     rp: Number = quantity("s", "precharge to the next activation of a bank", positive=True)
     ras: Number = quantity("s", "activation to precharge, at least", positive=True)
-    rc: Number = quantity("s", "activation to activation of one bank; left out: ras + rp", optional=True)
+    rc: Number | None = quantity(
+        "s", "activation to activation of one bank; left out: ras + rp", optional=True
+    )
     rtp: Number = quantity("s", "last read to precharge")
     wr: Number = quantity("s", "last written data to precharge")
     wtr_s: Number = quantity("s", "written data to a read in another bank group")
     wtr_l: Number = quantity("s", "written data to a read in the same bank group")
-    rtw: Number = quantity(
+    rtw: Number | None = quantity(
         "s", "read to write; left out: cl + ccd_s - cwl and one clock for the bus to turn", optional=True
     )
     rrd_s: Number = quantity("s", "activation to activation in different bank groups", positive=True)

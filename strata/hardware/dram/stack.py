@@ -25,7 +25,7 @@ class Stack:
     channel_width: Number = quantity("B", "bytes a channel moves in one transfer", minimum=1)
     transfer_rate: Number = quantity("Hz", "transfers a second of one channel", positive=True)
     capacity_per_layer: Number = quantity("B", "capacity of one layer", positive=True)
-    connected_layers: Number = quantity(
+    connected_layers: Number | None = quantity(
         "1",
         "layers with their own data connection to the logic die; left out: all",
         optional=True,

@@ -47,16 +47,18 @@ class Floorplan:
         "m", "edge of the die taken by interfaces to DRAM beside it; 0 where DRAM is stacked on the die"
     )
     phy_depth: Number = quantity("m", "how deep interfaces reach into the die from its edge")
-    via_pitch: Number = quantity(
+    via_pitch: Number | None = quantity(
         "m", "side of the square of logic a via takes, keep-out included", optional=True, positive=True
     )
-    channel_signals: Number = quantity(
+    channel_signals: Number | None = quantity(
         "1",
         "vias of a channel beside its data: commands, addresses, strobes, check bits, spares",
         optional=True,
     )
-    controller_area: Number = quantity("m2", "controller of one channel of a connected layer", optional=True)
-    layer_vias: Number = quantity(
+    controller_area: Number | None = quantity(
+        "m2", "controller of one channel of a connected layer", optional=True
+    )
+    layer_vias: Number | None = quantity(
         "1", "supply, ground, clock and test vias of a layer, connected or not", optional=True
     )
 

@@ -9,6 +9,7 @@ are known and checked, and not solved yet.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree, repeated
+from strata.arrays import Array, Number, namespace, register_pytree, repeated
 from strata.errors import require
 from strata.hardware.dram.stack import Stack, connected_layers
 from strata.hardware.thermal.cooling import (
@@ -32,7 +33,6 @@ from strata.hardware.thermal.cooling import (
     power_map,
     stack_thickness,
 )
-from strata.hardware.thermal.grid import Array
 from strata.hardware.thermal.solve import Problem
 
 SOURCES = ("logic", "connected DRAM", "idle DRAM")
@@ -104,7 +104,7 @@ def _responses(key: tuple[Any, ...], layers: int, area: float, cells: int) -> di
     cooling = Cooling(arrangement=key[0], **shaping, **dict.fromkeys(OUTSIDE, 1.0))  # type: ignore[arg-type]
     problem = Problem(assembly(cooling, layers, area, cells))
     dies = ["logic", *(dram_die(i) for i in range(layers))]
-    watts: dict[str, Any] = {"logic": power_map(cooling.hot_share)} | dict.fromkeys(dies[1:], 1.0)
+    watts: dict[str, Any] = {"logic": power_map(float(cooling.hot_share))} | dict.fromkeys(dies[1:], 1.0)
     powers = [{name: watt} for name, watt in watts.items()]
     rise = problem.solve(np.array([problem.heat_in(p) for p in powers]))
     return {name: problem.field(rise, name).reshape(len(dies), -1).T for name in dies}
@@ -289,11 +289,8 @@ def hottest(ambient: Number, rows: Sequence[Row], powers: Sequence[Number]) -> N
     312.0
     """
     xp = namespace(ambient, *powers, *(r for row in rows for r in row))
-    found = None
-    for row in rows:
-        rise = row[0] * powers[0] + row[1] * powers[1] + row[2] * powers[2]
-        found = rise if found is None else xp.maximum(found, rise)
-    return ambient + found
+    rises = (row[0] * powers[0] + row[1] * powers[1] + row[2] * powers[2] for row in rows)
+    return ambient + functools.reduce(xp.maximum, rises)
 
 
 def junction(heat: ThermalModel, logic: Number, connected: Number, idle: Number) -> tuple[Number, Number]:

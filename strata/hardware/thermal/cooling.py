@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Array, Number, register_pytree
 from strata.errors import UnknownName, require
-from strata.hardware.thermal.grid import Array, Assembly, Layer
+from strata.hardware.thermal.grid import Assembly, Layer
 from strata.params import names, override, quantity, read_record, text
 
 ARRANGEMENTS = ("logic_bottom", "logic_top")
@@ -46,18 +46,20 @@ class Cooling:
     interface_conductivity: Number = quantity("W/m/K", "its conductivity", positive=True)
     lid_thickness: Number = quantity("m", "lid, spreader or base of a cold plate", positive=True)
     lid_conductivity: Number = quantity("W/m/K", "its conductivity, and the sink's", positive=True)
-    lid_side: Number = quantity("m", "its side; left out: that of the dies", optional=True, positive=True)
-    sink_thickness: Number = quantity(
+    lid_side: Number | None = quantity(
+        "m", "its side; left out: that of the dies", optional=True, positive=True
+    )
+    sink_thickness: Number | None = quantity(
         "m", "base of a sink on the lid; left out: none", optional=True, positive=True
     )
-    sink_side: Number = quantity("m", "its side", optional=True, positive=True)
-    transfer: Number = quantity(
+    sink_side: Number | None = quantity("m", "its side", optional=True, positive=True)
+    transfer: Number | None = quantity(
         "W/m2/K",
         "heat transfer coefficient on the topmost face, fins counted in",
         optional=True,
         positive=True,
     )
-    sink_resistance: Number = quantity(
+    sink_resistance: Number | None = quantity(
         "K/W",
         "resistance from the topmost face to the coolant, in place of the coefficient",
         optional=True,
@@ -82,7 +84,7 @@ class Cooling:
     )
     bond_capacity: Number = quantity("J/m3/K", "heat capacity of bond and interface", positive=True)
     lid_capacity: Number = quantity("J/m3/K", "heat capacity of lid and sink", positive=True)
-    height: Number = quantity(
+    height: Number | None = quantity(
         "m", "height a package has for dies, lid and sink; left out: any", optional=True, positive=True
     )
 
@@ -218,31 +220,38 @@ def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS) -> 
         if i:
             built.append(_bond(cooling, f"bond{i - 1}", side))
         built += _die(cooling, name, side)
-    built.append(
-        Layer(
-            "interface",
-            side,
-            cooling.interface_thickness,
-            cooling.interface_conductivity,
-            capacity=cooling.bond_capacity,
-        )
-    )
+    thickness, conductivity = cooling.interface_thickness, cooling.interface_conductivity
+    built.append(_layer("interface", side, thickness, conductivity, cooling.bond_capacity))
     metal, capacity = cooling.lid_conductivity, cooling.lid_capacity
     top = side if cooling.lid_side is None else cooling.lid_side
-    built.append(Layer("lid", top, cooling.lid_thickness, metal, capacity=capacity, slices=2))
-    if cooling.sink_side is not None:
+    built.append(_layer("lid", top, cooling.lid_thickness, metal, capacity, slices=2))
+    if cooling.sink_side is not None and cooling.sink_thickness is not None:
         top = cooling.sink_side
-        built.append(Layer("sink", top, cooling.sink_thickness, metal, capacity=capacity, slices=4))
+        built.append(_layer("sink", top, cooling.sink_thickness, metal, capacity, slices=4))
     transfer = cooling.transfer
     if transfer is None:
+        assert cooling.sink_resistance is not None  # `check_cooling`: one of the two is stated
         transfer = 1.0 / (cooling.sink_resistance * top * top)
-    return Assembly(tuple(built), transfer, cooling.ambient, cells, cooling.height)
+    height = None if cooling.height is None else float(cooling.height)
+    return Assembly(tuple(built), float(transfer), float(cooling.ambient), cells, height)
+
+
+def _layer(
+    name: str, side: Number, thickness: Number, conductivity: Number, capacity: Number, slices: int = 1
+) -> Layer:
+    """A layer of one stack, whose numbers are single ones."""
+    return Layer(
+        name,
+        float(side),
+        float(thickness),
+        float(conductivity),
+        capacity=float(capacity),
+        slices=slices,
+    )
 
 
 def _bond(cooling: Cooling, name: str, side: float) -> Layer:
-    return Layer(
-        name, side, cooling.bond_thickness, cooling.bond_conductivity, capacity=cooling.bond_capacity
-    )
+    return _layer(name, side, cooling.bond_thickness, cooling.bond_conductivity, cooling.bond_capacity)
 
 
 def _die(cooling: Cooling, name: str, side: float) -> list[Layer]:
@@ -250,6 +259,6 @@ def _die(cooling: Cooling, name: str, side: float) -> list[Layer]:
     whole = cooling.logic_thickness if name == "logic" else cooling.dram_thickness
     k, capacity, depth = cooling.silicon_conductivity, cooling.silicon_capacity, cooling.source_depth
     return [
-        Layer(name, side, depth, k, capacity=capacity),
-        Layer(f"{name} bulk", side, whole - depth, k, capacity=capacity),
+        _layer(name, side, depth, k, capacity),
+        _layer(f"{name} bulk", side, whole - depth, k, capacity),
     ]

@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.errors import BadValue, require
 from strata.units import show
 
-Array = np.ndarray[Any, Any]
 GROWTH = 1.3  # of cell widths outside the smallest layer, from one to the next
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadFile, BadValue, Infeasible, require
 from strata.hardware.chip import Chip, as_chip, sustained_memory
 from strata.hardware.thermal.cooling import (
@@ -20,7 +21,7 @@ from strata.hardware.thermal.cooling import (
     dram_die,
     power_map,
 )
-from strata.hardware.thermal.grid import Array, convection_resistance, slab_resistance
+from strata.hardware.thermal.grid import convection_resistance, slab_resistance
 from strata.hardware.thermal.solve import Field, History, steady, transient
 from strata.params import override
 
@@ -81,8 +82,9 @@ class Temperatures:
     @property
     def highest_power(self) -> float:
         """Power at which a die reaches its limit, shared out as it is now [W]."""
-        rise = self.binding.hottest - self.cooling.ambient
-        return self.power * (self.binding.limit - self.cooling.ambient) / rise if rise > 0 else float("inf")
+        ambient = float(self.cooling.ambient)
+        rise = self.binding.hottest - ambient
+        return self.power * (self.binding.limit - ambient) / rise if rise > 0 else float("inf")
 
     @property
     def infeasible(self) -> Infeasible | None:
@@ -170,7 +172,7 @@ def _powers(chip: Chip, power: float | None, dram_power: float | None, layers: i
 def _shares(map: str | Any, cooling: Cooling) -> Array:
     """Shares of the logic die's power in equal blocks."""
     if isinstance(map, str) and map in ("", "hotspot", "uniform"):
-        return power_map(EVEN if map == "uniform" else cooling.hot_share)
+        return power_map(EVEN if map == "uniform" else float(cooling.hot_share))
     given = read_map(Path(map)) if isinstance(map, (str, Path)) else np.asarray(map, float)
     square = given.ndim == 2 and given.shape[0] == given.shape[1]
     require(square, "a power map is a square of numbers", shape=given.shape)
@@ -219,13 +221,13 @@ def _path(found: Field, dies: tuple[Die, ...]) -> tuple[Passage, ...]:
     by_kind: dict[str, tuple[float, float, float]] = {}
     for layer in stack.layers:
         passing += powers.get(layer.name, 0.0)
-        resistance = slab_resistance(layer.thickness, layer.conductivity, layer.side**2)
+        resistance = float(slab_resistance(layer.thickness, layer.conductivity, layer.side**2))
         word = layer.name.split(" ")[0]
         kind = "silicon" if word in powers else word.rstrip("0123456789")
         before = by_kind.get(kind, (0.0, 0.0, 0.0))
         by_kind[kind] = (before[0] + resistance, max(before[1], passing), before[2] + resistance * passing)
     passages = [Passage(name, *numbers) for name, numbers in reversed(by_kind.items())]
-    to_coolant = convection_resistance(stack.transfer, stack.layers[-1].side ** 2)
+    to_coolant = float(convection_resistance(stack.transfer, stack.layers[-1].side ** 2))
     passages.insert(0, Passage("coolant", to_coolant, passing, to_coolant * passing))
     most = max(d.hottest for d in dies) - stack.ambient
     left = most - sum(p.rise for p in passages)

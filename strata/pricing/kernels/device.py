@@ -204,7 +204,7 @@ def kernel_price(
     lower: Number,
     floor: Number,
     exposed: Number = 0.0,
-    launch: Number = None,
+    launch: Number | None = None,
 ) -> Price:
     """The price of a kernel from its parts: every kernel ends here.
 

@@ -124,7 +124,7 @@ class Banks:
     channels: Number
     wave: Number
     ceiling: Number
-    known: dict[tuple[float, float, bool], Number] = field(default_factory=dict)
+    known: dict[tuple[Number, Number, bool], Number] = field(default_factory=dict)
 
     def bandwidth(self, stream: RequestStream) -> Number:
         """What a stream gets of all channels [B/s], below the ceiling."""

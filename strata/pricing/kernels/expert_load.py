@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Number, as_float, ceil_div, lead, namespace, rank_of
+from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, rank_of
 from strata.pricing.kernels.device import Device
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
@@ -94,7 +94,7 @@ def busiest_by_popularity(load: ExpertLoad, ranks: Number, held: Number) -> Numb
     return xp.where(ranks > 1, (load.top + (held - 1.0) * (count - load.top) / (count - 1.0)) / held, 1.0)
 
 
-def expert_popularity(op: ExpertMatMul, rank: int) -> Number:
+def expert_popularity(op: ExpertMatMul, rank: int) -> Array:
     """Popularity of the experts at quantile nodes (leading axis): as a trace saw it, or by the skew."""
     if op.routing is None:
         return expert_shares(op.all_experts, op.skew, rank)
@@ -148,7 +148,7 @@ def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> ExpertLoad:
     return replace(mean_rank, tokens=mean * held * more, experts=held * reached, tiles=held * tiles)
 
 
-def _most_popular(op: ExpertMatMul, copies: Number | None, shares: Number) -> Number:
+def _most_popular(op: ExpertMatMul, copies: Array | None, shares: Array) -> Number:
     r"""Tokens of the most popular expert over the mean: under a skew the first of all, in a trace as its node
     has it.
 
@@ -170,7 +170,7 @@ def _most_popular(op: ExpertMatMul, copies: Number | None, shares: Number) -> Nu
     if op.routing is not None:
         return shares[-1] * (op.slots / op.all_experts)
     xp = namespace(op.all_experts, op.skew, op.top_k, op.redundant_experts)
-    power = 1.0 - xp.where(abs(op.skew - 1.0) < 1e-6, 1.0 + 1e-5, op.skew)
+    power = 1.0 - xp.where(xp.abs(op.skew - 1.0) < 1e-6, 1.0 + 1e-5, op.skew)
 
     def first(count: Number) -> Number:
         return ((count + 0.5) ** power - 0.5**power) / ((op.all_experts + 0.5) ** power - 0.5**power)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Number, as_float, ceil_div, choose, lead, namespace, rank_of
+from strata.arrays import Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.precision import bytes_of, supports
 from strata.pricing.kernels.device import Device, MatrixRate, by_format, kernel_price
 from strata.pricing.kernels.dram_access import (
@@ -177,6 +177,7 @@ def price_experts(
         rows=lead(_TILE_ROWS, rank, xp),
         columns=lead(_TILE_COLUMNS, rank, xp),
     )
+    assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[_HEIGHTS])
     return grouped_product(chosen, product, device, unit, kernels, op.flop())
 

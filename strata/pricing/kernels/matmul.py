@@ -196,7 +196,7 @@ def best_tile(
 
     if of.xp is not SCALARS:
         return best_of(TILES, tried, rank, of.xp)
-    distinct: dict[tuple[float, float], tuple[float, float]] = {}
+    distinct: dict[tuple[Number, Number], tuple[float, float]] = {}
     for rows, columns in _TILES:
         distinct.setdefault((min(rows, of.rows), min(columns, of.columns)), (rows, columns))
     best, *others = [tried(*tile) for tile in distinct.values()]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, choose, lead, namespace, rank_of
+from strata.arrays import Mask, Number, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
 from strata.pricing.kernels.product import Product, product_bound
@@ -47,8 +47,8 @@ class Dataflow:
     along: Number
     across: Number
     ends: Number
-    deep: Any  # whether the block is as deep as it can be
-    sums: Any  # whether results leave as partial sums: steps may then be shared out freely
+    deep: Mask  # whether the block is as deep as it can be
+    sums: Mask  # whether results leave as partial sums: steps may then be shared out freely
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -94,7 +94,7 @@ def array_cycles(
     rows: Number,
     columns: Number,
     cores: Number,
-    shared: Any,
+    shared: Mask,
     buffered: bool = True,
 ) -> Number:
     r"""Clocks of arrays of R x C cells for F folds of T steps each, on p arrays.
@@ -209,11 +209,11 @@ def array_times(product: Product, device: Device, unit: MatrixRate) -> ArrayTime
     compute, batch = device.chip.compute, product.batch
     sizes = (product.m, product.n, product.k, batch, product.weight_bytes, product.output_bytes)
     rates = (device.core_bandwidth, device.cache_bandwidth, unit.sustained, compute.sram_bandwidth)
-    arrays = (device.cores, compute.array_rows, compute.array_columns)
-    given = (*sizes, *rates, *arrays, device.cache_capacity, compute.sram_capacity)
+    high, wide, cores = compute.array_rows, compute.array_columns, device.cores
+    assert high is not None and wide is not None  # only a chip of arrays comes here
+    given = (*sizes, *rates, cores, high, wide, device.cache_capacity, compute.sram_capacity)
     xp, rank = namespace(*given), rank_of(*given)
     s = dataflows(product, rank, xp)
-    high, wide, cores = compute.array_rows, compute.array_columns, device.cores
     by_rows, by_columns = ceil_div(s.rows, high), ceil_div(s.columns, wide)
     clocks = array_cycles(
         by_rows * by_columns * batch, s.steps, rows=high, columns=wide, cores=cores, shared=s.sums
@@ -223,6 +223,7 @@ def array_times(product: Product, device: Device, unit: MatrixRate) -> ArrayTime
     moved = block_traffic(s, compute.sram_capacity, high, wide) * batch
     cache = xp.maximum(fed, moved / xp.minimum(device.cache_bandwidth, cores * device.core_bandwidth))
     dram = block_traffic(s, device.cache_capacity) * batch
+    assert has_axes(busy) and has_axes(moved)  # one choice after the other
     longer = xp.maximum(busy, cache)
     quick = longer <= xp.min(longer, axis=0) * (1.0 + 1e-9)
     busy, cache, moved = choose(xp.where(quick, moved, xp.inf), busy, cache, moved)

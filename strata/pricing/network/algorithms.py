@@ -8,7 +8,7 @@ same algorithms message by message.
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.arrays import Mask, Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, group_share, peak_link
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.transport_times import AlgorithmTimes, double_tree
@@ -161,7 +161,7 @@ def partner_bandwidth(layout: GroupLayout, dimension: Dimension, partners: float
     return peak_link(dimension) * share * dimension.efficiency
 
 
-def is_closed(layout: GroupLayout, dimension: Dimension) -> Number:
+def is_closed(layout: GroupLayout, dimension: Dimension) -> Mask:
     """Whether a group has a ring's closing link: only a group that goes all the way round does; a smaller one
     is a chain.
     """

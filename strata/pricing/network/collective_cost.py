@@ -142,7 +142,7 @@ def collective(
     pattern: str,
     *,
     bytes: Number,
-    ranks: Number = None,
+    ranks: Number | None = None,
     stride: Number = 1,
     engine: str | Engine = "ideal",
     algorithm: str | Sequence[str] = "",

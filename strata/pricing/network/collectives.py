@@ -214,7 +214,7 @@ def crossings(
     layouts: tuple[GroupLayout, ...],
     fabric: Fabric,
     asked: str | Sequence[str] = "",
-    payload: Number = None,
+    payload: Number | None = None,
 ) -> Iterator[Crossing]:
     """A collective's way through a fabric, innermost dimension first.
 
@@ -287,8 +287,8 @@ def price_collective(
             continue
         dimension, sent = here.dimension, here.sent()
         time = time + here.where(cheapest(here.times(op)))
-        summed = op.pattern == "all_reduce" and dimension.reduction is not None
-        share = 1.0 / (1.0 + dimension.reduction) if summed else 1.0
+        reduction = dimension.reduction if op.pattern == "all_reduce" else None
+        share = 1.0 if reduction is None else 1.0 / (1.0 + reduction)
         lower = lower + sent * (passes * share / dimension.bandwidth)
         energy = energy + sent * (passes * dimension.energy)
     # Nothing to send takes no time: a batch holds collectives that some of its points do not need.

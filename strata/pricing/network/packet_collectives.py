@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Number, leaves, map_leaves, namespace
+from strata.arrays import Array, Number, leaves, map_leaves, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Dimension, Fabric, sustained_link
 from strata.hardware.transport import Packets
@@ -47,7 +47,7 @@ class PacketTime:
     """Time of a collective [s], and its algorithm in each dimension; arrays of names for arrays."""
 
     time: Number
-    names: tuple[Number, ...]
+    names: tuple[str, ...] | tuple[Array, ...]
 
 
 def fabric_segments(layouts: Sequence[GroupLayout], fabric: Fabric) -> list[FabricSegment]:
@@ -189,7 +189,7 @@ def _buffers(pattern: str, payload: Number, segments: Sequence[FabricSegment]) -
     """The whole buffer in each segment [B]: a gather's blocks grow from the inside out; a sum's shares
     shrink.
     """
-    ranks = np.prod([one.ranks for one in segments], axis=0) if pattern == "all_gather" else 1.0
+    ranks = _ranks_of(segments) if pattern == "all_gather" else 1.0
     inner: Number = 1.0
     for one in segments:
         if pattern == "send":
@@ -201,19 +201,23 @@ def _buffers(pattern: str, payload: Number, segments: Sequence[FabricSegment]) -
         inner = inner * one.ranks
 
 
-def _relayed(payload: Number, segments: Sequence[FabricSegment], packets: Packets) -> Number:
+def _ranks_of(segments: Sequence[FabricSegment]) -> Number:
     ranks: Number = 1.0
     for one in segments:
         ranks = ranks * one.ranks
+    return ranks
+
+
+def _relayed(payload: Number, segments: Sequence[FabricSegment], packets: Packets) -> Number:
     axes = [one.wires for one in segments if isinstance(one.wires, GridAxis)]
-    return forms.grid_all_to_all(payload / ranks, axes, packets)
+    return forms.grid_all_to_all(payload / _ranks_of(segments), axes, packets)
 
 
 def _names(
     segments: Sequence[FabricSegment], kept: Sequence[AlgorithmTimes], dimensions: int, shape: tuple[int, ...]
-) -> tuple[Number, ...]:
+) -> tuple[str, ...] | tuple[Array, ...]:
     """The cheapest algorithm's name for each dimension, "" where it is not crossed."""
-    names: list[Number] = [np.full(shape, "")] * dimensions
+    names: list[Array] = [np.full(shape, "")] * dimensions
     for one, by_algorithm in zip(segments, kept, strict=True):
         times = np.stack([np.broadcast_to(np.asarray(t, float), shape) for t in by_algorithm.values()])
         chosen = np.array(list(by_algorithm))[np.argmin(times, axis=0)]
@@ -251,10 +255,15 @@ def router_price(
     return PacketTime(np.array([point.time for point in points]).reshape(shape), names)
 
 
+def _whole(value: Number) -> int:
+    """The whole number that a single quantity is but for rounding."""
+    return round(float(value))
+
+
 def _routed(
     pattern: str, payload: float, layouts: Sequence[GroupLayout], fabric: Fabric, packets: Packets, asked: str
 ) -> PacketTime:
-    sizes = tuple(round(layout.size) for layout in layouts)
+    sizes = tuple(_whole(layout.size) for layout in layouts)
     ranks = int(np.prod(sizes))
     name = algorithm_key(asked) or next(iter(_preferred(pattern, sizes, fabric)))
     if ranks > MOST:
@@ -280,7 +289,7 @@ def group_schedule(
     """The steps of a group's collective by the name of its schedule, between devices of the fabric, and the
     levels they run on.
     """
-    sizes = tuple(round(layout.size) for layout in layouts)
+    sizes = tuple(_whole(layout.size) for layout in layouts)
     steps = steps_on_devices(schedule(pattern, name, sizes, payload), _members(layouts, fabric))
     return steps, _levels(layouts, fabric)
 
@@ -325,10 +334,10 @@ def _members(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[int, ...]:
     members, below = np.zeros(1, int), 1
     for layout, dimension in zip(layouts, fabric.dimension, strict=True):
         members = (
-            np.arange(round(layout.size))[:, None] * round(layout.stride) * below * (layout.size > 1)
+            np.arange(_whole(layout.size))[:, None] * _whole(layout.stride) * below * (layout.size > 1)
             + members
         ).ravel()
-        below *= round(dimension.size)
+        below *= _whole(dimension.size)
     return tuple(members.tolist())
 
 
@@ -344,7 +353,7 @@ def _levels(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[RouteLevel,
             and dimension.shares_links_of == below.name
             and levels[i].kind == levels[i - 1].kind == "switch"
         ):
-            share = max(layouts[i - 1].size, 1.0) * float(sustained_link(dimension))
+            share = max(float(layouts[i - 1].size), 1.0) * float(sustained_link(dimension))
             latency = max(levels[i].latency - levels[i - 1].latency, 0.0)
             levels[i] = RouteLevel("tree", levels[i].size, share, latency)
     return tuple(levels)

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
+from strata.arrays import Number
 from strata.errors import BadValue, require
 from strata.hardware.fabric import Fabric, sustained_link
 from strata.hardware.transport import Packets
@@ -24,7 +24,6 @@ from strata.pricing.network.packet_trains import Message, TrainPath, TrainSimula
 from strata.pricing.network.packets import packet_count, packet_time
 from strata.pricing.network.schedules import ScheduleStep
 
-Array = np.ndarray[Any, Any]
 # In a tree, one link upwards is shared by all that lies below it; any other dimension has links of each
 # device's own.
 LEVELS = ("switch", "ring", "chain", "full", "tree")
@@ -245,7 +244,7 @@ def device_count(levels: Sequence[RouteLevel]) -> int:
     return int(np.prod([level.size for level in levels], dtype=int))
 
 
-def _ticks(time: float, packets: Packets) -> float:
+def _ticks(time: Number, packets: Packets) -> float:
     """A time in ticks, free of the last bits that would put equal times apart."""
     return round(float(time / packets.tick), 6)
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.errors import BadValue, UnknownName
 
-Array = np.ndarray[Any, Any]
 PIECES = 8  # pieces that follow each other in pipelines (double_tree, pipeline)
 
 

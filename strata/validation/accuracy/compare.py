@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.validation.readers.comparison import ComparedPoints
-from strata.validation.readers.tables import Array
 
 SHOWN_FAILURES = 20  # reasons listed for a file; all of them are counted
 FIGURES = ("mape", "median", "p90", "worst", "bias", "weighted")

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
-from strata.validation.readers.tables import Array
 
 BANDS = ((0.25, "#eef1f5"), (0.10, "#dbe2ea"))
 # Metrics that begin the name of a group, and the unit they are measured in.

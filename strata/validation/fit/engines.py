@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.validation.fit.families import MICRO, Quantity
@@ -28,7 +29,7 @@ from strata.validation.fit.solver import (
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints
 from strata.validation.readers.registry import reader_of
-from strata.validation.readers.tables import Array, Table, read_table
+from strata.validation.readers.tables import Table, read_table
 
 SILICON, VLLM, THROUGHPUT = "serving/silicon.csv", "serving/vllm.csv", "serving/trtllm_max_throughput.csv"
 # Quantities of engines are almost linear, and each evaluation prices every row.

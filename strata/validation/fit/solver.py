@@ -16,11 +16,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.params import leaf_paths, override, value_at
 from strata.validation.fit.families import FORMAT_OF, Family, Quantity
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.registry import data_files, matches
-from strata.validation.readers.tables import Array, Table, read_table
+from strata.validation.readers.tables import Table, read_table
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from strata.arrays import Array
 from strata.hardware.chip import chip
 from strata.hardware.silicon.area import area
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 REFERENCE = "stack-ref"  # the device the points were published for
 
@@ -31,8 +34,7 @@ def deepstack_cores(table: Table, catalogue: Catalogue) -> ComparedPoints:
                 "compute.sram_bandwidth": s["port_bytes_per_clock"][rows] * clock,
             },
         )
-        cores: Array = area(owner).cores
-        return cores
+        return np.asarray(area(owner).cores)
 
     group = group_names("cores", count=len(table))
     return compare_metric(table, table.number("cores"), forecast(table, [group], price, columns), group)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array, Number
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of, supports
 from strata.pricing.kernels.attention import AttentionShape, attention_kernel
@@ -22,7 +23,7 @@ from strata.validation.readers.comparison import (
     group_names,
 )
 from strata.validation.readers.formats import kernel_format
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.workload.attention import attended
 from strata.workload.ffn import ROPE_FLOP
 
@@ -145,7 +146,7 @@ def _products(chip: Chip, attended_in: str, kv: str) -> str:
     return kv if narrow else attended_in
 
 
-def _kept(chip: Chip, cache_bytes: Array) -> Array:
+def _kept(chip: Chip, cache_bytes: Array) -> Number:
     """Share of the keys and values that one replay leaves in the shared cache for the next: the benchmark has
     one copy of them.
     """

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import spread
@@ -28,7 +28,6 @@ from strata.pricing.power_cap import power_capped
 from strata.pricing.price import Price
 from strata.pricing.pricers import PricedOp, tile_pieces
 from strata.validation.readers.formats import kernel_format
-from strata.validation.readers.tables import Array
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Collective, Exchange, Extent
@@ -82,7 +81,7 @@ def expert_layer_time(layer: ExpertLayer, load: ExpertLoad, dev: Device) -> Any:
     """Time of one layer with so many tokens for each expert: the ops of a model's layer behind its router
     [s].
     """
-    routed, hidden = load.tokens, layer.hidden
+    routed, hidden = np.asarray(load.tokens), layer.hidden
     # every token gets a sum, whether this rank has a part in it or not
     summed = layer.tokens / np.maximum(routed, 1.0)
     sent = 0.5 * dev.matrix(layer.weight, layer.activation).activation
@@ -106,7 +105,7 @@ def expert_layer_time(layer: ExpertLayer, load: ExpertLoad, dev: Device) -> Any:
         + sum(price_vector(op, dev).time for op in streams)
         + sum(price_gather(op, dev).time for op in moves)
     )
-    return time.mean(0)
+    return np.mean(time, 0)
 
 
 def _expert_gemm(name: str, layer: ExpertLayer, n: Array, k: Array) -> ExpertMatMul:

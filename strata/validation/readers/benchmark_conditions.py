@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.params import build, by_name, data_folder, part, quantity, read_toml, text
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ class TrainedModel:
     layers: Number = quantity("1", "layers", positive=True)
     hidden: Number = quantity("1", "width", positive=True)
     heads: Number = quantity("1", "attention heads", positive=True)
-    chunks: Number = quantity("1", "chunks of a stage", optional=True, minimum=1)
+    chunks: Number | None = quantity("1", "chunks of a stage", optional=True, minimum=1)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -236,7 +236,7 @@ def online_runs_of(
     """
     isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "conc"))
     version, together = rows.text("backend_version"), rows.text("mode") == "agg"
-    lengths = list(known.drawn.lengths.values())
+    lengths = [float(length) for length in known.drawn.lengths.values()]
     drawn = np.isin(isl, lengths) & np.isin(osl, lengths)
     share = np.where(drawn, known.drawn.mean_share, 1.0)
     polling, drafting, first_use, other = known.polling, known.drafting, known.first_use, known.other_lengths

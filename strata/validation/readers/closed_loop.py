@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.mapping.engine import Engine
 from strata.validation.readers.benchmark_conditions import RunConditions
-from strata.validation.readers.tables import Array
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, with_library
 from strata.hardware.transport import ANY, LIBRARY
@@ -21,7 +22,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 PATTERNS = {
     "all_gather": "all_gather",

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import StrataError, UnknownName
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.hardware.dram.channel import (
     Controller,
     Dram,
@@ -19,7 +20,7 @@ from strata.hardware.dram.channel import (
 )
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 # The simulator's own times, in clocks, by the quantity they are here. Its file leaves out tRTP and the bus's
 # turn, which are its defaults: tRTP shows where one bank reads long runs, 14 + 30 + 14 clocks and 5 more for

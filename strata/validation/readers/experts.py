@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array, has_axes
 from strata.errors import BadValue
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import ROWS, ExpertLoad
@@ -22,7 +23,7 @@ from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.formats import kernel_format
 from strata.validation.readers.routing import busiest_rank_counts, expert_load, multinomial_counts
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 SKEWS = {"uniform": 0.0, "balanced": 0.0, "zipf": 1.0}
 # PyTorch's grouped product has two output tiles: the small one where an expert has at most so many rows on
@@ -58,6 +59,7 @@ def grouped_gemm(table: Table, catalogue: Catalogue) -> ComparedPoints:
         sizes, skew = zip(tokens, experts, strict=True), skew_of(key[0])
         counts = [multinomial_counts(int(t), int(e), skew) for t, e in sizes]
         load = expert_load(counts, PAIR * np.array([SMALL[0], LARGE[0]]))
+        assert has_axes(load.tiles)
         small = tokens / experts <= SWITCH
         tiles = PAIR * np.where(small, load.tiles[0], load.tiles[1])
         unit = dev.matrix("bf16", "bf16")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.plan import Plan
 from strata.validation.readers.catalogue import Catalogue
@@ -17,7 +18,7 @@ from strata.validation.readers.comparison import (
     group_names,
 )
 from strata.validation.readers.steps import case_key, dense_model, model_family, priced_step
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.workload.tasks import decode, prefill
 
 SIZES = ("layers", "hidden", "q_heads", "kv_heads", "head_dim", "ffn", "vocab", "batch", "q_len", "context")

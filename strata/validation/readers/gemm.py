@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of
 from strata.pricing.kernels.matmul import matmul
@@ -20,7 +21,7 @@ from strata.validation.readers.comparison import (
     join_metrics,
 )
 from strata.validation.readers.formats import kernel_format
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 PROFILED_CHIP = "a100_sxm"
 # an A100's L2 counts a byte of DRAM twice more: its two partitions hand each other what they fetch

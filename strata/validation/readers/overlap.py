@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.pricing.kernels.device import Device
@@ -22,7 +23,7 @@ from strata.validation.readers.bare_kernels import (
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collectives import node_fabric
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 HALF = 2.0  # bytes of an element: all were measured in 16 bits
 SIZES = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.transport import Packets, packets
 from strata.pricing.network.packets import (
@@ -26,7 +27,7 @@ from strata.pricing.network.routes import RouteLevel, device_count, run_schedule
 from strata.pricing.network.schedules import ScheduleStep, schedule
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 ON_TREES: dict[tuple[str, str], Callable[[Any, SwitchTree, Packets], Any]] = {
     ("all_gather", "halving_doubling"): tree_all_gather,

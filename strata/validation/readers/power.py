@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of, rate_of
@@ -27,7 +28,7 @@ from strata.validation.readers.comparison import (
     join_metrics,
 )
 from strata.validation.readers.formats import kernel_format
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 LONG_ENOUGH = 0.2  # ms: below it a board's power reading is noise (validation/README.md)
 # calls that take so much longer than their kernel wait for the host, more than any error of ours
@@ -166,9 +167,8 @@ def predicted_draw(draw: PowerDraw, chip: Chip) -> float:
     used = float(rate_of(chip.energy.matrix, draw.format)) if draw.format else 0.0
     scale = float(voltage_energy(draw.share, chip.energy.voltage_slope))
     core = (draw.price.flop * used + draw.price.cache_bytes * float(cache_byte_energy(chip))) * scale
-    return (
-        float(chip.energy.static_power)
-        + (core + draw.price.memory_bytes * float(chip.energy.memory)) / draw.seconds
+    return float(
+        chip.energy.static_power + (core + draw.price.memory_bytes * float(chip.energy.memory)) / draw.seconds
     )
 
 

@@ -6,9 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from strata.arrays import ceil_div
+from strata.arrays import Array, ceil_div
 from strata.pricing.kernels.expert_load import ExpertLoad
-from strata.validation.readers.tables import Array
 
 DRAWS = 8  # random routings that a row is averaged over; the benchmark of ops/moe.csv times five of its own
 MOST = 0.8  # of all tokens: the highest value it draws for an expert before the values are scaled
@@ -97,7 +96,7 @@ def expert_load(counts: list[Array], rows: Array) -> ExpertLoad:
     """The load of each measured row (last axis) in each draw (axis before it), with tiles of so many rows
     (leading axis).
     """
-    tiles = [ceil_div(c, rows[:, None, None]).sum(-1) for c in counts]
+    tiles = [np.sum(ceil_div(c, rows[:, None, None]), -1) for c in counts]
     seen = [np.stack([c.sum(-1), (c > 0).sum(-1), *t]) for c, t in zip(counts, tiles, strict=True)]
     draws = max(s.shape[1] for s in seen)
     stacked = np.stack([np.broadcast_to(s, (s.shape[0], draws)) for s in seen], axis=-1)

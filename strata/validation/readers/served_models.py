@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import MissingQuantity
 from strata.mapping.engine import Engine
 from strata.precision import bytes_of
@@ -20,7 +21,7 @@ from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
 from strata.validation.readers.formats import weight_format
 from strata.validation.readers.steps import Serving, drafting_layer, priced_step, served_batch, used_bytes
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import decode, mixed, prefill
 
@@ -52,7 +53,8 @@ def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
     they are.
     """
     own, wanted = catalogue.model(name), weight_format(weights)
-    same = any(round(bytes_of(w), 1) == round(bytes_of(wanted), 1) for w in (own.weights, own.expert_weights))
+    width, *widths = (round(float(bytes_of(w)), 1) for w in (wanted, own.weights, own.expert_weights))
+    same = width in widths
     return own if same else catalogue.model(name, weights=wanted)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.plan import plan
 from strata.validation.readers.benchmark_conditions import (
@@ -34,7 +35,7 @@ from strata.validation.readers.served_models import (
     stored_model,
 )
 from strata.validation.readers.steps import Serving, case_keys, served_batch, systems_of
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 
 

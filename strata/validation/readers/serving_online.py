@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
@@ -37,7 +38,7 @@ from strata.validation.readers.served_models import (
     served_model,
 )
 from strata.validation.readers.steps import Serving, case_keys, served_batch, systems_of
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import prefill
 

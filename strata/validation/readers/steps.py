@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import step_of
@@ -23,7 +23,6 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.pricing.step import Step, Structure
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.tables import Array
 from strata.workload.model import Model, Pattern
 from strata.workload.tasks import Workload, serve
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.eager import eager_kernel
 from strata.validation.readers.bare_kernels import benchmark_time
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 
 TURNS = 32.0  # sets of buffers that take turns at most: small ones stay in the cache
 OWN_RESULTS = ("copy", "add")  # their results have buffers of their own

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadFile, nearest
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.plan import plan
 from strata.validation.readers.benchmark_conditions import (
@@ -31,7 +32,7 @@ from strata.validation.readers.steps import (
     used_bytes,
     with_layers,
 )
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.validation.readers.training_steps import gpt_model, ranked_by_gpus, training_step
 
 GIB = 2.0**30
@@ -50,14 +51,14 @@ def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
             raise BadValue(f"model must be GPT of {', '.join(models)}, but got '{key[1]}'")
         shape = models[size]
         v = {k: x[rows] for k, x in s.items()}
-        interleaved = key[0].endswith("korthi") and shape.chunks is not None
+        chunks = shape.chunks if key[0].endswith("korthi") else None
         layout = plan(
             tp=v["tp"],
             pp=v["pp"],
             dp=v["dp"],
             cp=v["cp"],
             microbatches=v["mb"],
-            virtual_stages=np.where(v["pp"] > 1, shape.chunks if interleaved else 1.0, 1.0),
+            virtual_stages=np.where(v["pp"] > 1, 1.0 if chunks is None else chunks, 1.0),
             sp=1.0 if key[2].lower() == "true" else 0.0,
             recompute=key[3] or "none",
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.plan import plan
 from strata.params import data_folder
@@ -20,7 +21,7 @@ from strata.validation.readers.comparison import (
     join_metrics,
 )
 from strata.validation.readers.steps import case_key, dense_model, systems_of, used_bytes
-from strata.validation.readers.tables import Array, Table, read_table
+from strata.validation.readers.tables import Table, read_table
 from strata.validation.readers.training_steps import (
     GPUS_PER_NODE,
     called_right,

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.arrays import Array, Number
 from strata.hardware.system import System
 from strata.mapping.plan import Plan
 from strata.pricing.step import Step
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints
 from strata.validation.readers.steps import dense_model, priced_step
-from strata.validation.readers.tables import Array, Table
+from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import train
 
