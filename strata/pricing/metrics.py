@@ -12,7 +12,7 @@ from typing import Any
 from strata.arrays import Number, register_pytree
 from strata.records import readable
 
-ANY_PHASE = ("prefill", "decode", "serve", "train")
+ANY_PHASE = ("prefill", "decode", "serve", "train", "forward")
 GENERATING = ("decode", "serve")
 HIGHER, LOWER = "higher", "lower"
 TIME, RATE = "time", "rate"
