@@ -223,7 +223,7 @@ def layout_degrees(program: Any) -> tuple[str, ...]:
 
 
 def division(program: Any, given: Plan | Layout | str | None, **degrees: Any) -> Plan | Layout:
-    """A plan or layout as it is, or from text: degrees of a plan, or of the layout that a program names itself.
+    """A plan or layout as it is, or from text: degrees of a plan, or of the layout a program names itself.
 
     >>> from strata.workload.program import program
     >>> division(program("fft-1024"), "p=2,q=4").mesh, division(program("llama-3-8b"), "tp=8")

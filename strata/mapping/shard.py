@@ -4,6 +4,7 @@ not meet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strata.arrays import Number, ceil_div, namespace
@@ -26,11 +27,12 @@ class Left:
 
     lies: Lies
     partial: tuple[str, ...] = ()
-    bytes: Number = 0.0  # of one rank
-    summed: Number = 0.0  # as partial sums
+    bytes: Callable[[], Number] = float  # of one rank, before `pieces`
+    summed: Callable[[], Number] = float  # as partial sums
     maker: str = ""
     way: Alternative = PLAIN
     routed: bool = False  # rows of experts' results: as a sum they are as large as the tokens they belong to
+    pieces: Number = 1.0  # that a sum was left in
 
 
 def shard(graph: Graph, sharding: Sharding) -> Graph:
@@ -120,7 +122,7 @@ class _BlockPass:
         self.names: dict[str, int] = {}  # collectives so far by name
         if block.entry is not None:
             lies = sharding.lies(block.role, block.entry.axes)
-            self.left[block.entry.name] = (Left(lies, (), block.entry.bytes()),)
+            self.left[block.entry.name] = (Left(lies, (), block.entry.bytes),)
 
     def run(self, ops: list[Op]) -> list[Op]:
         experts = next((op for op in ops if is_expert_product(op)), None)
@@ -140,25 +142,36 @@ class _BlockPass:
             if tensor not in summed:
                 self._bring(op, place, tensor)
         self.ops.append(op)
-        ways = sharding.alternatives if op.module in sharding.modules or self._ways_differ(op) else (PLAIN,)
-        contracted, result = op.contracted_axes(), op.result_axes()
+        contracted = op.contracted_axes()
         if op.weight_gradient and not sharding.gradient_sums:
             contracted = ()  # added up once for a whole step
-        left = []
-        for way in ways:
-            over = sharding.lies(op.module, contracted, way)
-            partial = tuple(dict.fromkeys(group for groups in over.values() for group in groups))
-            lies = sharding.lies(op.module, result, way)
-            lies = {c: kept for c, g in lies.items() if (kept := tuple(x for x in g if x not in partial))}
-            left.append(
-                Left(lies, partial, op.output_bytes(), op.partial_bytes() if partial else 0.0, op.name, way)
-            )
-        same = all(state.lies == left[0].lies and state.partial == left[0].partial for state in left)
-        self.left[op.output] = (replace(left[0], way=PLAIN),) if same else tuple(left)
+        left = [self._left(op, contracted, way) for way in self._ways_of(op)]
+        first = left[0]
+        if len(left) > 1 and all(s.lies == first.lies and s.partial == first.partial for s in left):
+            left = [replace(first, way=PLAIN)]
+        self.left[op.output] = tuple(left)
+
+    def _left(self, op: Op, contracted: tuple[str, ...], way: Alternative) -> Left:
+        """How an op leaves its result: partial sums over groups that divide what it sums over."""
+        sharding = self.sharding
+        lies = sharding.lies(op.module, op.result_axes(), way)
+        over = sharding.lies(op.module, contracted, way) if contracted else {}
+        if not over:
+            return Left(lies, (), op.output_bytes, float, op.name, way)
+        partial = tuple(dict.fromkeys(group for groups in over.values() for group in groups))
+        lies = {c: kept for c, g in lies.items() if (kept := tuple(x for x in g if x not in partial))}
+        return Left(lies, partial, op.output_bytes, op.partial_bytes, op.name, way)
+
+    def _ways_of(self, op: Op) -> tuple[Alternative, ...]:
+        """Alternatives in which an op's result may lie differently."""
+        every = self.sharding.alternatives
+        if len(every) == 1 or op.module in self.sharding.modules or self._ways_differ(op):
+            return every
+        return (PLAIN,)
 
     def _ways_differ(self, op: Op) -> bool:
         """Whether alternatives treat a stored operand of this op differently."""
-        return len(self.sharding.alternatives) > 1 and any(op.stored_axes(i) for i in range(len(op.inputs)))
+        return any(op.stored_axes(i) for i in range(len(op.inputs)))
 
     def _bring(self, op: Op, place: int, tensor: str) -> None:
         """Collectives that bring one operand to where an op wants it."""
@@ -167,7 +180,11 @@ class _BlockPass:
         if not stored and not left:
             return
         whole, wanted = op.whole_axes(), op.operand_axes(place)
-        wanted = tuple(axis for axis in wanted if axis not in whole)
+        if whole:
+            wanted = tuple(axis for axis in wanted if axis not in whole)
+        plain = not stored and len(left) == 1 and not left[0].partial and op.module not in sharding.modules
+        if plain and left[0].lies == sharding.lies(op.module, wanted, left[0].way):
+            return
         found: list[tuple[list[Conversion], Left, Alternative]] = []
         for way in self._ways(op, left, bool(stored)):
             want = sharding.lies(op.module, wanted, way)
@@ -203,12 +220,12 @@ class _BlockPass:
 
     def _summed(self, state: Left, made: list[Conversion]) -> Left:
         """A tensor whose partial sums were added up, in pieces where its first reader wanted them so."""
-        lies, size = dict(state.lies), state.bytes
+        lies, pieces = dict(state.lies), state.pieces
         for one in made:
             if one.pattern == "reduce_scatter":
                 lies[one.onto] = (*lies.get(one.onto, ()), one.group)
-                size = size / self.sharding.degrees[one.group]
-        return replace(state, partial=(), lies=lies, bytes=size)
+                pieces = pieces * self.sharding.degrees[one.group]
+        return replace(state, partial=(), lies=lies, pieces=pieces)
 
     def _ways(self, op: Op, left: tuple[Left, ...], stored: bool) -> tuple[Alternative, ...]:
         if stored or op.module in self.sharding.modules:
@@ -221,9 +238,9 @@ class _BlockPass:
         own = op.operand_bytes(place)
         degree = self.sharding.degrees[one.group]
         if one.pattern in ("all_reduce", "reduce_scatter"):
-            payload, name = state.summed * size, f"{state.maker}_{SUFFIXES[one.pattern]}"
+            payload, name = state.summed() * size, f"{state.maker}_{SUFFIXES[one.pattern]}"
         else:
-            payload = state.bytes * size if own is None else own
+            payload = state.bytes() / state.pieces * size if own is None else own
             # What was stored is asked for as the whole that its reader wants.
             payload = (
                 payload * degree
@@ -263,7 +280,7 @@ class _BlockPass:
         """
         groups = tuple(dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial))
         alone = len(tensors) == 1 and not left[0].routed
-        payload = left[0].summed if alone or self.block.output is None else self.block.output.bytes()
+        payload = left[0].summed() if alone or self.block.output is None else self.block.output.bytes()
         made = conversions(left[0].lies, groups, want)[: len(groups)]
         for one, size in zip(made, self._sizes(made), strict=True):
             self._add(
@@ -284,9 +301,7 @@ class _BlockPass:
         before, after = expert_collectives(op, experts, self.sharding, stream, self.training)
         self.ops += [*before, op, *after]
         partial = (PARTIAL_OVER,) if op.route == "combine" and PARTIAL_OVER in self.sharding.active else ()
-        self.left[op.output] = (
-            Left({}, partial, op.output_bytes(), op.partial_bytes(), op.name, routed=True),
-        )
+        self.left[op.output] = (Left({}, partial, op.output_bytes, op.partial_bytes, op.name, routed=True),)
 
     def _close(self, ops: list[Op]) -> None:
         """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
@@ -311,7 +326,8 @@ class _BlockPass:
 
     def _handed_on(self, one: Conversion, tensor: str, state: Left, size: Number) -> Collective:
         """A collective between a block's result and the layout of its boundary."""
-        payload = state.bytes * size * (self.sharding.degrees[one.group] if one.gathered else 1.0)
+        whole = self.sharding.degrees[one.group] if one.gathered else 1.0
+        payload = state.bytes() / state.pieces * size * whole
         return Collective(
             name=f"{state.maker}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
             output=tensor, pattern=one.pattern, group=one.group, payload=state.way.of(payload),

@@ -143,7 +143,7 @@ class FieldOwners:
         return found | own
 
     def _numbers(self, owner: str) -> tuple[str, ...]:
-        """Sizes of a program that is no language model, and degrees of its layout; models are chosen by words."""
+        """Sizes of a program that is no language model, degrees of its layout; models are chosen by words."""
         degrees = layout_degrees(self.model)
         if owner == PLAN or not degrees:
             return degrees

@@ -208,29 +208,21 @@ def sweep(
     _check_sweep(vary, metric or "items_per_s", plan, where, orders)
     named, program, software = named_inputs(model, system, engine, weights, kv, changes)
     phase, divided = phase_of(program, phase), bool(layout_degrees(program))
-    require(
-        not (divided and plan == BEST), f"{program.name} is divided as told, not by the best plan", plan=plan
-    )
-    axes = [parse_axis(text, *vary_names(named, program, software)) for text in vary]
-    names = [a.name for a in axes]
-    twice = next((n for n in names if names.count(n) > 1), "")
-    require(not twice, "each axis varies something else", vary=twice)
+    told = not (divided and plan == BEST)
+    require(told, f"{program.name} is divided as told, not by the best plan", plan=plan)
+    axes = _axes(vary, named, program, software)
     rank = len(axes) + (plan == BEST)
     shaped = {
         a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)
     }
     degrees = {split_field(k)[1]: v for k, v in shaped.items() if k.startswith("plan.")}
-    size: dict[str, Any] = {"batch": batch, "input": input, "output": output} | {
-        k: shaped[k] for k in SIZES if k in shaped
-    }
+    size: dict[str, Any] = {"batch": batch, "input": input, "output": output}
+    size |= {k: shaped[k] for k in SIZES if k in shaped}
     chosen: Plan | Layout
     if plan == BEST:
         chosen, said = _every_plan(named, program, phase, software, where, orders, degrees), BEST
     elif divided:
-        chosen, said = (
-            division(program, plan, **degrees),
-            ",".join([plan, *(f"{k}=..." for k in degrees)]).strip(","),
-        )
+        chosen, said = division(program, plan, **degrees), _told(plan, degrees)
     else:
         middle = make_workload(phase, *(float(np.median(size[k])) for k in SIZES))
         chosen, said = _one_plan(named, program, middle, software, plan, degrees)
@@ -246,6 +238,20 @@ def sweep(
     )
     usual = "items_per_s" if divided else "tokens_per_s"
     return Sweep(axes=axes, result=result, metric=metric or usual, plan=said)
+
+
+def _axes(vary: Sequence[str], system: System, program: Any, engine: Engine) -> list[SweepAxis]:
+    """What varies, each thing once."""
+    axes = [parse_axis(text, *vary_names(system, program, engine)) for text in vary]
+    names = [a.name for a in axes]
+    twice = next((n for n in names if names.count(n) > 1), "")
+    require(not twice, "each axis varies something else", vary=twice)
+    return axes
+
+
+def _told(plan: str, degrees: dict[str, Any]) -> str:
+    """A plan as it was told, with the degrees that vary."""
+    return ",".join([*([plan] if plan else []), *(f"{k}=..." for k in degrees)])
 
 
 def _check_sweep(vary: Sequence[str], metric: str, plan: str, where: str, orders: bool) -> None:
@@ -286,7 +292,7 @@ def _one_plan(
         plan = plan_text(best[0].result.plan if best else closest_plan(system, model, middle, engine).plan)
     typed = dict(item.split("=") for item in plan.split(",") if item.count("=") == 1)
     chosen = make_plan(plan, **degrees)
-    said = ",".join([*([plan] if plan else []), *(f"{k}=..." for k in degrees)])
+    said = _told(plan, degrees)
     if degrees and "dp" not in degrees and "dp" not in typed:
         rest = system.devices / (chosen.tp * chosen.cp * chosen.pp)
         filled = np.where(rest == np.floor(rest), rest, 1.0)
