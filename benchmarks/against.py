@@ -42,13 +42,7 @@ def measure(name: str) -> float:
     if name.startswith("single"):
         dense = name == "single_dense"
         model, plan = (st.model("llama-3-70b"), "tp=8") if dense else (st.model("deepseek-v3"), "tp=8,ep=8")
-        inputs = (
-            st.system("8xh200"),
-            model,
-            st.decode(batch=64, context=2048),
-            st.plan(plan),
-            st.engine("ideal"),
-        )
+        inputs = st.system("8xh200"), model, st.decode(batch=64, context=2048), st.plan(plan)
         return shortest(lambda: [st.evaluate(*inputs) for _ in range(10)], 20) / 10
     model, rng = st.model("deepseek-v3"), np.random.default_rng(0)
     every = st.plans(256, model)
