@@ -19,6 +19,7 @@ from strata.app.terminal import (
 LISTED_KINDS = (
     "chips",
     "models",
+    "programs",
     "systems",
     "fabrics",
     "transports",
@@ -27,7 +28,18 @@ LISTED_KINDS = (
     "engines",
     "precisions",
 )
-KINDS = ("chip", "model", "fabric", "system", "transport", "packets", "memory", "engine", "economics")
+KINDS = (
+    "chip",
+    "model",
+    "program",
+    "fabric",
+    "system",
+    "transport",
+    "packets",
+    "memory",
+    "engine",
+    "economics",
+)
 
 
 def register_catalogue(app: typer.Typer) -> None:
@@ -52,15 +64,15 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="chips, models, systems, fabrics, transports, packets, memories, engines or precisions; "
-            "left out: all",
+            help="chips, models, programs, systems, fabrics, transports, packets, memories, engines or "
+            "precisions; left out: all",
             autocompletion=one_of(*LISTED_KINDS),
         ),
     ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """What there is: chips, models, systems, fabrics, transports, packet networks, memories, engines,
-    precisions.
+    """What there is: chips, models, programs, systems, fabrics, transports, packet networks, memories,
+    engines, precisions.
     """
     from strata.app.render.catalogue import catalogue, catalogue_table
 

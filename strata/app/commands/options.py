@@ -16,7 +16,7 @@ ModelName = Annotated[
         "-m",
         metavar="NAME",
         help="model name, or path of a Hugging Face config.json",
-        autocompletion=names_of("models"),
+        autocompletion=names_of("models", "programs"),
     ),
 ]
 

@@ -17,14 +17,17 @@ from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.params import KINDS, data_folder, file_model, names, read_toml, stated
 from strata.precision import BYTES
+from strata.records import to_dict
 from strata.search.space import Space, space
 from strata.units import show
 from strata.workload.model import Model, model
+from strata.workload.program import program
 from strata.workload.tasks import decode
 
 LISTED = (
     "chips",
     "models",
+    "programs",
     "systems",
     "fabrics",
     "transports",
@@ -39,6 +42,7 @@ LISTED = (
 SHOWN: dict[str, Callable[[str], Any]] = {
     "chip": chip,
     "model": model,
+    "program": program,
     "fabric": fabric,
     "system": system,
     "transport": transport,
@@ -75,8 +79,8 @@ def _entries(kind: str) -> list[dict[str, str]]:
         return [
             {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()
         ]
-    if kind == "models":
-        return [{"name": name, "title": str(_facts(name)["title"])} for name in names("models")]
+    if kind in ("models", "programs"):
+        return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind)]
     listed = [
         {"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))}
         for n in names(kind)
@@ -108,8 +112,10 @@ def describe(kind: str, name: str) -> dict[str, Any]:
     if kind not in SHOWN:
         raise UnknownName("kind", kind, SHOWN, ", ".join(SHOWN))
     record = SHOWN[kind](name)
-    if kind == "model":
+    if kind == "model" or (kind == "program" and isinstance(record, Model)):
         return _describe_model(record, name)
+    if kind == "program":
+        return _describe_program(record, name)
     if kind == "space":
         return _describe_space(record)
     if kind == "system":
@@ -222,9 +228,27 @@ def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
     }
 
 
-def _facts(name: str) -> dict[str, Any]:
-    """What a shipped model's file says about itself; nothing for a user's own."""
-    path = data_folder("models") / f"{name}.json"
+def _describe_program(record: Any, name: str) -> dict[str, Any]:
+    """Sizes of a program that is no language model, and how it is divided."""
+    facts = _facts(name, "programs")
+    source = str(facts.get("source", "given by the caller"))
+    numbers = {}
+    for f in fields(record):
+        value = getattr(record, f.name)
+        if f.name != "name":
+            listed = value if isinstance(value, tuple) else (value,)
+            numbers[f.name] = _entry(to_dict(value), ", ".join(_plain(v) for v in listed), source)
+    note = f"divided with --plan {record.layout_text()}"
+    return {"name": name, "title": str(facts.get("title", "")), "note": note, "numbers": numbers}
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else f"{float(value):g}"
+
+
+def _facts(name: str, kind: str = "models") -> dict[str, Any]:
+    """What the file of a shipped model or program says about itself; nothing for a user's own."""
+    path = data_folder(kind) / f"{name}.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))["_strata"]) if path.exists() else {}
 
 
