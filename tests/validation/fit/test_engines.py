@@ -1,7 +1,6 @@
 """Fits of engines find what made the data and give the shipped numbers again."""
 
 import csv
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
