@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from strata.errors import UnknownName
-from strata.pricing.metrics import HIGHER, LOWER, METRICS, Metric
+from strata.pricing.metrics import HIGHER, LOWER, METRICS, ItemMetrics, Metric, TokenMetrics, declared
+from strata.workload.model import Model
 
 Columns = Mapping[str, np.ndarray]  # a metric of many points by its name
 MM2 = 1e-6  # [m2]
@@ -72,6 +74,12 @@ DERIVED_METRICS = {
 }
 POINT_METRICS: dict[str, Metric] = {**METRICS, DIE_AREA.name: DIE_AREA}  # what a point is evaluated for
 GOAL_METRICS: dict[str, Metric] = {**POINT_METRICS, **DERIVED_METRICS}  # what a goal may name
+
+
+def reported_metrics(program: Any) -> dict[str, Metric]:
+    """Metrics of a point that are told: of a language model in tokens, of another program in its items."""
+    record = TokenMetrics if isinstance(program, Model) else ItemMetrics
+    return {**declared(record), DIE_AREA.name: DIE_AREA}
 
 
 def metric_column(columns: Columns, name: str) -> np.ndarray:

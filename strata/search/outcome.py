@@ -9,7 +9,7 @@ from typing import Any
 
 from strata.errors import require
 from strata.result import Result
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
+from strata.search.derived_metrics import GOAL_METRICS, metric_column, reported_metrics
 from strata.search.goal import Goal
 from strata.search.points import Evaluated, concatenate_points, evaluate_point
 from strata.search.sensitivity import Gain, axis_gains, sensitivity
@@ -83,7 +83,9 @@ class SearchOutcome:
         """One point of the frontier."""
         digits = self.frontier.digits[place]
         chosen = {a.name: a.labels[int(d)] for a, d in zip(self.space.axes, digits, strict=True)}
-        metrics = {name: float(values[place]) for name, values in self.frontier.columns.items()}
+        told = reported_metrics(self.space.scenario.base_model)
+        columns = {name: values for name, values in self.frontier.columns.items() if name in told}
+        metrics = {name: float(values[place]) for name, values in columns.items()}
         metrics |= {m: float(metric_column(self.frontier.columns, m)[place]) for m in self.goal.metrics}
         return {"index": int(self.space.index(digits)[0]), "design": chosen, "metrics": metrics}
 
