@@ -211,10 +211,7 @@ def sweep(
     told = not (divided and plan == BEST)
     require(told, f"{program.name} is divided as told, not by the best plan", plan=plan)
     axes = _axes(vary, named, program, software)
-    rank = len(axes) + (plan == BEST)
-    shaped = {
-        a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)
-    }
+    shaped = _shaped(axes, len(axes) + (plan == BEST))
     degrees = {split_field(k)[1]: v for k, v in shaped.items() if k.startswith("plan.")}
     size: dict[str, Any] = {"batch": batch, "input": input, "output": output}
     size |= {k: shaped[k] for k in SIZES if k in shaped}
@@ -247,6 +244,11 @@ def _axes(vary: Sequence[str], system: System, program: Any, engine: Engine) -> 
     twice = next((n for n in names if names.count(n) > 1), "")
     require(not twice, "each axis varies something else", vary=twice)
     return axes
+
+
+def _shaped(axes: list[SweepAxis], rank: int) -> dict[str, np.ndarray]:
+    """Values of each axis, on an axis of their own of a box of so many."""
+    return {a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)}
 
 
 def _told(plan: str, degrees: dict[str, Any]) -> str:
