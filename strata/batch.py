@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,16 +33,23 @@ def as_float64_box(record: Any) -> tuple[Any, tuple[int, ...]]:
 _CONVERTED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
+@lru_cache(maxsize=256)
+def _kept_by_identity(kind: type) -> bool:
+    """Whether records of a class never change and are told apart by what they are, not by what they hold."""
+    made = getattr(kind, "__dataclass_params__", None)
+    return made is not None and bool(made.frozen) and kind.__hash__ is object.__hash__
+
+
 def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     """A part of the inputs as float64, and the shapes of its arrays."""
-    known = _CONVERTED.get(tree)
-    if known is not None:
+    remembered = _kept_by_identity(tree.__class__)
+    if remembered and (known := _CONVERTED.get(tree)) is not None:
         return known, []
     found = leaves(tree)
     plain = all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found)
     made = tree if plain else map_leaves(as_float, tree)
     shapes = [tuple(v.shape) for v in found if has_axes(v)]
-    if not any(isinstance(v, np.ndarray) for v in found):
+    if remembered and not any(isinstance(v, np.ndarray) for v in found):
         _CONVERTED[tree] = made
     return made, shapes
 
