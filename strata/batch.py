@@ -43,14 +43,15 @@ def _kept_by_identity(kind: type) -> bool:
 def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     """A part of the inputs as float64, and the shapes of its arrays."""
     remembered = _kept_by_identity(tree.__class__)
-    if remembered and (known := _CONVERTED.get(tree)) is not None:
-        return known, []
+    if remembered and tree in _CONVERTED:
+        known = _CONVERTED[tree]
+        return tree if known is None else known, []
     found = leaves(tree)
     plain = all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found)
     made = tree if plain else map_leaves(as_float, tree)
     shapes = [tuple(v.shape) for v in found if has_axes(v)]
     if remembered and not any(isinstance(v, np.ndarray) for v in found):
-        _CONVERTED[tree] = made
+        _CONVERTED[tree] = None if made is tree else made  # a record that held itself would never go
     return made, shapes
 
 

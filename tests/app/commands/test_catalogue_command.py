@@ -125,5 +125,16 @@ def test_every_kind_is_shown_and_described():
         "economics",
         "system",
         "model",
+        "program",
         "space",
     }
+
+
+@pytest.mark.parametrize("name", names("programs"))
+def test_programs_are_listed_and_shown_with_their_sources(answer, name):
+    listed = answer("list", "programs", "--json")["programs"]
+    assert name in [entry["name"] for entry in listed] and all(entry["title"] for entry in listed)
+    shown = answer("show", "program", name, "--json")
+    assert "--plan" in shown["note"]
+    assert all(len(entry["source"]) > 20 for entry in shown["numbers"].values())
+    assert name in answer("show", "program", name)
