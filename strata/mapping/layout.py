@@ -20,20 +20,22 @@ from strata.records import readable
 from strata.workload.graph import Extent, Graph, Op
 from strata.workload.tasks import Workload
 
-Lies = dict[str, tuple[str, ...]]  # coordinate of a tensor -> groups of ranks that it is divided over
+PartitionSpec = dict[
+    str, tuple[str, ...]
+]  # coordinate of a tensor -> groups of ranks that it is divided over
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AxisLayout:
     """How a logical axis is divided: its units into `parts`, each unit into `inside` pieces.
 
-    `lies`: the coordinates it runs along with the group each is divided over; tokens run along sequences and
+    `spec`: the coordinates it runs along with the group each is divided over; tokens run along sequences and
     positions, so that attention, which knows them apart, and products, which do not, mean the same by them.
     """
 
     parts: Number = 1.0
     inside: Number = 1.0
-    lies: tuple[tuple[str, str], ...] = ()
+    spec: tuple[tuple[str, str], ...] = ()
 
     def local(self, extent: Extent) -> Extent:
         return Extent(ceil_div(extent.count, self.parts), extent.unit / self.inside, extent.axis)
@@ -49,15 +51,15 @@ class Alternative:
     """
 
     name: str = ""
-    taken: Mask | None = None  # None: every point
+    mask: Mask | None = None  # None: every point
     axes: dict[str, dict[str, AxisLayout]] = field(default_factory=dict)  # by module, where it differs
     ring: bool = False  # gathers go round in steps beside the op that waits for them
 
-    def of(self, payload: Number) -> Number:
-        """A payload where this way is taken, else nothing."""
-        if self.taken is None or self.taken is True:
+    def masked(self, payload: Number) -> Number:
+        """A payload where this alternative holds, else nothing."""
+        if self.mask is None or self.mask is True:
             return payload
-        return 0.0 if self.taken is False else namespace(self.taken, payload).where(self.taken, payload, 0.0)
+        return 0.0 if self.mask is False else namespace(self.mask, payload).where(self.mask, payload, 0.0)
 
 
 PLAIN = Alternative()
@@ -90,23 +92,25 @@ class Sharding:
     exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
     gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
     whole: bool = False  # nothing is divided
-    known: dict[tuple[str, tuple[str, ...], str], Lies] = field(default_factory=dict)  # answers of `lies`
+    known: dict[tuple[str, tuple[str, ...], str], PartitionSpec] = field(
+        default_factory=dict
+    )  # answers of `spec`
 
     def axis(self, module: str, axis: str) -> AxisLayout:
         own = self.modules.get(module)
         found = own.get(axis) if own is not None else None
         return found if found is not None else self.axes.get(axis, UNDIVIDED)
 
-    def lies(self, module: str, axes: tuple[str, ...], way: Alternative = PLAIN) -> Lies:
+    def spec(self, module: str, axes: tuple[str, ...], alternative: Alternative = PLAIN) -> PartitionSpec:
         """Where axes lie while a module's ops run, in coordinates."""
-        key = (module, axes, way.name)
+        key = (module, axes, alternative.name)
         known = self.known.get(key)
         if known is not None:
             return known
-        own, found = way.axes.get(module), dict[str, tuple[str, ...]]()
+        own, found = alternative.axes.get(module), dict[str, tuple[str, ...]]()
         for axis in axes:
             layout = own.get(axis) if own is not None else None
-            for coordinate, group in (layout or self.axis(module, axis)).lies:
+            for coordinate, group in (layout or self.axis(module, axis)).spec:
                 if group in self.active:
                     found[coordinate] = (*found.get(coordinate, ()), group)
         self.known[key] = found
@@ -125,7 +129,7 @@ class Conversion:
     gathered: bool = False  # its buffer is the whole that the ranks hold together
 
 
-def conversions(have: Lies, partial: tuple[str, ...], want: Lies) -> list[Conversion]:
+def conversions(have: PartitionSpec, partial: tuple[str, ...], want: PartitionSpec) -> list[Conversion]:
     """The collectives that turn one layout of a tensor into another, in order.
 
     Partial sums are added up, in pieces where the reader wants them so; an axis that is divided and wanted

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from strata.arrays import Number, ceil_div, namespace
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
-from strata.mapping.layout import PLAIN, Alternative, Conversion, Lies, Sharding, conversions, divide
+from strata.mapping.layout import PLAIN, Alternative, Conversion, PartitionSpec, Sharding, conversions, divide
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
 
@@ -22,15 +22,15 @@ SUFFIXES = {
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Left:
+class TensorState:
     """How a tensor was left by the op that made it, under one of the alternatives a batch has."""
 
-    lies: Lies
+    spec: PartitionSpec
     partial: tuple[str, ...] = ()
     bytes: Callable[[], Number] = float  # of one rank, before `pieces`
     summed: Callable[[], Number] = float  # as partial sums
-    maker: str = ""
-    way: Alternative = PLAIN
+    producer: str = ""
+    alternative: Alternative = PLAIN
     routed: bool = False  # rows of experts' results: as a sum they are as large as the tokens they belong to
     pieces: Number = 1.0  # that a sum was left in
 
@@ -46,7 +46,7 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     training = any(block.direction == "backward" for block in graph.blocks)
     blocks = []
     for block in graph.blocks:
-        entry, output = (_local(tensor, block, sharding, known) for tensor in (block.entry, block.output))
+        entry, output = (_local(tensor, block, sharding) for tensor in (block.entry, block.output))
         local = replace(block, entry=entry, output=output)
         nodes = [
             (weight, _with_copies([divide(op, sharding, known) for op in ops], sharding))
@@ -62,9 +62,7 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     return checked(replace(graph, blocks=tuple(blocks)))
 
 
-def _local(
-    tensor: Tensor | None, block: Block, sharding: Sharding, known: dict[tuple[int, str], Extent]
-) -> Tensor | None:
+def _local(tensor: Tensor | None, block: Block, sharding: Sharding) -> Tensor | None:
     """One rank's part of a boundary."""
     if tensor is None:
         return None
@@ -116,13 +114,13 @@ class _BlockPass:
 
     def __init__(self, block: Block, sharding: Sharding, training: bool):
         self.block, self.sharding, self.training = block, sharding, training
-        self.left: dict[str, tuple[Left, ...]] = {}
+        self.state: dict[str, tuple[TensorState, ...]] = {}
         self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
         self.ops: list[Op] = []
         self.names: dict[str, int] = {}  # collectives so far by name
         if block.entry is not None:
-            lies = sharding.lies(block.role, block.entry.axes)
-            self.left[block.entry.name] = (Left(lies, (), block.entry.bytes),)
+            spec = sharding.spec(block.role, block.entry.axes)
+            self.state[block.entry.name] = (TensorState(spec, (), block.entry.bytes),)
 
     def run(self, ops: list[Op]) -> list[Op]:
         experts = next((op for op in ops if is_expert_product(op)), None)
@@ -140,69 +138,73 @@ class _BlockPass:
         summed = self._sum_first(op) if getattr(op, "adds", False) else frozenset()
         for place, tensor in enumerate(op.inputs):
             if tensor not in summed:
-                self._bring(op, place, tensor)
+                self._reshard(op, place, tensor)
         self.ops.append(op)
         contracted = op.contracted_axes()
         if op.weight_gradient and not sharding.gradient_sums:
             contracted = ()  # added up once for a whole step
-        left = [self._left(op, contracted, way) for way in self._ways_of(op)]
+        left = [self._state_of(op, contracted, alternative) for alternative in self._alternatives_of(op)]
         first = left[0]
-        if len(left) > 1 and all(s.lies == first.lies and s.partial == first.partial for s in left):
-            left = [replace(first, way=PLAIN)]
-        self.left[op.output] = tuple(left)
+        if len(left) > 1 and all(s.spec == first.spec and s.partial == first.partial for s in left):
+            left = [replace(first, alternative=PLAIN)]
+        self.state[op.output] = tuple(left)
 
-    def _left(self, op: Op, contracted: tuple[str, ...], way: Alternative) -> Left:
+    def _state_of(self, op: Op, contracted: tuple[str, ...], alternative: Alternative) -> TensorState:
         """How an op leaves its result: partial sums over groups that divide what it sums over."""
         sharding = self.sharding
-        lies = sharding.lies(op.module, op.result_axes(), way)
-        over = sharding.lies(op.module, contracted, way) if contracted else {}
+        spec = sharding.spec(op.module, op.result_axes(), alternative)
+        over = sharding.spec(op.module, contracted, alternative) if contracted else {}
         if not over:
-            return Left(lies, (), op.output_bytes, float, op.name, way)
+            return TensorState(spec, (), op.output_bytes, float, op.name, alternative)
         partial = tuple(dict.fromkeys(group for groups in over.values() for group in groups))
-        lies = {c: kept for c, g in lies.items() if (kept := tuple(x for x in g if x not in partial))}
-        return Left(lies, partial, op.output_bytes, op.partial_bytes, op.name, way)
+        spec = {c: kept for c, g in spec.items() if (kept := tuple(x for x in g if x not in partial))}
+        return TensorState(spec, partial, op.output_bytes, op.partial_bytes, op.name, alternative)
 
-    def _ways_of(self, op: Op) -> tuple[Alternative, ...]:
+    def _alternatives_of(self, op: Op) -> tuple[Alternative, ...]:
         """Alternatives in which an op's result may lie differently."""
         every = self.sharding.alternatives
-        if len(every) == 1 or op.module in self.sharding.modules or self._ways_differ(op):
+        if len(every) == 1 or op.module in self.sharding.modules or self._alternatives_differ(op):
             return every
         return (PLAIN,)
 
-    def _ways_differ(self, op: Op) -> bool:
+    def _alternatives_differ(self, op: Op) -> bool:
         """Whether alternatives treat a stored operand of this op differently."""
         return any(op.stored_axes(i) for i in range(len(op.inputs)))
 
-    def _bring(self, op: Op, place: int, tensor: str) -> None:
+    def _reshard(self, op: Op, place: int, tensor: str) -> None:
         """Collectives that bring one operand to where an op wants it."""
         sharding, stored = self.sharding, op.stored_axes(place)
-        left = self.left.get(tensor, ())
+        left = self.state.get(tensor, ())
         if not stored and not left:
             return
         whole, wanted = op.whole_axes(), op.operand_axes(place)
         if whole:
             wanted = tuple(axis for axis in wanted if axis not in whole)
         plain = not stored and len(left) == 1 and not left[0].partial and op.module not in sharding.modules
-        if plain and left[0].lies == sharding.lies(op.module, wanted, left[0].way):
+        if plain and left[0].spec == sharding.spec(op.module, wanted, left[0].alternative):
             return
-        found: list[tuple[list[Conversion], Left, Alternative]] = []
-        for way in self._ways(op, left, bool(stored)):
-            want = sharding.lies(op.module, wanted, way)
+        found: list[tuple[list[Conversion], TensorState, Alternative]] = []
+        for alternative in self._alternatives(op, left, bool(stored)):
+            want = sharding.spec(op.module, wanted, alternative)
             if stored:
-                state = Left(sharding.lies(op.module, stored, way), maker=op.name, way=way)
+                state = TensorState(
+                    sharding.spec(op.module, stored, alternative), producer=op.name, alternative=alternative
+                )
             else:
-                state = next((s for s in left if s.way is way), left[0])
-            found.append((conversions(state.lies, state.partial, want), state, way))
-        if not any(way.ring for _, _, way in found) and all(f[0] == found[0][0] for f in found):
+                state = next((s for s in left if s.alternative is alternative), left[0])
+            found.append((conversions(state.spec, state.partial, want), state, alternative))
+        if not any(alternative.ring for _, _, alternative in found) and all(
+            f[0] == found[0][0] for f in found
+        ):
             found = [(*found[0][:2], PLAIN)] if len(found) > 1 else found
-        for made, state, way in found:
+        for made, state, alternative in found:
             for one, size in zip(made, self._sizes(made), strict=True):
-                key = (tensor, op.name if stored else "", one, way.name)
+                key = (tensor, op.name if stored else "", one, alternative.name)
                 if key not in self.done:
                     self.done.add(key)
-                    self._add(self._collective(one, op, place, tensor, state, way, size))
+                    self._add(self._collective(one, op, place, tensor, state, alternative, size))
         if any(state.partial for _, state, _ in found):  # added up: the next reader finds sums
-            self.left[tensor] = tuple(self._summed(state, found[0][0]) for state in left)
+            self.state[tensor] = tuple(self._summed(state, found[0][0]) for state in left)
 
     def _add(self, op: Collective) -> None:
         """A collective under a name of its own: several may stand before one op."""
@@ -218,27 +220,34 @@ class _BlockPass:
             sizes.append(sizes[-1] * grown)
         return sizes[:-1]
 
-    def _summed(self, state: Left, made: list[Conversion]) -> Left:
+    def _summed(self, state: TensorState, made: list[Conversion]) -> TensorState:
         """A tensor whose partial sums were added up, in pieces where its first reader wanted them so."""
-        lies, pieces = dict(state.lies), state.pieces
+        spec, pieces = dict(state.spec), state.pieces
         for one in made:
             if one.pattern == "reduce_scatter":
-                lies[one.onto] = (*lies.get(one.onto, ()), one.group)
+                spec[one.onto] = (*spec.get(one.onto, ()), one.group)
                 pieces = pieces * self.sharding.degrees[one.group]
-        return replace(state, partial=(), lies=lies, pieces=pieces)
+        return replace(state, partial=(), spec=spec, pieces=pieces)
 
-    def _ways(self, op: Op, left: tuple[Left, ...], stored: bool) -> tuple[Alternative, ...]:
+    def _alternatives(self, op: Op, left: tuple[TensorState, ...], stored: bool) -> tuple[Alternative, ...]:
         if stored or op.module in self.sharding.modules:
             return self.sharding.alternatives
-        return tuple(state.way for state in left)
+        return tuple(state.alternative for state in left)
 
     def _collective(
-        self, one: Conversion, op: Op, place: int, tensor: str, state: Left, way: Alternative, size: Number
+        self,
+        one: Conversion,
+        op: Op,
+        place: int,
+        tensor: str,
+        state: TensorState,
+        alternative: Alternative,
+        size: Number,
     ) -> Collective:
         own = op.operand_bytes(place)
         degree = self.sharding.degrees[one.group]
         if one.pattern in ("all_reduce", "reduce_scatter"):
-            payload, name = state.summed() * size, f"{state.maker}_{SUFFIXES[one.pattern]}"
+            payload, name = state.summed() * size, f"{state.producer}_{SUFFIXES[one.pattern]}"
         else:
             payload = state.bytes() / state.pieces * size if own is None else own
             # What was stored is asked for as the whole that its reader wants.
@@ -249,18 +258,22 @@ class _BlockPass:
             )
             name = f"{op.name}_{SUFFIXES[one.pattern]}"
         made = Collective(
-            name=name + (f"_{way.name}" if way.name else ""),
+            name=name + (f"_{alternative.name}" if alternative.name else ""),
             module=op.module,
             inputs=(tensor,),
             output=tensor,
             pattern=one.pattern,
             group=one.group,
-            payload=way.of(payload),
+            payload=alternative.masked(payload),
         )
-        if way.ring and one.pattern == "all_gather":
+        if alternative.ring and one.pattern == "all_gather":
             steps = namespace(degree).maximum(degree - 1.0, 1.0)
             return replace(
-                made, pattern="send", payload=way.of(payload / degree), steps=steps, overlaps=op.name
+                made,
+                pattern="send",
+                payload=alternative.masked(payload / degree),
+                steps=steps,
+                overlaps=op.name,
             )
         return made
 
@@ -268,30 +281,30 @@ class _BlockPass:
         """Operands that are added up: their partial sums are added on each rank first, and then once between
         ranks.
         """
-        inputs = [t for t in op.inputs if any(s.partial for s in self.left.get(t, ()))]
+        inputs = [t for t in op.inputs if any(s.partial for s in self.state.get(t, ()))]
         if not inputs:
             return frozenset()
-        self._sum(inputs, op.name, self.left[inputs[-1]], {})
+        self._sum(inputs, op.name, self.state[inputs[-1]], {})
         return frozenset(inputs)
 
-    def _sum(self, tensors: list[str], name: str, left: tuple[Left, ...], want: Lies) -> None:
+    def _sum(self, tensors: list[str], name: str, left: tuple[TensorState, ...], want: PartitionSpec) -> None:
         """One sum between ranks of tensors that were added up, as large as the block's boundary; in
         pieces where they are wanted so.
         """
-        groups = tuple(dict.fromkeys(g for t in tensors for s in self.left[t] for g in s.partial))
+        groups = tuple(dict.fromkeys(g for t in tensors for s in self.state[t] for g in s.partial))
         alone = len(tensors) == 1 and not left[0].routed
         payload = left[0].summed() if alone or self.block.output is None else self.block.output.bytes()
-        made = conversions(left[0].lies, groups, want)[: len(groups)]
+        made = conversions(left[0].spec, groups, want)[: len(groups)]
         for one, size in zip(made, self._sizes(made), strict=True):
             self._add(
                 Collective(
-                    name=f"{left[0].maker or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
+                    name=f"{left[0].producer or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
                     inputs=(tensors[-1],), output=tensors[-1], pattern=one.pattern, group=one.group,
                     payload=payload * size,
                 )
             )  # fmt: skip
         for tensor in tensors:
-            self.left[tensor] = tuple(self._summed(state, made) for state in self.left[tensor])
+            self.state[tensor] = tuple(self._summed(state, made) for state in self.state[tensor])
 
     def _route(self, op: Op, experts: ExpertMatMul) -> None:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
@@ -301,22 +314,24 @@ class _BlockPass:
         before, after = expert_collectives(op, experts, self.sharding, stream, self.training)
         self.ops += [*before, op, *after]
         partial = (PARTIAL_OVER,) if op.route == "combine" and PARTIAL_OVER in self.sharding.active else ()
-        self.left[op.output] = (Left({}, partial, op.output_bytes, op.partial_bytes, op.name, routed=True),)
+        self.state[op.output] = (
+            TensorState({}, partial, op.output_bytes, op.partial_bytes, op.name, routed=True),
+        )
 
     def _close(self, ops: list[Op]) -> None:
         """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
         weights that nobody adds up later.
         """
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
-        partial = [t for t in leaves if any(s.partial for s in self.left.get(t, ()))]
+        partial = [t for t in leaves if any(s.partial for s in self.state.get(t, ()))]
         want = {}
         if self.block.output is not None:
-            want = self.sharding.lies(self.block.role, self.block.output.axes)
+            want = self.sharding.spec(self.block.role, self.block.output.axes)
         if partial:
-            self._sum(partial, "", self.left[partial[-1]], want)
+            self._sum(partial, "", self.state[partial[-1]], want)
         for tensor in leaves:
-            for state in self.left.get(tensor, ()):
-                made = conversions(state.lies, (), want)
+            for state in self.state.get(tensor, ()):
+                made = conversions(state.spec, (), want)
                 for one, size in zip(made, self._sizes(made), strict=True):
                     self._add(self._handed_on(one, tensor, state, size))
         if self.sharding.gradient_sums:
@@ -324,17 +339,17 @@ class _BlockPass:
                 if op.weight_gradient:
                     self._sum_gradient(op)
 
-    def _handed_on(self, one: Conversion, tensor: str, state: Left, size: Number) -> Collective:
+    def _handed_on(self, one: Conversion, tensor: str, state: TensorState, size: Number) -> Collective:
         """A collective between a block's result and the layout of its boundary."""
         whole = self.sharding.degrees[one.group] if one.gathered else 1.0
         payload = state.bytes() / state.pieces * size * whole
         return Collective(
-            name=f"{state.maker}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
-            output=tensor, pattern=one.pattern, group=one.group, payload=state.way.of(payload),
+            name=f"{state.producer}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
+            output=tensor, pattern=one.pattern, group=one.group, payload=state.alternative.masked(payload),
         )  # fmt: skip
 
     def _sum_gradient(self, op: Op) -> None:
-        for group in self.left[op.output][0].partial:
+        for group in self.state[op.output][0].partial:
             self.ops.append(
                 Collective(
                     name=f"{op.name}_sum_{group}", module=op.module, inputs=(op.output,), output=op.output,

@@ -68,7 +68,7 @@ def _written(op: Op, sharding: Sharding) -> Number:
     written, parts = op.output_bytes(), sharding.sequence_parts
     if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
         return written
-    summed = sharding.lies(op.module, op.contracted_axes())
+    summed = sharding.spec(op.module, op.contracted_axes())
     return written / parts if any(SEQUENCE_GROUP in groups for groups in summed.values()) else written
 
 

@@ -208,9 +208,11 @@ def _apart(given: Pricing) -> Mask:
     if given.engine.overlap != "none":
         return zero < 0
     apart = zero < 3
-    for way in given.sharding.alternatives:
-        if way.ring and way.taken is not None:
-            apart = apart & (not way.taken if isinstance(way.taken, bool) else ~way.taken)
+    for alternative in given.sharding.alternatives:
+        if alternative.ring and alternative.mask is not None:
+            apart = apart & (
+                not alternative.mask if isinstance(alternative.mask, bool) else ~alternative.mask
+            )
     return apart
 
 
