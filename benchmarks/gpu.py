@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-import strata as st
 from benchmarks.designs import box
 from benchmarks.run import ENGINE, MONEY
 from strata.arrays import enable_jax, map_leaves
 from strata.batch import as_float64_box, unlabelled
-from strata.evaluate import summary
-from strata.mapping.shard import active_groups
+from strata.case import Case
+from strata.evaluate import evaluate_case, summarised
 from strata.pricing.step import Structure
 from strata.stages import staged
 
@@ -32,19 +31,20 @@ AT_ONCE = 1536  # of them in one call: some 50 million points
 RUNS = 4
 
 
-def inputs(seed: int, links: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+def drawn_case(seed: int, links: int) -> tuple[Case, tuple[int, ...]]:
     """A box drawn anew, ready for the compiled core, and its shape."""
-    return as_float64_box((*box(seed, links=links), ENGINE, MONEY))
+    system, program, work, plan = box(seed, links=links)
+    case = Case(system=system, program=program, workload=work, plan=plan, engine=ENGINE, economics=MONEY)
+    return as_float64_box(case)
 
 
 def largest(structure: Structure) -> Any:
     """The whole evaluation of a box, compiled; the largest finite value of each of its numbers."""
     jnp = enable_jax().numpy
 
-    def run(*trees: Any) -> Any:
-        return map_leaves(
-            lambda v: jnp.max(jnp.where(jnp.isfinite(v), v, 0.0)), summary(structure, *trees)[0]
-        )
+    def run(case: Case) -> Any:
+        found, _ = summarised(case, structure)
+        return map_leaves(lambda v: jnp.max(jnp.where(jnp.isfinite(v), v, 0.0)), found)
 
     return staged(run)
 
@@ -54,19 +54,19 @@ def measured(links: int) -> dict[str, Any]:
     small enough to look.
     """
     each = min(links, AT_ONCE)
-    trees, shape = inputs(0, each)
-    run = largest(Structure(active_groups(trees[3]), len(shape)))
+    case, shape = drawn_case(0, each)
+    run = largest(Structure(case.plan.active(), len(shape)))
     block = enable_jax().block_until_ready
     start = time.perf_counter()
-    found = block(run(*map(unlabelled, trees)))
+    found = block(run(unlabelled(case)))
     compiled = time.perf_counter() - start
     if links <= LINKS[0]:
-        check(found, trees)
+        check(found, case)
     times, calls = [], links // each
     for i in range(RUNS):
-        drawn = [tuple(map(unlabelled, inputs(1 + i * calls + j, each)[0])) for j in range(calls)]
+        drawn = [unlabelled(drawn_case(1 + i * calls + j, each)[0]) for j in range(calls)]
         start = time.perf_counter()
-        block([run(*one) for one in drawn])
+        block([run(one) for one in drawn])
         times.append(time.perf_counter() - start)
     points = int(np.prod(shape)) * calls
     return {
@@ -78,9 +78,9 @@ def measured(links: int) -> dict[str, Any]:
     }
 
 
-def check(found: Any, trees: tuple[Any, ...]) -> None:
+def check(found: Any, case: Case) -> None:
     """Every number's largest value is NumPy's."""
-    expected = st.evaluate(*trees[:5], money=trees[5]).summary
+    expected = evaluate_case(case).summary
     flat = enable_jax().tree_util.tree_leaves
     for ours, theirs in zip(flat(found), flat(expected), strict=True):
         most = float(np.max(np.where(np.isfinite(theirs), theirs, 0.0)))

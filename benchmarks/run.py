@@ -74,7 +74,7 @@ def fresh(
         inputs = [make(seed * calls + i) for i in range(calls)]
         start = time.perf_counter()
         for system, model, work, plan in inputs:
-            result = st.evaluate(system, model, work, plan, ENGINE, money=MONEY, backend=backend)
+            result = st.evaluate(system, model, work, plan, ENGINE, economics=MONEY, backend=backend)
         times.append((time.perf_counter() - start) / calls)
         points = int(np.prod(result.shape)) if result.shape else 1
     return min(times), points
