@@ -47,7 +47,8 @@ def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
         known = _CONVERTED[tree]
         return tree if known is None else known, []
     found = leaves(tree)
-    plain = all(v.__class__ is float or getattr(v, "dtype", None) == np.float64 for v in found)
+    # NumPy's own scalars become plain floats: equations on single numbers are then several times quicker.
+    plain = all(v.__class__ is float or (v.__class__ is np.ndarray and v.dtype == np.float64) for v in found)
     made = tree if plain else map_leaves(as_float, tree)
     shapes = [tuple(v.shape) for v in found if has_axes(v)]
     if remembered and not any(isinstance(v, np.ndarray) for v in found):
