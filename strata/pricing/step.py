@@ -102,14 +102,15 @@ def price(given: Pricing) -> Step:
         return tuple(price_block(b, rank, sharding, training=training, page=page) for b in graph.blocks)
 
     blocks = priced(given.graph, engine.page)
-    plain = _step(given, rank, blocks)
+    # A training step has no other way to run: bounds take it as its engine says.
+    plain = _step(given, rank, blocks, hiding=training and engine.overlap != "none")
     if engine.overlap == "none" or training or not given.structure.active:
         return plain
     if engine.overlap == "dual_batch" and given.halves is not None:
-        hiding = two_halves(blocks, priced(given.halves, 1.0), given.graph.sequence, rank)
+        overlapping = two_halves(blocks, priced(given.halves, 1.0), given.graph.sequence, rank)
     else:
-        hiding = tuple(overlapped(b, rank, sharding) for b in blocks)
-    found = _quicker(_step(given, rank, hiding), plain)
+        overlapping = tuple(overlapped(b, rank, sharding) for b in blocks)
+    found = _quicker(_step(given, rank, overlapping, hiding=True), plain)
     return replace(found, price=replace(found.price, saved=plain.price.time - found.price.time))
 
 
@@ -145,9 +146,9 @@ def _quicker(one: Step, other: Step) -> Step:
     return Step(**{f.name: pick(getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)})
 
 
-def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> Step:
+def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding: bool) -> Step:
     """A step of priced blocks: stages of a pipeline, micro-batches, the update, and the clock that all of it
-    leaves.
+    leaves. `hiding`: collectives run beside kernels, by tiles or by halves.
     """
     sharding, structure, training = given.sharding, given.structure, given.training
     stages, pieces = sharding.stages, sharding.microbatches
@@ -165,7 +166,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> Step:
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
-    mean = optimistic_price(mean, time, _apart(given)) if structure.for_bounds else mean
+    mean = optimistic_price(mean, time, _apart(given, hiding)) if structure.for_bounds else mean
     held = power_capped(mean, rank.device.chip, time / mean.time)
     stretch, kinds = held.price.time / mean.time, _slowed(kinds, mean, held.price)
     mean, time = held.price, time * stretch
@@ -200,12 +201,12 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> Step:
     )
 
 
-def _apart(given: Pricing) -> Mask:
+def _apart(given: Pricing, hiding: bool) -> Mask:
     """Whether no communication of a step runs beside its kernels: neither tiles nor halves, no gathered
     weights, no ring.
     """
     zero = given.sharding.zero
-    if given.engine.overlap != "none":
+    if hiding:
         return zero < 0
     apart = zero < 3
     for alternative in given.sharding.alternatives:
