@@ -15,8 +15,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, check_group, devices_of, sized, with_library
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
-from strata.hardware.transport import IDEAL, Packets
-from strata.hardware.transport import packets as make_packets
+from strata.hardware.transport import IDEAL, Packets, as_packets
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, spread
@@ -175,7 +174,7 @@ def collective(
     layouts = spread(apart, members, fabric)
     _check_group(fabric, members, apart, layouts)
     asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
-    network = make_packets(packets) if packets and isinstance(packets, str) else packets
+    network = as_packets(packets) if packets else None
     alone = CollectiveCost(
         fabric=fabric,
         pattern=pattern,
@@ -187,7 +186,7 @@ def collective(
         price=price_collective(_op(pattern, payload), layouts, fabric, "" if packets else asked),
         asked=asked,
     )
-    return _by_packets(alone, network) if isinstance(network, Packets) else alone
+    return alone if network is None else _by_packets(alone, network)
 
 
 def _op(pattern: str, payload: Number) -> Collective:

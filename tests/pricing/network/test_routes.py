@@ -119,18 +119,12 @@ def test_switch_steps_are_what_the_router_finds(size, rate, up, hop, how, inner,
         found = routed(shifted(ranks, everyone ^ 2**k, size), levels, how).time
         assert float(
             packets.tree_message(size, tree, 2**k >= inner, 1.0, float(inner), how)
-        ) == pytest.approx(found, rel=0.02, abs=slack * (1 + 1e-9))
+        ) == pytest.approx(found, rel=0.02, abs=slack)
     if ranks > 1:
         found = routed(shifted(ranks, (everyone + 1) % ranks, size), levels, how).time
-        assert float(packets.tree_ring_step(size, tree, how)) == pytest.approx(
-            found, rel=0.02, abs=slack * (1 + 1e-9)
-        )
+        assert float(packets.tree_ring_step(size, tree, how)) == pytest.approx(found, rel=0.02, abs=slack)
         found = routed(np.full((ranks, ranks), size), levels, how).time
-        # Acknowledgements of all a host's messages meet, and a link may stand idle for a packet between them.
-        idle = float(packet_slots(size, min(rate, up), how)[0])
-        assert float(packets.tree_all_to_all(size, tree, how)) == pytest.approx(
-            found, rel=0.02, abs=((ranks - 1) * slack + idle) * (1 + 1e-9)
-        )
+        assert float(packets.tree_all_to_all(size, tree, how)) == pytest.approx(found, rel=0.02, abs=slack)
 
 
 @settings(max_examples=40, deadline=None)
