@@ -19,6 +19,7 @@ ORDER = [
     ("arrays", "units", "errors", "precision", "drawing", "pareto"),
     ("params",),
     ("records",),
+    ("hardware.components",),
     ("hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
     ("hardware.silicon", "hardware.thermal", "hardware"),
     ("workload",),

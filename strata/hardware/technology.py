@@ -6,17 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.errors import UnknownName
-from strata.params import Sources, names, quantity, read_record, remembered, text
+from strata.errors import MissingQuantity, UnknownName
+from strata.hardware.components import Logic, OnChipMemory
+from strata.params import Sources, names, part, quantity, read_record, remembered, text
 
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Technology:
-    """A process node: how dense, how dear, how leaky, and what switching costs."""
+class Process:
+    """A process node as a foundry sells it: how dense, how dear, how leaky, and what switching costs."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what the foundry calls it")
     sram_cell: Number = quantity("m2", "area of a high-density SRAM bit cell", positive=True)
     wafer_price: Number = quantity("USD", "price of a processed 300 mm wafer", positive=True)
     defect_density: Number = quantity("1/m2", "defects that kill, an area of die")
@@ -31,6 +30,20 @@ class Technology:
     sram_access: Number = quantity("J", "fixed energy of one SRAM access: decoder, word line, control")
     sram_byte: Number = quantity("J/B", "byte through sense amplifiers and column logic of a bank")
     sram_distance: Number = quantity("J/B/m", "byte over the side of a bank: bit lines and wires")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Technology:
+    """What a die of a node is made of: its process, its logic and its memories; one voice a file."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what the foundry or the paper calls it")
+    process: Process | None = part(Process, "density, price, yield and energies of the node", optional=True)
+    logic: Logic | None = part(Logic, "arithmetic", optional=True)
+    on_chip: tuple[OnChipMemory, ...] = part(
+        OnChipMemory, "memories on the die, by the bank", optional=True, many=True
+    )
     sources: Sources = field(default_factory=Sources)
 
 
@@ -75,11 +88,25 @@ def technology(name: str) -> Technology:
     """A process node by name or TOML path.
 
     >>> n5 = technology("n5")
-    >>> round(float(n5.sram_cell) * 1e12, 4), n5.sources["sram_cell"].assumed
+    >>> round(float(n5.process.sram_cell) * 1e12, 4), n5.sources["process.sram_cell"].assumed
     (0.021, False)
     """
     found: Technology = _read(Technology, "technology", name)
     return found
+
+
+def process_node(name: str) -> Process:
+    """The process of a node by name or TOML path.
+
+    >>> process_node("n5").sram_cell == process_node("n3").sram_cell
+    True
+    """
+    known = technology(name)
+    if known.process is None:
+        raise MissingQuantity(
+            f"technology {known.name} has no [process]: density, price and yield of its node"
+        )
+    return known.process
 
 
 def bonding(name: str) -> Bonding:

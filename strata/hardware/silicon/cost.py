@@ -12,7 +12,7 @@ from typing import Any
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.chip import Chip, as_chip
 from strata.hardware.silicon.manufacturing import Silicon, made_of
-from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging, technology
+from strata.hardware.technology import Bonding, Packaging, Process, bonding, packaging, process_node
 
 WAFER = 0.3  # diameter [m]
 
@@ -53,21 +53,22 @@ def gross_dies(area: Number, diameter: Number = WAFER) -> Number:
     return xp.where(area <= disc, xp.maximum(whole, 1.0), 0.0)
 
 
-def die_cost(technology: Technology, area: Number, repairable: Number = 0.0) -> Number:
+def die_cost(process: Process, area: Number, repairable: Number = 0.0) -> Number:
     r"""Cost of one working die [USD]; infinite where it is larger than a wafer, 0 where there is none.
 
     .. math:: c = \frac{W}{N \, Y}
 
     wafer price W, dies on it N (`gross_dies`), of which Y work (`die_yield`).
 
-    >>> from strata.hardware.technology import technology
-    >>> round(float(die_cost(technology("n5"), 814e-6))), round(float(die_cost(technology("n5"), 100e-6)), 1)
+    >>> from strata.hardware.technology import process_node
+    >>> n5 = process_node("n5")
+    >>> round(float(die_cost(n5, 814e-6))), round(float(die_cost(n5, 100e-6)), 1)
     (550, 29.3)
     """
-    xp = namespace(area, technology.wafer_price)
+    xp = namespace(area, process.wafer_price)
     sized = xp.where(area > 0.0, area, 1.0)
-    good = gross_dies(sized) * die_yield(sized, technology.defect_density, technology.clustering, repairable)
-    each = xp.where(good > 0.0, technology.wafer_price / xp.where(good > 0.0, good, 1.0), xp.inf)
+    good = gross_dies(sized) * die_yield(sized, process.defect_density, process.clustering, repairable)
+    each = xp.where(good > 0.0, process.wafer_price / xp.where(good > 0.0, good, 1.0), xp.inf)
     return xp.where(area > 0.0, each, 0.0)
 
 
@@ -103,7 +104,7 @@ class Cost:
 
 
 def chip_cost(
-    technology: Technology,
+    process: Process,
     bonding: Bonding,
     packaging: Packaging,
     *,
@@ -133,14 +134,14 @@ def chip_cost(
 
     >>> from strata.hardware import technology as t
     >>> made = chip_cost(
-    ...     t.technology("n5"), t.bonding("hybrid-bond"), t.packaging("organic"),
+    ...     t.process_node("n5"), t.bonding("hybrid-bond"), t.packaging("organic"),
     ...     die_area=1e-4, dies=1.0, memory=6e9, memory_price=6e-9, layers=4.0, beside=0.0, beside_area=0.0,
     ...     known_good=0.998, repairable=0.0)
     >>> round(float(made.made), 1), round(float(sum(made.parts.values()) - made.made), 9)
     (162.9, 0.0)
     """
     pieces = dies + beside
-    logic = dies * die_cost(technology, die_area / dies, repairable)
+    logic = dies * die_cost(process, die_area / dies, repairable)
     parts = {"logic": logic, "memory": memory * memory_price, "bonding": dies * layers * bonding.step_price}
     stacked = logic + parts["memory"] + parts["bonding"]
     stack_yield = stacking_yield(bonding, layers, known_good)
@@ -156,7 +157,7 @@ def chip_cost(
     known = sum(parts.values(), 0.0)
     finite = made < xp.inf
     parts["scrap"] = xp.where(finite, xp.where(finite, made, 0.0) - xp.where(finite, known, 0.0), 0.0)
-    works = die_yield(die_area / dies, technology.defect_density, technology.clustering, repairable)
+    works = die_yield(die_area / dies, process.defect_density, process.clustering, repairable)
     return Cost(
         made=made, parts=parts, die_yield=works, stacking_yield=stack_yield, package_yield=package_yield
     )
@@ -181,7 +182,7 @@ def cost_of(chip: Chip, silicon: Silicon) -> Cost:
     True
     """
     return chip_cost(
-        technology(silicon.technology),
+        process_node(silicon.technology),
         bonding(silicon.bonding),
         packaging(silicon.packaging),
         die_area=chip.package.die_area,

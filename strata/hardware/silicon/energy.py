@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from strata.arrays import Number, namespace
 from strata.hardware.dram.stack import connected_layers
-from strata.hardware.technology import Bonding, Technology, bonding, technology
+from strata.hardware.technology import Bonding, Process, bonding, process_node
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -40,33 +40,33 @@ def vertical_energy(bonding: Bonding, connected: Number) -> Number:
     return namespace(connected).where(connected > 0.0, bonding.energy * (connected + 1.0) / 2.0, 0.0)
 
 
-def wire_energy(technology: Technology, distance: Number) -> Number:
+def wire_energy(process: Process, distance: Number) -> Number:
     r"""Energy of a byte over on-chip wires [J/B].
 
     .. math:: e = e_w d
 
-    >>> from strata.hardware.technology import technology
-    >>> round(float(wire_energy(technology("n5"), 10e-3)) * 1e12, 2)  # pJ/B across 10 mm
+    >>> from strata.hardware.technology import process_node
+    >>> round(float(wire_energy(process_node("n5"), 10e-3)) * 1e12, 2)  # pJ/B across 10 mm
     6.4
     """
-    return technology.wire_energy * distance
+    return process.wire_energy * distance
 
 
-def bank_side(technology: Technology, capacity: Number) -> Number:
+def bank_side(process: Process, capacity: Number) -> Number:
     r"""Side of a square SRAM bank [m].
 
     .. math:: s = \sqrt{8 c \, a_{bit} / \eta}
 
     c bytes of cells a_bit, which fill the share η = 0.7 of the bank.
 
-    >>> from strata.hardware.technology import technology
-    >>> round(float(bank_side(technology("n7"), 2.0**20)) * 1e3, 3)  # mm
+    >>> from strata.hardware.technology import process_node
+    >>> round(float(bank_side(process_node("n7"), 2.0**20)) * 1e3, 3)  # mm
     0.569
     """
-    return (BITS * capacity * technology.sram_cell / CELLS) ** 0.5
+    return (BITS * capacity * process.sram_cell / CELLS) ** 0.5
 
 
-def sram_energy(technology: Technology, bank: Number, width: Number) -> Number:
+def sram_energy(process: Process, bank: Number, width: Number) -> Number:
     r"""Energy of a byte out of an SRAM bank [J/B].
 
     .. math:: e = \frac{e_a}{w} + e_b + e_d \, s
@@ -77,30 +77,26 @@ def sram_energy(technology: Technology, bank: Number, width: Number) -> Number:
     Constants are those of Jouppi et al., ISCA 2021 (7 nm): 0.94, 1.06 and 1.75 pJ/B for 64-bit accesses of 8
     KB, 32 KB and 1 MB.
 
-    >>> from strata.hardware.technology import technology
-    >>> n7 = technology("n7")
+    >>> from strata.hardware.technology import process_node
+    >>> n7 = process_node("n7")
     >>> [round(float(sram_energy(n7, kib * 1024.0, 8.0)) * 1e12, 2) for kib in (8, 32, 1024)]  # pJ/B
     [0.94, 1.01, 1.74]
     """
-    return (
-        technology.sram_access / width
-        + technology.sram_byte
-        + technology.sram_distance * bank_side(technology, bank)
-    )
+    return process.sram_access / width + process.sram_byte + process.sram_distance * bank_side(process, bank)
 
 
-def leakage_power(technology: Technology, area: Number) -> Number:
+def leakage_power(process: Process, area: Number) -> Number:
     r"""Leakage of a die at the technology's reference temperature [W].
 
     .. math:: P = p_0 A
 
     leakage p_0 of busy silicon an area [W/m2], die area A.
 
-    >>> from strata.hardware.technology import technology
-    >>> round(float(leakage_power(technology("n5"), 100e-6)), 2)
+    >>> from strata.hardware.technology import process_node
+    >>> round(float(leakage_power(process_node("n5"), 100e-6)), 2)
     6.0
     """
-    return technology.leakage * area
+    return process.leakage * area
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,7 +123,7 @@ def energies_of(chip: Chip, silicon: Silicon) -> tuple[EnergyComparison, ...]:
     >>> [(e.name, round(float(e.geometry) * 1e12, 2)) for e in found[:3]]  # pJ/B
     [('local memory', 0.65), ('across the die', 6.4), ('up the stack', 1.0)]
     """
-    process, compute, energy = technology(silicon.technology), chip.compute, chip.energy
+    process, compute, energy = process_node(silicon.technology), chip.compute, chip.energy
     banks = compute.sram_bandwidth / compute.clock / BANK_PORT
     side = (chip.package.die_area / silicon.dies) ** 0.5
     bank = sram_energy(process, compute.sram_capacity / banks, BANK_PORT)

@@ -15,10 +15,10 @@ from strata.hardware.silicon.cost import (
     gross_dies,
     stacking_yield,
 )
-from strata.hardware.technology import bonding, packaging, technology
+from strata.hardware.technology import bonding, packaging, process_node
 from strata.params import names
 
-N5, BOND, PACKAGE = technology("n5"), bonding("hybrid-bond"), packaging("organic")
+N5, BOND, PACKAGE = process_node("n5"), bonding("hybrid-bond"), packaging("organic")
 
 
 def made(area=1e-4, layers=4.0, tech=N5, bond=BOND, package=PACKAGE, **more):

@@ -7,7 +7,7 @@ import strata as st
 from strata.errors import BadValue, MissingQuantity
 from strata.hardware.silicon import energy as p
 from strata.hardware.silicon.energy import energies_of
-from strata.hardware.technology import bonding, technology
+from strata.hardware.technology import bonding, process_node
 from strata.params import find
 
 NODES = ("n16", "n7", "n5", "n3")
@@ -29,21 +29,21 @@ def test_deeper_stacks_pay_for_more_joints():
 def test_sram_energies_are_those_published_for_7_nm():
     published = {8: 7.5, 32: 8.5, 1024: 14.0}  # pJ a 64-bit access
     for kib, energy in published.items():
-        assert float(p.sram_energy(technology("n7"), kib * 1024.0, 8.0)) * 8e12 == pytest.approx(
+        assert float(p.sram_energy(process_node("n7"), kib * 1024.0, 8.0)) * 8e12 == pytest.approx(
             energy, rel=0.06
         )
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_small_banks_and_wide_ports_cost_less_a_byte(node):
-    tech, banks, widths = technology(node), np.geomspace(1e3, 1e6, 8)[:, None], np.array([8.0, 64.0, 256.0])
+    tech, banks, widths = process_node(node), np.geomspace(1e3, 1e6, 8)[:, None], np.array([8.0, 64.0, 256.0])
     found = p.sram_energy(tech, banks, widths)
     assert np.all(np.diff(found, axis=0) > 0) and np.all(np.diff(found, axis=1) < 0)
     assert found[3, 1] == float(p.sram_energy(tech, float(banks[3, 0]), 64.0))
 
 
 def test_newer_nodes_are_denser_dearer_and_switch_for_less():
-    made = [technology(n) for n in NODES]
+    made = [process_node(n) for n in NODES]
     for field, up in (
         ("sram_cell", False),
         ("wafer_price", True),
@@ -55,7 +55,7 @@ def test_newer_nodes_are_denser_dearer_and_switch_for_less():
 
 
 def test_leakage_is_by_area():
-    tech = technology("n5")
+    tech = process_node("n5")
     assert float(p.leakage_power(tech, 2e-4)) == 2 * float(p.leakage_power(tech, 1e-4))
 
 
