@@ -16,6 +16,7 @@ from strata.hardware.chip_parts import (
     Compute,
     Energy,
     Memory,
+    MemoryLevel,
     Overhead,
     Package,
     ServedAttention,
@@ -32,6 +33,9 @@ from strata.precision import check
 from strata.records import readable
 
 KINDS = ("gpu", "systolic", "dataflow")
+# How matrix products are priced: tiles of a GPU's libraries, systolic arrays, or tiles searched at every
+# level of memory; that of the 2021 original beside it. "" is by kind.
+KERNEL_MODELS = ("", "tiled", "array", "hierarchical", "deepflow-2021")
 
 
 @register_pytree
@@ -49,6 +53,15 @@ class Chip:
     compute: Compute = part(Compute, "cores and their peaks")
     cache: Cache = part(Cache, "memory shared by the cores on the die")
     memory: Memory = part(Memory, "DRAM")
+    levels: tuple[MemoryLevel, ...] | None = part(
+        MemoryLevel,
+        "further levels of memory beside a core's own, the cache and DRAM, innermost first",
+        optional=True,
+        many=True,
+    )
+    kernel_model: str = text(
+        "how matrix products are priced, where not as usual for its kind", choices=KERNEL_MODELS, default=""
+    )
     stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
     cooling_file: str = text(
         "how the stack is built up and cooled: a file of cooling/, or a TOML path", default=""
@@ -152,8 +165,9 @@ def _check_parts(chip: Chip, file: str) -> None:
 def _check_whole(chip: Chip, file: str) -> None:
     """Refuse a chip that lacks what its kind needs, or claims more than its peaks."""
     compute = chip.compute
+    arrays = chip.kind != "gpu" or chip.kernel_model == "array"
     require(
-        chip.kind == "gpu" or (compute.array_rows is not None and compute.array_columns is not None),
+        not arrays or (compute.array_rows is not None and compute.array_columns is not None),
         f"{file}: a chip of this kind needs compute.array_rows and compute.array_columns",
         kind=chip.kind,
     )
@@ -161,7 +175,7 @@ def _check_whole(chip: Chip, file: str) -> None:
         "matrix": compute.matrix_efficiency,
         "cache": chip.cache.efficiency,
         "memory": chip.memory.efficiency,
-    }
+    } | {level.name: level.efficiency for level in chip.levels or ()}
     for name, value in fractions.items():
         high = max(float(v.max()) if hasattr(v, "max") else float(v) for v in leaves(value))
         require(high <= 1, f"{file}: an efficiency is a fraction of the peak and at most 1", **{name: high})

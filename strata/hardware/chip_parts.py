@@ -54,9 +54,15 @@ class Compute:
     tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
     sram_capacity: Number = quantity("B", "local memory of one core", more="faster at equal cores")
     sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core", more="faster")
+    units: Number | None = quantity(
+        "1",
+        "matrix units of one core, each with an array of its own: tensor cores; left out where a core is one",
+        optional=True,
+        minimum=1,
+    )
     array_rows: Number | None = quantity(
         "1",
-        "rows of the array of multiply-add cells in a core: systolic and dataflow chips",
+        "rows of the array of multiply-add cells in a matrix unit; systolic and dataflow chips need them",
         optional=True,
         minimum=1,
     )
@@ -116,6 +122,25 @@ class Memory:
     exposed: Number = quantity(
         "1", "share of a product's DRAM time that shows although its cores are busy, or the reverse"
     )
+
+
+SCOPES = ("unit", "bundle", "global")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MemoryLevel:
+    """One level of memory on the way to the arithmetic; its numbers are those of the whole chip."""
+
+    name: str = text("what it is called: registers, tensor memory, L3")
+    scope: str = text(
+        "who shares one of it: a matrix unit, a bundle of them (a core), all of the chip", choices=SCOPES
+    )
+    capacity: Number = quantity("B", "capacity of all of it together", positive=True)
+    bandwidth: Number = quantity("B/s", "peak bandwidth of all of it together", positive=True, more="faster")
+    efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
+    latency: Number = quantity("s", "load to use")
+    energy: Number = quantity("J/B", "byte through it")
 
 
 @register_pytree
