@@ -45,7 +45,7 @@ def test_registers_of_a_gpu_are_256_kib_a_core(name):
 
 
 def test_what_a_file_may_say_of_a_level(tmp_path):
-    with pytest.raises(BadFile, match="levels.0.scope must be one of unit, bundle, global"):
+    with pytest.raises(BadFile, match=r"levels.0.scope must be one of unit, bundle, global"):
         chip(with_levels(tmp_path, ("x", "die")))
     with pytest.raises(BadValue, match="at most 1"):
         chip(with_levels(tmp_path, ("x", "unit"), efficiency=1.5))

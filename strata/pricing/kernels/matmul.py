@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price, quantized_format
 from strata.pricing.kernels.dram_access import dram_time, product_stream
+from strata.pricing.kernels.hierarchical import hierarchical_matmul
 from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.kernels.quantize import quantize_activations
 from strata.pricing.kernels.systolic import array_matmul
@@ -282,8 +284,8 @@ def matmul(
         weight_bytes=bytes_of(weight),
         output_bytes=bytes_of(activation),
     )
-    price = _tiled_matmul if device.chip.kind == "gpu" else array_matmul
-    return price(product, device, unit, resident, warm)
+    chip = device.chip
+    return PRODUCT_MODELS[chip.kernel_model or chip.kind](product, device, unit, resident, warm)
 
 
 def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: bool, warm: Number) -> Price:
@@ -316,6 +318,17 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
         floor=device.floor + xp.where(dram > 0.0, chip.overhead.cold, 0.0),
         exposed=chip.memory.exposed,
     )
+
+
+# How a product is priced, by the model a chip asks for or else by its kind.
+PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], Price]] = {
+    "gpu": _tiled_matmul,
+    "systolic": array_matmul,
+    "dataflow": array_matmul,
+    "tiled": _tiled_matmul,
+    "array": array_matmul,
+    "hierarchical": hierarchical_matmul,
+}
 
 
 def credited_times(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:
