@@ -10,6 +10,7 @@ import numpy as np
 
 from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
+from strata.pricing.kernels.deepflow_2021 import deepflow_matmul
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price, quantized_format
 from strata.pricing.kernels.dram_access import dram_time, product_stream
 from strata.pricing.kernels.hierarchical import hierarchical_matmul
@@ -328,6 +329,7 @@ PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], 
     "tiled": _tiled_matmul,
     "array": array_matmul,
     "hierarchical": hierarchical_matmul,
+    "deepflow-2021": deepflow_matmul,
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
+from strata.pricing.kernels.deepflow_2021 import register_stream
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, read_fraction, sequential_stream
 from strata.pricing.price import Price
@@ -109,6 +110,8 @@ def vector_kernel(
     True
     """
     chip, moved = device.chip, bytes_read + bytes_written
+    if chip.kernel_model == "deepflow-2021":
+        return register_stream(moved, flop, device)
     xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency)
     footprint = moved if footprint is None else footprint
     cold = cache_miss_share(footprint, device.cache_capacity) if resident else 1.0
