@@ -24,8 +24,8 @@ from strata.pricing.price import Price
 ORDERS = {"weights": ((1, 2, 0),), "results": ((0, 2, 1), (2, 0, 1)), "activations": ((0, 1, 2),)}
 # the side whose length over the array's gives the reuse of registers
 REUSED = {"weights": 0, "results": 1, "activations": 2}
-# Two sides of the tiles that are tried; the third is what is left.
-TRIED = tuple(2.0**i for i in range(0, 18, 2))
+# Two sides of the tiles that are tried, sixteen pairs a level; the third side is what is left.
+TRIED = (4.0, 64.0, 1024.0, 16384.0)
 
 Sides = tuple[Number, Number, Number]
 
@@ -137,8 +137,8 @@ def tile_family(elements: Number, bypass: bool, rank: int, xp: Any) -> Sides:
     leading axes, the third side what is left, a power of two too.
 
     >>> one, two, three = tile_family(65536.0, False, 0, np)
-    >>> int(one[3, 2]), int(two[3, 2]), int(three[3, 2])
-    (64, 16, 512)
+    >>> int(one[0, 1]), int(two[0, 1]), int(three[0, 1])
+    (4, 64, 512)
     """
     sides = np.array(TRIED)
     first, second = np.meshgrid(sides, sides, indexing="ij")
@@ -277,25 +277,31 @@ def deepflow_matmul(
     >>> d = device(chip("v100", kernel_model="deepflow-2021"))
     >>> shape = Product(m=4096.0, n=4096.0, k=4096.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
     >>> price = deepflow_matmul(shape, d, d.matrix("fp16", "fp16"))
-    >>> bool(price.compute > 0), price.flop == 4096.0**2 * 8191
+    >>> bool(price.compute > 0), bool(price.flop == 4096.0**2 * 8191)
     (True, True)
     """
     chip, size = device.chip, product.input_bytes
     levels = memory_levels(chip)
     elements = tuple(scope_capacity(chip, level) / size for level in levels[:-1])
     side = chip.compute.tile_n if chip.compute.array_columns is None else chip.compute.array_columns
-    found = [
-        searched_times(order, elements, levels, unit.sustained, size, (reused / side, side))
-        for order, reused in loop_orders(product.m * product.batch, product.k, product.n)
-    ]
-    one, two = found
-    xp = namespace(one.time, two.time)
-    first = one.time <= two.time
-    moved, times = (
-        [xp.where(first, a, b) for a, b in zip(getattr(one, name), getattr(two, name), strict=True)]
-        for name in ("moved", "times")
+    (one, first), (two, second) = loop_orders(product.m * product.batch, product.k, product.n)
+    xp = namespace(*one)
+    xp = np if xp is SCALARS else xp
+    order: Any = tuple(xp.stack(xp.broadcast_arrays(a, b)) for a, b in zip(one, two, strict=True))
+    reuse = xp.stack(xp.broadcast_arrays(first, second)) / side
+    found = searched_times(order, elements, levels, unit.sustained, size, (reuse, side))
+    best = xp.argmin(found.time, axis=0)[None]
+
+    def better(value: Number) -> Number:
+        of_both = xp.broadcast_to(value, found.time.shape)  # type: ignore[union-attr]
+        picked: Number = xp.take_along_axis(of_both, best, axis=0)[0]
+        return picked
+
+    moved, times, flop = (
+        [better(b) for b in found.moved],
+        [better(t) for t in found.times],
+        better(found.flop),
     )
-    flop = xp.where(first, one.flop, two.flop)
     cache = times[0]
     for time in times[1:-1]:
         cache = xp.maximum(cache, time)

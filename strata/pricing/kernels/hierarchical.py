@@ -43,9 +43,6 @@ class RooflineRules:
     blocks: bool = False  # software holds blocks of operands in shared memory, not least-recent use
 
 
-CORRECTED = RooflineRules()
-
-
 class Memories(NamedTuple):
     """The levels a product passes, as the roofline sees them."""
 
@@ -229,12 +226,13 @@ def hierarchical_matmul(
     unit: MatrixRate,
     resident: bool = False,
     warm: Number = 0.0,
-    rules: RooflineRules = CORRECTED,
+    rules: RooflineRules | None = None,
 ) -> Price:
     """Price of a product by the roofline of all its memory levels, with the tile of least time.
 
     With `resident` the activations come from and go to the cache where they fit half of it; `warm` is the
-    share of the weights that lies there already.
+    share of the weights that lies there already. Without rules, software holds blocks in the shared memory of
+    all but GPUs, whose caches replace what was used longest ago.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -245,6 +243,7 @@ def hierarchical_matmul(
     (True, True, True)
     """
     chip, memory = device.chip, memories(device)
+    rules = RooflineRules(blocks=chip.kind != "gpu") if rules is None else rules
     sizes = (product.m, product.n, product.k, product.batch, product.weight_bytes, product.output_bytes)
     given = (
         *sizes,

@@ -205,6 +205,28 @@ class OneModelConditions:
     batch: Number = quantity("1", "sequences of a step", positive=True)
 
 
+# ------------------------------------------------------------------------------------- kernels
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RooflineAssumptions:
+    """What the roofline of all memory levels takes as given of a chip that nothing was fitted to."""
+
+    matrix_efficiency: Number = quantity("1", "share of the matrix peak while no level binds", positive=True)
+    cache_efficiency: Number = quantity("1", "sustained share of the cache's peak", positive=True)
+    memory_efficiency: Number = quantity("1", "sustained share of DRAM's peak", positive=True)
+    exposed: Number = quantity("1", "share of the shorter of core and DRAM time that shows")
+    launch: Number = quantity("s", "start and end of one kernel by itself")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProfiledConditions:
+    """Kernels run one at a time under a profiler."""
+
+    title: str = text("what was run")
+    roofline: RooflineAssumptions = part(RooflineAssumptions, "what an unfitted roofline takes as given")
+
+
 # ---------------------------------------------------------------------------- rows of one table
 
 

@@ -12,9 +12,15 @@ from strata.hardware.chip import Chip
 from strata.precision import bytes_of
 from strata.pricing.kernels.matmul import matmul
 from strata.validation.readers.bare_kernels import benchmark_time, cold_device, served_gemm_price
+from strata.validation.readers.benchmark_conditions import (
+    ProfiledConditions,
+    RooflineAssumptions,
+    read_conditions,
+)
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
     ComparedPoints,
+    Forecast,
     compare_metric,
     forecast,
     group_names,
@@ -24,6 +30,7 @@ from strata.validation.readers.formats import kernel_format
 from strata.validation.readers.tables import Table
 
 PROFILED_CHIP = "a100_sxm"
+PROFILED = "a100/gemm_ncu.toml"  # its conditions
 # an A100's L2 counts a byte of DRAM twice more: its two partitions hand each other what they fetch
 FILLS = 2.0
 
@@ -58,28 +65,59 @@ def served_gemm(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
 
 def profiled_gemm(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Products at a locked clock: time, DRAM bytes, and bytes through the L2."""
+    """Products at a locked clock: time, DRAM bytes, and bytes through the L2; beside them time and DRAM bytes
+    by the roofline of all memory levels, to which nothing was fitted.
+    """
     s = table.numbers("m", "n", "k", "clock_Ghz")
     base = catalogue.chip(PROFILED_CHIP)
+    plain = datasheet_chip(base, read_conditions(ProfiledConditions, table, PROFILED).roofline)
 
-    def price(key: tuple[()], rows: Array) -> Any:
-        dev = cold_device(chip_at_clock(base, s["clock_Ghz"][rows] * 1e9))
-        m, n, k = (s[c][rows] for c in "mnk")
-        product = matmul(m, n, k, dev, "bf16", "bf16")
-        return product.time, product.memory_bytes, product.cache_bytes + FILLS * product.memory_bytes
+    def priced(chip: Chip) -> Forecast:
+        def price(key: tuple[()], rows: Array) -> Any:
+            dev = cold_device(chip_at_clock(chip, s["clock_Ghz"][rows] * 1e9))
+            m, n, k = (s[c][rows] for c in "mnk")
+            product = matmul(m, n, k, dev, "bf16", "bf16")
+            return product.time, product.memory_bytes, product.cache_bytes + FILLS * product.memory_bytes
 
-    forecasts = forecast(table, [], price, tuple(s), metrics=3)
-    time = compare_metric(
-        table, table.number("latency_ms") * 1e-3, forecasts, group_names("time", count=len(table))
-    )
+        return forecast(table, [], price, tuple(s), metrics=3)
+
     footprint = bytes_of("bf16") * (s["m"] * s["k"] + s["n"] * s["k"] + s["m"] * s["n"])
     beside = np.where(footprint > base.cache.capacity, " above the L2", " within the L2")
-    counted = {"dram": table.number("dram_read") + table.number("dram_write"), "l2": table.number("l2_total")}
-    counters = [
-        compare_metric(table, counts, forecasts, np.char.add(name, beside), metric=metric, headline=False)
-        for metric, (name, counts) in enumerate(counted.items(), 1)
-    ]
-    return join_metrics([time, *counters])
+    seconds, dram = table.number("latency_ms") * 1e-3, table.number("dram_read") + table.number("dram_write")
+    fitted, unfitted = priced(base), priced(plain)
+    columns = np.where(s["n"] > 1.0, "roofline-time/matrices", "roofline-time/vectors")
+
+    def counted(values: Array, forecasts: Forecast, names: Array, metric: int) -> ComparedPoints:
+        return compare_metric(table, values, forecasts, names, metric=metric, headline=False)
+
+    return join_metrics(
+        [
+            compare_metric(table, seconds, fitted, group_names("time", count=len(table))),
+            counted(dram, fitted, np.char.add("dram", beside), 1),
+            counted(table.number("l2_total"), fitted, np.char.add("l2", beside), 2),
+            counted(seconds, unfitted, columns, 0),
+            counted(dram, unfitted, np.char.add("roofline-dram/", np.char.strip(beside)), 1),
+        ]
+    )
+
+
+def datasheet_chip(chip: Chip, given: RooflineAssumptions) -> Chip:
+    """A chip by the roofline of all its memory levels, with its peaks and what is assumed of them in place of
+    what was fitted.
+    """
+    compute, cache = chip.compute, chip.cache
+    return replace(
+        chip,
+        kernel_model="hierarchical",
+        compute=replace(
+            compute, matrix_efficiency=dict.fromkeys(compute.matrix_efficiency, given.matrix_efficiency)
+        ),
+        cache=replace(
+            cache, efficiency=given.cache_efficiency, core_bandwidth=cache.bandwidth / compute.cores
+        ),
+        memory=replace(chip.memory, efficiency=given.memory_efficiency, exposed=given.exposed),
+        overhead=replace(chip.overhead, kernel=given.launch),
+    )
 
 
 def chip_at_clock(chip: Chip, clock: Array) -> Chip:
@@ -92,10 +130,12 @@ def chip_at_clock(chip: Chip, clock: Array) -> Chip:
         matrix_rate={name: rate * share for name, rate in chip.compute.matrix_rate.items()},
         vector_rate=chip.compute.vector_rate * share,
         special_rate=chip.compute.special_rate * share,
+        sram_bandwidth=chip.compute.sram_bandwidth * share,
     )
     cache = replace(
         chip.cache,
         bandwidth=chip.cache.bandwidth * share,
         core_bandwidth=chip.cache.core_bandwidth * share,
     )
-    return replace(chip, compute=compute, cache=cache)
+    levels = [replace(level, bandwidth=level.bandwidth * share) for level in chip.levels or ()]
+    return replace(chip, compute=compute, cache=cache, levels=tuple(levels) or None)
