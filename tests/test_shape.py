@@ -30,7 +30,7 @@ ORDER = [
     ("pricing.network",),
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result"),
-    ("evaluate",),
+    ("evaluate", "roofline"),
     ("search", "serving"),
     ("strata",),
     ("validation.readers",),

@@ -19,7 +19,11 @@ PLACES = (
     ("Workload", "what must be computed", "workload"),
     ("Mapping", "how it is divided", "mapping"),
     ("Pricing", "what it costs", "pricing"),
-    ("Evaluation", "the one screen, for one case or a box of them", "case batch stages evaluate result"),
+    (
+        "Evaluation",
+        "the one screen, for one case or a box of them",
+        "case batch stages evaluate result roofline",
+    ),
     ("Serving", "what requests see under load", "serving"),
     ("Search", "what to build, and how to divide", "search"),
     ("Validation", "how wrong it is", "validation studies"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,9 @@ from strata.app.commands.options import (
 )
 from strata.app.terminal import print_json, say, wrote
 from strata.errors import BadValue
+
+if TYPE_CHECKING:
+    from strata.result import Result
 
 
 def register_predict(app: typer.Typer) -> None:
@@ -61,6 +64,10 @@ def predict_command(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
     ] = None,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them"),
+    ] = None,
     report: ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
@@ -91,7 +98,20 @@ def predict_command(
     if trace:
         trace.parent.mkdir(parents=True, exist_ok=True)
         wrote("trace", result.timeline.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
+    if roofline:
+        wrote("roofline", _draw_roofline(result, roofline))
     if report:
         from strata.app.render.prediction_report import prediction_report
 
         wrote("report", prediction_report(result, report, lines))
+
+
+def _draw_roofline(result: Result, path: Path) -> Path:
+    from strata.app.render.roofline_picture import draw_roofline
+    from strata.roofline import roofline_of
+
+    if path.suffix != ".svg":
+        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
+    work = result.workload
+    question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
+    return draw_roofline(roofline_of(result), question, path)
