@@ -78,10 +78,10 @@ def roofline_of(result: Result) -> Roofline:
     >>> [roof.name for roof in found.roofs], found.points[0].bound_by
     (['registers', 'local', 'cache', 'HBM3e'], 'memory')
     """
+    line = result.timeline  # refuses boxes
     chip, step = result.system.chip, result.steps[-1]
-    used = device(chip)
-    times = Counter((e.block, e.name) for e in result.timeline.events)
-    whole = result.timeline.time or 1.0
+    used, whole = device(chip), line.time or 1.0
+    times = Counter((e.block, e.name) for e in line.events)
     points = []
     for priced in step.blocks:
         for op, full in priced.ops:

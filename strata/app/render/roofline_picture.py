@@ -37,7 +37,7 @@ def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
                 linewidths=0.8,
                 zorder=4,
             )
-        _name_points(axes, roofline)
+        _name_points(axes, roofline, low**0.35 * high**0.65)
         _explain(axes, roofline)
         axes.set(xscale="log", yscale="log", xlim=(low, high))
         least = min([p.rate for p in roofline.points] + [roofline.roofs[-1].bandwidth * low])
@@ -101,17 +101,20 @@ def _shades(count: int) -> list[str]:
     return [f"#{v:02x}{v:02x}{v + 12:02x}" for v in np.linspace(60, 165, count).astype(int)]
 
 
-def _name_points(axes: Any, roofline: Roofline) -> None:
+def _name_points(axes: Any, roofline: Roofline, middle: float) -> None:
+    """Names stand to the right of their dots, to the left where the picture ends soon."""
     for together in named_groups(roofline):
         first = together[0]
         share = sum(point.share for point in together)
         names = ", ".join(dict.fromkeys(point.op for point in together[:3]))
+        side = 1.0 if first.intensity < middle else -1.0
         more = f" and {len(together) - 3} more" if len(together) > 3 else ""
         axes.annotate(
             f"{names}{more} {share:.0%}",
             (first.intensity, first.rate),
             textcoords="offset points",
-            xytext=(6.0 + 14.0 * np.sqrt(first.share), -3.0),
+            xytext=(side * (6.0 + 14.0 * np.sqrt(first.share)), -3.0),
+            ha="left" if side > 0 else "right",
             fontsize=7.5,
             color=DARK,
             zorder=5,

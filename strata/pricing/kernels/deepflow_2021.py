@@ -7,7 +7,6 @@ level at random; here all of a grid of the same family are tried, level by level
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,16 +132,15 @@ class ChainedTimes(NamedTuple):
 
 
 def tile_family(elements: Number, bypass: bool, rank: int, xp: Any) -> Sides:
-    """Tiles tried in a memory of so many elements: first and second sides of a grid of powers of two on two
+    """Tiles tried in a memory of so many elements: second and first sides of a grid of powers of two on two
     leading axes, the third side what is left, a power of two too.
 
     >>> one, two, three = tile_family(65536.0, False, 0, np)
-    >>> int(one[0, 1]), int(two[0, 1]), int(three[0, 1])
+    >>> int(one[1, 0]), int(two[1, 0]), int(three[1, 0])
     (4, 64, 512)
     """
-    sides = np.array(TRIED)
-    first, second = np.meshgrid(sides, sides, indexing="ij")
-    first, second = (xp.asarray(side.reshape(side.shape + (1,) * rank)) for side in (first, second))
+    grid = np.array(TRIED).reshape((-1,) + (1,) * rank)
+    first, second = xp.asarray(grid)[None], xp.asarray(grid)[:, None]
     left = (elements - first * second) / (second if bypass else first + second)
     third = 2.0 ** xp.floor(xp.log2(xp.maximum(left, 1.0)) + 1e-9)
     # a pair of sides that leaves no third gives way to the least tile
@@ -225,10 +223,10 @@ def searched_times(
     shape = np.broadcast_shapes(*(getattr(value, "shape", ()) for value in given))
     start = [xp.broadcast_to(xp.asarray(x) * 1.0, (1, *shape)) for x in (*order, 1.0, flop / rate, 0.0)]
     extent, (repeats, longest, soft) = tuple(start[:3]), start[3:]
-    tiles: list[list[Array]] = []
+    tiles: list[Any] = []
     for index in range(len(levels) - 1, 0, -1):
         family: Any = tile_family(elements[index - 1], index > 1, rank, xp)
-        family = tuple(side[:, :, None] for side in family)  # first side, second side, tilings so far
+        family = tuple(side[:, :, None] for side in family)  # second side, first side, tilings so far
         inner = placed_tile(family, extent, index > 1)
         moved = chained_bytes(extent, inner, repeats, size, index == 1)
         level = levels[index]
@@ -238,32 +236,22 @@ def searched_times(
         count = repeats
         for whole, side in zip(extent, inner, strict=True):
             count = count * ceil_div(whole, side)
-        kept = _best_by_second(worst + 1e-3 * traffic, shape, xp)
-        tiles = [[kept(side) for side in family], *([kept(side) for side in tile] for tile in tiles)]
-        extent = tuple(kept(side) for side in inner)
-        longest, soft, repeats = kept(worst), kept(traffic), kept(count)
+        found = (*inner, count, worst, traffic, *family, *(side for tile in tiles for side in tile))
+        kept = _best_by_second(worst + 1e-3 * traffic, found, shape, xp)
+        extent, (repeats, longest, soft), chosen = tuple(kept[:3]), kept[3:6], kept[6:]
+        tiles = [chosen[i : i + 3] for i in range(0, len(chosen), 3)]
     best = xp.argmin(longest + 1e-3 * soft, axis=0)[None]
-    chosen: Any = tuple(tuple(xp.take_along_axis(s, best, axis=0)[0] for s in tile) for tile in tiles)
-    return chained_times(order, chosen, levels, rate, size, registers)
+    ends: Any = tuple(tuple(xp.take_along_axis(s, best, axis=0)[0] for s in tile) for tile in tiles)
+    return chained_times(order, ends, levels, rate, size, registers)
 
 
-def _best_by_second(cost: Array, shape: tuple[int, ...], xp: Any) -> Callable[[Any], Array]:
-    """Takes from values over (first side, second side, tilings so far) those of the least cost for each second
-    side.
-    """
-    firsts, seconds, held = cost.shape[:3]
-
-    def ranked(value: Any) -> Any:
-        spread = xp.broadcast_to(value, (firsts, seconds, held, *shape))
-        return xp.moveaxis(spread, 1, 0).reshape(seconds, firsts * held, *shape)
-
-    best = xp.argmin(ranked(cost), axis=1)[:, None]
-
-    def kept(value: Any) -> Array:
-        found: Array = xp.take_along_axis(ranked(value), best, axis=1)[:, 0]
-        return found
-
-    return kept
+def _best_by_second(cost: Array, found: tuple[Any, ...], shape: tuple[int, ...], xp: Any) -> list[Array]:
+    """Of values over (second side, first side, tilings so far), those of the least cost for each second side."""
+    seconds = cost.shape[0]
+    best = xp.argmin(cost.reshape(seconds, -1, *shape), axis=1)
+    spread = xp.stack(xp.broadcast_arrays(*found)).reshape(len(found), seconds, -1, *shape)
+    kept = xp.take_along_axis(spread, best[None, :, None], axis=2)[:, :, 0]
+    return list(kept)
 
 
 def deepflow_matmul(
