@@ -203,6 +203,22 @@ def from_mesh(degrees: dict[str, Any]) -> Strategy:
     return Strategy(KernelSplit(rows, columns, depth), dp, lp)
 
 
+def with_degrees(strategy: Strategy, degrees: dict[str, Any]) -> Strategy:
+    """A strategy with some degrees of its mesh changed, such as those that a sweep varies.
+
+    >>> strategy_text(with_degrees(parse_strategy("RC-4-2"), {"dp": 8.0}))
+    'RC-4-2-d8'
+    """
+    if not degrees:
+        return strategy
+    dp, lp = degrees.get("dp", strategy.dp), degrees.get(STAGES, strategy.lp)
+    changed = replace(strategy, dp=dp, lp=lp)
+    names = dict(zip(KERNEL_MESH, ("rows", "columns", "depth"), strict=False))
+    split = {names[name]: value for name, value in degrees.items() if name in names}
+    require(not (split and strategy.modules), "splits by module do not vary by degrees", degrees=list(split))
+    return replace(changed, split=replace(strategy.split, **split)) if split else changed
+
+
 def mesh_text(mesh: dict[str, Number]) -> str:
     """The strategy of a mesh that has its dimensions; "" of any other mesh.
 
@@ -222,8 +238,8 @@ def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather") -> 
 
     RC forward gathers what products made along their columns; CR scatters sums. Backward, `gather` is the
     paper's: both gradients of an RC product are divided anew (W's in rows of KP1, A's in columns of KP2), for
-    which gradients are gathered and A and W exchanged; `sum` leaves A and W where they lie and adds up partial
-    gradients, of weights once for all time steps.
+    which gradients are gathered and A and W exchanged; `sum` leaves A and W where they lie and adds up
+    partial gradients, of weights once for all time steps.
 
     >>> from strata.workload.program import program
     >>> made = layout_of(parse_strategy("RC-4-2-d8"), program("gemm-8192"))

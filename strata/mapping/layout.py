@@ -219,6 +219,11 @@ class Layout:
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     modules: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
     name: str = ""  # how it is typed, where that is not by degrees of its mesh
+    dimensions: tuple[str, ...] = ()  # of the mesh, innermost first: a compiler sorts dictionaries
+
+    def __post_init__(self) -> None:
+        if not self.dimensions:
+            object.__setattr__(self, "dimensions", tuple(self.mesh))
 
     @property
     def devices(self) -> Number:
@@ -234,7 +239,8 @@ class Layout:
         """Groups with the distance between their members and their number, in the order of the mesh."""
         found: dict[str, tuple[Number, Number, None]] = {}
         stride: Number = 1.0
-        for name, degree in self.mesh.items():
+        for name in self.dimensions:
+            degree = self.mesh[name]
             found[name] = (stride, degree, None)
             stride = stride * degree
         return found

@@ -26,6 +26,7 @@ from strata.mapping.kernel_parallel import (
     layout_of,
     mesh_text,
     parse_strategy,
+    with_degrees,
 )
 from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
@@ -250,7 +251,7 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
         return given
     known = layout_degrees(program)
     if given and is_strategy(given) and (not known or known == KERNEL_MESH):
-        return layout_of(parse_strategy(given), program)
+        return layout_of(with_degrees(parse_strategy(given), degrees), program)
     if not known:
         return plan(given or "", **degrees)
     for item in filter(None, re.split(r"[,\s]+", given or "")):

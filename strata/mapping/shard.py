@@ -242,13 +242,16 @@ class _BlockPass:
         if self.block.nodes or (isinstance(repeats, float) and repeats == 1.0):
             self._add(op)
         else:
-            name = self.block.name
-            self.once.append(replace(op, inputs=tuple(f"{name}:{tensor}" for tensor in op.inputs)))
+            inputs = tuple(f"{self.block.name}:{tensor}" for tensor in op.inputs)
+            self.once.append(replace(self._numbered(op), inputs=inputs))
 
     def _add(self, op: Collective) -> None:
+        self.ops.append(self._numbered(op))
+
+    def _numbered(self, op: Collective) -> Collective:
         """A collective under a name of its own: several may stand before one op."""
         number = self.names[op.name] = self.names.get(op.name, 0) + 1
-        self.ops.append(op if number == 1 else replace(op, name=f"{op.name}_{number}"))
+        return op if number == 1 else replace(op, name=f"{op.name}_{number}")
 
     def _summed(self, state: TensorState, made: list[Conversion]) -> TensorState:
         """A tensor whose partial sums were added up, in pieces where its first reader wanted them so."""

@@ -14,8 +14,8 @@ from strata.errors import UnknownName, require
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
-from strata.workload.ops import MatMul, Vector
-from strata.workload.recurrent_ops import CellGates, RowSums, TableLookup
+from strata.workload.ops import MatMul
+from strata.workload.recurrent_ops import CellGates, Normalise, RowSums, TableLookup
 from strata.workload.tasks import Workload
 
 
@@ -164,7 +164,7 @@ class Lstm:
             name="row_sums", inputs=(logits.output,), output="row_sums", reads=1.0, writes=0.0,
             flop_per_element=2.0, special_per_element=1.0, **common,
         )  # fmt: skip
-        normalise = Vector(
+        normalise = Normalise(
             name="normalise", inputs=(logits.output, "row_sums"), output="shares", reads=1.0, writes=1.0,
             flop_per_element=1.0, special_per_element=1.0, gradients=1, **common,
         )  # fmt: skip

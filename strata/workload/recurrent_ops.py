@@ -79,3 +79,11 @@ class RowSums(Vector):
 
     def gradient(self) -> tuple[Op, ...]:
         return ()  # part of the gradient of what is normalised by them
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Normalise(Vector):
+    """Elements of rows by what is known of each row, which has one number a row and not one an element."""
+
+    def operand_axes(self, place: int) -> tuple[str, ...]:
+        return axes_of(self.m) if place == 1 and not self.backward else axes_of(self.m, *self.n)
