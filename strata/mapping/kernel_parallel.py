@@ -332,7 +332,7 @@ def strategies(
     >>> from strata.workload.program import program
     >>> every = strategies(8, program("lstm-lm-512"))
     >>> every.dp.shape, strategy_text(every.at(0)), strategy_text(every.at(-1))
-    ((21,), 'd8', 'CR-8')
+    ((21,), 'd8', 'CR-4-p2')
     """
     require(devices >= 1, "devices must be at least 1", devices=devices)
     names = program.kernel_modules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def plan_for(
     (2, True, True)
     """
     hardware = as_system(system)
-    served = make_program(model) if isinstance(model, str) else model
+    served: Any = make_program(model) if isinstance(model, str) else model
     software = as_engine(engine)
     if hasattr(served, "kernel_modules"):
         return _strategy_ranking(hardware, served, workload, software, top, where)

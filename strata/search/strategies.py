@@ -51,7 +51,7 @@ def price_strategies(
     >>> made = strategies(8, lstm, per_module=True)
     >>> priced = price_strategies("8xh200", lstm, st.train(64, 1), made)
     >>> priced.values.shape, bool(priced.fits.all())
-    ((1, 1304), True)
+    ((1, 963), True)
     """
     hardware = as_system(system)
     code = make_program(program) if isinstance(program, str) else program
@@ -106,7 +106,7 @@ def best_strategies(
     >>> first = best_strategies("8xh200", "lstm-lm-v100", st.train(64, 1), top=1)[0]
     >>> from strata.mapping.plan import division_text
     >>> division_text(first.result.plan), first.considered
-    ('RC-1-8', 16)
+    ('RC-1-8', 13)
     """
     hardware = as_system(system)
     code = make_program(program) if isinstance(program, str) else program

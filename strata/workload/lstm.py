@@ -92,7 +92,9 @@ class Lstm:
     def trace(self, work: Workload) -> Graph:
         rows = Extent(work.batch, 1.0, "rows")
         stream = Tensor("x", (rows, Extent(self.hidden, 1.0, "depth")), self.activations)
-        blocks, first, last = [self._cell(rows, stream)], (), ()
+        blocks = [self._cell(rows, stream)]
+        first: tuple[str, ...] = ()
+        last: tuple[str, ...] = ()
         if self.vocab is not None:
             blocks = [self._embedding(rows, stream), *blocks, self._head(rows, stream)]
             first, last = ("embedding",), ("head",)
@@ -179,5 +181,5 @@ class Lstm:
             n=(Extent(made, 1.0, "columns"),), k=Extent(taken, 1.0, "depth"), bias=bias, **self._formats(),
         )  # fmt: skip
 
-    def _formats(self) -> dict[str, str]:
+    def _formats(self) -> dict[str, Any]:
         return {"weight": self.weights, "activation": self.activations}
