@@ -259,18 +259,24 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
         try:
             degrees[key] = float(value)
         except ValueError:
-            raise BadValue(f"{program.name} is divided like {_written(program)}, but got '{item}'") from None
+            words = division_words(program)
+            raise BadValue(f"{program.name} is divided like {words}, but got '{item}'") from None
     if not set(degrees) <= set(known):
-        raise BadValue(f"{program.name} is divided like {_written(program)}, but got '{given}'")
+        raise BadValue(f"{program.name} is divided like {division_words(program)}, but got '{given}'")
     if known == KERNEL_MESH:
         return layout_of(from_mesh(degrees), program)
     told = program.layout(**degrees)
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
 
 
-def _written(program: Any) -> str:
-    """How a program's division is typed."""
-    return f"{WRITTEN}, or kp1=4,kp2=2" if hasattr(program, "kernel_modules") else str(program.layout_text())
+def division_words(program: Any) -> str:
+    """How a program's division is typed.
+
+    >>> from strata.workload.program import program
+    >>> division_words(program("mlp-8192"))
+    'kp1=4,kp2=2 (rows and columns), or depth=8'
+    """
+    return f"{WRITTEN}; or kp1=4,kp2=2" if hasattr(program, "kernel_modules") else str(program.layout_text())
 
 
 def division_text(division: Plan | Layout) -> str:
