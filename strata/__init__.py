@@ -21,6 +21,7 @@ from strata.hardware.chip import chip
 from strata.hardware.fabric import fabric
 from strata.hardware.system import System, system
 from strata.mapping.engine import Engine, engine
+from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies
 from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
@@ -62,6 +63,7 @@ __all__ = [
     "Result",
     "Routing",
     "StrataError",
+    "Strategy",
     "System",
     "Workload",
     "chip",
@@ -74,9 +76,11 @@ __all__ = [
     "hardware",
     "kernel",
     "layout",
+    "layout_of",
     "mixed",
     "model",
     "network",
+    "parse_strategy",
     "plan",
     "plan_for",
     "plans",
@@ -89,6 +93,7 @@ __all__ = [
     "serve",
     "serve_under_load",
     "serving",
+    "strategies",
     "sweep",
     "system",
     "train",

@@ -20,6 +20,7 @@ from strata.hardware.fabric import with_library
 from strata.hardware.system import Economics, System, as_system
 from strata.hardware.system import economics as read_economics
 from strata.mapping.engine import Engine, as_engine
+from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
@@ -40,13 +41,13 @@ def evaluate(
     system: System | str,
     program: Program | str,
     workload: Workload,
-    plan: Plan | Layout | str | None = None,
+    plan: Plan | Layout | Strategy | str | None = None,
     engine: Engine | str = "ideal",
     *,
     economics: Economics | None = None,
     backend: str = "numpy",
 ) -> Result:
-    """Predict a workload of a program (a model, by its name) on a system under a plan or layout.
+    """Predict a workload of a program (a model, by its name) on a system under a plan, layout or strategy.
 
     Any number may be an array; the result then is a box.
 

@@ -8,16 +8,16 @@ nothing where a group has one rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from strata.arrays import Mask, Number, ceil_div, field_names, namespace, register_pytree
 from strata.errors import require
-from strata.mapping.rules import AXIS_UNITS, MESH, Violation
+from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
 from strata.records import readable
-from strata.workload.graph import Extent, Graph, Op
+from strata.workload.graph import Block, Extent, Graph, Op
 from strata.workload.tasks import Workload
 
 PartitionSpec = dict[
@@ -42,6 +42,9 @@ class AxisLayout:
 
 
 UNDIVIDED = AxisLayout()
+# Endings of modules in a layout: what differs for their gradients, and for those of weights.
+GRADIENTS, WEIGHT_GRADIENTS = ".backward", ".wgrad"
+STAGES = "pp"  # the dimension of a mesh that cuts the sequence of blocks into stages of a pipeline
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,6 +84,8 @@ class Sharding:
     microbatches: Number = 1.0
     stages: Number = 1.0  # of a pipeline
     virtual_stages: Number = 1.0
+    # times a stage hands on what it made while it works on a micro-batch: time steps of a recurrence
+    handovers: Number = 1.0
     recompute: Number = 0.0
     zero: Number = 0.0  # ZeRO level
     # ranks that hold the same weights for other sequences: they shard weights and sum gradients
@@ -115,6 +120,38 @@ class Sharding:
                     found[coordinate] = (*found.get(coordinate, ()), group)
         self.known[key] = found
         return found
+
+    def by_axis(self, module: str, axes: tuple[str, ...]) -> PartitionSpec:
+        """Where axes lie while a module's ops run, each by its own name: of a weight, whose two axes may be
+        one coordinate of activations.
+        """
+        every = ((axis, self.axis(module, axis).spec) for axis in axes)
+        groups = ((axis, tuple(group for _, group in spec if group in self.active)) for axis, spec in every)
+        return {axis: on for axis, on in groups if on}
+
+    def laid_out(self, op: Op) -> Op:
+        """The op under the layout of its own pass, where gradients of its module lie otherwise than its
+        forward ops: `module.wgrad` of weights, `module.backward` of the rest.
+        """
+        if not op.backward or not self.modules:
+            return op
+        own = op.module + (WEIGHT_GRADIENTS if op.weight_gradient else GRADIENTS)
+        return replace(op, module=own) if own in self.modules else op
+
+    def role(self, block: Block) -> str:
+        """Whose layout rules the boundary of a block: that of its role, or of gradients there."""
+        own = block.role + GRADIENTS
+        return own if block.direction == "backward" and own in self.modules else block.role
+
+
+def module_of(op: Op) -> str:
+    """The module whose forward ops an op belongs to.
+
+    >>> from strata.workload.graph import Op
+    >>> module_of(Op(name="a", module="hidden.wgrad", inputs=(), output="b"))
+    'hidden'
+    """
+    return op.module.removesuffix(WEIGHT_GRADIENTS).removesuffix(GRADIENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +210,20 @@ class Layout:
     """A layout of any program: a mesh of ranks, and which axis lies on which of its dimensions, by module
     where they differ.
 
-    The last dimension of the mesh is the outermost on the fabric. `st.layout` makes one from dictionaries.
+    The last dimension of the mesh is the outermost on the fabric; one called `pp` cuts the sequence of blocks
+    into stages. A module `name.backward` or `name.wgrad` says what differs for gradients of activations and
+    of weights. `st.layout` makes one from dictionaries.
     """
 
     mesh: dict[str, Number]
     axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     modules: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
+    name: str = ""  # how it is typed, where that is not by degrees of its mesh
+    dimensions: tuple[str, ...] = ()  # of the mesh, innermost first: a compiler sorts dictionaries
+
+    def __post_init__(self) -> None:
+        if not self.dimensions:
+            object.__setattr__(self, "dimensions", tuple(self.mesh))
 
     @property
     def devices(self) -> Number:
@@ -194,7 +239,8 @@ class Layout:
         """Groups with the distance between their members and their number, in the order of the mesh."""
         found: dict[str, tuple[Number, Number, None]] = {}
         stride: Number = 1.0
-        for name, degree in self.mesh.items():
+        for name in self.dimensions:
+            degree = self.mesh[name]
             found[name] = (stride, degree, None)
             stride = stride * degree
         return found
@@ -206,7 +252,9 @@ class Layout:
             active=active,
             degrees=dict(self.mesh),
             axes=axes,
-            modules={m: {**axes, **a} for m, a in own.items()},
+            modules=_with_gradients(axes, own),
+            stages=self.mesh.get(STAGES, 1.0),
+            handovers=_handovers(graph),
             gradient_sums=True,
             whole=not active,
         )
@@ -231,7 +279,27 @@ class Layout:
             for axis, layout in self._resolved(axes).items():
                 if axis in units:
                     found.append(Violation(AXIS_UNITS, layout.parts > units[axis], layout.parts, units[axis]))
+        if STAGES in self.mesh and "layers" in units:
+            stages = self.mesh[STAGES]
+            found.append(Violation(LAYERS, stages > units["layers"], stages, units["layers"]))
         return found
+
+
+def _with_gradients(
+    axes: dict[str, AxisLayout], own: dict[str, dict[str, AxisLayout]]
+) -> dict[str, dict[str, AxisLayout]]:
+    """Whole layouts of modules: what is not said for one is as everywhere, for its gradients as for it."""
+    found = {}
+    for module, said in own.items():
+        base = module.removesuffix(WEIGHT_GRADIENTS).removesuffix(GRADIENTS)
+        found[module] = {**axes, **own.get(base, {}), **said}
+    return found
+
+
+def _handovers(graph: Graph) -> Number:
+    """How often layers run with one set of weights: time steps, which stages work on one after the other."""
+    order = graph.sequence
+    return next((b.repeats for b in graph.blocks if order.in_layers(b.name)), 1.0)
 
 
 def layout(mesh: dict[str, Any], axes: dict[str, Any] | None = None, **modules: dict[str, Any]) -> Layout:

@@ -17,6 +17,17 @@ import numpy as np
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
+from strata.mapping.kernel_parallel import (
+    KERNEL_MESH,
+    WRITTEN,
+    Strategy,
+    from_mesh,
+    is_strategy,
+    layout_of,
+    mesh_text,
+    parse_strategy,
+    with_degrees,
+)
 from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
 from strata.mapping.rules import Violation
@@ -219,19 +230,28 @@ def layout_degrees(program: Any) -> tuple[str, ...]:
     >>> layout_degrees(program("fft-1024")), layout_degrees(program("llama-3-8b"))
     (('p', 'q'), ())
     """
+    if hasattr(program, "kernel_modules"):
+        return KERNEL_MESH
     return tuple(inspect.signature(program.layout).parameters) if hasattr(program, "layout") else ()
 
 
-def division(program: Any, given: Plan | Layout | str | None, **degrees: Any) -> Plan | Layout:
-    """A plan or layout as it is, or from text: degrees of a plan, or of the layout a program names itself.
+def division(program: Any, given: Plan | Layout | Strategy | str | None, **degrees: Any) -> Plan | Layout:
+    """A plan or layout as it is, or from text: degrees of a plan, or of the layout a program names itself, or
+    a strategy of kernel parallelism.
 
     >>> from strata.workload.program import program
     >>> division(program("fft-1024"), "p=2,q=4").mesh, division(program("llama-3-8b"), "tp=8")
     ({'p': 2.0, 'q': 4.0}, plan('tp=8'))
+    >>> division_text(division(program("gemm-8192"), "RC-4-2-d8"))
+    'RC-4-2-d8'
     """
+    if isinstance(given, Strategy):
+        return layout_of(given, program)
     if given is not None and not isinstance(given, str):
         return given
     known = layout_degrees(program)
+    if given and is_strategy(given) and (not known or known == KERNEL_MESH):
+        return layout_of(with_degrees(parse_strategy(given), degrees), program)
     if not known:
         return plan(given or "", **degrees)
     for item in filter(None, re.split(r"[,\s]+", given or "")):
@@ -239,13 +259,24 @@ def division(program: Any, given: Plan | Layout | str | None, **degrees: Any) ->
         try:
             degrees[key] = float(value)
         except ValueError:
-            raise BadValue(
-                f"{program.name} is divided like {program.layout_text()}, but got '{item}'"
-            ) from None
+            words = division_words(program)
+            raise BadValue(f"{program.name} is divided like {words}, but got '{item}'") from None
     if not set(degrees) <= set(known):
-        raise BadValue(f"{program.name} is divided like {program.layout_text()}, but got '{given}'")
+        raise BadValue(f"{program.name} is divided like {division_words(program)}, but got '{given}'")
+    if known == KERNEL_MESH:
+        return layout_of(from_mesh(degrees), program)
     told = program.layout(**degrees)
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
+
+
+def division_words(program: Any) -> str:
+    """How a program's division is typed.
+
+    >>> from strata.workload.program import program
+    >>> division_words(program("mlp-8192"))
+    'kp1=4,kp2=2 (rows and columns), or depth=8'
+    """
+    return f"{WRITTEN}; or kp1=4,kp2=2" if hasattr(program, "kernel_modules") else str(program.layout_text())
 
 
 def division_text(division: Plan | Layout) -> str:
@@ -256,7 +287,8 @@ def division_text(division: Plan | Layout) -> str:
     """
     if isinstance(division, Plan):
         return plan_text(division)
-    return (
+    strategy = division.name or mesh_text(division.mesh)
+    return strategy or (
         ",".join(f"{name}={float(ranks):g}" for name, ranks in division.mesh.items() if ranks > 1) or "1 rank"
     )
 

@@ -9,16 +9,27 @@ from dataclasses import dataclass, replace
 
 from strata.arrays import Number, ceil_div, namespace
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
-from strata.mapping.layout import PLAIN, Alternative, Conversion, PartitionSpec, Sharding, conversions, divide
+from strata.mapping.gradients import (
+    SUFFIXES,
+    held_before,
+    once_block,
+    relaid_operand,
+    relaid_weight,
+    summed_gradient,
+)
+from strata.mapping.layout import (
+    GRADIENTS,
+    PLAIN,
+    WEIGHT_GRADIENTS,
+    Alternative,
+    Conversion,
+    PartitionSpec,
+    Sharding,
+    conversions,
+    divide,
+)
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
-
-SUFFIXES = {
-    "all_reduce": "sum",
-    "reduce_scatter": "scatter",
-    "all_gather": "gather",
-    "all_to_all": "exchange",
-}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,27 +57,31 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     training = any(block.direction == "backward" for block in graph.blocks)
     blocks = []
     for block in graph.blocks:
-        entry, output = (_local(tensor, block, sharding) for tensor in (block.entry, block.output))
-        local = replace(block, entry=entry, output=output)
+        role = sharding.role(block)
+        entry, output = (_local(tensor, role, sharding) for tensor in (block.entry, block.output))
+        local = replace(block, entry=entry, output=output, role=role)
         nodes = [
-            (weight, _with_copies([divide(op, sharding, known) for op in ops], sharding))
+            (weight, _with_copies([divide(sharding.laid_out(op), sharding, known) for op in ops], sharding))
             for weight, ops in block.at_nodes()
         ]
-        made = [(weight, _BlockPass(local, sharding, training).run(ops)) for weight, ops in nodes]
+        passes = [(weight, _BlockPass(local, sharding, training), ops) for weight, ops in nodes]
+        made = [(weight, walk.run(ops)) for weight, walk, ops in passes]
         if "fsdp" in sharding.active:
             if block.direction == "forward":
                 gathers[block.name] = _gather_weights(nodes[0][1], sharding)
             made = [(w, gathers[block.gradient_of or block.name] + ops) for w, ops in made]
         final = tuple((weight, tuple(ops)) for weight, ops in made)
-        blocks.append(replace(local, ops=final[0][1], nodes=final if block.nodes else ()))
+        blocks.append(replace(local, ops=final[0][1], nodes=final if block.nodes else (), role=block.role))
+        if passes[0][1].once:
+            blocks.append(once_block(blocks[-1], passes[0][1].once))
     return checked(replace(graph, blocks=tuple(blocks)))
 
 
-def _local(tensor: Tensor | None, block: Block, sharding: Sharding) -> Tensor | None:
+def _local(tensor: Tensor | None, role: str, sharding: Sharding) -> Tensor | None:
     """One rank's part of a boundary."""
     if tensor is None:
         return None
-    extents = tuple(sharding.axis(block.role, e.axis).local(e) if e.axis else e for e in tensor.extents)
+    extents = tuple(sharding.axis(role, e.axis).local(e) if e.axis else e for e in tensor.extents)
     return Tensor(tensor.name, extents, tensor.format)
 
 
@@ -117,6 +132,8 @@ class _BlockPass:
         self.state: dict[str, tuple[TensorState, ...]] = {}
         self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
         self.ops: list[Op] = []
+        # of a block that runs many times with the same weights: what moves weights and their gradients
+        self.once: list[Collective] = []
         self.names: dict[str, int] = {}  # collectives so far by name
         if block.entry is not None:
             spec = sharding.spec(block.role, block.entry.axes)
@@ -139,6 +156,8 @@ class _BlockPass:
         for place, tensor in enumerate(op.inputs):
             if tensor not in summed:
                 self._reshard(op, place, tensor)
+        if op.module.endswith((GRADIENTS, WEIGHT_GRADIENTS)):
+            self._relay(op)
         self.ops.append(op)
         contracted = op.contracted_axes()
         if op.weight_gradient and not sharding.gradient_sums:
@@ -198,7 +217,7 @@ class _BlockPass:
         ):
             found = [(*found[0][:2], PLAIN)] if len(found) > 1 else found
         for made, state, alternative in found:
-            for one, size in zip(made, self._sizes(made), strict=True):
+            for one, size in zip(made, held_before(made, self.sharding), strict=True):
                 key = (tensor, op.name if stored else "", one, alternative.name)
                 if key not in self.done:
                     self.done.add(key)
@@ -206,19 +225,33 @@ class _BlockPass:
         if any(state.partial for _, state, _ in found):  # added up: the next reader finds sums
             self.state[tensor] = tuple(self._summed(state, found[0][0]) for state in left)
 
+    def _relay(self, op: Op) -> None:
+        """Collectives that bring weights, and what the forward pass left, to a gradient that is laid out
+        otherwise than the forward ops of its module.
+        """
+        for one in relaid_weight(op, self.sharding):
+            self._once_or_now(one)
+        for place, tensor in enumerate(op.inputs):
+            if ":" in tensor:
+                for one in relaid_operand(op, place, self.sharding):
+                    self._add(one)
+
+    def _once_or_now(self, op: Collective) -> None:
+        """A collective of weights or their gradients, once for all time steps of a block."""
+        repeats = self.block.repeats
+        if self.block.nodes or (isinstance(repeats, float) and repeats == 1.0):
+            self._add(op)
+        else:
+            inputs = tuple(f"{self.block.name}:{tensor}" for tensor in op.inputs)
+            self.once.append(replace(self._numbered(op), inputs=inputs))
+
     def _add(self, op: Collective) -> None:
+        self.ops.append(self._numbered(op))
+
+    def _numbered(self, op: Collective) -> Collective:
         """A collective under a name of its own: several may stand before one op."""
         number = self.names[op.name] = self.names.get(op.name, 0) + 1
-        self.ops.append(op if number == 1 else replace(op, name=f"{op.name}_{number}"))
-
-    def _sizes(self, made: list[Conversion]) -> list[Number]:
-        """What a rank holds before each of several conversions, over what it held before the first."""
-        sizes: list[Number] = [1.0]
-        for one in made:
-            degree = self.sharding.degrees[one.group]
-            grown = {"all_gather": degree, "reduce_scatter": 1.0 / degree}.get(one.pattern, 1.0)
-            sizes.append(sizes[-1] * grown)
-        return sizes[:-1]
+        return op if number == 1 else replace(op, name=f"{op.name}_{number}")
 
     def _summed(self, state: TensorState, made: list[Conversion]) -> TensorState:
         """A tensor whose partial sums were added up, in pieces where its first reader wanted them so."""
@@ -295,7 +328,7 @@ class _BlockPass:
         alone = len(tensors) == 1 and not left[0].routed
         payload = left[0].summed() if alone or self.block.output is None else self.block.output.bytes()
         made = conversions(left[0].spec, groups, want)[: len(groups)]
-        for one, size in zip(made, self._sizes(made), strict=True):
+        for one, size in zip(made, held_before(made, self.sharding), strict=True):
             self._add(
                 Collective(
                     name=f"{left[0].producer or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
@@ -332,7 +365,7 @@ class _BlockPass:
         for tensor in leaves:
             for state in self.state.get(tensor, ()):
                 made = conversions(state.spec, (), want)
-                for one, size in zip(made, self._sizes(made), strict=True):
+                for one, size in zip(made, held_before(made, self.sharding), strict=True):
                     self._add(self._handed_on(one, tensor, state, size))
         if self.sharding.gradient_sums:
             for op in ops:
@@ -349,10 +382,5 @@ class _BlockPass:
         )  # fmt: skip
 
     def _sum_gradient(self, op: Op) -> None:
-        for group in self.state[op.output][0].partial:
-            self.ops.append(
-                Collective(
-                    name=f"{op.name}_sum_{group}", module=op.module, inputs=(op.output,), output=op.output,
-                    pattern="all_reduce", group=group, payload=op.output_bytes(),
-                )
-            )  # fmt: skip
+        for one in summed_gradient(op, self.state[op.output][0].partial, self.sharding):
+            self._once_or_now(one)

@@ -57,7 +57,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
         expert_share=routed / parameters if experts else 0.0,
         tied=tied,
         cache=cache,
-        activations=kept if training else 0.0,
+        activations=kept * block.repeats if training else 0.0,  # of every time step
         boundary=boundary,
         scratch=2.0 * widest,
     )

@@ -160,7 +160,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     if given.work.phase == "decode":
         time = decode_cycle(slowest, stages, pieces)
     else:
-        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages)
+        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
     if training:
         extra = _update(given, rank, blocks, backward, _busy_backward(blocks, counts, sharding, structure))
         mean, time = mean + extra, time + extra.time
@@ -237,7 +237,7 @@ def _send(given: Pricing, rank: Rank) -> Price:
     entries = (b.entry for b in given.graph.blocks if b.entry is not None and order.starts_layer(b.name))
     op = Collective(name="to_next_stage", pattern="send", group="pp", payload=next(entries).bytes())
     once = price_collective(op, rank.placement.groups["pp"], rank.fabric)
-    return once.times(2.0) if given.training else once
+    return once.times(given.sharding.handovers * (2.0 if given.training else 1.0))
 
 
 def _stage_counts(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Number]:

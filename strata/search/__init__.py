@@ -7,6 +7,7 @@ from strata.search.plans import best_plans
 from strata.search.run import Search, search
 from strata.search.sensitivity import sensitivity
 from strata.search.space import Space, space
+from strata.search.strategies import best_strategies, price_strategies
 from strata.search.sweep import Sweep, sweep
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "Space",
     "Sweep",
     "best_plans",
+    "best_strategies",
     "goal",
     "plan_for",
+    "price_strategies",
     "search",
     "sensitivity",
     "space",

@@ -178,7 +178,8 @@ def points_inside(space: Space, plans: PlanTable, node: Node) -> np.ndarray:
     """Every legal design of a node with every plan left in it: digits."""
     axes = list(relaxed_axes(space))
     ranges = [range(int(a), int(b) + 1) for a, b in zip(node.low, node.high, strict=True)]
-    inner = np.array(list(itertools.product(*ranges)), np.int64).reshape(-1, len(axes))
+    inner = np.array(list(itertools.product(*ranges)), np.int64)
+    inner = inner.reshape(math.prod(len(r) for r in ranges), len(axes))  # one of nothing, without such axes
     digits = np.repeat(np.repeat(node.fixed[None], len(inner), 0), len(node.plans), 0)
     digits[:, axes] = np.repeat(inner, len(node.plans), 0)
     if plans.axis is not None:

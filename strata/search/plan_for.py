@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
+from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import division_text, plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.search.plans import RankedPlan, best_plans, closest_plan
+from strata.search.strategies import best_strategies, closest_strategy
 from strata.serving.under_load import limits_text
 from strata.units import show
 from strata.workload.model import Model
-from strata.workload.model import model as make_model
+from strata.workload.program import Program
+from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
 
@@ -45,7 +49,7 @@ class PlanRanking:
 
 def plan_for(
     system: System | str,
-    model: Model | str,
+    model: Model | Program | str,
     workload: Workload,
     engine: Engine | str = "ideal",
     *,
@@ -54,7 +58,8 @@ def plan_for(
     top: int = 8,
     where: str = "",
 ) -> PlanRanking:
-    """The best plans by tokens/s, out of every legal one at every batch of the workload, under limits [s].
+    """The best plans by tokens/s, out of every legal one at every batch of the workload, under limits [s]; of
+    programs that kernel parallelism divides the best strategies by items/s.
 
     `where` keeps some plans by a condition over their degrees, like ``(ep == 1) & (cp == 1)``.
 
@@ -64,8 +69,10 @@ def plan_for(
     (2, True, True)
     """
     hardware = as_system(system)
-    served = make_model(model) if isinstance(model, str) else model
+    served: Any = make_program(model) if isinstance(model, str) else model
     software = as_engine(engine)
+    if hasattr(served, "kernel_modules"):
+        return _strategy_ranking(hardware, served, workload, software, top, where)
     case = (hardware, served, workload, software)
     choices = best_plans(*case, ttft=ttft, tpot=tpot, top=top, where=where)
     if choices:
@@ -82,6 +89,18 @@ def plan_for(
         "levers: fewer sequences, more devices, narrower weights"
     )
     return PlanRanking(nearest=quick, why_none=why, ttft=ttft, tpot=tpot)
+
+
+def _strategy_ranking(
+    system: System, program: Program, workload: Workload, engine: Engine, top: int, where: str
+) -> PlanRanking:
+    """The same of kernel parallelism: by items/s, without limits on latency."""
+    choices = best_strategies(system, program, workload, engine, top=top, where=where)
+    if choices:
+        return PlanRanking(choices=choices, nearest=choices[0].result)
+    least = replace(workload, batch=float(np.min(workload.batch)))
+    nearest = closest_strategy(system, program, least, engine, where)
+    return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest))
 
 
 def _time(seconds: object) -> str:
@@ -121,7 +140,8 @@ def why_behind(result: Result, best: Result) -> str:
     """
     if result is best:
         return "the best"
-    loss = 1 - float(result.metrics.tokens_per_s) / float(best.metrics.tokens_per_s)
+    metric = "items_per_s" if isinstance(result.plan, Layout) else "tokens_per_s"
+    loss = 1 - float(getattr(result.metrics, metric)) / float(getattr(best.metrics, metric))
     own, theirs = time_by_op(result), time_by_op(best)
     grown = {name: time - theirs.get(name, 0.0) for name, time in own.items()}
     most = max(grown, key=lambda name: grown[name])
@@ -138,7 +158,8 @@ def time_by_op(result: Result) -> dict[str, float]:
     times: dict[str, float] = {}
     for step, weight in zip(result.steps, weights, strict=True):
         each = weight / float(result.workload.batch)
-        share = each * float(step.microbatches) / float(result.plan.pp)
+        stages = result.plan.mesh.get(STAGES, 1.0) if isinstance(result.plan, Layout) else result.plan.pp
+        share = each * float(step.microbatches) / float(stages)
         for block in step.blocks:
             for op, price in block.ops:
                 waits = max(RESOURCES, key=lambda r: float(getattr(price, r)))

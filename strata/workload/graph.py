@@ -144,6 +144,14 @@ class Op:
         """Bytes of a partial result, as it is added up between ranks."""
         return self.output_bytes()
 
+    def read_weight(self) -> Tensor | None:
+        """The weight it reads of those that other ops store, as axes and bytes of one rank."""
+        return None
+
+    def kept_operand(self, place: int) -> Tensor | None:
+        """An operand that the forward pass left, as axes and bytes of one rank."""
+        return None
+
     def gradient(self) -> tuple[Op, ...]:
         """Ops that carry the gradient of its result back to its operands and weights."""
         return ()

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeGuard
 
 from strata.arrays import Number, ceil_div
 from strata.precision import bytes_of
-from strata.workload.graph import ONE, Extent, Op, axes_of, total
+from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class MatMul(Op):
     bias: bool = False
     tied: bool = False  # the weight is stored elsewhere already
     stored: bool = True  # False for products of two activations
+    reads_weight: bool = False  # its second operand is a weight that another op stores: gradients of inputs
     joined: tuple[str, ...] = ()  # further axes of a contraction over extents side by side
 
     def flop(self) -> Number:
@@ -60,6 +61,14 @@ class MatMul(Op):
     def contracted_axes(self) -> tuple[str, ...]:
         return (*axes_of(self.k), *self.joined)
 
+    def read_weight(self) -> Tensor | None:
+        return Tensor("weight", (self.batch, self.k, *self.n), self.weight) if self.reads_weight else None
+
+    def kept_operand(self, place: int) -> Tensor | None:
+        if place > 0 or not self.weight_gradient:
+            return None
+        return Tensor("kept", (self.batch, self.m, self.k), self.activation)
+
     def gradient(self) -> tuple[Op, ...]:
         """Gradient of the input (m x k from n) and of the weight, or of the second operand (k x n from m)."""
         back = f"d_{self.output}"
@@ -73,6 +82,7 @@ class MatMul(Op):
             n=(self.k,),
             k=joined_extent(self.n),
             stored=False,
+            reads_weight=self.stored,
             bias=False,
             joined=axes_of(*self.n)[1:],
         )

@@ -14,7 +14,9 @@ from strata.errors import BadFile, UnknownName
 from strata.params import data_folder, names
 from strata.workload.dlrm import Dlrm
 from strata.workload.fft import Fft
+from strata.workload.gemm import Gemm
 from strata.workload.graph import Graph
+from strata.workload.lstm import Lstm
 from strata.workload.mlp import Mlp
 from strata.workload.model import model
 from strata.workload.tasks import Workload
@@ -39,6 +41,8 @@ class Program(Protocol):
 PROGRAMS: dict[str, Any] = {
     "dlrm": Dlrm,
     "fft": Fft,
+    "gemm": Gemm,
+    "lstm": Lstm,
     "mlp": Mlp,
 }  # beside language models; a file says its kind
 
@@ -81,5 +85,5 @@ def with_fields(record: Any, changes: dict[str, Any]) -> Any:
         if isinstance(value, list | tuple):
             made[key] = tuple(v if isinstance(v, str) else v * 1.0 for v in value)
         else:
-            made[key] = value if isinstance(value, str) else value * 1.0
+            made[key] = value if isinstance(value, str | bool) or value is None else value * 1.0
     return replace(record, **made)

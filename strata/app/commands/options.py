@@ -70,8 +70,8 @@ PlanText = Annotated[
         "--plan",
         "-p",
         metavar="PLAN",
-        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...)  [default: the best "
-        "legal plan]",
+        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...), or kernel "
+        "parallelism, like RC-4-2-d8-p2  [default: the best legal plan]",
     ),
 ]
 

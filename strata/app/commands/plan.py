@@ -68,7 +68,7 @@ def plan_command(
     import numpy as np
 
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
-    from strata.search.inputs import make_workload, named_inputs, routing_from_file
+    from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
 
     batches = np.array([whole(b, "--batch") for b in batch.split(",")])
@@ -77,7 +77,7 @@ def plan_command(
     count, changes = int(whole(top, "--top")), with_overlap(set, overlap)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
     routed = routing_from_file(routing, served)
-    work = make_workload(phase, batches, size["input"], size["output"], routing=routed)
+    work = make_workload(phase_of(served, phase), batches, size["input"], size["output"], routing=routed)
     ranking = plan_for(hardware, served, work, software, **limits, top=count, where=where)
     if json:
         print_json(ranking_dict(ranking))

@@ -83,7 +83,8 @@ def predict_command(
     size = typed_sizes(batch, input, output)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
-    ranking = None if plan or layout_degrees(served) else plan_for(hardware, served, work, software, top=1)
+    as_told = bool(plan or (layout_degrees(served) and not hasattr(served, "kernel_modules")))
+    ranking = None if as_told else plan_for(hardware, served, work, software, top=1)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)

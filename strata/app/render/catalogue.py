@@ -15,6 +15,7 @@ from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import Economics, SystemFile, economics, system
 from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
+from strata.mapping.plan import division_words
 from strata.params import KINDS, data_folder, file_model, names, read_toml, stated
 from strata.precision import BYTES
 from strata.records import to_dict
@@ -238,12 +239,14 @@ def _describe_program(record: Any, name: str) -> dict[str, Any]:
         if f.name != "name":
             listed = value if isinstance(value, tuple) else (value,)
             numbers[f.name] = _entry(to_dict(value), ", ".join(_plain(v) for v in listed), source)
-    note = f"divided with --plan {record.layout_text()}"
+    note = f"divided with --plan {division_words(record)}"
     return {"name": name, "title": str(facts.get("title", "")), "note": note, "numbers": numbers}
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else f"{float(value):g}"
+    if isinstance(value, str) or value is None:
+        return value or "none"
+    return f"{float(value):g}"
 
 
 def _facts(name: str, kind: str = "models") -> dict[str, Any]:

@@ -10,7 +10,8 @@ import numpy as np
 from strata.app.render.metrics import shown_metrics
 from strata.app.render.prediction import prediction_dict, workload_text
 from strata.app.terminal import plain_table, titled
-from strata.mapping.plan import order_text, plan_text
+from strata.mapping.layout import Layout
+from strata.mapping.plan import division_text, order_text
 from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.search.plans import RankedPlan
@@ -28,16 +29,17 @@ def choice_dict(choice: RankedPlan | None) -> dict[str, Any] | None:
     return {
         "considered": choice.considered,
         "feasible": choice.feasible,
-        "plan": plan_text(choice.result.plan),
+        "plan": division_text(choice.result.plan),
     }
 
 
 def choice_text(choice: RankedPlan) -> str:
     """The same in words."""
-    order = order_text(choice.result.plan)
+    plan = choice.result.plan
+    order = "" if isinstance(plan, Layout) else order_text(plan)
     placed = f", in its best order on the fabric ({order}, innermost first)" if order else ""
     return (
-        f"plan {plan_text(choice.result.plan)}: best of {choice.considered} legal plans, "
+        f"plan {division_text(choice.result.plan)}: best of {choice.considered} legal plans, "
         f"{choice.feasible} of which fit{placed}; choose another with --plan"
     )
 
@@ -62,6 +64,8 @@ def _dollars(value: Any) -> str:
 
 COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
     "batch": ("batch", lambda r: f"{r.workload.batch:g}"),
+    "items_per_s": ("items/s", lambda r: show(float(r.metrics.items_per_s))),
+    "step_time": ("step", lambda r: _seconds(r.metrics.step_time)),
     "tokens_per_s": ("tokens/s", lambda r: show(float(r.metrics.tokens_per_s))),
     "ttft": ("TTFT", lambda r: _seconds(r.metrics.ttft)),
     "tpot": ("TPOT", lambda r: _seconds(r.metrics.tpot)),
@@ -82,7 +86,9 @@ def ranking_table(ranking: PlanRanking) -> Any:
     if first.placed:
         title += f"; each in its best order on the fabric ({first.placed:,} other placements priced, "
         title += "the rest could not have won)"
-    shown = {*shown_metrics(best.workload.phase), "batch", "memory_used"}
+    of_items = {"items_per_s", "step_time"}
+    shown = of_items if isinstance(best.plan, Layout) else {*shown_metrics(best.workload.phase)} - of_items
+    shown |= {"batch", "memory_used"}
     columns = [column for name, column in COLUMNS.items() if name in shown]
     table = plain_table()
     table.add_column("plan", no_wrap=True)
@@ -93,7 +99,7 @@ def ranking_table(ranking: PlanRanking) -> Any:
     for choice in ranking.choices:
         r = choice.result
         cells = [text(r) for _, text in columns]
-        table.add_row(plan_text(r.plan), *cells, str(r.bound_by), why_behind(r, best))
+        table.add_row(division_text(r.plan), *cells, str(r.bound_by), why_behind(r, best))
     below = (
         "behind by: throughput lost against the best, and the op that takes most more time for a sequence "
     )
@@ -105,5 +111,5 @@ def hint_text(ranking: PlanRanking, typed: str) -> Text:
     from rich.text import Text
 
     r = ranking.choices[0].result
-    more = f"--batch {r.workload.batch:g} --plan {plan_text(r.plan)} --explain"
+    more = f"--batch {r.workload.batch:g} --plan {division_text(r.plan)} --explain"
     return Text(f"look closer: strata predict {typed} {more}", no_wrap=True)

@@ -1,0 +1,100 @@
+"""Collectives of weights and their gradients: brought to where a gradient op is laid out, summed, and brought
+back to where the weight lies.
+"""
+
+from __future__ import annotations
+
+from strata.arrays import Number
+from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
+from strata.workload.graph import Block, Collective, Op, Tensor
+
+SUFFIXES = {
+    "all_reduce": "sum",
+    "reduce_scatter": "scatter",
+    "all_gather": "gather",
+    "all_to_all": "exchange",
+}
+
+
+def held_before(made: list[Conversion], sharding: Sharding) -> list[Number]:
+    """What a rank holds before each of several conversions, over what it held before the first."""
+    sizes: list[Number] = [1.0]
+    for one in made:
+        degree = sharding.degrees[one.group]
+        grown = {"all_gather": degree, "reduce_scatter": 1.0 / degree}.get(one.pattern, 1.0)
+        sizes.append(sizes[-1] * grown)
+    return sizes[:-1]
+
+
+def relaid_weight(op: Op, sharding: Sharding) -> list[Collective]:
+    """A weight that another op stores, brought to an op that is laid out otherwise than that one."""
+    weight = op.read_weight()
+    return [] if weight is None else _moves(weight, op, sharding, f"{op.name}_weight", ())
+
+
+def relaid_operand(op: Op, place: int, sharding: Sharding) -> list[Collective]:
+    """What the forward pass left, brought to an op that is laid out otherwise than that pass was."""
+    kept = op.kept_operand(place)
+    return [] if kept is None else _moves(kept, op, sharding, op.name, (op.inputs[place],))
+
+
+def _moves(
+    tensor: Tensor, op: Op, sharding: Sharding, name: str, inputs: tuple[str, ...]
+) -> list[Collective]:
+    """From where a tensor lies by its module's forward ops to where an op wants it, whose extents it has."""
+    have, want = (sharding.by_axis(module, tensor.axes) for module in (module_of(op), op.module))
+    made, held = conversions(have, (), want), tensor.bytes()
+    for group in (group for on in want.values() for group in on):
+        held = held * sharding.degrees[group]
+    for group in (group for on in have.values() for group in on):
+        held = held / sharding.degrees[group]
+    return _collectives(made, op, sharding, held, (name, "", inputs, f"{name}_moved"))
+
+
+def summed_gradient(op: Op, partial: tuple[str, ...], sharding: Sharding) -> list[Collective]:
+    """A weight's gradient added up between ranks, and brought to where the weight lies if it was made
+    elsewhere.
+    """
+    sums = [
+        Collective(
+            name=f"{op.name}_sum_{group}", module=op.module, inputs=(op.output,), output=op.output,
+            pattern="all_reduce", group=group, payload=op.output_bytes(),
+        )
+        for group in partial
+    ]  # fmt: skip
+    if not op.module.endswith(WEIGHT_GRADIENTS):
+        return sums
+    have, want = (sharding.by_axis(module, op.result_axes()) for module in (op.module, module_of(op)))
+    made, words = conversions(have, (), want), (op.name, "_stored", (op.output,), op.output)
+    return sums + _collectives(made, op, sharding, op.output_bytes(), words)
+
+
+def _collectives(
+    made: list[Conversion],
+    op: Op,
+    sharding: Sharding,
+    held: Number,
+    words: tuple[str, str, tuple[str, ...], str],
+) -> list[Collective]:
+    """Conversions of a tensor of which a rank holds so many bytes; words: name and ending, what each takes
+    and gives.
+    """
+    name, ending, inputs, output = words
+    found = []
+    for one, size in zip(made, held_before(made, sharding), strict=True):
+        whole = sharding.degrees[one.group] if one.gathered else 1.0
+        found.append(
+            Collective(
+                name=f"{name}_{SUFFIXES[one.pattern]}{ending}", module=op.module, inputs=inputs,
+                output=output, pattern=one.pattern, group=one.group, payload=held * size * whole,
+            )
+        )  # fmt: skip
+    return found
+
+
+def once_block(block: Block, ops: list[Collective]) -> Block:
+    """A block of the collectives that stand once beside all time steps of another."""
+    return Block(
+        name=f"{block.name}.once", ops=tuple(ops), count=block.count, role=block.role,
+        direction=block.direction, gradient_of=block.gradient_of or block.name,
+    )  # fmt: skip

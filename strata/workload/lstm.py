@@ -1,0 +1,185 @@
+"""Recurrent language models: embedding, layers of LSTM, GRU or plain cells over time steps, projection and
+softmax.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from strata.arrays import Number, register_pytree
+from strata.errors import UnknownName, require
+from strata.records import readable
+from strata.workload.backward import with_backward
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
+from strata.workload.ops import MatMul
+from strata.workload.recurrent_ops import CellGates, Normalise, RowSums, TableLookup
+from strata.workload.tasks import Workload
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A kind of cell for each hidden unit: gates, exponentials or tanh, other operations (biases among them),
+    elements read (sums of gates and state) and written (state and hidden).
+    """
+
+    gates: float
+    special: float
+    flop: float
+    reads: float
+    writes: float
+
+
+# LSTM: three sigmoids and two tanh; f c + i g, o tanh(c), four biases; c is read and written beside the four
+# sums and h (Hochreiter & Schmidhuber, Neural Comput. 9 (1997); DeepFlow counts the same 5 and 8). GRU: two
+# sigmoids and a tanh; n + z (h - n), r n, three biases (Cho et al., arXiv 1406.1078). Vanilla: one tanh, a
+# bias.
+CELLS = {
+    "lstm": Cell(gates=4.0, special=5.0, flop=8.0, reads=5.0, writes=2.0),
+    "gru": Cell(gates=3.0, special=3.0, flop=7.0, reads=4.0, writes=1.0),
+    "vanilla": Cell(gates=1.0, special=1.0, flop=1.0, reads=1.0, writes=1.0),
+}
+SOFTMAX_READS = ("projection", "hidden")
+
+
+@register_pytree
+@readable()
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Lstm:
+    """A recurrent language model of `steps` time steps, every block once a step with the same weights.
+
+    Axes: `rows` (sequences), `columns` that a product makes, `units` of element-wise work on them, `depth`
+    that it sums over, `entries` of the embedding's table. `vocab` 0 (None): cells alone, as benchmarks of
+    kernels have them; `projection` 0 (None): none; without `input_projection` a cell's product is that of
+    the hidden state alone. With `softmax_reads="hidden"` the softmax reads the hidden state and the
+    projection stands beside it, as DeepFlow counts its parameters; else it reads the projection.
+    """
+
+    kernel_modules: ClassVar[tuple[str, ...]] = ("hidden", "softmax", "embedding", "projection")
+
+    name: str = "lstm"
+    cell: str = "lstm"
+    vocab: Number | None = 40000.0
+    layers: Number = 2.0
+    hidden: Number = 4096.0
+    projection: Number | None = None
+    steps: Number = 20.0
+    input_projection: bool = True
+    softmax_reads: str = "projection"
+    weights: str = "fp16"
+    activations: str = "fp16"
+
+    def __post_init__(self) -> None:
+        if self.cell not in CELLS:
+            raise UnknownName("cell of a recurrent model", self.cell, CELLS, ", ".join(CELLS))
+        known = self.softmax_reads in SOFTMAX_READS
+        require(
+            known, f"softmax_reads is one of {', '.join(SOFTMAX_READS)}", softmax_reads=self.softmax_reads
+        )
+        # What is there is structure, not a size: nothing of a size is None, and a flag is no number.
+        for size in ("vocab", "projection"):
+            if isinstance(getattr(self, size), float | int) and getattr(self, size) == 0:
+                object.__setattr__(self, size, None)
+        object.__setattr__(self, "input_projection", bool(np.all(self.input_projection)))
+
+    @property
+    def units(self) -> dict[str, Number]:
+        least = {"columns": self.hidden, "depth": self.hidden, "units": self.hidden, "layers": self.layers}
+        return least | ({} if self.vocab is None else {"entries": self.vocab})
+
+    def trace(self, work: Workload) -> Graph:
+        rows = Extent(work.batch, 1.0, "rows")
+        stream = Tensor("x", (rows, Extent(self.hidden, 1.0, "depth")), self.activations)
+        blocks = [self._cell(rows, stream)]
+        first: tuple[str, ...] = ()
+        last: tuple[str, ...] = ()
+        if self.vocab is not None:
+            blocks = [self._embedding(rows, stream), *blocks, self._head(rows, stream)]
+            first, last = ("embedding",), ("head",)
+        graph = Graph(
+            blocks=tuple(blocks),
+            sequence=BlockSequence(first=first, period=(("cell",),), layers=self.layers, last=last),
+            items=work.batch,
+            item="sequence",
+            inputs=("words",),
+            formats=((self.weights, self.activations),),
+            units=self.units,
+            coordinates=dict.fromkeys(("columns", "units", "depth"), "features"),
+        )
+        return with_backward(graph) if work.phase == "train" else checked(graph)
+
+    def _embedding(self, rows: Extent, stream: Tensor) -> Block:
+        assert self.vocab is not None
+        width, entries = Extent(self.hidden, 1.0, "columns"), Extent(self.vocab, 1.0, "entries")
+        lookup = TableLookup(
+            name="lookup", module="embedding", inputs=("words",), output="looked_up", m=rows, n=(width,),
+            reads=1.0, writes=1.0, flop_per_element=0.0, special_per_element=0.0,
+            precision=self.activations, parameters=(entries, width), parameter_precision=self.weights,
+            looked_up=("entries",),
+        )  # fmt: skip
+        return Block(
+            name="embedding", role="stream", ops=(lookup,), repeats=self.steps, output=stream,
+            leaves=("looked_up",),
+        )  # fmt: skip
+
+    def _cell(self, rows: Extent, stream: Tensor) -> Block:
+        """One layer at one time step: the product of its input and its state with all gates, then the
+        gates.
+        """
+        kind = CELLS[self.cell]
+        depth = Extent(self.hidden, 2.0 if self.input_projection else 1.0, "depth")
+        gates = MatMul(
+            name="gates", module="hidden", inputs=("x",), output="sums", m=rows,
+            n=(Extent(self.hidden, kind.gates, "columns"),), k=depth, bias=True, **self._formats(),
+        )  # fmt: skip
+        pointwise = CellGates(
+            name="cell", module="hidden", inputs=("sums",), output="h", m=rows,
+            n=(Extent(self.hidden, 1.0, "units"),), reads=kind.reads, writes=kind.writes,
+            flop_per_element=kind.flop, special_per_element=kind.special, precision=self.activations,
+            gates=kind.gates,
+        )  # fmt: skip
+        return Block(
+            name="cell", role="stream", count=self.layers, repeats=self.steps, ops=(gates, pointwise),
+            entry=stream, output=stream, leaves=("h",),
+        )  # fmt: skip
+
+    def _head(self, rows: Extent, stream: Tensor) -> Block:
+        """Projection and softmax of one time step."""
+        assert self.vocab is not None
+        ops: list[Op] = []
+        source, width = "x", self.hidden
+        if self.projection is not None:
+            ops.append(self._product("projection", rows, "x", self.hidden, self.projection))
+            if self.softmax_reads == "projection":
+                source, width = ops[0].output, self.projection
+        logits = self._product("softmax", rows, source, width, self.vocab, bias=True)
+        words = Extent(self.vocab, 1.0, "units")
+        common: dict[str, Any] = {
+            "module": "softmax",
+            "m": rows,
+            "n": (words,),
+            "precision": self.activations,
+        }
+        sums = RowSums(
+            name="row_sums", inputs=(logits.output,), output="row_sums", reads=1.0, writes=0.0,
+            flop_per_element=2.0, special_per_element=1.0, **common,
+        )  # fmt: skip
+        normalise = Normalise(
+            name="normalise", inputs=(logits.output, "row_sums"), output="shares", reads=1.0, writes=1.0,
+            flop_per_element=1.0, special_per_element=1.0, gradients=1, **common,
+        )  # fmt: skip
+        ops += [logits, sums, normalise]
+        return Block(name="head", role="stream", ops=tuple(ops), repeats=self.steps, entry=stream)
+
+    def _product(
+        self, module: str, rows: Extent, source: str, taken: Number, made: Number, *, bias: bool = False
+    ) -> MatMul:
+        return MatMul(
+            name=f"{module}_product", module=module, inputs=(source,), output=f"{module}_sums", m=rows,
+            n=(Extent(made, 1.0, "columns"),), k=Extent(taken, 1.0, "depth"), bias=bias, **self._formats(),
+        )  # fmt: skip
+
+    def _formats(self) -> dict[str, Any]:
+        return {"weight": self.weights, "activation": self.activations}
