@@ -36,7 +36,9 @@ MEMORY_RING = "memory-ring"
 class RingMemory:
     """What a ring whose every step passes local memory finds at each rank."""
 
-    bandwidth: Number = quantity("B/s", "of the memory that steps are written to and read from", positive=True)
+    bandwidth: Number = quantity(
+        "B/s", "of the memory that steps are written to and read from", positive=True
+    )
     latency: Number = quantity("s", "of one access to it")
     launch: Number = quantity("s", "start of a kernel that adds up, or that puts a gathered buffer together")
     rate: Number = quantity("FLOP/s", "additions a second while adding up", positive=True)

@@ -8,7 +8,7 @@ counted by `strata.pricing.network.link_sharing`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -84,11 +84,13 @@ def talking_shards(mesh: Sequence[LogicalDimension]) -> dict[str, list[tuple[Coo
     return found
 
 
-def mapping_orders(mesh: Sequence[LogicalDimension]) -> list[tuple[str, ...]]:
+def mapping_orders(
+    mesh: Sequence[LogicalDimension], volumes: Mapping[str, float] | None = None
+) -> list[tuple[str, ...]]:
     """Orders in which the dimensions of a mesh can be laid, those of degree 1 left out.
 
-    Dimensions of equal degree with the same pairs are interchangeable: of orders that differ only in them the
-    first counts.
+    Dimensions of equal degree with the same pairs and equal traffic (`volumes`) are interchangeable: of
+    orders that differ only in them the first counts.
 
     >>> mesh = [LogicalDimension("kp1", 4), LogicalDimension("kp2", 2), LogicalDimension("dp", 2)]
     >>> mapping_orders(mesh)
@@ -97,7 +99,9 @@ def mapping_orders(mesh: Sequence[LogicalDimension]) -> list[tuple[str, ...]]:
     several = [d for d in mesh if d.degree > 1]
     found: dict[Hashable, tuple[str, ...]] = {}
     for order in permutations(several):
-        alike = tuple((d.degree, frozenset(map(frozenset, d.pairs()))) for d in order)
+        alike = tuple(
+            (d.degree, frozenset(map(frozenset, d.pairs())), (volumes or {}).get(d.name)) for d in order
+        )
         found.setdefault(alike, tuple(d.name for d in order))
     return list(found.values())
 

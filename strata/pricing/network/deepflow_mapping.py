@@ -34,8 +34,8 @@ def ported_packages(side: int, packages: int) -> DeviceGrid:
     levels = (RouteLevel("chain", side, 1.0, 0.0), RouteLevel("chain", side, 1.0, 0.0))
 
     def inside(package: int, source: Coordinates, target: Coordinates) -> Iterator[SharedLink]:
-        ends = [x + side * y for x, y in (source, target)]
-        yield from (SharedLink(INTRA, (package, link.place), 1.0) for link in route(*ends, levels))
+        first, last = (x + side * y for x, y in (source, target))
+        yield from (SharedLink(INTRA, (package, link.place), 1.0) for link in route(first, last, levels))
 
     @cache
     def links(source: Coordinates, target: Coordinates) -> tuple[SharedLink, ...]:

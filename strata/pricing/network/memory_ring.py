@@ -1,9 +1,9 @@
 """Ring collectives whose every step passes local memory, as DeepFlow times them.
 
 A step's part of the buffer crosses a link, is written to memory and read from it again; an all-reduce or
-reduce-scatter adds parts up in kernels of their own, an all-gather puts the buffer together in one at the end.
-DeepFlow's program times this memory at the speed of registers, since it takes any single number of bytes as
-traffic of level 0; with a rank's DRAM, which is what holds such buffers, the same forms are right.
+reduce-scatter adds parts up in kernels of their own, an all-gather puts the buffer together in one at the
+end. DeepFlow's program times this memory at the speed of registers, since it takes any single number of bytes
+as traffic of level 0; with a rank's DRAM, which is what holds such buffers, the same forms are right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def memory_step(sent: Number, bandwidth: Number, latency: Number, memory: RingMe
     bytes s sent; bandwidth β [B/s] and latency α [s] of the link; bandwidth b [B/s] and latency a [s] of
     local memory, which is written and read.
 
-    DeepFlow (CrossFlow), Ardalani et al., ACM TODAES (2024), sec. 5; its program, commit 566c192.
+    Ardalani, Pal & Gupta, DeepFlow (2023), its program at commit 566c192.
 
     >>> hbm = RingMemory(bandwidth=1e12, latency=1e-7, launch=9e-6, rate=1e13, element=2.0)
     >>> round(memory_step(1e6, 50e9, 5e-6, hbm) * 1e6, 3)
@@ -69,7 +69,7 @@ def memory_ring(
     payload n, the whole buffer [B]; ranks p; f = 2 passes of an all-reduce, 1 of a reduce-scatter; the second
     form for an all-gather, whose last kernel puts the buffer together. Nothing where there is one rank.
 
-    DeepFlow (CrossFlow), Ardalani et al., ACM TODAES (2024), sec. 5; its program, commit 566c192.
+    Ardalani, Pal & Gupta, DeepFlow (2023), its program at commit 566c192.
 
     >>> registers = RingMemory(bandwidth=103.021e12, latency=0.0, launch=9e-6, rate=106e12, element=2.0)
     >>> round(float(memory_ring("all_reduce", 2**27, 8.0, 51.605e9, 5e-6, registers)) * 1e3, 3)
