@@ -21,18 +21,21 @@ def register_mapping(app: typer.Typer) -> None:
     app.command(
         "mapping",
         short_help="A mesh of shards on devices: every order, link sharing, the best.",
-        epilog="Example: strata mapping --mesh kp1=4,kp2=2,dp=8,lp=4:chain --package 8x8 --packages 4",
+        epilog="Example: strata mapping RC-4-2-d8-p2 --package 8x8 --packages 2 --svg mapping.svg",
     )(mapping_command)
 
 
 def mapping_command(
+    strategy: Annotated[
+        str, typer.Argument(metavar="STRATEGY", help="kernel parallelism, like RC-4-2-d8-p2, or --mesh")
+    ] = "",
     mesh: Annotated[
         str,
         typer.Option(
             metavar="NAME=N,...",
             help="degrees of the mesh, each a ring, or NAME=N:chain, NAME=N:full",
         ),
-    ],
+    ] = "",
     fabric: Annotated[
         str, typer.Option(metavar="NAME", help="fabric to lay it on", autocompletion=names_of("fabric"))
     ] = "",
@@ -66,7 +69,9 @@ def mapping_command(
     from strata.app.render.mapping import mapping_dict, mapping_tables
     from strata.pricing.network.link_sharing import device_mappings
 
-    dimensions = typed_mesh(mesh)
+    if bool(strategy) == bool(mesh):
+        raise BadValue("mapping needs a strategy like RC-4-2-d8-p2 or --mesh NAME=N,..., one of them")
+    dimensions = typed_mesh(mesh) if mesh else strategy_mesh(strategy)
     grid = _typed_grid(fabric, sizes, package, packages, (intra, inter))
     sent = _typed_volumes(volumes, dimensions)
     found = device_mappings(dimensions, grid, sent, together=together)
@@ -88,7 +93,6 @@ def typed_mesh(text: str) -> tuple[LogicalDimension, ...]:
     """
     from strata.mapping.device_mapping import LogicalDimension
 
-    # a strategy such as RC-4-2-d8-p2 becomes a mesh here, once mapping/kernel_parallel.py parses it
     found = []
     for item in text.split(","):
         name, equals, rest = item.strip().partition("=")
@@ -97,6 +101,23 @@ def typed_mesh(text: str) -> tuple[LogicalDimension, ...]:
             raise BadValue(f"--mesh needs NAME=N or NAME=N:chain, as in tp=8,pp=4:chain, but got '{item}'")
         found.append(LogicalDimension(name, int(whole(degree, f"--mesh {name}")), topology or "ring"))
     return tuple(found)
+
+
+def strategy_mesh(text: str) -> tuple[LogicalDimension, ...]:
+    """Dimensions of a strategy of kernel parallelism: rings of shards and replicas, a chain of stages.
+
+    >>> [(d.name, d.degree, d.topology) for d in strategy_mesh("RC-4-2-d8-p2")]
+    [('kp1', 4, 'ring'), ('kp2', 2, 'ring'), ('dp', 8, 'ring'), ('lp', 2, 'chain')]
+    """
+    from strata.mapping.device_mapping import LogicalDimension
+    from strata.mapping.kernel_parallel import parse_strategy
+
+    given = parse_strategy(text)
+    rings = (("kp1", given.kp1), ("kp2", given.kp2), ("dp", given.dp))
+    return (
+        *(LogicalDimension(name, int(degree)) for name, degree in rings),
+        LogicalDimension("lp", int(given.lp), "chain"),
+    )
 
 
 def _typed_grid(fabric: str, sizes: str, package: str, packages: str, links: tuple[str, str]) -> DeviceGrid:

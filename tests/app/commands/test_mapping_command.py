@@ -17,6 +17,14 @@ def test_the_table_marks_the_best_order(capsys):
     assert "the best leaves to an edge of" in said
 
 
+def test_a_strategy_is_the_mesh_of_its_degrees(capsys):
+    on = ["--package", "4x4", "--packages", "2", "--json"]
+    assert run_command(["mapping", "RC-4-2-d2-p2", *on]) == 0
+    by_strategy = json.loads(capsys.readouterr().out)
+    assert run_command(["mapping", "--mesh", "kp1=4,kp2=2,dp=2,lp=2:chain", *on]) == 0
+    assert by_strategy == json.loads(capsys.readouterr().out)
+
+
 def test_json_has_every_order_with_its_places(capsys):
     words = [*MESH, "--fabric", "hgx-h200", "--sizes", "8,2", "--volumes", "tp=1GB,dp=1MB,pp=1kB", "--json"]
     assert run_command(words) == 0
@@ -45,6 +53,7 @@ def test_the_picture_names_devices_and_dimensions(tmp_path, capsys):
         (["--mesh", "tp=4", "--package", "4x2"], "--package must be a square"),
         (["--mesh", "tp=64", "--package", "4x4"], "(shards=64, devices=16)"),
         (["--mesh", "tp=4", "--package", "4x4", "--volumes", "ep=1"], "--volumes needs NAME=BYTES of tp"),
+        (["--package", "4x4"], "a strategy like RC-4-2-d8-p2 or --mesh"),
         (["--mesh", "tp=4:star", "--package", "4x4"], "one of ring, chain, full"),
     ],
 )
