@@ -20,7 +20,7 @@ ORDER = [
     ("params",),
     ("records",),
     ("hardware.components",),
-    ("hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
+    ("hardware.scaling", "hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
     ("hardware.silicon", "hardware.thermal", "hardware"),
     ("workload",),
     ("mapping",),
