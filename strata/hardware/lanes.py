@@ -85,8 +85,8 @@ def device_edge_bandwidth(device: MemoryDevice) -> Number:
     r"""What memory brings over a length of die edge at the nominal voltage [B/s/m]: pins times their rate.
 
     >>> from strata.hardware.components import memory_device
-    >>> round(float(device_edge_bandwidth(memory_device("hbm3"))) / 1e12, 1)  # GB/s a mm
-    135.2
+    >>> round(float(device_edge_bandwidth(memory_device("hbm4"))) / 1e12, 1)  # GB/s a mm
+    256.0
     """
     return device.pins_per_edge * device.pin_rate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strata.arrays import Number, register_pytree
 from strata.hardware.components import Logic, OnChipMemory
@@ -108,12 +108,11 @@ def _process(process: Process, leakage: Number, cells: Number, banks: Number) ->
 
 def _noted(before: Technology, after: Technology) -> Sources:
     """Sources of a scaled technology: what it stands on, and that it was scaled."""
-    found: dict[str, Any] = {}
+    found: dict[str, Param] = {}
     for path, param in stated(after).items():
         known = before.sources.get(path)
-        same = known is not None and known.value is param.value
-        source = known.source if known else param.source
-        found[path] = (
-            known if same else Param(param.value, param.unit, f"scaled from {before.name}: {source}")
-        )
+        if known is not None and known.value is param.value:
+            found[path] = known
+        else:
+            found[path] = Param(param.value, param.unit, f"{param.source}; scaled by a factor a node")
     return Sources(found)

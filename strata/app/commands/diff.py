@@ -19,7 +19,8 @@ def register_diff(app: typer.Typer) -> None:
     app.command(
         "diff",
         short_help="Two saved results, or two technologies, line by line.",
-        epilog="Examples: strata diff a.json b.json (each saved with strata predict ... --json); strata diff n7 n5",
+        epilog="Examples: strata diff a.json b.json (each saved with strata predict ... --json); "
+        "strata diff n7 n5",
     )(diff_command)
 
 
@@ -28,8 +29,8 @@ def diff_command(
         str,
         typer.Argument(
             metavar="FILE|NAME",
-            help="a result saved with --json; or a technology, device, link, bonding or packaging, by name or "
-            "TOML path",
+            help="a result saved with --json; or a technology, device, link, bonding or packaging, by name "
+            "or TOML path",
         ),
     ],
     second: Annotated[str, typer.Argument(metavar="FILE|NAME", help="another one")],

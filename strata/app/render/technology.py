@@ -95,7 +95,7 @@ def _follows(record: Any) -> dict[str, tuple[Number, str, str]]:
             "bandwidth": (device_bandwidth(record), "B/s", "pins times their rate"),
             "edge_bandwidth": (device_edge_bandwidth(record), "B/s/m", "pins an edge times their rate"),
         }
-    if isinstance(record, LinkPhy):
+    if isinstance(record, LinkPhy) and (record.lanes_per_edge is not None or record.bonding):
         lanes = edge_lanes(record)
         found: dict[str, tuple[Number, str, str]] = {
             "edge_bandwidth": (edge_bandwidth(record), "B/s/m", "lanes an edge times their rate, one way"),
