@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from strata.hardware.generate.made import Made
 from strata.hardware.generate.voltage import clock_ratio
 from strata.hardware.system import economics
 from strata.params import Param, Sources, leaf_paths, value_at
-
 
 
 def _some(value: Number) -> Number:
@@ -61,7 +61,7 @@ def chip_of(made: Made, fits: Number) -> Chip:
     return replace(chip, sources=_sources(chip, base.sources))
 
 
-def _compute(made: Made, cores: Number) -> dict[str, object]:
+def _compute(made: Made, cores: Number) -> dict[str, Any]:
     template, core, logic = made.template, made.running.core, made.logic
     local = next(i for i, level in enumerate(template.levels) if level.scope == "bundle")
     bundles = _some(made.built.core.bundles)
@@ -83,7 +83,7 @@ def _compute(made: Made, cores: Number) -> dict[str, object]:
     }
 
 
-def _cache(made: Made, cores: Number) -> dict[str, object]:
+def _cache(made: Made, cores: Number) -> dict[str, Any]:
     index = max(i for i, level in enumerate(made.template.levels) if level.scope == "global")
     bandwidth = _some(made.running.levels[index].bandwidth)
     return {
@@ -126,7 +126,7 @@ def _top_voltage(made: Made) -> Number:
     return namespace(point.voltage).maximum(point.voltage, made.logic.min_voltage)
 
 
-def _energy(made: Made) -> dict[str, object]:
+def _energy(made: Made) -> dict[str, Any]:
     r"""Energies at the highest clock, from where they fall with the voltage.
 
     The voltage's slope over the clock is that of the line between the lowest and the highest voltage.
@@ -195,8 +195,8 @@ def _sources(chip: Chip, known: Mapping[str, Param]) -> Sources:
     noted = dict(known)
     for path, meta in leaf_paths(chip).items():
         said = next((text for start, text in _SAID.items() if (path + ".").startswith(start + ".")), "")
-        value = value_at(chip, path)
-        if said and is_leaf(value) and isinstance(value, (float, int, np.ndarray, np.generic)):
+        value: Any = value_at(chip, path)
+        if said and is_leaf(value) and _known(value):
             noted[path] = Param(value, meta["unit"], f"derived: {said}")
     return Sources(noted)
 
@@ -228,6 +228,9 @@ def fabric_of(made: Made) -> Fabric | None:
 
 def _any(value: Number) -> bool:
     """Whether a bandwidth is there at any point; one still being traced is."""
-    known = isinstance(value, (float, int, np.ndarray, np.generic))
-    return bool(np.any(np.asarray(value) > 0.0)) if known else True
+    return bool(np.any(np.asarray(value) > 0.0)) if _known(value) else True
 
+
+def _known(value: Any) -> bool:
+    """Whether a quantity holds numbers, and is not being traced."""
+    return isinstance(value, (float, int, np.ndarray, np.generic))

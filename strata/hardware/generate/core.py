@@ -111,9 +111,7 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
     rules = template.rules
     assert rules is not None
     if rules.at_min_voltage == THROTTLE:
-        point = run_slower(
-            power, built.units, built.unit_power, logic, capped=rules.voltage_caps == "all"
-        )
+        point = run_slower(power, built.units, built.unit_power, logic, capped=rules.voltage_caps == "all")
         units = point.count
         bundles = floor_div(units, template.units_per_bundle)
     else:
@@ -145,8 +143,7 @@ def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Nu
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
     >>> format_rates(1.0, technology("deepflow-v100").logic, template("deepflow-2021"))
-    {'bf16': 1.0}
+    {'fp16': 1.0}
     """
     own = logic.mac_area[template.format]
     return {name: rate * (own / area) for name, area in logic.mac_area.items()}
-

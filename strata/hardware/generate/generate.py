@@ -24,6 +24,7 @@ from strata.hardware.generate.template import template as read_template
 from strata.hardware.technology import Technology
 from strata.hardware.technology import technology as read_technology
 from strata.params import leaf_paths, override, word_paths
+from strata.units import parse
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,7 +72,8 @@ def generate(
     """The chip that a technology, a budget and a template make; refused in one line where a single one cannot
     be built.
 
-    >>> round(float(generate("deepflow-v100", "deepflow-v100", "deepflow-2021").compute.matrix_rate["bf16"]) / 1e12)
+    >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
+    >>> round(float(v100.compute.matrix_rate["fp16"]) / 1e12)
     125
     """
     found = generation(technology, budget, template, device=device, links=links, **changes)
@@ -93,7 +95,7 @@ def generation(
     technology or device by name or path.
 
     >>> made = generation("deepflow-v100", "deepflow-v100", "deepflow-2021").made
-    >>> made.running.units, made.built_memory.devices, made.built_levels[2].banks
+    >>> made.running.core.units, made.built.memory.devices, made.built.levels[2].banks
     (643.0, 4.0, 192.0)
     """
     built = read_template(template) if isinstance(template, str) else template
@@ -130,10 +132,11 @@ def changed(records: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
             owner = next((name for name, record in records.items() if _has(record, path)), "")
         table, _, entry = path.partition(".")
         if table in ("area_share", "power_share", "perimeter_share") and entry and owner in ("", "budget"):
-            # a share that the budget leaves out is one that a caller may still state
-            shares = {entry: 1.0} | (getattr(records["budget"], table) or {})
+            # a share that the budget leaves out is one that a caller may still state, and none is a share
+            share = parse(value, "1", path) if isinstance(value, str) else value
+            shares = {**(getattr(records["budget"], table) or {}), entry: share}
             records = records | {"budget": replace(records["budget"], **{table: shares})}
-            owner = "budget"
+            continue
         if not owner:
             known = [p for record in records.values() for p in leaf_paths(record)]
             raise UnknownName("quantity of budget, template, technology or device", path, known)
@@ -144,5 +147,3 @@ def changed(records: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def _has(record: Any, path: str) -> bool:
     known = (*leaf_paths(record), *word_paths(record))
     return any(p == path or p.endswith("." + path) for p in known)
-
-

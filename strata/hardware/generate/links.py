@@ -49,7 +49,9 @@ def built_lanes(area: Number, edge: Number, link: LinkPhy) -> BuiltLanes:
     1141.0
     """
     if link.lanes_per_edge is None:
-        raise MissingQuantity(f"link {link.name} has no lanes_per_edge: lanes that leave a length of die edge")
+        raise MissingQuantity(
+            f"link {link.name} has no lanes_per_edge: lanes that leave a length of die edge"
+        )
     xp = namespace(area, edge, link.lane_area, link.lanes_per_edge)
     some = link.lane_area > 0.0
     by_area = xp.where(some, floor_div(area, xp.where(some, link.lane_area, 1.0)), math.inf)

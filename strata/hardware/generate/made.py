@@ -22,7 +22,7 @@ from strata.hardware.generate.offchip import (
 from strata.hardware.generate.onchip import BuiltLevel, RunningLevel, built_level, component_of, running_level
 from strata.hardware.generate.split import power_split
 from strata.hardware.generate.template import CORE, MEMORY, Template
-from strata.hardware.generate.voltage import Supplied
+from strata.hardware.generate.voltage import Supplied, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
 from strata.hardware.technology import Technology, bonding, packaging
 
@@ -71,8 +71,8 @@ class Made:
 
     @property
     def logic(self) -> Logic:
-        assert self.technology.logic is not None
-        return self.technology.logic
+        """The technology's, at most at the voltage of the template's highest clock."""
+        return _timed(self.technology, self.template)
 
 
 def make(
@@ -95,14 +95,11 @@ def make(
     >>> made.built.core.units, round(float(made.running.core.clock) / 1e9, 3)
     (643.0, 1.519)
     """
-    if technology.logic is None:
-        raise MissingQuantity(
-            f"technology {technology.name} has no [logic]: area and energy of a multiply-add"
-        )
-    _check(technology.logic, budget, template, device, links)
+    logic = _timed(technology, template)
+    _check(logic, budget, template, device, links)
     components = tuple(component_of(technology, level) for level in template.levels)
     area, edge, room = _places(budget, template, device)
-    core = built_core(area[CORE], technology.logic, template)
+    core = built_core(area[CORE], logic, template)
     built = Built(
         core=core,
         levels=tuple(
@@ -115,7 +112,7 @@ def make(
             for net, link in zip(template.networks or (), links, strict=True)
         ),
     )
-    leak = _rest_leakage(technology.logic, budget, template, built)
+    leak = _rest_leakage(logic, budget, template, built)
     made = Made(
         technology=technology,
         budget=budget,
@@ -124,7 +121,7 @@ def make(
         links=links,
         components=components,
         area=area,
-        power=_powers(technology.logic, budget, template, device, links, components, built, leak),
+        power=_powers(logic, budget, template, device, links, components, built, leak),
         edge=edge,
         built=built,
         running=None,  # type: ignore[arg-type]
@@ -136,6 +133,19 @@ def make(
     return replace(made, static_power=_static(made))
 
 
+def _timed(technology: Technology, template: Template) -> Logic:
+    """A technology's logic at no more than the voltage of the template's highest clock."""
+    logic = technology.logic
+    if logic is None:
+        raise MissingQuantity(
+            f"technology {technology.name} has no [logic]: area and energy of a multiply-add"
+        )
+    if template.max_clock is None:
+        return logic
+    top = voltage_at_clock(template.max_clock, logic)
+    return replace(logic, max_voltage=namespace(top, logic.max_voltage).minimum(top, logic.max_voltage))
+
+
 def _check(
     logic: Logic, budget: Budget, template: Template, device: MemoryDevice, links: tuple[LinkPhy, ...]
 ) -> None:
@@ -144,8 +154,9 @@ def _check(
         return
     assert template.rules is not None
     check_shares(budget, component_names(template), sums=template.rules.sums == "at most 1")
-    supplied: dict[str, Supplied] = {"logic": logic, device.name: device} | {link.name: link for link in links}
-    for name, part in supplied.items():
+    supplied: list[tuple[str, Supplied]] = [("logic", logic), (device.name, device)]
+    supplied += [(link.name, link) for link in links]
+    for name, part in supplied:
         low = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.min_voltage))
         high = np.all(np.asarray(part.min_voltage) <= np.asarray(part.max_voltage))
         nominal = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.voltage))
@@ -180,9 +191,8 @@ def _places(
     stated = dict(budget.area_share or {})
     if auto and MEMORY not in stated:
         # controllers of all devices that room and edge allow
-        wanted = built_memory(room, np.inf, edge[MEMORY], device, template).devices * device.controller_area
-        share = wanted / budget.die_area
-        stated[MEMORY] = namespace(share).minimum(share, 1.0)
+        wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
+        stated[MEMORY] = wanted / budget.die_area
     area_share = shared_out(stated, template.area if auto else None, names)
     return {name: share * budget.die_area for name, share in area_share.items()}, edge, room
 
@@ -221,8 +231,11 @@ def _powers(
         net.name: lanes.lanes * link.lane_rate * link.lane_energy
         for net, link, lanes in zip(nets, links, built.networks, strict=True)
     }
-    at_rest = {CORE: built.core.units * built.core.unit_leakage}
-    weights: dict[str, Number] = {CORE: 0.5 * logic.mac_energy[template.format]}
+    at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
+    weights: dict[str, Number] = {
+        CORE: 0.5 * logic.mac_energy[template.format],
+        MEMORY: device.access_energy * (template.memory_bytes_per_flop or 0.0),
+    }
     for level, component, banks in zip(template.levels, components, built.levels, strict=True):
         at_rest[level.name] = banks.static_power
         weights[level.name] = component.read_energy * (level.bytes_per_flop or 0.0)

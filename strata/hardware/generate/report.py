@@ -21,8 +21,11 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
     """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's."""
     built, running, template = made.built, made.running, made.template
     area: dict[str, Number] = {CORE: built.core.area, MEMORY: built.memory.controller_area}
-    core = running.core.point.power
-    power: dict[str, Number] = {CORE: core, MEMORY: running.memory.power, REST: made.rest_leakage}
+    power: dict[str, Number] = {
+        CORE: running.core.point.power,
+        MEMORY: _memory_draw(made),
+        REST: made.rest_leakage,
+    }
     pins = built.memory.pins
     edge: dict[str, Number] = {
         MEMORY: 0.0 * pins if made.device.mount == "on top" else pins / made.device.pins_per_edge
@@ -32,11 +35,23 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
     nets = template.networks or ()
     for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
         assert link.lanes_per_edge is not None
-        area[net.name], power[net.name] = lanes.area, runs.point.power
+        area[net.name] = lanes.area
+        power[net.name] = runs.point.power if made.budget.split == "stated" else 0.0 * runs.point.power
         edge[net.name] = lanes.lanes / link.lanes_per_edge
     totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": edge_of(made.budget)}
     found = {"area": area, "power": power, "edge": edge}
     return {name: parts | {"total": totals[name]} for name, parts in found.items()}
+
+
+def _memory_draw(made: Made) -> Number:
+    """Power of memory beside all others [W]: at its peak where shares are stated, else in a large product."""
+    memory = made.running.memory
+    if made.budget.split == "stated":
+        return memory.power
+    moved = made.running.core.rate * (made.template.memory_bytes_per_flop or 0.0)
+    moved = namespace(moved, memory.bandwidth).minimum(moved, memory.bandwidth)
+    energy = made.device.access_energy * (memory.point.voltage / made.device.voltage) ** 2
+    return made.built.memory.static_power + moved * energy
 
 
 def fits_budgets(made: Made) -> Number:
@@ -70,13 +85,15 @@ def _no_core(made: Made) -> list[Infeasible]:
     bundle = template.units_per_bundle * core.unit_area
     if float(core.bundles) < 1.0:
         need = float(bundle) / max(1.0 - float(template.spare), 1e-9)
-        levers = ("a larger die", "a larger area share of core", "a smaller unit", "a denser node")
+        levers: tuple[str, ...] = ("a larger die", "a larger area share of core", "a smaller unit", "a denser node")
         return [Infeasible("area of one bundle of units", need, float(made.area[CORE]), "m2", levers)]
     leak = core.unit_leakage / core.unit_power
     each = core.unit_power * template.units_per_bundle
     need = float(each * power_ratio(least_voltage(made.logic, leak), made.logic, leak))
     levers = ("more power", "a larger power share of core", "a node of lower energy")
-    return [Infeasible("power of one bundle at the lowest voltage", need, float(made.power[CORE]), "W", levers)]
+    return [
+        Infeasible("power of one bundle at the lowest voltage", need, float(made.power[CORE]), "W", levers)
+    ]
 
 
 def _no_level(made: Made) -> list[Infeasible]:
@@ -86,15 +103,13 @@ def _no_level(made: Made) -> list[Infeasible]:
         name = level.name
         if float(built.banks) < 1.0:
             need = built.bank_area / (1.0 - component.overhead) + built.ports * component.port_area
-            levers = (f"a larger area share of {name}", "a larger die", "a denser memory")
+            levers: tuple[str, ...] = (f"a larger area share of {name}", "a larger die", "a denser memory")
             what = f"area of one bank of {name} with its crossbar"
             found.append(Infeasible(what, float(need), float(made.area[name]), "m2", levers))
         elif float(running.by_power) <= 0.0:
             levers = (f"a larger power share of {name}", "less of it", "a memory that leaks less")
             what = f"power of {name} at rest"
-            found.append(
-                Infeasible(what, float(built.static_power), float(made.power[name]), "W", levers)
-            )
+            found.append(Infeasible(what, float(built.static_power), float(made.power[name]), "W", levers))
     return found
 
 
@@ -104,7 +119,7 @@ def _no_memory(made: Made) -> list[Infeasible]:
         if float(memory.by_area) < 1.0:
             room = made.budget.node_area - made.budget.die_area
             room = made.budget.die_area if device.mount == "on top" else room
-            levers = ("a larger package", "a smaller die", "a smaller memory device", "more devices allowed")
+            levers: tuple[str, ...] = ("a larger package", "a smaller die", "a smaller memory device", "more devices allowed")
             return [Infeasible("area of one memory device", float(device.area), float(room), "m2", levers)]
         if float(memory.by_controller) < 1.0:
             need, have = float(device.controller_area), float(made.area[MEMORY])
@@ -123,6 +138,7 @@ def _no_memory(made: Made) -> list[Infeasible]:
 def _no_lanes(made: Made) -> list[Infeasible]:
     """Networks that were given something, and still have no lane that runs."""
     found = []
+    need: Number
     nets = made.template.networks or ()
     both = zip(nets, made.links, made.built.networks, made.running.networks, strict=True)
     for net, link, built, running in both:
@@ -138,7 +154,7 @@ def _no_lanes(made: Made) -> list[Infeasible]:
         else:
             low = power_ratio(least_voltage(link), link)
             need, have, unit, what = link.lane_energy * link.lane_rate * low, made.power[name], "W", "power"
-        levers = (f"a larger {what} share of {name}", "none at all, where it is not needed")
+        levers: tuple[str, ...] = (f"a larger {what} share of {name}", "none at all, where it is not needed")
         found.append(Infeasible(f"{what} of one lane of {name}", float(need), float(have), unit, levers))
     return found
 
@@ -153,7 +169,7 @@ def _over(made: Made) -> list[Infeasible]:
             total = float(parts["total"])
             spent = sum(float(value) for key, value in parts.items() if key != "total")
             if spent > total * (1.0 + 1e-9):
-                levers = (f"smaller {name} shares", f"a larger budget of {name}")
+                levers: tuple[str, ...] = (f"smaller {name} shares", f"a larger budget of {name}")
                 found.append(Infeasible(f"{name} of all components", spent, total, unit, levers))
     if made.budget.money is not None and made.cost is not None and made.cost > made.budget.money:
         levers = ("a smaller die", "fewer memory devices", "an older node", "more money")
@@ -171,7 +187,9 @@ def binding(made: Made) -> dict[str, str]:
     capped = rules.voltage_caps == "all"
     core = running.core
     fewer = float(core.units) < float(built.core.units)
-    found = {CORE: f"{'power' if fewer else 'area'} for units; {_clock(core.point, made.logic, capped)} for clock"}
+    found = {
+        CORE: f"{'power' if fewer else 'area'} for units; {_clock(core.point, made.logic, capped)} for clock"
+    }
     for level, run in zip(made.template.levels, running.levels, strict=True):
         ports = run.by_ports is not None and float(run.bandwidth) < float(run.by_power)
         found[level.name] = f"area for capacity; {'ports' if ports else 'power'} for bandwidth"
@@ -184,10 +202,10 @@ def binding(made: Made) -> dict[str, str]:
     count = min(limits, key=lambda name: float(limits[name]))
     found[MEMORY] = f"{count} for devices; {_clock(running.memory.point, made.device, True)} for rate"
     nets = made.template.networks or ()
-    for net, link, lanes, run in zip(nets, made.links, built.networks, running.networks, strict=True):
+    for net, link, lanes, on in zip(nets, made.links, built.networks, running.networks, strict=True):
         where = "area" if float(lanes.by_area) <= float(lanes.by_edge) else "die edge"
-        where = "power" if float(run.lanes) < float(lanes.lanes) else where
-        found[net.name] = f"{where} for lanes; {_clock(run.point, link, capped)} for rate"
+        where = "power" if float(on.lanes) < float(lanes.lanes) else where
+        found[net.name] = f"{where} for lanes; {_clock(on.point, link, capped)} for rate"
     return found
 
 
@@ -207,8 +225,8 @@ def results(made: Made) -> dict[str, Number]:
         found[f"{level.name} B/s"] = run.bandwidth
     found["memory B"] = made.built.memory.capacity
     found["memory B/s"] = made.running.memory.bandwidth
-    for net, run in zip(made.template.networks or (), made.running.networks, strict=True):
-        found[f"{net.name} B/s"] = run.bandwidth
+    for net, lanes in zip(made.template.networks or (), made.running.networks, strict=True):
+        found[f"{net.name} B/s"] = lanes.bandwidth
     return found
 
 
@@ -224,12 +242,17 @@ def worth_of_more(made: Made, by: float = 0.01) -> dict[str, dict[str, float]]:
         if held is None and name != "perimeter":
             continue
         held = edge_of(made.budget) if held is None else held
-        more = replace(made.budget, **{name: held * (1.0 + by)})
+        change: dict[str, Any] = {name: held * (1.0 + by)}
+        more = replace(made.budget, **change)
         if name == "die_area":
-            more = replace(more, node_area=namespace(held, more.node_area).maximum(more.node_area, more.die_area))
+            more = replace(
+                more, node_area=namespace(held, more.node_area).maximum(more.node_area, more.die_area)
+            )
         there = results(make(made.technology, more, made.template, made.device, made.links))
         found[name] = {
-            key: float(np.asarray(there[key]) / value - 1.0) if value > 0 else float(np.asarray(there[key]) > 0)
+            key: float(np.asarray(there[key]) / value - 1.0)
+            if value > 0
+            else float(np.asarray(there[key]) > 0)
             for key, value in base.items()
         }
     return found

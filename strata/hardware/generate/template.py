@@ -72,9 +72,7 @@ class GeneratorRules:
         choices=(REMOVE, THROTTLE),
         default=REMOVE,
     )
-    voltage_caps: str = text(
-        "what keeps its highest voltage", choices=("all", "memory only"), default="all"
-    )
+    voltage_caps: str = text("what keeps its highest voltage", choices=("all", "memory only"), default="all")
     ports: str = text(
         "whether the ports of its banks bound a memory, or power alone",
         choices=("bound", "unbounded"),
@@ -97,7 +95,9 @@ class GeneratorRules:
     )
     leakage: str = text("whether logic leaks", choices=("counted", "ignored"), default="counted")
     sums: str = text(
-        "whether shares of a budget may add up to more than it", choices=("at most 1", "any"), default="at most 1"
+        "whether shares of a budget may add up to more than it",
+        choices=("at most 1", "any"),
+        default="at most 1",
     )
 
 
@@ -110,9 +110,7 @@ class Template:
     title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     kind: str = text("how it computes: its defaults lie in kinds/", choices=KINDS)
-    kernel_model: str = text(
-        "how matrix products are priced", choices=KERNEL_MODELS, default="hierarchical"
-    )
+    kernel_model: str = text("how matrix products are priced", choices=KERNEL_MODELS, default="hierarchical")
     format: str = text("the format a matrix unit is sized for; the others follow by area")
     dataflow: str = text(
         "what an array keeps in place: weights, outputs, activations, or what is best",
@@ -125,12 +123,21 @@ class Template:
     units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
     vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
     special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
+    max_clock: Number | None = quantity(
+        "1",
+        "highest clock the design closes timing at, over the nominal one; left out: the highest voltage alone",
+        optional=True,
+        positive=True,
+    )
     spare: Number = quantity("1", "share of bundles built and switched off, so that some may be bad")
     matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large product sustains")
     memory_efficiency: Number = quantity("1", "sustained fraction of DRAM's peak")
-    levels: tuple[TemplateLevel, ...] = part(
-        TemplateLevel, "memories on the die, innermost first", many=True
+    memory_bytes_per_flop: Number | None = quantity(
+        "B/FLOP",
+        "bytes of DRAM for an operation of a large product, where a budget states no power shares",
+        optional=True,
     )
+    levels: tuple[TemplateLevel, ...] = part(TemplateLevel, "memories on the die, innermost first", many=True)
     device: str = text("memory off the die: a file of devices/")
     networks: tuple[TemplateNetwork, ...] = part(
         TemplateNetwork, "networks, innermost first", optional=True, many=True
@@ -174,12 +181,18 @@ def _template(name: str) -> Template:
     chip = table.pop("chip", {})
     read, params = build(Template, table, file)
     for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable"):
-        require(getattr(read, key) <= 1, f"{file}: {key} is a share and at most 1", **{key: getattr(read, key)})
+        require(
+            getattr(read, key) <= 1, f"{file}: {key} is a share and at most 1", **{key: getattr(read, key)}
+        )
     named = [level.name for level in read.levels] + [net.name for net in read.networks or ()]
-    require(len(set(named)) == len(named), f"{file}: levels and networks have names of their own", names=named)
+    require(
+        len(set(named)) == len(named), f"{file}: levels and networks have names of their own", names=named
+    )
     scopes = {level.scope for level in read.levels}
     require(
-        {"bundle", "global"} <= scopes, f"{file}: a template has a level of a bundle and a global one", levels=named
+        {"bundle", "global"} <= scopes,
+        f"{file}: a template has a level of a bundle and a global one",
+        levels=named,
     )
     return replace(
         read, rules=read.rules or GeneratorRules(), chip=_skeleton(read, chip, file), sources=Sources(params)

@@ -84,7 +84,7 @@ def voltage_for(power: Number, part: Supplied, leakage: Number = 0.0) -> Number:
     >>> hbm = memory_device("deepflow-hbm2")
     >>> v = voltage_for(2.0, hbm)
     >>> round(float(v), 6), round(float(power_ratio(v, hbm)), 12)
-    (1.470882, 2.0)
+    (1.434701, 2.0)
     """
     threshold, nominal = part.threshold_voltage, part.voltage
     over = nominal - threshold
@@ -125,6 +125,23 @@ def least_voltage(part: Supplied, leakage: Number = 0.0) -> Number:
     return xp.minimum(xp.maximum(part.min_voltage, best), part.max_voltage)
 
 
+def voltage_at_clock(ratio: Number, part: Supplied) -> Number:
+    r"""Supply voltage at which the clock is so many times the nominal one [V].
+
+    .. math:: V = V_t + \frac{k}{2} + \sqrt{k V_t + \frac{k^2}{4}}, \quad k = \phi \frac{(V_n - V_t)^2}{V_n}
+
+    The larger root of (V - V_t)^2 = k V; inverse of `clock_ratio`.
+
+    >>> from strata.hardware.components import memory_device
+    >>> hbm = memory_device("deepflow-hbm2")
+    >>> round(float(clock_ratio(voltage_at_clock(1.25, hbm), hbm)), 12)
+    1.25
+    """
+    threshold, over = part.threshold_voltage, part.voltage - part.threshold_voltage
+    k = ratio * over * over / part.voltage
+    return threshold + 0.5 * k + (k * threshold + 0.25 * k * k) ** 0.5
+
+
 def run_fewer(
     power: Number, count: Number, element: Number, part: Supplied, leakage: Number = 0.0
 ) -> OperatingPoint:
@@ -141,7 +158,7 @@ def run_fewer(
     >>> from strata.hardware.components import memory_device
     >>> point = run_fewer(1.0, 100.0, 0.1, memory_device("deepflow-hbm2"))
     >>> point.count, round(float(point.voltage), 3), round(float(point.power), 9)
-    (21.0, 1.012, 1.0)
+    (21.0, 1.004, 1.0)
     """
     xp = namespace(power, count, element, leakage, part.voltage)
     low = least_voltage(part, leakage)
@@ -177,7 +194,7 @@ def run_slower(
     >>> slow = run_slower(1.0, 100.0, 0.1, hbm, capped=True)
     >>> few = run_fewer(1.0, 100.0, 0.1, hbm)
     >>> round(float(100.0 * slow.speed), 2), round(float(few.count * few.speed), 2)
-    (14.4, 14.2)
+    (14.4, 14.3)
     """
     xp = namespace(power, count, element, part.voltage)
     some = (count > 0.0) & (power > 0.0)
