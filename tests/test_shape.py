@@ -22,6 +22,7 @@ ORDER = [
     ("hardware.components",),
     ("hardware.scaling", "hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
     ("hardware.silicon", "hardware.thermal", "hardware"),
+    ("hardware.generate",),
     ("workload",),
     ("mapping",),
     ("case",),

@@ -29,6 +29,8 @@ KINDS = {
     "technologies": "technology",
     "device": "devices",
     "link": "links",
+    "template": "templates",
+    "budget": "budgets",
 }
 DATA = Path(__file__).parent.parent / "data"
 MOST_KEPT = 512  # answers of one function

@@ -58,9 +58,9 @@ def budget(name: str) -> Budget:
 
 @remembered
 def _budget(name: str) -> Budget:
-    if not name.endswith(".toml") and name.lower() not in names("budgets"):
-        raise UnknownName("budget", name, names("budgets"), ", ".join(names("budgets")))
-    read, params, _ = read_record(Budget, "budgets", name)
+    if not name.endswith(".toml") and name.lower() not in names("budget"):
+        raise UnknownName("budget", name, names("budget"), "strata list budgets")
+    read, params, _ = read_record(Budget, "budget", name)
     return replace(read, sources=Sources(params))
 
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from strata.arrays import Number, floor_div, namespace, register_pytree
-from strata.errors import MissingQuantity
 from strata.hardware.components import LinkPhy
 from strata.hardware.generate.template import THROTTLE, Template, TemplateNetwork
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
+from strata.hardware.lanes import edge_lanes
 
 
 @register_pytree
@@ -40,7 +40,7 @@ def built_lanes(area: Number, edge: Number, link: LinkPhy) -> BuiltLanes:
 
     .. math:: N = \left\lfloor \min\left(\frac{A}{a}, l \, \rho\right) \right\rfloor
 
-    area of a lane a; edge l [m] with ρ lanes a metre. 0 where area or edge is.
+    area of a lane a; edge l [m] with ρ lanes a metre (`edge_lanes`). 0 where area or edge is.
 
     DeepFlow (2023), section 5.
 
@@ -48,14 +48,11 @@ def built_lanes(area: Number, edge: Number, link: LinkPhy) -> BuiltLanes:
     >>> float(built_lanes(81.5e-6, 57.0964e-3, link_phy("deepflow-inter")).lanes)
     1141.0
     """
-    if link.lanes_per_edge is None:
-        raise MissingQuantity(
-            f"link {link.name} has no lanes_per_edge: lanes that leave a length of die edge"
-        )
-    xp = namespace(area, edge, link.lane_area, link.lanes_per_edge)
+    dense = edge_lanes(link)
+    xp = namespace(area, edge, link.lane_area, dense)
     some = link.lane_area > 0.0
     by_area = xp.where(some, floor_div(area, xp.where(some, link.lane_area, 1.0)), math.inf)
-    by_edge = floor_div(edge * link.lanes_per_edge, 1.0)
+    by_edge = floor_div(edge * dense, 1.0)
     lanes = xp.minimum(by_area, by_edge)
     return BuiltLanes(lanes=lanes, by_area=by_area, by_edge=by_edge, area=lanes * link.lane_area)
 

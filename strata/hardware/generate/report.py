@@ -13,6 +13,7 @@ from strata.hardware.generate.budget import edge_of
 from strata.hardware.generate.made import Made, make
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.hardware.generate.voltage import least_voltage, power_ratio
+from strata.hardware.lanes import edge_lanes
 
 REST = "rest"  # what is left of a budget, and the leakage of the die around the components
 
@@ -34,10 +35,9 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
         area[level.name], power[level.name] = banks.area, run.power
     nets = template.networks or ()
     for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
-        assert link.lanes_per_edge is not None
         area[net.name] = lanes.area
         power[net.name] = runs.point.power if made.budget.split == "stated" else 0.0 * runs.point.power
-        edge[net.name] = lanes.lanes / link.lanes_per_edge
+        edge[net.name] = lanes.lanes / edge_lanes(link)
     totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": edge_of(made.budget)}
     found = {"area": area, "power": power, "edge": edge}
     return {name: parts | {"total": totals[name]} for name, parts in found.items()}
@@ -85,7 +85,12 @@ def _no_core(made: Made) -> list[Infeasible]:
     bundle = template.units_per_bundle * core.unit_area
     if float(core.bundles) < 1.0:
         need = float(bundle) / max(1.0 - float(template.spare), 1e-9)
-        levers: tuple[str, ...] = ("a larger die", "a larger area share of core", "a smaller unit", "a denser node")
+        levers: tuple[str, ...] = (
+            "a larger die",
+            "a larger area share of core",
+            "a smaller unit",
+            "a denser node",
+        )
         return [Infeasible("area of one bundle of units", need, float(made.area[CORE]), "m2", levers)]
     leak = core.unit_leakage / core.unit_power
     each = core.unit_power * template.units_per_bundle
@@ -119,7 +124,12 @@ def _no_memory(made: Made) -> list[Infeasible]:
         if float(memory.by_area) < 1.0:
             room = made.budget.node_area - made.budget.die_area
             room = made.budget.die_area if device.mount == "on top" else room
-            levers: tuple[str, ...] = ("a larger package", "a smaller die", "a smaller memory device", "more devices allowed")
+            levers: tuple[str, ...] = (
+                "a larger package",
+                "a smaller die",
+                "a smaller memory device",
+                "more devices allowed",
+            )
             return [Infeasible("area of one memory device", float(device.area), float(room), "m2", levers)]
         if float(memory.by_controller) < 1.0:
             need, have = float(device.controller_area), float(made.area[MEMORY])
@@ -146,11 +156,10 @@ def _no_lanes(made: Made) -> list[Infeasible]:
         given = [float(part.get(name, 0.0)) for part in (made.area, made.power, made.edge)]
         if float(running.bandwidth) > 0.0 or not all(given):
             continue
-        assert link.lanes_per_edge is not None
         if float(built.by_area) < 1.0:
             need, have, unit, what = link.lane_area, made.area[name], "m2", "area"
         elif float(built.by_edge) < 1.0:
-            need, have, unit, what = 1.0 / link.lanes_per_edge, made.edge[name], "m", "perimeter"
+            need, have, unit, what = 1.0 / edge_lanes(link), made.edge[name], "m", "perimeter"
         else:
             low = power_ratio(least_voltage(link), link)
             need, have, unit, what = link.lane_energy * link.lane_rate * low, made.power[name], "W", "power"

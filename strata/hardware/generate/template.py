@@ -174,10 +174,10 @@ def template(name: str) -> Template:
 
 @remembered
 def _template(name: str) -> Template:
-    if not name.endswith(".toml") and name.lower() not in names("templates"):
-        raise UnknownName("template", name, names("templates"), ", ".join(names("templates")))
-    file = find("templates", name).name
-    table = load_table("templates", name)
+    if not name.endswith(".toml") and name.lower() not in names("template"):
+        raise UnknownName("template", name, names("template"), "strata list templates")
+    file = find("template", name).name
+    table = load_table("template", name)
     chip = table.pop("chip", {})
     read, params = build(Template, table, file)
     for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable"):
