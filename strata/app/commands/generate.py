@@ -11,6 +11,56 @@ from strata.app.commands.options import JsonFlag
 from strata.app.terminal import names_of, print_json, say, set_items, wrote
 from strata.errors import BadValue
 
+TechnologyName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
+    ),
+]
+
+
+BudgetName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="area, power and their split, or a TOML path", autocompletion=names_of("budget")
+    ),
+]
+
+
+TemplateName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="units, levels of memory and networks, or a TOML path",
+        autocompletion=names_of("template"),
+    ),
+]
+
+
+DeviceName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="memory devices, or a TOML path  [default: the template's]",
+        autocompletion=names_of("device"),
+    ),
+]
+
+
+LinkNames = Annotated[
+    list[str] | None, typer.Option(metavar="NETWORK=NAME", help="links of a network: inter=nvlink5")
+]
+
+
+BudgetChanges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
+    ),
+]
+
 
 def register_generate(app: typer.Typer) -> None:
     """Give an app this command."""
@@ -23,48 +73,12 @@ def register_generate(app: typer.Typer) -> None:
 
 
 def generate_command(
-    technology: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
-        ),
-    ],
-    budget: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="area, power and their split, or a TOML path",
-            autocompletion=names_of("budget"),
-        ),
-    ],
-    template: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="units, levels of memory and networks, or a TOML path",
-            autocompletion=names_of("template"),
-        ),
-    ] = "gpu",
-    device: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="memory devices, or a TOML path  [default: the template's]",
-            autocompletion=names_of("device"),
-        ),
-    ] = "",
-    link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NETWORK=NAME", help="links of a network: inter=nvlink5"),
-    ] = None,
-    set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
-        ),
-    ] = None,
+    technology: TechnologyName,
+    budget: BudgetName,
+    template: TemplateName = "gpu",
+    device: DeviceName = "",
+    link: LinkNames = None,
+    set: BudgetChanges = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="write the chip, and the fabric of its networks beside it"),
@@ -74,7 +88,7 @@ def generate_command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """What fits a die and its package, how fast its power lets it run, what binds, and what more would buy."""
+    """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
     from strata.app.render.generation import draw_generation, generation_dict, generation_tables
     from strata.hardware.generate.files import write_chip
     from strata.hardware.generate.generate import generation

@@ -1,4 +1,4 @@
-"""A generated chip for machines and for people: its components, budgets and what more would buy; a picture."""
+"""A generated chip for machines and for people: components, budgets, what more would buy; a picture."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _rows(found: Generation) -> list[list[str]]:
     """Name, count, capacity, bandwidth, voltage and clock of each component."""
     made = found.made
     core, memory, devices = made.running.core, made.running.memory, made.built.memory
-    count = f"{float(core.units):,.0f} in {float(core.bundles):,.0f}"
+    count = f"{float(core.units):,.0f} in {float(core.bundles):,.0f} bundles"
     rows = [[CORE, count, "", "", show(core.point.voltage, "V"), show(core.clock, "Hz")]]
     for level, built, run in zip(made.template.levels, made.built.levels, made.running.levels, strict=True):
         sizes = show(built.capacity, "B"), show(run.bandwidth, "B/s")

@@ -49,7 +49,7 @@ def budget(name: str) -> Budget:
     """A budget by name or TOML path: a file of `budgets`.
 
     >>> v100 = budget("deepflow-v100")
-    >>> float(v100.power), round(float(edge_of(v100)) * 1e3, 2)  # W, mm
+    >>> float(v100.power), round(float(die_edge(v100)) * 1e3, 2)  # W, mm
     (300.0, 114.19)
     """
     found: Budget = _budget(str(name))
@@ -64,14 +64,14 @@ def _budget(name: str) -> Budget:
     return replace(read, sources=Sources(params))
 
 
-def edge_of(budget: Budget) -> Number:
+def die_edge(budget: Budget) -> Number:
     r"""Edge of a chip's dies [m]: as stated, else of n square dies of equal size.
 
     .. math:: l = 4 n \sqrt{A / n}
 
     >>> from dataclasses import replace
     >>> two = replace(budget("deepflow-v100"), dies=2.0)
-    >>> round(float(edge_of(two) / edge_of(budget("deepflow-v100"))), 6)
+    >>> round(float(die_edge(two) / die_edge(budget("deepflow-v100"))), 6)
     1.414214
     """
     if budget.perimeter is not None:

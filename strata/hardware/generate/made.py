@@ -9,7 +9,7 @@ import numpy as np
 from strata.arrays import Number, leaves, namespace, register_pytree
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
-from strata.hardware.generate.budget import Budget, check_shares, edge_of, shared_out
+from strata.hardware.generate.budget import Budget, check_shares, die_edge, shared_out
 from strata.hardware.generate.core import BuiltCore, RunningCore, built_core, running_core
 from strata.hardware.generate.links import BuiltLanes, RunningLanes, built_lanes, running_lanes
 from strata.hardware.generate.offchip import (
@@ -129,7 +129,7 @@ def make(
         static_power=0.0,
         cost=None,
     )
-    made = replace(made, running=_run(made), cost=made_cost(made))
+    made = replace(made, running=_run(made), cost=generated_cost(made))
     return replace(made, static_power=_static(made))
 
 
@@ -183,7 +183,7 @@ def _places(
     names = component_names(template)
     auto = budget.split == "auto"
     edge_share = shared_out(budget.perimeter_share, template.perimeter if auto else None, names)
-    whole = edge_of(budget)
+    whole = die_edge(budget)
     edge = {name: share * whole for name, share in edge_share.items()}
     room = device_room(budget, device)
     if budget.devices is not None:
@@ -284,7 +284,7 @@ def _static(made: Made) -> Number:
     return made.rest_leakage + leaking + banks + built.memory.static_power
 
 
-def made_cost(made: Made) -> Number | None:
+def generated_cost(made: Made) -> Number | None:
     """What a chip costs to make [USD]; None where its process or the price of its memory is not known."""
     process, device, template = made.technology.process, made.device, made.template
     if process is None or device.price is None:

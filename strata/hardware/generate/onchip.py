@@ -120,7 +120,8 @@ def running_level(
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
     >>> v100, build = technology("deepflow-v100"), template("deepflow-2021")
-    >>> l2 = BuiltLevel(banks=192.0, bank_area=1.0, ports=80.0, capacity=0.0, static_power=0.000422786, area=1.0)
+    >>> banks = {"banks": 192.0, "bank_area": 1.0, "ports": 80.0, "capacity": 0.0, "area": 1.0}
+    >>> l2 = BuiltLevel(static_power=0.000422786, **banks)
     >>> round(float(running_level(2.4, l2, v100.on_chip[2], 1.5e9, build).bandwidth) / 1e12, 4)
     2.3073
     """

@@ -1,4 +1,4 @@
-"""What a generated chip uses of its budgets, what binds it, why it cannot be built, and what more would buy."""
+"""What a generated chip uses of its budgets, what binds it, why it cannot be built, what more would buy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import Infeasible
-from strata.hardware.generate.budget import edge_of
+from strata.hardware.generate.budget import die_edge
 from strata.hardware.generate.made import Made, make
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.hardware.generate.voltage import least_voltage, power_ratio
@@ -38,7 +38,7 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
         area[net.name] = lanes.area
         power[net.name] = runs.point.power if made.budget.split == "stated" else 0.0 * runs.point.power
         edge[net.name] = lanes.lanes / edge_lanes(link)
-    totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": edge_of(made.budget)}
+    totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": die_edge(made.budget)}
     found = {"area": area, "power": power, "edge": edge}
     return {name: parts | {"total": totals[name]} for name, parts in found.items()}
 
@@ -250,7 +250,7 @@ def worth_of_more(made: Made, by: float = 0.01) -> dict[str, dict[str, float]]:
         held = getattr(made.budget, name)
         if held is None and name != "perimeter":
             continue
-        held = edge_of(made.budget) if held is None else held
+        held = die_edge(made.budget) if held is None else held
         change: dict[str, Any] = {name: held * (1.0 + by)}
         more = replace(made.budget, **change)
         if name == "die_area":

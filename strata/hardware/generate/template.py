@@ -125,7 +125,7 @@ class Template:
     special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
     max_clock: Number | None = quantity(
         "1",
-        "highest clock the design closes timing at, over the nominal one; left out: the highest voltage alone",
+        "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone",
         optional=True,
         positive=True,
     )
@@ -199,7 +199,7 @@ def _template(name: str) -> Template:
     )
 
 
-# Numbers of a chip that are generated, as a file would hold them: the record is built with ones in their place.
+# Numbers of a chip that are generated, as a file would hold them: the record is built with ones there.
 _LATER = "generated later"
 _GENERATED = {
     "compute": "cores units clock max_clock vector_rate special_rate sram_capacity sram_bandwidth "

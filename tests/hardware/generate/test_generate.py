@@ -51,7 +51,9 @@ def test_below_the_least_voltage_an_operation_takes_more_energy():
     leak = 0.5
     low = float(least_voltage(logic, leak))
     assert low > logic.min_voltage
-    energy = [float(power_ratio(v, logic, leak) / clock_ratio(v, logic)) for v in (0.95 * low, low, 1.05 * low)]
+    energy = [
+        float(power_ratio(v, logic, leak) / clock_ratio(v, logic)) for v in (0.95 * low, low, 1.05 * low)
+    ]
     assert energy[1] < energy[0] and energy[1] < energy[2]
 
 
