@@ -33,6 +33,7 @@ from strata.workload.tasks import Workload, decode, forward, mixed, prefill, ser
 
 if TYPE_CHECKING:
     from strata import hardware, search, serving
+    from strata.hardware.generate.generate import generate, generation
     from strata.pricing import network
     from strata.pricing.kernel import Kernel, kernel
     from strata.search.plan_for import plan_for
@@ -43,6 +44,8 @@ __version__ = "0.1.0"
 # What is loaded when it is first asked for, so that commands start fast.
 _LAZY = {
     "Kernel": "strata.pricing.kernel",
+    "generate": "strata.hardware.generate.generate",
+    "generation": "strata.hardware.generate.generate",
     "kernel": "strata.pricing.kernel",
     "plan_for": "strata.search.plan_for",
     "sweep": "strata.search.sweep",
@@ -73,6 +76,8 @@ __all__ = [
     "evaluate_case",
     "fabric",
     "forward",
+    "generate",
+    "generation",
     "hardware",
     "kernel",
     "layout",

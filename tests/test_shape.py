@@ -20,8 +20,9 @@ ORDER = [
     ("params",),
     ("records",),
     ("hardware.components",),
-    ("hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
+    ("hardware.scaling", "hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),
     ("hardware.silicon", "hardware.thermal", "hardware"),
+    ("hardware.generate",),
     ("workload",),
     ("mapping",),
     ("case",),
@@ -235,10 +236,9 @@ def unsourced(value, cited, path=""):
             yield from weak_source(value["source"], cited, path)
     elif isinstance(value, dict):
         for key, inner in value.items():
-            if not (path == "" and key == "sources") and key not in (
-                "process",
-                "name",
-            ):  # a process is called "7 nm"
+            # a chip's process is called "7 nm"; a technology's is a table of numbers
+            word = key in ("process", "name") and isinstance(inner, str)
+            if not (path == "" and key == "sources") and not word:
                 yield from unsourced(inner, cited, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
         for i, inner in enumerate(value):

@@ -16,6 +16,7 @@ from strata.app.commands.cost import register_cost
 from strata.app.commands.diff import register_diff
 from strata.app.commands.dram import register_dram
 from strata.app.commands.fabric import register_fabric
+from strata.app.commands.generate import register_generate
 from strata.app.commands.heat import register_heat
 from strata.app.commands.kernel import register_kernel
 from strata.app.commands.mapping import register_mapping
@@ -70,6 +71,7 @@ for register in (
     register_catalogue,
     register_diff,
     register_serving,
+    register_generate,
     register_fabric,
     register_collective,
     register_mapping,

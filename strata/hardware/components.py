@@ -103,6 +103,8 @@ class LinkPhy:
     span: str = text(
         "what it joins: parts of a die, dies of a package, packages", choices=("die", "package", "board")
     )
+    bonding: str = text("bumps its lanes leave by, unless told otherwise: a file of bonding/", default="")
+    packaging: str = text("wires its lanes run in, unless told otherwise: a file of packaging/", default="")
     lane_rate: Number = quantity("B/s", "rate of a lane at the nominal voltage", positive=True)
     lane_energy: Number = quantity("J/B", "byte over a lane, both ends")
     lane_area: Number = quantity("m2", "PHY of a lane on the die")

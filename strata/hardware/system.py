@@ -133,7 +133,8 @@ def _from_name(name: str, changes: dict[str, Any]) -> System:
         )
     outer, inner, chip_name = int(match.group(1)), match.group(2), match.group(3)
     base = chip(chip_name, **changes)
-    joined = fabric(base.fabric)
+    beside = Path(chip_name).parent if chip_name.endswith(".toml") else Path()
+    joined = fabric(_beside(beside, base.fabric))
     sizes = _sizes(outer, int(inner) if inner else None, joined, name)
     return System(name.lower(), base, sized(joined, sizes))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.errors import MissingQuantity, UnknownName
 from strata.hardware.components import Logic, OnChipMemory
+from strata.hardware.scaling import Scaling, scaled_node
 from strata.params import Sources, names, part, quantity, read_record, remembered, text
 
 
@@ -44,6 +45,9 @@ class Technology:
     on_chip: tuple[OnChipMemory, ...] = part(
         OnChipMemory, "memories on the die, by the bank", optional=True, many=True
     )
+    scaling: Scaling | None = part(
+        Scaling, "how the numbers follow from those of the base; done when read", optional=True
+    )
     sources: Sources = field(default_factory=Sources)
 
 
@@ -56,6 +60,12 @@ class Bonding:
     title: str = text("what it is")
     pitch: Number = quantity("m", "distance between neighbouring connections", positive=True)
     energy: Number = quantity("J/B", "byte over one joint, drivers and receivers included")
+    rows: Number | None = quantity(
+        "1", "rows of connections behind an edge from which links leave", optional=True, positive=True
+    )
+    signal_share: Number | None = quantity(
+        "1", "share of connections that carry data; the others supply, shield and clock", optional=True
+    )
     step_yield: Number = quantity("1", "share of dies that survive being joined", positive=True)
     step_price: Number = quantity("USD", "price of joining one die: thinning, vias, bonding, clean-up")
     sources: Sources = field(default_factory=Sources)
@@ -76,6 +86,15 @@ class Packaging:
         "1", "substrate area over the area of what stands on it", positive=True
     )
     substrate_price: Number = quantity("USD/m2", "price of organic substrate")
+    wire_pitch: Number | None = quantity(
+        "m", "distance between neighbouring wires of a layer", optional=True, positive=True
+    )
+    routing_layers: Number | None = quantity(
+        "1", "layers of wires between dies, without those for supply", optional=True, positive=True
+    )
+    max_area: Number | None = quantity(
+        "m2", "largest area on which dies and stacks can stand", optional=True, positive=True
+    )
     placement_price: Number = quantity("USD", "price of placing one die or stack")
     placement_yield: Number = quantity(
         "1", "share of packages that survive placing one die or stack", positive=True
@@ -91,8 +110,18 @@ def technology(name: str) -> Technology:
     >>> round(float(n5.process.sram_cell) * 1e12, 4), n5.sources["process.sram_cell"].assumed
     (0.021, False)
     """
-    found: Technology = _read(Technology, "technology", name)
+    found: Technology = _technology(name)
     return found
+
+
+@remembered
+def _technology(name: str) -> Technology:
+    found: Technology = _read(Technology, "technology", name)
+    by = found.scaling
+    if by is None:
+        return found
+    factors = {f.name: getattr(by, f.name) for f in fields(by)}
+    return scaled_node(found, factors.pop("generations"), **factors)
 
 
 def process_node(name: str) -> Process:

@@ -26,6 +26,11 @@ KINDS = {
     "transport": "transports",
     "memory": "memories",
     "space": "spaces",
+    "technologies": "technology",
+    "device": "devices",
+    "link": "links",
+    "template": "templates",
+    "budget": "budgets",
 }
 DATA = Path(__file__).parent.parent / "data"
 MOST_KEPT = 512  # answers of one function

@@ -4,6 +4,7 @@ written.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,9 @@ from strata.app.terminal import (
     one_of,
     print_json,
     say,
+    wrote,
 )
+from strata.errors import BadValue
 
 LISTED_KINDS = (
     "chips",
@@ -25,6 +28,11 @@ LISTED_KINDS = (
     "transports",
     "packets",
     "memories",
+    "technologies",
+    "devices",
+    "links",
+    "bonding",
+    "packaging",
     "engines",
     "precisions",
 )
@@ -39,6 +47,11 @@ KINDS = (
     "memory",
     "engine",
     "economics",
+    "technology",
+    "device",
+    "link",
+    "bonding",
+    "packaging",
 )
 
 
@@ -64,15 +77,18 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="chips, models, programs, systems, fabrics, transports, packets, memories, engines or "
-            "precisions; left out: all",
+            help=f"{', '.join(LISTED_KINDS[:-1])} or {LISTED_KINDS[-1]}; left out: all",
             autocompletion=one_of(*LISTED_KINDS),
         ),
     ] = "",
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write a picture of technologies, or of devices and links"),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """What there is: chips, models, programs, systems, fabrics, transports, packet networks, memories,
-    engines, precisions.
+    technologies, memory devices, links, bonds, packages, engines, precisions.
     """
     from strata.app.render.catalogue import catalogue, catalogue_table
 
@@ -81,6 +97,14 @@ def list_command(
         print_json(listed)
     else:
         say(catalogue_table(listed))
+    if svg:
+        from strata.app.render.technology_picture import draw_nodes, draw_reach
+
+        pictures = {"technologies": draw_nodes, "devices": draw_reach, "links": draw_reach}
+        (shown, *more) = listed
+        if more or shown not in pictures:
+            raise BadValue(f"--svg draws technologies, devices or links, but got '{kind or 'everything'}'")
+        wrote("picture", pictures[shown](svg))
 
 
 def show_command(

@@ -1,4 +1,4 @@
-"""`strata diff`: two saved results, line by line."""
+"""`strata diff`: two saved results line by line, or two technologies, devices or links side by side."""
 
 from __future__ import annotations
 
@@ -18,21 +18,45 @@ def register_diff(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
         "diff",
-        short_help="Two saved results, line by line.",
-        epilog="Example: strata diff a.json b.json (each saved with strata predict ... --json)",
+        short_help="Two saved results, or two technologies, line by line.",
+        epilog="Examples: strata diff a.json b.json (each saved with strata predict ... --json); "
+        "strata diff n7 n5",
     )(diff_command)
 
 
 def diff_command(
-    first: Annotated[Path, typer.Argument(metavar="FILE", help="a result saved with --json")],
-    second: Annotated[Path, typer.Argument(metavar="FILE", help="another one")],
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|NAME",
+            help="a result saved with --json; or a technology, device, link, bonding or packaging, by name "
+            "or TOML path",
+        ),
+    ],
+    second: Annotated[str, typer.Argument(metavar="FILE|NAME", help="another one")],
     json: JsonFlag = False,
 ) -> None:
-    """Two saved results, line by line: what was asked differently and what came out differently."""
+    """Two saved results, line by line: what was asked differently and what came out differently. Or two
+    technologies, memory devices, links, bonds or packages: every number side by side.
+    """
+    if not any(_is_result(name) for name in (first, second)):
+        from strata.app.render.technology import part_differences, parts_table
+
+        kind, parts = part_differences(first, second)
+        if json:
+            print_json(parts)
+        else:
+            say(parts_table(kind, parts, first, second))
+        return
     from strata.app.render.difference import differences, differences_table
 
-    rows = differences(first, second)
+    rows = differences(Path(first), Path(second))
     if json:
         print_json(rows)
     else:
-        say(differences_table(rows, first.name, second.name))
+        say(differences_table(rows, Path(first).name, Path(second).name))
+
+
+def _is_result(name: str) -> bool:
+    """Whether a name is a result's file rather than a part's: JSON, or any file or folder but TOML."""
+    return name.endswith(".json") or (not name.endswith(".toml") and Path(name).exists())

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from strata.app.render.technology import PARTS, part_numbers
 from strata.app.terminal import plain_table, titled
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
+from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.dram.channel import Dram, dram_channel
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import Economics, SystemFile, economics, system
+from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import division_words
@@ -34,10 +37,16 @@ LISTED = (
     "transports",
     "packets",
     "memories",
+    "technologies",
+    "devices",
+    "links",
+    "bonding",
+    "packaging",
     "engines",
     "spaces",
     "precisions",
 )
+SINGULAR = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
 
 
 SHOWN: dict[str, Callable[[str], Any]] = {
@@ -52,6 +61,7 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "engine": engine,
     "economics": economics,
     "space": space,
+    **{kind: read for kind, (_, read) in PARTS.items()},
 }
 
 
@@ -64,11 +74,17 @@ FILES: dict[str, type] = {
     "memory": Dram,
     "engine": Engine,
     "economics": Economics,
+    "technology": Technology,
+    "device": MemoryDevice,
+    "link": LinkPhy,
+    "bonding": Bonding,
+    "packaging": Packaging,
 }
 
 
 def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
     """Names and titles by kind."""
+    kind = SINGULAR.get(kind, kind)
     wanted = LISTED if not kind else (kind if kind in LISTED else KINDS.get(kind, f"{kind}s"),)
     if wanted[0] not in LISTED:
         raise UnknownName("kind", kind, LISTED, ", ".join(LISTED))
@@ -136,7 +152,7 @@ def describe(kind: str, name: str) -> dict[str, Any]:
         "name": record.name,
         "title": getattr(record, "title", ""),
         "note": getattr(record, "note", ""),
-        "numbers": _numbers(record),
+        "numbers": part_numbers(record) if kind in PARTS else _numbers(record),
     }
 
 

@@ -1,0 +1,125 @@
+"""`strata generate`: a chip from technology, budgets and a template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import names_of, print_json, say, set_items, wrote
+from strata.errors import BadValue
+
+TechnologyName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
+    ),
+]
+
+
+BudgetName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="area, power and their split, or a TOML path", autocompletion=names_of("budget")
+    ),
+]
+
+
+TemplateName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="units, levels of memory and networks, or a TOML path",
+        autocompletion=names_of("template"),
+    ),
+]
+
+
+DeviceName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="memory devices, or a TOML path  [default: the template's]",
+        autocompletion=names_of("device"),
+    ),
+]
+
+
+LinkNames = Annotated[
+    list[str] | None, typer.Option(metavar="NETWORK=NAME", help="links of a network: inter=nvlink5")
+]
+
+
+BudgetChanges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
+    ),
+]
+
+
+def register_generate(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "generate",
+        short_help="A chip from technology, budgets and a template.",
+        epilog="Example: strata generate --technology n5 --budget h100 --template gpu --device hbm3e "
+        "--set power=500W --out chip.toml",
+    )(generate_command)
+
+
+def generate_command(
+    technology: TechnologyName,
+    budget: BudgetName,
+    template: TemplateName = "gpu",
+    device: DeviceName = "",
+    link: LinkNames = None,
+    set: BudgetChanges = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write the chip, and the fabric of its networks beside it"),
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write a picture: area and power by component")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
+    from strata.app.render.generation import draw_generation, generation_dict, generation_tables
+    from strata.hardware.generate.files import write_chip
+    from strata.hardware.generate.generate import generation
+
+    changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W"))
+    found = generation(
+        technology, budget, template, device=device or None, links=typed_links(link), **changes
+    )
+    if found.infeasible and not json:
+        raise BadValue(f"cannot be built: {found.infeasible[0]}")
+    if json:
+        print_json(generation_dict(found))
+    else:
+        say(*generation_tables(found))
+    if out:
+        for path in write_chip(found, out):
+            wrote("file", path)
+    if svg:
+        wrote("picture", draw_generation(found, svg))
+
+
+def typed_links(items: list[str] | None) -> dict[str, str]:
+    """`--link` items: the links of each network.
+
+    >>> typed_links(["inter=nvlink5"])
+    {'inter': 'nvlink5'}
+    """
+    chosen = {}
+    for item in items or []:
+        network, _, name = item.partition("=")
+        if not (network.strip() and name.strip()):
+            raise BadValue(f"--link takes NETWORK=NAME, like inter=nvlink5, but got '{item}'")
+        chosen[network.strip()] = name.strip()
+    return chosen

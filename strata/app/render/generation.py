@@ -1,0 +1,179 @@
+"""A generated chip for machines and for people: components, budgets, what more would buy; a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from strata.app.terminal import plain_table, titled
+from strata.hardware.generate.generate import Generation
+from strata.hardware.generate.template import CORE, MEMORY
+from strata.units import show
+
+UNITS = {"area": "m2", "power": "W", "edge": "m"}
+SHOWN = {"die_area": "die area", "node_area": "package area", "perimeter": "die edge"}
+
+
+def generation_dict(found: Generation) -> dict[str, Any]:
+    """A generated chip for machines, in SI units."""
+    made = found.made
+    core, memory, nets = made.running.core, made.running.memory, made.template.networks or ()
+    levels = zip(made.template.levels, made.built.levels, made.running.levels, strict=True)
+    return {
+        "name": found.chip.name,
+        "fits": bool(found.fits),
+        "infeasible": [str(why) for why in found.infeasible],
+        "matrix_FLOP_per_s": {k: float(v) for k, v in found.chip.compute.matrix_rate.items()},
+        "vector_FLOP_per_s": float(found.chip.compute.vector_rate),
+        "units": float(core.units),
+        "bundles": float(core.bundles),
+        "voltage_V": float(core.point.voltage),
+        "clock_Hz": float(core.clock),
+        "levels": [
+            {
+                "name": level.name,
+                "scope": level.scope,
+                "banks": float(built.banks),
+                "capacity_B": float(built.capacity),
+                "bandwidth_B_per_s": float(run.bandwidth),
+            }
+            for level, built, run in levels
+        ],
+        "memory": {
+            "device": made.device.name,
+            "devices": float(made.built.memory.devices),
+            "pins": float(made.built.memory.pins),
+            "capacity_B": float(made.built.memory.capacity),
+            "bandwidth_B_per_s": float(memory.bandwidth),
+            "voltage_V": float(memory.point.voltage),
+        },
+        "networks": [
+            {
+                "name": net.name,
+                "link": link.name,
+                "lanes": float(run.lanes),
+                "bandwidth_B_per_s": float(run.bandwidth),
+                "voltage_V": float(run.point.voltage),
+            }
+            for net, link, run in zip(nets, made.links, made.running.networks, strict=True)
+        ],
+        "use": {f"{name}_{UNITS[name]}": parts for name, parts in found.use.items()},
+        "binds": found.binds,
+        "cost_USD": None if made.cost is None else float(made.cost),
+        "worth_of_one_percent": found.worth(),
+    }
+
+
+def generation_tables(found: Generation) -> list[Any]:
+    """A generated chip for people."""
+    made = found.made
+    said = f"{show(made.running.core.rate, 'FLOP/s')} {made.template.format}"
+    if made.cost is not None:
+        said += f", costs about {float(made.cost):,.0f} USD to make"
+    note = (
+        "power: all at once"
+        if made.budget.split == "stated"
+        else "power: of a large product; memory and networks reach their bandwidth in turn"
+    )
+    title = f"{found.chip.name}: {made.template.title}, {made.technology.title}; {said}"
+    return [titled(title, _components(found), note), "", _worth(found)]
+
+
+def _components(found: Generation) -> Any:
+    table = plain_table()
+    table.add_column("component", no_wrap=True)
+    for name in ("count", "capacity", "bandwidth", "voltage", "clock", "area", "power"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what binds", no_wrap=True)
+    area, power = found.use["area"], found.use["power"]
+    for name, *cells in _rows(found):
+        table.add_row(name, *cells, _part(area, name), _part(power, name), found.binds[name])
+
+    table.add_row("leakage", *[""] * 5, "", _part(power, "rest"), "of the die around them")
+    table.add_row("left over", *[""] * 5, _left(area), _left(power), "")
+    table.add_row("budget", *[""] * 5, _mm2(area["total"]), show(power["total"], "W"), "")
+    return table
+
+
+def _rows(found: Generation) -> list[list[str]]:
+    """Name, count, capacity, bandwidth, voltage and clock of each component."""
+    made = found.made
+    core, memory, devices = made.running.core, made.running.memory, made.built.memory
+    count = f"{float(core.units):,.0f} in {float(core.bundles):,.0f} bundles"
+    rows = [[CORE, count, "", "", show(core.point.voltage, "V"), show(core.clock, "Hz")]]
+    for level, built, run in zip(made.template.levels, made.built.levels, made.running.levels, strict=True):
+        sizes = show(built.capacity, "B"), show(run.bandwidth, "B/s")
+        rows.append([level.name, f"{float(built.banks):,.0f} banks", *sizes, "", ""])
+    count = f"{float(devices.devices):,.0f} x {made.device.name}"
+    sizes = show(devices.capacity, "B"), show(memory.bandwidth, "B/s")
+    point = memory.point
+    rows.append([MEMORY, count, *sizes, show(point.voltage, "V"), show(memory.pin_rate * 8, "Hz")])
+    nets = zip(made.template.networks or (), made.links, made.running.networks, strict=True)
+    for net, link, lanes in nets:
+        speed = show(lanes.bandwidth, "B/s"), show(lanes.point.voltage, "V"), show(lanes.lane_rate * 8, "Hz")
+        rows.append([net.name, f"{float(lanes.lanes):,.0f} x {link.name}", "", *speed])
+    return rows
+
+
+def _share(value: float, parts: dict[str, Any]) -> str:
+    return f"{100.0 * value / float(parts['total']):.1f} %"
+
+
+def _part(parts: dict[str, Any], name: str) -> str:
+    return _share(float(parts[name]), parts) if name in parts else ""
+
+
+def _left(parts: dict[str, Any]) -> str:
+    spent = sum(float(value) for name, value in parts.items() if name != "total")
+    return _share(float(parts["total"]) - spent, parts)
+
+
+def _mm2(value: Any) -> str:
+    return f"{float(value) * 1e6:,.0f} mm2"
+
+
+def _worth(found: Generation) -> Any:
+    """What one more percent of each budget buys, in percent."""
+    worth = found.worth()
+    shown = [key for key in next(iter(worth.values())) if any(abs(row[key]) > 5e-5 for row in worth.values())]
+    table = plain_table()
+    table.add_column("1 % more", no_wrap=True)
+    for key in shown:
+        table.add_column(key, justify="right", no_wrap=True)
+    for name, row in worth.items():
+        cells = (f"{100.0 * row[key]:+.2f} %" if abs(row[key]) > 5e-5 else "-" for key in shown)
+        table.add_row(SHOWN.get(name, name), *cells)
+    return titled("what one more percent of a budget buys", table)
+
+
+def draw_generation(found: Generation, path: Path) -> Path:
+    """Two bars by component: the area of the die and the power of a large product."""
+    from strata.drawing import COLOURS, STYLE, pyplot_of, save
+
+    pyplot = pyplot_of()
+    with pyplot.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=(7.2, 2.6), layout="constrained")
+        names = [*(name for name in found.use["area"] if name != "total"), "rest"]
+        for place, (key, unit, scale) in enumerate((("power", "W", 1.0), ("area", "mm2", 1e6))):
+            parts, start = found.use[key], 0.0
+            total = float(parts["total"])
+            for i, name in enumerate(names):
+                wide = float(parts.get(name, 0.0)) / total
+                colour = "#d9dde2" if name == "rest" else COLOURS[i % len(COLOURS)]
+                label = None if place else "leakage of the rest" if name == "rest" else name
+                axes.barh(place, wide, 0.6, left=start, color=colour, label=label)
+                if wide > 0.045:
+                    said = f"{wide * total * scale:.0f}"
+                    axes.text(start + wide / 2, place, said, ha="center", va="center", fontsize=8)
+                start += wide
+            unused = None if place else "left over"
+            axes.barh(place, 1.0 - start, 0.6, left=start, color="#f1f3f5", label=unused)
+            axes.text(1.01, place, f"{total * scale:,.0f} {unit}", va="center", fontsize=8)
+        axes.set_yticks([0, 1], ["power", "area"])
+        axes.set_xlim(0.0, 1.12)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0], ["0", "25 %", "50 %", "75 %", "100 %"])
+        rate = show(found.made.running.core.rate, "FLOP/s")
+        axes.set(title=f"{found.chip.name}: {rate} {found.made.template.format}")
+        axes.grid(axis="y", visible=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4, frameon=False, fontsize=8)
+        return save(pyplot, figure, path)

@@ -1,0 +1,132 @@
+"""What a chip may take: area, power, die edge, height, money; and how it is split. A file of `budgets`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.errors import UnknownName, require
+from strata.params import Sources, by_name, names, quantity, read_record, remembered, text
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Budget:
+    """Limits of one chip with its memory, and their split over its components.
+
+    Shares are by component: `core`, `memory` (controllers on the die, DRAM's power, its part of the edge),
+    and the template's levels and networks by name.
+    """
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    note: str = text("what a reader of these numbers should know", default="")
+    die_area: Number = quantity("m2", "logic silicon of the chip, all its dies", positive=True)
+    dies: Number | None = quantity("1", "dies it is cut into; left out: one", optional=True, minimum=1)
+    node_area: Number = quantity("m2", "dies and the memory beside them: the package", positive=True)
+    power: Number = quantity("W", "power of the chip with its memory")
+    perimeter: Number | None = quantity(
+        "m", "edge of its dies; left out: of square ones", optional=True, positive=True
+    )
+    height: Number | None = quantity(
+        "m", "height over the die for memory on top of it; left out: one device high", optional=True
+    )
+    money: Number | None = quantity("USD", "what it may cost to make", optional=True)
+    devices: Number | None = quantity("1", "most memory devices", optional=True)
+    split: str = text(
+        "what becomes of shares that are left out: none, or by the template's rules",
+        choices=("stated", "auto"),
+        default="auto",
+    )
+    area_share: dict[str, Number] | None = by_name("1", "share of the die, by component", optional=True)
+    power_share: dict[str, Number] | None = by_name("1", "share of the power, by component", optional=True)
+    perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component", optional=True)
+    sources: Sources = field(default_factory=Sources)
+
+
+def budget(name: str) -> Budget:
+    """A budget by name or TOML path: a file of `budgets`.
+
+    >>> v100 = budget("deepflow-v100")
+    >>> float(v100.power), round(float(die_edge(v100)) * 1e3, 2)  # W, mm
+    (300.0, 114.19)
+    """
+    found: Budget = _budget(str(name))
+    return found
+
+
+@remembered
+def _budget(name: str) -> Budget:
+    if not name.endswith(".toml") and name.lower() not in names("budget"):
+        raise UnknownName("budget", name, names("budget"), "strata list budgets")
+    read, params, _ = read_record(Budget, "budget", name)
+    return replace(read, sources=Sources(params))
+
+
+def die_edge(budget: Budget) -> Number:
+    r"""Edge of a chip's dies [m]: as stated, else of n square dies of equal size.
+
+    .. math:: l = 4 n \sqrt{A / n}
+
+    >>> from dataclasses import replace
+    >>> two = replace(budget("deepflow-v100"), dies=2.0)
+    >>> round(float(die_edge(two) / die_edge(budget("deepflow-v100"))), 6)
+    1.414214
+    """
+    if budget.perimeter is not None:
+        return budget.perimeter
+    dies = 1.0 if budget.dies is None else budget.dies
+    return 4.0 * (budget.die_area * dies) ** 0.5
+
+
+def shared_out(
+    stated: Mapping[str, Number] | None, usual: Mapping[str, Number] | None, components: Iterable[str]
+) -> dict[str, Number]:
+    r"""Share of a budget for each component: as stated, else the usual one, cut alike where they would add up
+    to more than what stated ones leave.
+
+    .. math:: s_i = u_i \min\left(1, \frac{1 - \sum_{stated} s}{\sum_{left\ out} u}\right)
+
+    >>> shared_out({"a": 0.5}, {"a": 0.1, "b": 0.6, "c": 0.4}, ("a", "b", "c"))
+    {'a': 0.5, 'b': 0.3, 'c': 0.2}
+    """
+    given, known = dict(stated or {}), dict(usual or {})
+    rest = [name for name in components if name not in given]
+    wanted = sum((known.get(name, 0.0) for name in rest), 0.0)
+    left = 1.0 - sum(given.values(), 0.0)
+    xp = namespace(wanted, left)
+    some = wanted > 0.0
+    cut = xp.where(some, xp.minimum(1.0, xp.maximum(left, 0.0) / xp.where(some, wanted, 1.0)), 1.0)
+    return {name: given[name] if name in given else known.get(name, 0.0) * cut for name in components}
+
+
+def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> None:
+    """Refuse shares of unknown components, shares above 1, and, where `sums` count, sums above 1."""
+    known = tuple(components)
+    for what in ("area_share", "power_share", "perimeter_share"):
+        shares = getattr(budget, what) or {}
+        for name, value in shares.items():
+            if name not in known:
+                raise UnknownName(f"component for {what}", name, known, ", ".join(known))
+            require(_most(value) <= 1, f"{what} is a share and at most 1", **{name: _shown(value)})
+        total = sum(shares.values(), 0.0)
+        require(
+            not sums or _most(total) <= 1 + 1e-9,
+            f"{what} adds up to more than the budget",
+            sum=_shown(total),
+        )
+    require(
+        _most(budget.die_area - budget.node_area) <= 0,
+        "a package holds its dies: node_area is at least die_area",
+        die_area=f"{_shown(budget.die_area * 1e6)} mm2",
+        node_area=f"{_shown(budget.node_area * 1e6)} mm2",
+    )
+
+
+def _most(value: Number) -> float:
+    return float(value.max()) if hasattr(value, "max") else float(value)
+
+
+def _shown(value: Number) -> str:
+    return f"{_most(value):.6g}"

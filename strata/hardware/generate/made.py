@@ -1,0 +1,306 @@
+"""From budgets to counts, voltages, clocks and bandwidths: every component of a chip in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strata.arrays import Number, leaves, namespace, register_pytree
+from strata.errors import MissingQuantity, require
+from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
+from strata.hardware.generate.budget import Budget, check_shares, die_edge, shared_out
+from strata.hardware.generate.core import BuiltCore, RunningCore, built_core, running_core
+from strata.hardware.generate.links import BuiltLanes, RunningLanes, built_lanes, running_lanes
+from strata.hardware.generate.offchip import (
+    BuiltMemory,
+    RunningMemory,
+    built_memory,
+    device_room,
+    running_memory,
+)
+from strata.hardware.generate.onchip import BuiltLevel, RunningLevel, built_level, component_of, running_level
+from strata.hardware.generate.split import power_split
+from strata.hardware.generate.template import CORE, MEMORY, Template
+from strata.hardware.generate.voltage import Supplied, voltage_at_clock
+from strata.hardware.silicon.cost import chip_cost
+from strata.hardware.technology import Technology, bonding, packaging
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Built:
+    """What is built of each component."""
+
+    core: BuiltCore
+    levels: tuple[BuiltLevel, ...]
+    memory: BuiltMemory
+    networks: tuple[BuiltLanes, ...]
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Running:
+    """How each component runs."""
+
+    core: RunningCore
+    levels: tuple[RunningLevel, ...]
+    memory: RunningMemory
+    networks: tuple[RunningLanes, ...]
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Made:
+    """Everything a budget was turned into: what is built, and how it runs."""
+
+    technology: Technology
+    budget: Budget
+    template: Template
+    device: MemoryDevice
+    links: tuple[LinkPhy, ...]
+    components: tuple[OnChipMemory, ...]  # of the template's levels
+    area: dict[str, Number]  # allotted to each component [m2]
+    power: dict[str, Number]  # [W]
+    edge: dict[str, Number]  # [m]
+    built: Built
+    running: Running
+    rest_leakage: Number  # of the die around units and memories [W]
+    static_power: Number  # of the chip with its memory [W]
+    cost: Number | None  # to make it [USD]; None where its process or its memory has no price
+
+    @property
+    def logic(self) -> Logic:
+        """The technology's, at most at the voltage of the template's highest clock."""
+        return _timed(self.technology, self.template)
+
+
+def make(
+    technology: Technology,
+    budget: Budget,
+    template: Template,
+    device: MemoryDevice,
+    links: tuple[LinkPhy, ...],
+) -> Made:
+    """Every count, voltage, clock and bandwidth of a chip; pure, and an array of chips where a quantity is
+    one.
+
+    >>> from strata.hardware.components import link_phy, memory_device
+    >>> from strata.hardware.generate.budget import budget
+    >>> from strata.hardware.generate.template import template
+    >>> from strata.hardware.technology import technology
+    >>> build = template("deepflow-2021")
+    >>> made = make(technology("deepflow-v100"), budget("deepflow-v100"), build,
+    ...             memory_device(build.device), tuple(link_phy(net.link) for net in build.networks))
+    >>> made.built.core.units, round(float(made.running.core.clock) / 1e9, 3)
+    (643.0, 1.519)
+    """
+    logic = _timed(technology, template)
+    _check(logic, budget, template, device, links)
+    components = tuple(component_of(technology, level) for level in template.levels)
+    area, edge, room = _places(budget, template, device)
+    core = built_core(area[CORE], logic, template)
+    built = Built(
+        core=core,
+        levels=tuple(
+            built_level(area[level.name], component, level, core, template)
+            for level, component in zip(template.levels, components, strict=True)
+        ),
+        memory=built_memory(room, area[MEMORY], edge[MEMORY], device, template),
+        networks=tuple(
+            built_lanes(area[net.name], edge[net.name], link)
+            for net, link in zip(template.networks or (), links, strict=True)
+        ),
+    )
+    leak = _rest_leakage(logic, budget, template, built)
+    made = Made(
+        technology=technology,
+        budget=budget,
+        template=template,
+        device=device,
+        links=links,
+        components=components,
+        area=area,
+        power=_powers(logic, budget, template, device, links, components, built, leak),
+        edge=edge,
+        built=built,
+        running=None,  # type: ignore[arg-type]
+        rest_leakage=leak,
+        static_power=0.0,
+        cost=None,
+    )
+    made = replace(made, running=_run(made), cost=generated_cost(made))
+    return replace(made, static_power=_static(made))
+
+
+def _timed(technology: Technology, template: Template) -> Logic:
+    """A technology's logic at no more than the voltage of the template's highest clock."""
+    logic = technology.logic
+    if logic is None:
+        raise MissingQuantity(
+            f"technology {technology.name} has no [logic]: area and energy of a multiply-add"
+        )
+    if template.max_clock is None:
+        return logic
+    top = voltage_at_clock(template.max_clock, logic)
+    return replace(logic, max_voltage=namespace(top, logic.max_voltage).minimum(top, logic.max_voltage))
+
+
+def _check(
+    logic: Logic, budget: Budget, template: Template, device: MemoryDevice, links: tuple[LinkPhy, ...]
+) -> None:
+    """Refuse shares above 1 and voltages out of order; numbers still being traced are taken as they are."""
+    if any(not isinstance(v, (float, int, np.ndarray, np.generic)) for v in leaves((budget, logic, device))):
+        return
+    assert template.rules is not None
+    check_shares(budget, component_names(template), sums=template.rules.sums == "at most 1")
+    supplied: list[tuple[str, Supplied]] = [("logic", logic), (device.name, device)]
+    supplied += [(link.name, link) for link in links]
+    for name, part in supplied:
+        low = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.min_voltage))
+        high = np.all(np.asarray(part.min_voltage) <= np.asarray(part.max_voltage))
+        nominal = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.voltage))
+        require(
+            bool(low and high and nominal),
+            f"{name}: voltages must keep threshold < lowest <= highest and threshold < nominal",
+            threshold=part.threshold_voltage,
+            lowest=part.min_voltage,
+            nominal=part.voltage,
+            highest=part.max_voltage,
+        )
+
+
+def component_names(template: Template) -> tuple[str, ...]:
+    """What shares of a budget may be of: units, levels, memory, networks."""
+    levels, nets = template.levels, template.networks or ()
+    return (CORE, *(level.name for level in levels), MEMORY, *(net.name for net in nets))
+
+
+def _places(
+    budget: Budget, template: Template, device: MemoryDevice
+) -> tuple[dict[str, Number], dict[str, Number], Number]:
+    """Area [m2] and edge [m] of each component, and memory devices there is room for."""
+    names = component_names(template)
+    auto = budget.split == "auto"
+    edge_share = shared_out(budget.perimeter_share, template.perimeter if auto else None, names)
+    whole = die_edge(budget)
+    edge = {name: share * whole for name, share in edge_share.items()}
+    room = device_room(budget, device)
+    if budget.devices is not None:
+        room = namespace(room, budget.devices).minimum(room, budget.devices)
+    stated = dict(budget.area_share or {})
+    if auto and MEMORY not in stated:
+        # controllers of all devices that room and edge allow
+        wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
+        stated[MEMORY] = wanted / budget.die_area
+    area_share = shared_out(stated, template.area if auto else None, names)
+    return {name: share * budget.die_area for name, share in area_share.items()}, edge, room
+
+
+def _rest_leakage(logic: Logic, budget: Budget, template: Template, built: Built) -> Number:
+    r"""What the die leaks around units and memories at the nominal voltage [W]: wires, controllers, PHYs,
+    spare bundles, what nothing fills.
+    """
+    assert template.rules is not None
+    if template.rules.leakage == "ignored":
+        return 0.0
+    running = built.core.units * built.core.unit_area
+    around = budget.die_area - running - sum((level.area for level in built.levels), 0.0)
+    return logic.leakage * namespace(around).maximum(around, 0.0)
+
+
+def _powers(
+    logic: Logic,
+    budget: Budget,
+    template: Template,
+    device: MemoryDevice,
+    links: tuple[LinkPhy, ...],
+    components: tuple[OnChipMemory, ...],
+    built: Built,
+    leak: Number,
+) -> dict[str, Number]:
+    """Power of each component [W]."""
+    stated = budget.power_share or {}
+    names = component_names(template)
+    if budget.split == "stated":
+        return {name: stated.get(name, 0.0) * budget.power for name in names}
+    nets = template.networks or ()
+    wanted = {
+        MEMORY: built.memory.static_power + built.memory.pins * device.pin_rate * device.access_energy
+    } | {
+        net.name: lanes.lanes * link.lane_rate * link.lane_energy
+        for net, link, lanes in zip(nets, links, built.networks, strict=True)
+    }
+    at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
+    weights: dict[str, Number] = {
+        CORE: 0.5 * logic.mac_energy[template.format],
+        MEMORY: device.access_energy * (template.memory_bytes_per_flop or 0.0),
+    }
+    for level, component, banks in zip(template.levels, components, built.levels, strict=True):
+        at_rest[level.name] = banks.static_power
+        weights[level.name] = component.read_energy * (level.bytes_per_flop or 0.0)
+    split = power_split(
+        budget.power,
+        stated,
+        rest=leak,
+        wanted=wanted,
+        most=template.power or {},
+        at_rest=at_rest,
+        weights=weights,
+    )
+    return {name: split[name] for name in names}
+
+
+def _run(made: Made) -> Running:
+    """How what is built runs on its power."""
+    template, power, built = made.template, made.power, made.built
+    core = running_core(power[CORE], built.core, made.logic, template)
+    active = core.bundles / namespace(built.core.bundles).maximum(built.core.bundles, 1.0)
+    return Running(
+        core=core,
+        levels=tuple(
+            running_level(
+                power[level.name],
+                banks,
+                component,
+                core.clock * (1.0 if level.scope == "global" else active),
+                template,
+            )
+            for level, banks, component in zip(template.levels, built.levels, made.components, strict=True)
+        ),
+        memory=running_memory(power[MEMORY], built.memory, made.device),
+        networks=tuple(
+            running_lanes(power[net.name], lanes, link, net, template)
+            for net, lanes, link in zip(template.networks or (), built.networks, made.links, strict=True)
+        ),
+    )
+
+
+def _static(made: Made) -> Number:
+    """Power of a chip with its memory at rest [W]."""
+    core, built = made.running.core, made.built
+    leaking = core.units * built.core.unit_leakage * (core.point.voltage / made.logic.voltage)
+    banks = sum((level.static_power for level in built.levels), 0.0)
+    return made.rest_leakage + leaking + banks + built.memory.static_power
+
+
+def generated_cost(made: Made) -> Number | None:
+    """What a chip costs to make [USD]; None where its process or the price of its memory is not known."""
+    process, device, template = made.technology.process, made.device, made.template
+    if process is None or device.price is None:
+        return None
+    memory = made.built.memory
+    return chip_cost(
+        process,
+        bonding(template.bonding),
+        packaging(template.packaging),
+        die_area=made.budget.die_area,
+        dies=1.0 if made.budget.dies is None else made.budget.dies,
+        memory=memory.capacity,
+        memory_price=device.price,
+        layers=0.0,
+        beside=memory.devices if device.mount == "beside" else 0.0,
+        beside_area=device.area,
+        known_good=1.0,
+        repairable=template.repairable,
+    ).made

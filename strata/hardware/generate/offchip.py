@@ -1,0 +1,144 @@
+"""Memory devices beside, on top of or away from the die: how many there is room for, and what they carry."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.hardware.components import MemoryDevice
+from strata.hardware.generate.budget import Budget
+from strata.hardware.generate.template import Template
+from strata.hardware.generate.voltage import OperatingPoint, run_slower
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BuiltMemory:
+    """The memory devices of a chip."""
+
+    devices: Number
+    by_area: Number  # devices there is room for [1]; infinite where they stand on the board
+    by_controller: Number
+    by_edge: Number
+    edge_pins: Number  # data pins that leave the die's edge; infinite on top
+    pins: Number
+    capacity: Number  # [B]
+    static_power: Number  # [W]
+    controller_area: Number  # on the die [m2]
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunningMemory:
+    """The memory devices of a chip at work."""
+
+    point: OperatingPoint
+    pin_rate: Number  # [B/s]
+    bandwidth: Number  # peak [B/s]
+    power: Number  # with that at rest [W]
+
+
+def device_room(budget: Budget, device: MemoryDevice) -> Number:
+    r"""Devices that there is room for: beside the dies in the package, or on top of them.
+
+    .. math:: N = \left\lfloor \frac{A_{node} - A_{die}}{a} \right\rfloor, \quad
+        N = \left\lfloor \frac{A_{die}}{a} \right\rfloor \left\lfloor \frac{h}{h_d} \right\rfloor
+
+    footprint of a device a; height over the die h, of a device h_d (one, where either is not stated). On a
+    board there is room for any number.
+
+    DeepFlow (2023), eq. 4; devices on top are ours.
+
+    >>> from strata.hardware.components import memory_device
+    >>> from strata.hardware.generate.budget import budget
+    >>> float(device_room(budget("deepflow-v100"), memory_device("deepflow-hbm2")))
+    4.0
+    """
+    if device.mount == "board":
+        return math.inf
+    xp = namespace(budget.node_area, budget.die_area, device.area)
+    if device.mount == "beside":
+        return floor_div(xp.maximum(budget.node_area - budget.die_area, 0.0), device.area)
+    sites = floor_div(budget.die_area, device.area)
+    if budget.height is None or device.height is None:
+        return sites
+    return sites * floor_div(budget.height, device.height)
+
+
+def built_memory(
+    room: Number, controllers: Number, edge: Number, device: MemoryDevice, template: Template
+) -> BuiltMemory:
+    r"""Devices by room, by area for their controllers and by die edge, and their pins.
+
+    .. math:: N = \min\left(N_{room}, \left\lfloor \frac{A_c}{a_c} \right\rfloor,
+        \left\lfloor \frac{l \, \rho}{n} \right\rfloor\right), \quad
+        p = \min(n N, \lfloor l \, \rho \rfloor)
+
+    area for controllers A_c, of one a_c; edge l [m] with ρ pins a metre; n pins of a device. Devices on top
+    need no edge. In the 2021 program the edge bounds only pins.
+
+    DeepFlow (2023), eq. 4.
+
+    >>> from strata.hardware.components import memory_device
+    >>> from strata.hardware.generate.template import template
+    >>> hbm = memory_device("deepflow-hbm2")
+    >>> got = built_memory(4.0, 20.212e-6, 5.70964e-3, hbm, template("deepflow-2021"))
+    >>> got.devices, got.pins
+    (4.0, 2283.0)
+    """
+    assert template.rules is not None
+    xp = namespace(room, controllers, edge, device.controller_area, device.pins, device.pins_per_edge)
+    some = device.controller_area > 0.0
+    by_controller = xp.where(
+        some, floor_div(controllers, xp.where(some, device.controller_area, 1.0)), math.inf
+    )
+    on_edge = device.mount != "on top"
+    edge_pins = floor_div(edge * device.pins_per_edge, 1.0) if on_edge else math.inf
+    by_edge = floor_div(edge_pins, device.pins) if on_edge else math.inf
+    devices = xp.minimum(room, by_controller)
+    if template.rules.edge == "devices":
+        devices = xp.minimum(devices, by_edge)
+    capacity = devices * device.capacity
+    return BuiltMemory(
+        devices=devices,
+        by_area=room,
+        by_controller=by_controller,
+        by_edge=by_edge,
+        edge_pins=edge_pins,
+        pins=xp.minimum(devices * device.pins, edge_pins),
+        capacity=capacity,
+        static_power=device.static_power * capacity,
+        controller_area=devices * device.controller_area,
+    )
+
+
+def running_memory(power: Number, built: BuiltMemory, device: MemoryDevice) -> RunningMemory:
+    r"""Bandwidth of memory devices under a power budget [B/s].
+
+    .. math:: \beta = p \, r \frac{f}{f_n}, \quad P - P_s = p \, r \, e \frac{f}{f_n}
+        \left(\frac{V}{V_n}\right)^2
+
+    p pins of r bytes a second at the nominal voltage; energy of a byte e; P_s at rest. Below the lowest
+    voltage the rate falls, above the highest it stays.
+
+    DeepFlow (2023), section 5.
+
+    >>> from strata.hardware.components import memory_device
+    >>> from strata.hardware.generate.template import template
+    >>> hbm = memory_device("deepflow-hbm2")
+    >>> built = built_memory(4.0, 20.212e-6, 57.0964e-3, hbm, template("deepflow-2021"))
+    >>> round(float(running_memory(48.0, built, hbm).bandwidth) / 1e9, 2)
+    992.86
+    """
+    xp = namespace(power, built.pins, built.static_power, device.pin_rate)
+    switching = xp.maximum(power - built.static_power, 0.0)
+    pin = device.access_energy * device.pin_rate
+    point = run_slower(switching, built.pins, pin, device, capped=True)
+    rate = point.speed * device.pin_rate
+    return RunningMemory(
+        point=point,
+        pin_rate=rate,
+        bandwidth=built.pins * rate,
+        power=xp.where(built.devices > 0.0, built.static_power + point.power, 0.0),
+    )

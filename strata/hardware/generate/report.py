@@ -1,0 +1,267 @@
+"""What a generated chip uses of its budgets, what binds it, why it cannot be built, what more would buy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, namespace
+from strata.errors import Infeasible
+from strata.hardware.generate.budget import die_edge
+from strata.hardware.generate.made import Made, make
+from strata.hardware.generate.template import CORE, MEMORY
+from strata.hardware.generate.voltage import least_voltage, power_ratio
+from strata.hardware.lanes import edge_lanes
+
+REST = "rest"  # what is left of a budget, and the leakage of the die around the components
+
+
+def used(made: Made) -> dict[str, dict[str, Number]]:
+    """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's."""
+    built, running, template = made.built, made.running, made.template
+    area: dict[str, Number] = {CORE: built.core.area, MEMORY: built.memory.controller_area}
+    power: dict[str, Number] = {
+        CORE: running.core.point.power,
+        MEMORY: _memory_draw(made),
+        REST: made.rest_leakage,
+    }
+    pins = built.memory.pins
+    edge: dict[str, Number] = {
+        MEMORY: 0.0 * pins if made.device.mount == "on top" else pins / made.device.pins_per_edge
+    }
+    for level, banks, run in zip(template.levels, built.levels, running.levels, strict=True):
+        area[level.name], power[level.name] = banks.area, run.power
+    nets = template.networks or ()
+    for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
+        area[net.name] = lanes.area
+        power[net.name] = runs.point.power if made.budget.split == "stated" else 0.0 * runs.point.power
+        edge[net.name] = lanes.lanes / edge_lanes(link)
+    totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": die_edge(made.budget)}
+    found = {"area": area, "power": power, "edge": edge}
+    return {name: parts | {"total": totals[name]} for name, parts in found.items()}
+
+
+def _memory_draw(made: Made) -> Number:
+    """Power of memory beside all others [W]: at its peak where shares are stated, else in a large product."""
+    memory = made.running.memory
+    if made.budget.split == "stated":
+        return memory.power
+    moved = made.running.core.rate * (made.template.memory_bytes_per_flop or 0.0)
+    moved = namespace(moved, memory.bandwidth).minimum(moved, memory.bandwidth)
+    energy = made.device.access_energy * (memory.point.voltage / made.device.voltage) ** 2
+    return made.built.memory.static_power + moved * energy
+
+
+def fits_budgets(made: Made) -> Number:
+    """1 where everything a chip needs is there and every budget that counts is kept, else 0."""
+    built, running = made.built, made.running
+    ok: Any = (running.core.bundles > 0.0) & (running.memory.bandwidth > 0.0)
+    for banks, run in zip(built.levels, running.levels, strict=True):
+        ok = ok & (banks.banks > 0.0) & (run.bandwidth > 0.0)
+    rules = made.template.rules
+    assert rules is not None
+    if rules.sums == "at most 1":
+        for parts in used(made).values():
+            total = parts["total"]
+            spent = sum((value for name, value in parts.items() if name != "total"), 0.0)
+            ok = ok & (spent <= total * (1.0 + 1e-9))
+    if made.budget.money is not None and made.cost is not None:
+        ok = ok & (made.cost <= made.budget.money)
+    return 1.0 * ok
+
+
+def not_fitting(made: Made) -> tuple[Infeasible, ...]:
+    """Why a single chip cannot be built: each thing that lacks, with what would help; () where it can."""
+    found = [*_no_core(made), *_no_level(made), *_no_memory(made), *_no_lanes(made), *_over(made)]
+    return tuple(found)
+
+
+def _no_core(made: Made) -> list[Infeasible]:
+    core, template = made.built.core, made.template
+    if float(made.running.core.bundles) >= 1.0:
+        return []
+    bundle = template.units_per_bundle * core.unit_area
+    if float(core.bundles) < 1.0:
+        need = float(bundle) / max(1.0 - float(template.spare), 1e-9)
+        levers: tuple[str, ...] = (
+            "a larger die",
+            "a larger area share of core",
+            "a smaller unit",
+            "a denser node",
+        )
+        return [Infeasible("area of one bundle of units", need, float(made.area[CORE]), "m2", levers)]
+    leak = core.unit_leakage / core.unit_power
+    each = core.unit_power * template.units_per_bundle
+    need = float(each * power_ratio(least_voltage(made.logic, leak), made.logic, leak))
+    levers = ("more power", "a larger power share of core", "a node of lower energy")
+    return [
+        Infeasible("power of one bundle at the lowest voltage", need, float(made.power[CORE]), "W", levers)
+    ]
+
+
+def _no_level(made: Made) -> list[Infeasible]:
+    found = []
+    both = zip(made.template.levels, made.components, made.built.levels, made.running.levels, strict=True)
+    for level, component, built, running in both:
+        name = level.name
+        if float(built.banks) < 1.0:
+            need = built.bank_area / (1.0 - component.overhead) + built.ports * component.port_area
+            levers: tuple[str, ...] = (f"a larger area share of {name}", "a larger die", "a denser memory")
+            what = f"area of one bank of {name} with its crossbar"
+            found.append(Infeasible(what, float(need), float(made.area[name]), "m2", levers))
+        elif float(running.by_power) <= 0.0:
+            levers = (f"a larger power share of {name}", "less of it", "a memory that leaks less")
+            what = f"power of {name} at rest"
+            found.append(Infeasible(what, float(built.static_power), float(made.power[name]), "W", levers))
+    return found
+
+
+def _no_memory(made: Made) -> list[Infeasible]:
+    memory, device = made.built.memory, made.device
+    if float(memory.devices) < 1.0:
+        if float(memory.by_area) < 1.0:
+            room = made.budget.node_area - made.budget.die_area
+            room = made.budget.die_area if device.mount == "on top" else room
+            levers: tuple[str, ...] = (
+                "a larger package",
+                "a smaller die",
+                "a smaller memory device",
+                "more devices allowed",
+            )
+            return [Infeasible("area of one memory device", float(device.area), float(room), "m2", levers)]
+        if float(memory.by_controller) < 1.0:
+            need, have = float(device.controller_area), float(made.area[MEMORY])
+            levers = ("a larger area share of memory", "a larger die")
+            return [Infeasible("area of one memory controller", need, have, "m2", levers)]
+        need = float(device.pins / device.pins_per_edge)
+        levers = ("a larger perimeter share of memory", "a larger die", "finer bumps")
+        return [Infeasible("die edge of one memory device", need, float(made.edge[MEMORY]), "m", levers)]
+    if float(made.running.memory.bandwidth) > 0.0:
+        return []
+    levers = ("a larger power share of memory", "fewer devices")
+    need, have = float(memory.static_power), float(made.power[MEMORY])
+    return [Infeasible("power of memory at rest", need, have, "W", levers)]
+
+
+def _no_lanes(made: Made) -> list[Infeasible]:
+    """Networks that were given something, and still have no lane that runs."""
+    found = []
+    need: Number
+    nets = made.template.networks or ()
+    both = zip(nets, made.links, made.built.networks, made.running.networks, strict=True)
+    for net, link, built, running in both:
+        name = net.name
+        given = [float(part.get(name, 0.0)) for part in (made.area, made.power, made.edge)]
+        if float(running.bandwidth) > 0.0 or not all(given):
+            continue
+        if float(built.by_area) < 1.0:
+            need, have, unit, what = link.lane_area, made.area[name], "m2", "area"
+        elif float(built.by_edge) < 1.0:
+            need, have, unit, what = 1.0 / edge_lanes(link), made.edge[name], "m", "perimeter"
+        else:
+            low = power_ratio(least_voltage(link), link)
+            need, have, unit, what = link.lane_energy * link.lane_rate * low, made.power[name], "W", "power"
+        levers: tuple[str, ...] = (f"a larger {what} share of {name}", "none at all, where it is not needed")
+        found.append(Infeasible(f"{what} of one lane of {name}", float(need), float(have), unit, levers))
+    return found
+
+
+def _over(made: Made) -> list[Infeasible]:
+    found = []
+    rules = made.template.rules
+    assert rules is not None
+    if rules.sums == "at most 1":
+        for name, unit in (("area", "m2"), ("power", "W"), ("edge", "m")):
+            parts = used(made)[name]
+            total = float(parts["total"])
+            spent = sum(float(value) for key, value in parts.items() if key != "total")
+            if spent > total * (1.0 + 1e-9):
+                levers: tuple[str, ...] = (f"smaller {name} shares", f"a larger budget of {name}")
+                found.append(Infeasible(f"{name} of all components", spent, total, unit, levers))
+    if made.budget.money is not None and made.cost is not None and made.cost > made.budget.money:
+        levers = ("a smaller die", "fewer memory devices", "an older node", "more money")
+        found.append(
+            Infeasible("what it costs to make", float(made.cost), float(made.budget.money), "USD", levers)
+        )
+    return found
+
+
+def binding(made: Made) -> dict[str, str]:
+    """What keeps each component of a single chip from more, in a few words."""
+    built, running = made.built, made.running
+    rules = made.template.rules
+    assert rules is not None
+    capped = rules.voltage_caps == "all"
+    core = running.core
+    fewer = float(core.units) < float(built.core.units)
+    found = {
+        CORE: f"{'power' if fewer else 'area'} for units; {_clock(core.point, made.logic, capped)} for clock"
+    }
+    for level, run in zip(made.template.levels, running.levels, strict=True):
+        ports = run.by_ports is not None and float(run.bandwidth) < float(run.by_power)
+        found[level.name] = f"area for capacity; {'ports' if ports else 'power'} for bandwidth"
+    memory = built.memory
+    limits = {"room in the package": memory.by_area, "area of controllers": memory.by_controller}
+    if rules.edge == "devices":
+        limits["die edge"] = memory.by_edge
+    if made.budget.devices is not None and float(made.budget.devices) <= float(memory.by_area):
+        limits = {"devices allowed": made.budget.devices} | limits
+    count = min(limits, key=lambda name: float(limits[name]))
+    found[MEMORY] = f"{count} for devices; {_clock(running.memory.point, made.device, True)} for rate"
+    nets = made.template.networks or ()
+    for net, link, lanes, on in zip(nets, made.links, built.networks, running.networks, strict=True):
+        where = "area" if float(lanes.by_area) <= float(lanes.by_edge) else "die edge"
+        where = "power" if float(on.lanes) < float(lanes.lanes) else where
+        found[net.name] = f"{where} for lanes; {_clock(on.point, link, capped)} for rate"
+    return found
+
+
+def _clock(point: Any, part: Any, capped: bool) -> str:
+    at_top = capped and float(point.asked) >= float(part.max_voltage) * (1.0 - 1e-9)
+    return "highest voltage" if at_top else "power"
+
+
+BUDGETS = ("die_area", "node_area", "power", "perimeter", "height")
+
+
+def results(made: Made) -> dict[str, Number]:
+    """What a chip offers: peak, memories and networks."""
+    found: dict[str, Number] = {"FLOP/s": made.running.core.rate}
+    for level, built, run in zip(made.template.levels, made.built.levels, made.running.levels, strict=True):
+        found[f"{level.name} B"] = built.capacity
+        found[f"{level.name} B/s"] = run.bandwidth
+    found["memory B"] = made.built.memory.capacity
+    found["memory B/s"] = made.running.memory.bandwidth
+    for net, lanes in zip(made.template.networks or (), made.running.networks, strict=True):
+        found[f"{net.name} B/s"] = lanes.bandwidth
+    return found
+
+
+def worth_of_more(made: Made, by: float = 0.01) -> dict[str, dict[str, float]]:
+    """What a little more of each budget buys of each result: its relative gain, by the same equations.
+
+    Die area alone takes room from memory beside it; `perimeter` is more edge at equal area.
+    """
+    base = {name: np.asarray(value, dtype=float) for name, value in results(made).items()}
+    found: dict[str, dict[str, float]] = {}
+    for name in BUDGETS:
+        held = getattr(made.budget, name)
+        if held is None and name != "perimeter":
+            continue
+        held = die_edge(made.budget) if held is None else held
+        change: dict[str, Any] = {name: held * (1.0 + by)}
+        more = replace(made.budget, **change)
+        if name == "die_area":
+            more = replace(
+                more, node_area=namespace(held, more.node_area).maximum(more.node_area, more.die_area)
+            )
+        there = results(make(made.technology, more, made.template, made.device, made.links))
+        found[name] = {
+            key: float(np.asarray(there[key]) / value - 1.0)
+            if value > 0
+            else float(np.asarray(there[key]) > 0)
+            for key, value in base.items()
+        }
+    return found

@@ -1,0 +1,238 @@
+"""What is built, before its sizes are known: units, bundles, levels of memory, networks, and the rules of
+counting. A file of `templates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from strata.arrays import Number, register_pytree
+from strata.errors import UnknownName, require
+from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
+from strata.hardware.chip_parts import SCOPES
+from strata.hardware.fabric import KINDS as TOPOLOGIES
+from strata.params import (
+    Sources,
+    build,
+    by_name,
+    data_folder,
+    find,
+    load_table,
+    merged,
+    names,
+    part,
+    quantity,
+    read_toml,
+    remembered,
+    text,
+)
+
+REMOVE, THROTTLE = "remove units", "throttle clock"
+CORE, MEMORY = "core", "memory"  # what shares of budgets call the units and DRAM, beside levels and networks
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TemplateLevel:
+    """A level of memory on the die."""
+
+    name: str = text("what it is called, in budgets too: registers, l1, l2")
+    component: str = text("the technology's memory it is made of")
+    scope: str = text("who shares one of it: a unit, a bundle of them, the whole chip", choices=SCOPES)
+    efficiency: Number = quantity("1", "sustained fraction of its peak bandwidth", positive=True)
+    bytes_per_flop: Number | None = quantity(
+        "B/FLOP",
+        "bytes it carries for an operation of a well tiled product: its part of the power where a budget "
+        "does not state it",
+        optional=True,
+    )
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TemplateNetwork:
+    """A network the chip takes part in: inside its package, or between packages."""
+
+    name: str = text("what it is called, in budgets too: intra, inter")
+    link: str = text("the links it is made of: a file of links/")
+    topology: str = text("how they join", choices=TOPOLOGIES)
+    degree: Number = quantity("1", "neighbours that share the lanes of a chip", minimum=1)
+    efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GeneratorRules:
+    """How counting and clocking is done; the defaults are ours, the others are those of the 2021 program."""
+
+    at_min_voltage: str = text(
+        "where power is short at the lowest voltage: units are left out, or all run slower",
+        choices=(REMOVE, THROTTLE),
+        default=REMOVE,
+    )
+    voltage_caps: str = text("what keeps its highest voltage", choices=("all", "memory only"), default="all")
+    ports: str = text(
+        "whether the ports of its banks bound a memory, or power alone",
+        choices=("bound", "unbounded"),
+        default="bound",
+    )
+    edge: str = text(
+        "whether die edge bounds the number of memory devices, or only their pins",
+        choices=("devices", "pins"),
+        default="devices",
+    )
+    crossbar: str = text(
+        "who a bank is joined to: those that share it, or every bundle of the chip",
+        choices=("sharers", "all bundles"),
+        default="sharers",
+    )
+    count: str = text(
+        "whether only whole bundles count, or units beside them too",
+        choices=("bundles", "units"),
+        default="bundles",
+    )
+    leakage: str = text("whether logic leaks", choices=("counted", "ignored"), default="counted")
+    sums: str = text(
+        "whether shares of a budget may add up to more than it",
+        choices=("at most 1", "any"),
+        default="at most 1",
+    )
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Template:
+    """An architecture without sizes: what a unit is, what shares what, and how a budget is split."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    note: str = text("what a reader of these numbers should know", default="")
+    kind: str = text("how it computes: its defaults lie in kinds/", choices=KINDS)
+    kernel_model: str = text("how matrix products are priced", choices=KERNEL_MODELS, default="hierarchical")
+    format: str = text("the format a matrix unit is sized for; the others follow by area")
+    dataflow: str = text(
+        "what an array keeps in place: weights, outputs, activations, or what is best",
+        choices=("ws", "os", "as", "best"),
+        default="best",
+    )
+    array_rows: Number = quantity("1", "rows of a matrix unit's array", minimum=1)
+    array_columns: Number = quantity("1", "columns of that array", minimum=1)
+    macs: Number = quantity("1", "multiply-adds of a matrix unit a clock", minimum=1)
+    units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
+    vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
+    special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
+    max_clock: Number | None = quantity(
+        "1",
+        "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone",
+        optional=True,
+        positive=True,
+    )
+    spare: Number = quantity("1", "share of bundles built and switched off, so that some may be bad")
+    matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large product sustains")
+    memory_efficiency: Number = quantity("1", "sustained fraction of DRAM's peak")
+    memory_bytes_per_flop: Number | None = quantity(
+        "B/FLOP",
+        "bytes of DRAM for an operation of a large product, where a budget states no power shares",
+        optional=True,
+    )
+    levels: tuple[TemplateLevel, ...] = part(TemplateLevel, "memories on the die, innermost first", many=True)
+    device: str = text("memory off the die: a file of devices/")
+    networks: tuple[TemplateNetwork, ...] = part(
+        TemplateNetwork, "networks, innermost first", optional=True, many=True
+    )
+    fabric: str = text("what joins its systems where its own networks are not used: a file of fabrics/")
+    bonding: str = text("how dies are joined: a file of bonding/", default="interposer")
+    packaging: str = text("what they are put into: a file of packaging/", default="cowos")
+    repairable: Number = quantity("1", "share of the die in which a defect is repaired or switched off")
+    area: dict[str, Number] | None = by_name(
+        "1", "share of the die for core, levels and networks where a budget states none", optional=True
+    )
+    power: dict[str, Number] | None = by_name(
+        "1", "most of the power for memory and networks where a budget states none", optional=True
+    )
+    perimeter: dict[str, Number] | None = by_name(
+        "1", "share of the edge for memory and networks where a budget states none", optional=True
+    )
+    rules: GeneratorRules | None = part(GeneratorRules, "rules of counting", optional=True)
+    # a chip of this kind with the template's own efficiencies and floors; generated numbers replace the rest
+    chip: Chip | None = None
+    sources: Sources = field(default_factory=Sources)
+
+
+def template(name: str) -> Template:
+    """A template by name or TOML path: a file of `templates`.
+
+    >>> gpu = template("gpu")
+    >>> gpu.kind, [level.scope for level in gpu.levels]
+    ('gpu', ['unit', 'bundle', 'global'])
+    """
+    found: Template = _template(str(name))
+    return found
+
+
+@remembered
+def _template(name: str) -> Template:
+    if not name.endswith(".toml") and name.lower() not in names("template"):
+        raise UnknownName("template", name, names("template"), "strata list templates")
+    file = find("template", name).name
+    table = load_table("template", name)
+    chip = table.pop("chip", {})
+    read, params = build(Template, table, file)
+    for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable"):
+        require(
+            getattr(read, key) <= 1, f"{file}: {key} is a share and at most 1", **{key: getattr(read, key)}
+        )
+    named = [level.name for level in read.levels] + [net.name for net in read.networks or ()]
+    require(
+        len(set(named)) == len(named), f"{file}: levels and networks have names of their own", names=named
+    )
+    scopes = {level.scope for level in read.levels}
+    require(
+        {"bundle", "global"} <= scopes,
+        f"{file}: a template has a level of a bundle and a global one",
+        levels=named,
+    )
+    return replace(
+        read, rules=read.rules or GeneratorRules(), chip=_skeleton(read, chip, file), sources=Sources(params)
+    )
+
+
+# Numbers of a chip that are generated, as a file would hold them: the record is built with ones there.
+_LATER = "generated later"
+_GENERATED = {
+    "compute": "cores units clock max_clock vector_rate special_rate sram_capacity sram_bandwidth "
+    "array_rows array_columns",
+    "cache": "capacity bandwidth efficiency core_bandwidth latency",
+    "memory": "bandwidth capacity efficiency latency",
+    "energy": "vector sram cache memory static_power power_limit voltage_slope",
+    "package": "die_area",
+}
+
+
+def _skeleton(read: Template, own: Mapping[str, Any], file: str) -> Chip:
+    """A chip of the template's kind: what is assumed of the kind, the template's own tables over it, and ones
+    where numbers are generated.
+    """
+    under = read_toml(data_folder("kinds") / f"{read.kind}.toml")
+    ones: dict[str, Any] = {name: _ones(name, keys.split()) for name, keys in _GENERATED.items()}
+    ones["compute"] |= {"matrix_rate": {}, "matrix_efficiency": {}}
+    ones["energy"] |= {"matrix": {}}
+    ones["memory"] |= {"kind": "generated"}
+    ones["package"] |= {"process": "generated"}
+    words = {"name": read.name, "title": read.title, "kind": read.kind, "fabric": read.fabric}
+    table = merged(merged(merged(under, dict(own)), ones), words)
+    chip, params = build(Chip, table, f"{file}: chip")
+    return replace(chip, kernel_model=read.kernel_model, sources=Sources(_not_generated(params)))
+
+
+def _ones(name: str, keys: list[str]) -> dict[str, Any]:
+    """A part's table with one of each quantity."""
+    inside = next(f.metadata["part"] for f in fields(Chip) if f.name == name)
+    units = {f.name: f.metadata.get("unit") for f in fields(inside)}
+    return {key: {"value": f"1 {units[key]}", "source": _LATER} for key in keys}
+
+
+def _not_generated(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {path: param for path, param in params.items() if param.source != _LATER}
