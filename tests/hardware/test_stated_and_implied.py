@@ -44,7 +44,7 @@ def memories(node):
 
 
 @pytest.mark.parametrize(("name", "within"), [
-    ("v100", 0.25), ("a100-80", 0.20), ("h100", 0.35), ("h200", 0.30), ("b200", 0.35),
+    ("v100", 0.25), ("a100-80", 0.20), ("h100", 0.40), ("h200", 0.35), ("b200", 0.25),
     ("tpu-v4", 0.55),  # 1.05 GHz, below the nominal voltage: two thirds of the energy
 ])  # fmt: skip
 def test_a_multiply_add(name, within):
@@ -55,9 +55,9 @@ def test_a_multiply_add(name, within):
 
 
 def test_a_multiply_add_as_measured():
-    """H200's fitted to measured power, 0.226 pJ/FLOP, is a multiply-add without its registers to 15 %."""
+    """H200's fitted to measured power, 0.226 pJ/FLOP, is a multiply-add without its registers; N5 was set with it."""
     assert technology("n5").logic.mac_energy["bf16"] == pytest.approx(
-        2 * st.chip("h200").energy.matrix["bf16"], rel=0.15
+        2 * st.chip("h200").energy.matrix["bf16"], rel=0.05
     )
 
 
