@@ -126,3 +126,18 @@ def test_arithmetic_takes_45_percent_of_a_die(name, node, cores, macs, lanes, wi
     assert 2 * cores * macs * chip.compute.clock == pytest.approx(rate, rel=0.01)
     taken = cores * (macs * logic.mac_area["bf16"] + lanes * logic.vector_area)
     assert taken == pytest.approx(0.45 * chip.package.die_area, rel=within)
+
+
+def test_the_law_of_clock_and_voltage_by_a_measured_chip():
+    """A 5 nm inference chip (Keller et al., VLSI 2022) runs at 152 MHz at 0.46 V and at 1760 MHz at 1.05 V; it
+    holds 1024 4-bit multiply-adds with their buffers in 0.153 mm2.
+    """
+    logic = technology("n5").logic
+
+    def speed(voltage):
+        return (voltage - logic.threshold_voltage) ** 2 / voltage
+
+    assert speed(1.05) / speed(0.46) == pytest.approx(1760 / 152, rel=0.05)
+    assert logic.min_voltage == 0.46 and logic.max_voltage == 1.05
+    # ours is a GPU's, with what schedules it around
+    assert 1.0 < logic.mac_area["fp4"] / (0.153e-6 / 1024) < 2.0
