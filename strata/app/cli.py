@@ -18,6 +18,7 @@ from strata.app.commands.dram import register_dram
 from strata.app.commands.fabric import register_fabric
 from strata.app.commands.heat import register_heat
 from strata.app.commands.kernel import register_kernel
+from strata.app.commands.mapping import register_mapping
 from strata.app.commands.measure import register_measure
 from strata.app.commands.plan import register_plan
 from strata.app.commands.predict import register_predict
@@ -71,6 +72,7 @@ for register in (
     register_serving,
     register_fabric,
     register_collective,
+    register_mapping,
     register_heat,
     register_dram,
     register_area,

@@ -28,6 +28,21 @@ from strata.records import readable
 KINDS = ("switch", "ring", "chain", "full", "dragonfly")
 DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
 TAPERED = ("switch", "dragonfly")  # these may be oversubscribed: links above a device's own are shared
+MEMORY_RING = "memory-ring"
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RingMemory:
+    """What a ring whose every step passes local memory finds at each rank."""
+
+    bandwidth: Number = quantity(
+        "B/s", "of the memory that steps are written to and read from", positive=True
+    )
+    latency: Number = quantity("s", "of one access to it")
+    launch: Number = quantity("s", "start of a kernel that adds up, or that puts a gathered buffer together")
+    rate: Number = quantity("FLOP/s", "additions a second while adding up", positive=True)
+    element: Number = quantity("B", "one number of the buffer", positive=True)
 
 
 @register_pytree
@@ -84,6 +99,15 @@ class Dimension:
         "inner dimension whose links its traffic leaves a device by, as a spine's does by the leaf's; its "
         "own when left out",
         default="",
+    )
+    collectives: str = text(
+        "memory-ring where sums, gathers and scatters are rings whose every step passes local memory, with "
+        "kernels of their own that add up; as its transport sends, or ideal, when left out",
+        choices=("", MEMORY_RING),
+        default="",
+    )
+    ring_memory: RingMemory | None = part(
+        RingMemory, "what such rings find at a rank; the chip's own when left out", optional=True
     )
 
 

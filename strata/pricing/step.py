@@ -20,6 +20,7 @@ from strata.pricing.host import chip_under_engine, launch_times, with_host
 from strata.pricing.kernels.device import device, software_of
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.collectives import price_collective
+from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.overlap.equations import beside, price_where
 from strata.pricing.pipeline import decode_cycle, pipeline_time, stage_counts, stage_nodes
 from strata.pricing.power_cap import optimistic_price, power_capped
@@ -126,7 +127,7 @@ def _rank(given: Pricing) -> Rank:
         for_bounds=given.structure.for_bounds,
     )
     dev = device(chip, software)
-    return Rank(device=dev, placement=given.placement, fabric=given.system.fabric)
+    return Rank(device=dev, placement=given.placement, fabric=with_ring_memory(given.system.fabric, dev))
 
 
 def _quicker(one: Step, other: Step) -> Step:

@@ -102,9 +102,13 @@ def predict_command(
     if roofline:
         wrote("roofline", _draw_roofline(result, roofline))
     if report:
-        from strata.app.render.prediction_report import prediction_report
+        wrote("report", _write_report(result, report, lines))
 
-        wrote("report", prediction_report(result, report, lines))
+
+def _write_report(result: Result, path: Path, lines: list[str]) -> Path:
+    from strata.app.render.prediction_report import prediction_report
+
+    return prediction_report(result, path, lines)
 
 
 def _draw_roofline(result: Result, path: Path) -> Path:

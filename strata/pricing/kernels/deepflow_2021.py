@@ -246,7 +246,7 @@ def searched_times(
 
 
 def _best_by_second(cost: Array, found: tuple[Any, ...], shape: tuple[int, ...], xp: Any) -> list[Array]:
-    """Of values over (second side, first side, tilings so far), those of the least cost for each second side."""
+    """Of values over (second side, first side, tilings so far), those of least cost for each second side."""
     seconds = cost.shape[0]
     best = xp.argmin(cost.reshape(seconds, -1, *shape), axis=1)
     spread = xp.stack(xp.broadcast_arrays(*found)).reshape(len(found), seconds, -1, *shape)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,8 @@ class Memories(NamedTuple):
 
 
 class TilingTimes(NamedTuple):
-    """A product in one tiling: its whole time without the floor (infinite where the tile does not fit), time of the cores and of each level, and
-    bytes through each level, innermost first.
+    """A product in one tiling: its whole time without the floor (infinite where the tile does not fit), time
+    of the cores and of each level, and bytes through each level, innermost first.
     """
 
     time: Number
@@ -169,7 +170,7 @@ def tiling_times(
     t tiles, each cut into s parts along the depth where there are too few to fill the p cores; q is how much
     longer whole waves take than an even share. Level i delivers b_i bytes at B_i with latency λ_i; q counts
     for memories of units and cores (q_i = q), not for shared ones (1), of which a core draws at most its
-    port. Share ξ of the shorter of the time on the chip and of DRAM T_d shows beside the longer.
+    port. Share ξ of the shorter of the time on the chip and of DRAM T_d shows.
 
     DeepFlow (2023), section 5: the time of a product is the longest of its levels'.
 
@@ -187,10 +188,8 @@ def tiling_times(
     rows = xp.minimum(tile[0], ceil_div(m, device.grain) * device.grain)
     columns = xp.minimum(tile[1], ceil_div(n, device.grain) * device.grain)
     tiles = product.batch * ceil_div(m, rows) * ceil_div(n, columns)
-    parts: Number = 1.0
-    if rules.split:
-        room = xp.minimum(floor_div(cores, tiles), floor_div(k, LEAST_DEPTH))
-        parts = xp.maximum(room, 1.0)
+    room = xp.minimum(floor_div(cores, tiles), floor_div(k, LEAST_DEPTH))
+    parts: Number = xp.maximum(room, 1.0) if rules.split else 1.0
     share = tiles * parts / cores
     uneven = ceil_div(share, 1.0) / share if rules.waves else 1.0
     compute = uneven * 2.0 * tiles * rows * columns * k / unit.sustained
@@ -198,26 +197,31 @@ def tiling_times(
         product, memory, (rows, columns), cores * rows * columns / parts, k / parts, rules.blocks
     )
     sums = xp.where(parts > 1.0, 2.0 * ACCUMULATOR * parts * product.batch * m * n, 0.0)
-    port = device.core_bandwidth * cores
-    times, through = [], []
-    for level, rate, size in zip(memory.levels[:-1], memory.rates[:-1], moved[:-1], strict=True):
-        shared = level.scope == "global"
-        size = size + sums  # parts pass every level on the chip
-        time = size / rate if shared else uneven * size / rate
-        time = xp.maximum(time, uneven * size / port) if shared else time
-        times.append(time + level.latency)
-        through.append(size)
+    through = [size + sums for size in moved[:-1]]  # parts that are added up pass all levels on the chip
+    on_chip = _on_chip_times(device, memory, through, uneven)
     chip, dram = device.chip, moved[-1]
     memory_time = dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, product))
-    core = compute
-    for time in times:
-        core = xp.maximum(core, time)
+    memory_time = memory_time + chip.memory.latency
+    core = reduce(xp.maximum, on_chip, compute)
     longest = xp.maximum(core + chip.memory.exposed * xp.minimum(core, memory_time), memory_time)
     fitting = core_tile_fits(
         rows, columns, units=memory.units, registers=memory.registers, local=memory.local
     )
     longest = xp.where(fitting, longest, xp.inf)
-    return TilingTimes(longest, compute, (*times, memory_time + chip.memory.latency), (*through, dram))
+    return TilingTimes(longest, compute, (*on_chip, memory_time), (*through, dram))
+
+
+def _on_chip_times(device: Device, memory: Memories, moved: list[Number], uneven: Number) -> list[Number]:
+    """Times of all levels but DRAM; of shared ones a core draws at most its port."""
+    port, times = device.core_bandwidth * device.cores, []
+    for level, rate, size in zip(memory.levels[:-1], memory.rates[:-1], moved, strict=True):
+        if level.scope == "global":
+            xp = namespace(size, rate, port, uneven)
+            time = xp.maximum(size / rate, uneven * size / port)
+        else:
+            time = uneven * size / rate
+        times.append(time + level.latency)
+    return times
 
 
 def hierarchical_matmul(
@@ -238,40 +242,14 @@ def hierarchical_matmul(
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("a100-80", kernel_model="hierarchical"))
     >>> rate, two = d.matrix("bf16", "bf16"), {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
-    >>> few, many = (hierarchical_matmul(Product(m=m, n=8192.0, k=8192.0, **two), d, rate) for m in (1.0, 8192.0))
+    >>> shapes = (Product(m=m, n=8192.0, k=8192.0, **two) for m in (1.0, 8192.0))
+    >>> few, many = (hierarchical_matmul(shape, d, rate) for shape in shapes)
     >>> bool(few.memory > few.compute), bool(many.compute > many.memory), bool(many.time > many.lower)
     (True, True, True)
     """
     chip, memory = device.chip, memories(device)
     rules = RooflineRules(blocks=chip.kind != "gpu") if rules is None else rules
-    sizes = (product.m, product.n, product.k, product.batch, product.weight_bytes, product.output_bytes)
-    given = (
-        *sizes,
-        *memory.rates,
-        *memory.shared,
-        *(memory.local, 0.0 if memory.registers is None else memory.registers),
-        *(device.cores, memory.units, memory.rows, memory.columns, device.core_bandwidth, unit.sustained),
-    )
-    xp = namespace(*given)
-    rank = 0 if xp is SCALARS else rank_of(*given)
-
-    def tried(rows: Number, columns: Number) -> tuple[Number, ...]:
-        of = tiling_times(product, device, unit, memory, (rows, columns), rules)
-        cache = of.times[0]
-        for time in of.times[1:-1]:
-            cache = xp.maximum(cache, time)
-        spent = of.moved[-2] * chip.energy.sram  # written into local memory before they are read there
-        for level, size in zip(memory.levels[:-1], of.moved[:-1], strict=True):
-            spent = spent + size * level.energy
-        return of.time, of.compute, cache, of.moved[-2], of.moved[-1], spent
-
-    def thriftiest(rows: Number, columns: Number) -> tuple[Number, ...]:
-        *_, moved, _, spent = tried(rows, columns)
-        return spent, moved, spent
-
-    compute, cache, moved, dram, spent = best_of(core_tiles(), tried, rank, xp)
-    if device.software.for_bounds:
-        moved, spent = best_of(core_tiles(), thriftiest, rank, xp)
+    xp, (compute, cache, moved, dram, spent) = _best_tile(product, device, unit, memory, rules)
     if resident:
         kept = product.activations <= HELD * device.cache_capacity
         dram = xp.where(kept, dram - product.activations, dram)
@@ -291,3 +269,38 @@ def hierarchical_matmul(
         floor=device.floor,
         exposed=chip.memory.exposed,
     )
+
+
+def _best_tile(
+    product: Product, device: Device, unit: MatrixRate, memory: Memories, rules: RooflineRules
+) -> tuple[Any, tuple[Number, ...]]:
+    """Of the quickest tile at each point: time of the cores, longest of the levels on the chip, bytes through
+    the cache and of DRAM, and energy of all levels but DRAM.
+    """
+    sizes = (product.m, product.n, product.k, product.batch, product.weight_bytes, product.output_bytes)
+    given = (
+        *sizes,
+        *memory.rates,
+        *memory.shared,
+        *(memory.local, 0.0 if memory.registers is None else memory.registers),
+        *(device.cores, memory.units, memory.rows, memory.columns, device.core_bandwidth, unit.sustained),
+    )
+    xp = namespace(*given)
+    rank = 0 if xp is SCALARS else rank_of(*given)
+
+    def tried(rows: Number, columns: Number) -> tuple[Number, ...]:
+        of = tiling_times(product, device, unit, memory, (rows, columns), rules)
+        cache = reduce(xp.maximum, of.times[:-1])
+        spent = of.moved[-2] * device.chip.energy.sram  # written into local memory before they are read there
+        for level, size in zip(memory.levels[:-1], of.moved[:-1], strict=True):
+            spent = spent + size * level.energy
+        return of.time, of.compute, cache, of.moved[-2], of.moved[-1], spent
+
+    def thriftiest(rows: Number, columns: Number) -> tuple[Number, ...]:
+        *_, moved, _, spent = tried(rows, columns)
+        return spent, moved, spent
+
+    compute, cache, moved, dram, spent = best_of(core_tiles(), tried, rank, xp)
+    if device.software.for_bounds:
+        moved, spent = best_of(core_tiles(), thriftiest, rank, xp)
+    return xp, (compute, cache, moved, dram, spent)

@@ -99,22 +99,20 @@ def vector_kernel(
     where `resident`, else all of it); arithmetic T_c of the whole chip; rows that wait λ in ν turns
     (`row_wait`), each with its own work o on one core; bytes read r, written w, and a read again, of which
     the rows in flight have pushed the share m out of the cache, at the cache's bandwidth B_c and DRAM's of
-    streams B; ε of the shorter of moving and waiting is not hidden. `read_share`: r / (r + w) where known.
+    streams B; ε of the shorter of moving and waiting shows. `read_share`: r / (r + w) where known.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
-    >>> d = device(chip("h200"))
-    >>> rows = {r: RowSchedule(r, 17.0, 8.0) for r in (1.0, 528.0)}
+    >>> d, rows = device(chip("h200")), {r: RowSchedule(r, 17.0, 8.0) for r in (1.0, 528.0)}
     >>> few, many = (vector_kernel(r * 8192, r * 8192, 0.0, 0.0, d, rows=w).time for r, w in rows.items())
-    >>> bool(few < many < 2 * few)  # a row alone waits as long as 528 side by side
-    True
+    >>> assert few < many < 2 * few  # a row alone waits as long as 528 side by side
     """
     chip, moved = device.chip, bytes_read + bytes_written
     if chip.kernel_model == "deepflow-2021":
         return register_stream(moved, flop, device)
     xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency)
-    footprint = moved if footprint is None else footprint
-    cold = cache_miss_share(footprint, device.cache_capacity) if resident else 1.0
+    touched = moved if footprint is None else footprint
+    cold = cache_miss_share(touched, device.cache_capacity) if resident else 1.0
     dram = cold * moved
     arithmetic = flop / chip.compute.vector_rate
     busy = xp.maximum(arithmetic, special / chip.compute.special_rate)

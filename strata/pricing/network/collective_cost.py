@@ -19,12 +19,14 @@ from strata.hardware.transport import IDEAL, Packets, as_packets
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, spread
+from strata.pricing.kernels.device import device
 from strata.pricing.network.collectives import (
     PATTERNS,
     chosen_algorithms,
     price_collective,
     times_by_dimension,
 )
+from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.pricing.price import Price
@@ -207,7 +209,11 @@ def _by_packets(ideal: CollectiveCost, packets: Packets) -> CollectiveCost:
 
 def _fabric_of(on: str | System | Fabric) -> Fabric:
     """The fabric that was named, with a size for each dimension."""
-    fabric = on if isinstance(on, Fabric) else (make_system(on) if isinstance(on, str) else on).fabric
+    if isinstance(on, Fabric):
+        fabric = on
+    else:
+        joined = make_system(on) if isinstance(on, str) else on
+        fabric = with_ring_memory(joined.fabric, device(joined.chip))
     return sized(fabric, tuple(1.0 if d.size is None else d.size for d in fabric.dimension))
 
 

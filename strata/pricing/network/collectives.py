@@ -12,9 +12,10 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Dimension, Fabric, peak_link, sustained_link
+from strata.hardware.fabric import MEMORY_RING, Dimension, Fabric, peak_link, sustained_link
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
+from strata.pricing.network.memory_ring import RING_PATTERNS, memory_ring_times
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
     pairwise_times,
@@ -48,6 +49,8 @@ def algorithm_times(
     Without `every`, algorithms that cannot be the cheapest are left out.
     """
     transport = dimension.transport_model
+    if dimension.collectives == MEMORY_RING and pattern in RING_PATTERNS:
+        return memory_ring_times(pattern, payload, layout, dimension)
     if pattern == "send":
         return _send_times(payload, dimension)
     if transport is None:

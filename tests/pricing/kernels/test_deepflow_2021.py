@@ -8,7 +8,13 @@ import pytest
 
 from strata.hardware.chip import chip
 from strata.hardware.hierarchy import memory_levels, scope_capacity
-from strata.pricing.kernels.deepflow_2021 import chained_times, loop_orders, register_stream
+from strata.pricing.kernels.deepflow_2021 import (
+    chained_times,
+    loop_orders,
+    register_stream,
+    searched_times,
+    tile_family,
+)
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.vector import vector_kernel
@@ -118,3 +124,28 @@ def test_levels_of_the_recorded_chips_are_theirs():
         levels = memory_levels(used)
         assert [level.capacity for level in levels] == [level["size_B"] for level in made["levels"]]
         assert scope_capacity(used, levels[0]) == pytest.approx(made["levels"][0]["size_B"] / made["num_mcu"])
+
+
+@pytest.mark.parametrize("shape", [(2048.0, 2048.0, 2048.0), (128.0, 8192.0, 8192.0), (512.0, 64.0, 4096.0)])
+def test_the_search_by_levels_finds_what_all_combinations_do(shape):
+    """Sixteen tiles a level, 4,096 tilings: keeping one a second side loses next to nothing in the better of
+    the two orders.
+    """
+    used = recorded_chip("v100")
+    levels, rate, side = memory_levels(used), used.compute.matrix_rate["fp16"], float(RECORDED["array"])
+    elements = tuple(scope_capacity(used, level) / 2.0 for level in levels[:-1])
+    families = [
+        [np.ravel(s) for s in np.broadcast_arrays(*tile_family(size, index > 0, 0, np))]
+        for index, size in enumerate(elements)
+    ]
+    every = np.meshgrid(*(np.arange(16) for _ in elements), indexing="ij")
+    tiles = tuple(
+        tuple(sides[np.ravel(at)] for sides in family) for family, at in zip(families, every, strict=True)
+    )
+    exhaustive, found = [], []
+    for order, reused in loop_orders(*shape):
+        registers = (reused / side, side)
+        exhaustive.append(np.min(chained_times(order, tiles, levels, rate, 2.0, registers).time))
+        found.append(searched_times(order, elements, levels, rate, 2.0, registers).time)
+        assert found[-1] >= exhaustive[-1] * (1 - 1e-12)
+    assert min(found) == pytest.approx(min(exhaustive), rel=0.02)

@@ -66,7 +66,7 @@ def test_the_array_makes_the_peak(name):
 
 
 def test_a_chip_of_arrays_needs_their_sides(tmp_path):
-    (tmp_path / "odd.toml").write_text('base = "h200"\nname = "odd"\nkind = "systolic"\n')
+    (tmp_path / "odd.toml").write_text('base = "mi325x"\nname = "odd"\nkind = "systolic"\n')
     with pytest.raises(st.StrataError, match=r"needs compute\.array_rows and compute\.array_columns"):
         st.chip(str(tmp_path / "odd.toml"))
 
