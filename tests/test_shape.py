@@ -31,6 +31,7 @@ ORDER = [
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result"),
     ("evaluate", "roofline"),
+    ("simulate",),
     ("search", "serving"),
     ("strata",),
     ("validation.readers",),
