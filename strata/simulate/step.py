@@ -22,6 +22,7 @@ from strata.simulate.gantt import gantt_html, gantt_svg, perfetto_json
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import Parts, StepPasses, step_passes
 from strata.simulate.pipelines import Groups, Pipeline, Segment, StageTimes, forward_tasks, pipeline_tasks
+from strata.units import show
 
 MOST_TASKS = 20_000  # of a simulation that chooses its detail itself: about two seconds
 ROUNDS = 4  # of decoding, of which the last is looked at: the first fill the pipeline
@@ -54,7 +55,7 @@ class Simulation:
         return self.events.utilisation()
 
     def __repr__(self) -> str:
-        return f"Simulation({self.title}, {self.schedule}: {self.time:.6g} s, closed form {self.closed_form:.6g} s)"
+        return f"Simulation({self.title}, {self.schedule}: {show(self.time, 's')} a step)"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
