@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from strata.search.plan_for import plan_for
     from strata.search.sweep import sweep
     from strata.serving.under_load import serve_under_load
+    from strata.simulate.step import simulate_step
 
 __version__ = "0.1.0"
 # What is loaded when it is first asked for, so that commands start fast.
@@ -50,6 +51,7 @@ _LAZY = {
     "plan_for": "strata.search.plan_for",
     "sweep": "strata.search.sweep",
     "serve_under_load": "strata.serving.under_load",
+    "simulate_step": "strata.simulate.step",
 }
 _GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving")} | {
     "network": "strata.pricing.network"

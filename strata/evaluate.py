@@ -97,6 +97,11 @@ def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:
 
 def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     """One step: what must be computed, divided, laid on the fabric, and priced."""
+    return price(pricing_of(case, work, structure))
+
+
+def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
+    """What a step is priced with: the graph of one rank, laid on the fabric."""
     engine, active = case.engine, structure.active
     system = replace(case.system, fabric=with_library(case.system.fabric, engine.collectives))
 
@@ -108,18 +113,16 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     if engine.overlap == "dual_batch" and active and isinstance(case.plan, Plan):
         half_batch = replace(case.plan, microbatches=2.0 * sharding.microbatches)
         halves = shard(graph, half_batch.sharding(graph, work, active))
-    return price(
-        Pricing(
-            graph=rank_graph,
-            whole=graph,
-            sharding=sharding,
-            placement=placement,
-            system=system,
-            engine=engine,
-            work=work,
-            structure=structure,
-            halves=halves,
-        )
+    return Pricing(
+        graph=rank_graph,
+        whole=graph,
+        sharding=sharding,
+        placement=placement,
+        system=system,
+        engine=engine,
+        work=work,
+        structure=structure,
+        halves=halves,
     )
 
 

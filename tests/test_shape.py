@@ -32,6 +32,7 @@ ORDER = [
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result"),
     ("evaluate", "roofline"),
+    ("simulate",),
     ("search", "serving"),
     ("strata",),
     ("validation.readers",),

@@ -27,6 +27,7 @@ from strata.app.commands.search import register_search
 from strata.app.commands.serving import register_serving
 from strata.app.commands.study import register_study
 from strata.app.commands.sweep import register_sweep
+from strata.app.commands.timeline import register_timeline
 from strata.app.commands.validate import register_validate
 from strata.app.terminal import complain, put_line, usage_line
 from strata.errors import StrataError
@@ -68,6 +69,7 @@ for register in (
     register_predict,
     register_plan,
     register_sweep,
+    register_timeline,
     register_catalogue,
     register_diff,
     register_serving,

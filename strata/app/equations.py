@@ -25,6 +25,7 @@ TOPICS = (
     ("network", "pricing/network", "Collectives and packets"),
     ("overlap", "pricing/overlap", "Communication beside computation"),
     ("step", "pricing", "A step: pipeline, memory, clock, metrics"),
+    ("simulation", "simulate", "Simulated steps: pipeline schedules, wavefronts"),
     ("serving", "serving", "Serving"),
     ("search", "search", "Search"),
 )

@@ -97,7 +97,7 @@ def price(given: Pricing) -> Step:
     once draws more power, so that a step at its power limit can be slower.
     """
     engine, training, sharding = given.engine, given.training, given.sharding
-    rank = _rank(given)
+    rank = rank_in_step(given)
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
         return tuple(price_block(b, rank, sharding, training=training, page=page) for b in graph.blocks)
@@ -115,7 +115,7 @@ def price(given: Pricing) -> Step:
     return replace(found, price=replace(found.price, saved=plain.price.time - found.price.time))
 
 
-def _rank(given: Pricing) -> Rank:
+def rank_in_step(given: Pricing) -> Rank:
     """One rank as an engine's kernels find it in a step of this kind."""
     chip, engine = chip_under_engine(given.system.chip, given.engine), given.engine
     launch, expert_launch = launch_times(chip, engine, given.work)
@@ -153,7 +153,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     """
     sharding, structure, training = given.sharding, given.structure, given.training
     stages, pieces = sharding.stages, sharding.microbatches
-    send = _send(given, rank)
+    send = stage_send(given, rank)
     counts = _stage_counts(given, blocks)
     forward, backward = _stage_times(blocks, counts, send)
     slowest = forward + backward
@@ -228,7 +228,7 @@ def _slowed(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Num
     return {kind: time if kind == "collective" else time * stretch for kind, time in kinds.items()}
 
 
-def _send(given: Pricing, rank: Rank) -> Price:
+def stage_send(given: Pricing, rank: Rank) -> Price:
     """One micro-batch's activations to the next stage, and their gradients back in training: what layers take
     in.
     """
@@ -258,7 +258,7 @@ def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Pr
     """
     sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
     for b, count in zip(blocks, counts, strict=True):
-        runs = _runs(b, count)
+        runs = block_runs(b, count)
         sums[b.block.direction] = sums[b.block.direction] + runs * b.price.time
         if b.again is not ZERO:
             sums["backward"] = sums["backward"] + runs * b.again.time
@@ -270,7 +270,7 @@ def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Pr
     return share + send.time, slowest - share
 
 
-def _runs(b: PricedBlock, count: Number) -> Number:
+def block_runs(b: PricedBlock, count: Number) -> Number:
     """How often so many copies of a block run."""
     repeats = b.block.repeats
     return count if isinstance(repeats, float) and repeats == 1.0 else count * repeats
@@ -302,7 +302,7 @@ def _busy_backward(
     again = namespace(sharding.recompute).where(sharding.recompute > 1, 1.0, 0.0)
     busy: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
-        busy = busy + _runs(b, count) * b.busy * (1.0 if b.block.direction == "backward" else again)
+        busy = busy + block_runs(b, count) * b.busy * (1.0 if b.block.direction == "backward" else again)
     return namespace(busy).max(busy, axis=0) if structure.pipelined else busy
 
 
@@ -313,6 +313,15 @@ def _update(
 
     The sum runs beside the last backward pass, as far as that pass leaves the links free.
     """
+    update, sent = update_parts(given, rank, blocks)
+    if sent is ZERO:
+        return update
+    left = beside(sent.time, backward, busy)
+    return update + network_price(left, sent.energy, upper=sent.time)
+
+
+def update_parts(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[Price, Price]:
+    """The optimiser on a mean device, and the whole sum of its gradients over data parallel ranks."""
     sharding = given.sharding
     forward = [b for b in blocks if b.block.direction == "forward"]
     held = sum((b.block.count * b.held.parameters for b in forward), 0.0) / sharding.stages
@@ -326,9 +335,7 @@ def _update(
     # 14 bytes.
     update = vector_kernel(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, rank.device)
     if "dp" not in given.structure.active or sharding.gradient_sums:
-        return update
+        return update, ZERO
     summed = (held - xp.where(groups > 1, 0.0, experts)) * GRADIENT_BYTES
     op = Collective(name="sum_gradients", pattern="all_reduce", group="dp", payload=summed)
-    sent = price_collective(op, rank.placement.groups["dp"], rank.fabric)
-    left = beside(sent.time, backward, busy)
-    return update + network_price(left, sent.energy, upper=sent.time)
+    return update, price_collective(op, rank.placement.groups["dp"], rank.fabric)

@@ -1,0 +1,121 @@
+"""`strata timeline`: a step simulated event by event, under a pipeline schedule or under all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import (
+    BatchSize,
+    CacheFormat,
+    EngineName,
+    InputTokens,
+    JsonFlag,
+    ModelName,
+    OutputTokens,
+    OverlapMode,
+    PhaseName,
+    PlanText,
+    SetItems,
+    SystemName,
+    WeightFormat,
+    typed_sizes,
+    with_overlap,
+)
+from strata.app.terminal import one_of, print_json, say, wrote
+from strata.errors import BadValue
+
+
+def register_timeline(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "timeline",
+        short_help="Simulate a step event by event; compare pipeline schedules.",
+        epilog="Example: strata timeline -m llama-3-70b -s 8x8xh200 --batch 64 --input 4096 "
+        "--plan tp=8,pp=4,dp=2,microbatches=16,zero=1 --compare",
+    )(timeline_command)
+
+
+ScheduleName = Annotated[
+    str,
+    typer.Option(
+        "--schedule",
+        metavar="NAME",
+        help="gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+        autocompletion=one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+    ),
+]
+CompareFlag = Annotated[
+    bool, typer.Option("--compare", help="every schedule side by side, a stage's passes as tasks")
+]
+SerialFlag = Annotated[
+    bool, typer.Option("--serial", help="nothing runs beside anything, as the closed form counts")
+]
+DetailName = Annotated[
+    str,
+    typer.Option(
+        "--detail",
+        metavar="WHAT",
+        help="tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+        autocompletion=one_of("auto", "op", "block", "stage"),
+    ),
+]
+GanttFile = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="write a Gantt chart as one HTML file")
+]
+TraceFile = Annotated[
+    Path | None, typer.Option("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev")
+]
+
+
+def timeline_command(
+    model: ModelName,
+    system: SystemName,
+    batch: BatchSize = "1",
+    input: InputTokens = "1024",
+    output: OutputTokens = "1024",
+    phase: PhaseName = "train",
+    plan: PlanText = "",
+    engine: EngineName = "ideal",
+    weights: WeightFormat = "",
+    kv: CacheFormat = "",
+    set: SetItems = None,
+    overlap: OverlapMode = "",
+    schedule: ScheduleName = "",
+    compare: CompareFlag = False,
+    serial: SerialFlag = False,
+    detail: DetailName = "auto",
+    html: GanttFile = None,
+    trace: TraceFile = None,
+    json: JsonFlag = False,
+) -> None:
+    """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
+    from strata.app.render.timeline import comparison_dict, comparison_table, simulation_table
+    from strata.evaluate import evaluate
+    from strata.mapping.plan import layout_degrees
+    from strata.search.inputs import make_workload, named_inputs, phase_of
+    from strata.search.plan_for import plan_for, why_infeasible
+    from strata.simulate.step import simulate_schedules, simulate_step
+
+    size = typed_sizes(batch, input, output)
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
+    work = make_workload(phase_of(served, phase), routing=None, **size)
+    given = bool(plan or layout_degrees(served))
+    result = evaluate(hardware, served, work, plan, software) if given else None
+    result = result or plan_for(hardware, served, work, software, top=1).nearest
+    if not result.fits:
+        raise BadValue(why_infeasible(result))
+    if compare and (schedule or html or trace):
+        raise BadValue("--compare runs every schedule: leave out --schedule, --html and --trace")
+    if compare:
+        found = simulate_schedules(result)
+        print_json(comparison_dict(result, found)) if json else say(comparison_table(result, found))
+        return
+    made = simulate_step(result, schedule, serial=serial, detail=detail)
+    print_json({"plan": str(result.plan), **made.to_dict()}) if json else say(*simulation_table(made))
+    if html:
+        wrote("gantt", made.to_html(html))
+    if trace:
+        wrote("trace", made.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")

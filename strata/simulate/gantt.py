@@ -1,0 +1,229 @@
+"""Pictures of a schedule: a Gantt chart in one HTML file, and a trace for Perfetto; a track a stage and
+resource.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from pathlib import Path
+
+from strata.drawing import COLOURS, DARK, GREY, keep
+from strata.simulate.events import Schedule, ScheduledTask
+from strata.units import show
+
+WIDTH, LABEL, TRACK, TOP = 1400.0, 170.0, 26.0, 34.0  # points
+PLOT = WIDTH - LABEL - 16.0
+KIND_COLOURS = {
+    "forward": COLOURS[0],
+    "backward": COLOURS[1],
+    "weight": COLOURS[2],
+    "both": COLOURS[4],
+    "send": COLOURS[7],
+    "collective": COLOURS[3],
+    "recompute": COLOURS[8],
+    "update": COLOURS[5],
+    "embedding": COLOURS[9],
+    "cell": COLOURS[0],
+    "softmax": COLOURS[4],
+}
+MEANING = {
+    "both": "forward beside backward",
+    "weight": "gradients to weights",
+    "backward": "backward",
+    "send": "hand-over",
+    "update": "update, host",
+}
+TICKS = 8
+NARROW = 4.0
+
+
+def gantt_html(schedule: Schedule, path: str | Path, title: str) -> Path:
+    """Write a Gantt chart: one HTML file, hover for names and times, wheel to zoom, drag to move."""
+    return keep(Path(path), gantt_page(schedule, title))
+
+
+def gantt_svg(schedule: Schedule, path: str | Path) -> Path:
+    """Write the chart alone, for pages that show it."""
+    look = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="11" stroke-width="0.6"'
+    ground = '<rect width="100%" height="100%" fill="#fff"/>'
+    return keep(Path(path), f"<svg {look} {_box(schedule)}>\n{ground}\n{_chart(schedule)}\n</svg>\n")
+
+
+def gantt_page(schedule: Schedule, title: str) -> str:
+    """The chart as text; the same schedule gives the same bytes."""
+    kinds = dict.fromkeys(t.task.kind for t in schedule.tasks if t.end > t.start)
+    legend = " ".join(
+        f'<span><i style="background:{KIND_COLOURS.get(k, GREY)}"></i>{escape(MEANING.get(k, k))}</span>'
+        for k in kinds
+    )
+    return PAGE.format(
+        title=escape(title),
+        time=escape(show(schedule.time, "s")),
+        legend=legend,
+        width=f"{WIDTH:.0f}",
+        height=f"{_height(schedule):.0f}",
+        plot=f"{PLOT:.0f}",
+        label=f"{LABEL:.0f}",
+        box=_box(schedule),
+        chart=_chart(schedule),
+        dark=DARK,
+    )
+
+
+def _height(schedule: Schedule) -> float:
+    return TOP + TRACK * len(tracks_of(schedule)) + 24.0
+
+
+def _box(schedule: Schedule) -> str:
+    return f'viewBox="0 0 {WIDTH:.0f} {_height(schedule):.0f}"'
+
+
+def _chart(schedule: Schedule) -> str:
+    """Tracks with their names and busy shares, and in a picture of its own, which can be zoomed, their
+    bars.
+    """
+    tracks, shown = tracks_of(schedule), [t for t in schedule.tasks if t.end > t.start]
+    height, scale = _height(schedule), PLOT / (schedule.time or 1.0)
+    rows = {name: TOP + TRACK * i for i, name in enumerate(tracks)}
+    lines = [
+        f'<line x1="0" y1="{y + TRACK:.1f}" x2="{WIDTH:.0f}" y2="{y + TRACK:.1f}" stroke="#e8e8e8"/>'
+        for y in rows.values()
+    ]
+    used = schedule.utilisation()
+    labels = [
+        f'<text x="6" y="{y + TRACK * 0.66:.1f}">{escape(name)}'
+        f'<tspan fill="{GREY}"> {used.get(name, 0.0):.0%}</tspan></text>'
+        for name, y in rows.items()
+    ]
+    inner = (
+        f'<svg x="{LABEL:.0f}" y="0" width="{PLOT:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {PLOT:.0f} {height:.0f}" preserveAspectRatio="none" id="plot">'
+    )
+    bars = [_bar(t, rows[line], scale) for t in shown for line in lines_of(t)]
+    return "\n".join([*lines, inner, _ticks(schedule.time, scale, height), *bars, "</svg>", *labels])
+
+
+def tracks_of(schedule: Schedule) -> list[str]:
+    """Lines of a picture: stages first, each with its own resources behind it, then links between them."""
+    return sorted({line for t in schedule.tasks if t.end > t.start for line in lines_of(t)}, key=by_place)
+
+
+def lines_of(t: ScheduledTask) -> tuple[str, ...]:
+    """The tracks a task stands on: every resource it holds."""
+    return t.task.resources or (t.track,)
+
+
+def by_place(name: str) -> tuple[bool, list[int], str]:
+    """The key that sorts resources: stages by their number, each with its own, then links between them.
+
+    >>> sorted(["link 0>1", "stage 10", "stage 2 DRAM", "stage 2"], key=by_place)
+    ['stage 2', 'stage 2 DRAM', 'stage 10', 'link 0>1']
+    """
+    return not name.startswith("stage"), [int(n) for n in re.findall(r"\d+", name)], name
+
+
+def _bar(t: ScheduledTask, y: float, scale: float) -> str:
+    colour = KIND_COLOURS.get(t.task.kind, GREY)
+    x, width = t.start * scale, (t.end - t.start) * scale
+    said = f"{t.task.name}: {show(t.start, 's')} to {show(t.end, 's')} ({show(t.end - t.start, 's')})"
+    # without an edge, where that would be all one sees
+    narrow = ' stroke="#fff"' if width > NARROW else ' class="n"'
+    return (
+        f'<rect{narrow} x="{x:.3f}" y="{y + 3.0:.1f}" width="{width:.3f}" height="{TRACK - 6.0:.1f}"'
+        f' fill="{colour}">'
+        f"<title>{escape(said)}</title></rect>"
+    )
+
+
+def _ticks(time: float, scale: float, height: float) -> str:
+    found = []
+    for i in range(TICKS + 1):
+        at = time * i / TICKS
+        x = at * scale
+        side = "end" if i == TICKS else "middle" if i else "start"
+        found.append(
+            f'<line x1="{x:.1f}" y1="{TOP - 6.0:.0f}" x2="{x:.1f}" y2="{height - 22.0:.0f}" stroke="#eee"/>'
+            f'<text x="{x:.1f}" y="{TOP - 12.0:.0f}" text-anchor="{side}" fill="{GREY}">'
+            f"{escape(show(at, 's'))}</text>"
+        )
+    return "\n".join(found)
+
+
+def perfetto_json(schedule: Schedule, path: str | Path) -> Path:
+    """Write Chrome trace JSON, one track a stage and resource."""
+    number = {name: i for i, name in enumerate(tracks_of(schedule))}
+    names = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": name}}
+        for name, i in number.items()
+    ]
+    order = [
+        {"name": "thread_sort_index", "ph": "M", "pid": 0, "tid": i, "args": {"sort_index": i}}
+        for i in number.values()
+    ]
+    rows = [
+        {
+            "name": t.task.name,
+            "cat": t.task.kind or "task",
+            "ph": "X",
+            "pid": 0,
+            "tid": number[line],
+            "ts": t.start * 1e6,
+            "dur": (t.end - t.start) * 1e6,
+        }
+        for t in schedule.tasks
+        if t.end > t.start
+        for line in lines_of(t)
+    ]
+    text = json.dumps({"traceEvents": [*names, *order, *rows], "displayTimeUnit": "ms"})
+    return keep(Path(path), text)
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 13px sans-serif; color: {dark}; margin: 16px; }}
+h1 {{ font-size: 16px; margin: 0 0 4px; }}
+p {{ margin: 0 0 8px; }}
+span i {{ display: inline-block; width: 11px; height: 11px; margin: 0 4px 0 12px; vertical-align: -1px; }}
+svg {{ font: 11px sans-serif; width: 100%; max-width: {width}px; user-select: none; }}
+rect {{ stroke: #fff; stroke-width: 0.6px; vector-effect: non-scaling-stroke; }}
+rect.n {{ stroke: none; }}
+.near rect.n {{ stroke: #fff; }}
+rect:hover, .near rect.n:hover {{ stroke: #000; }}
+</style></head><body>
+<h1>{title}</h1>
+<p>{time}; {legend}</p>
+<svg {box} id="chart">
+{chart}
+</svg>
+<p>Hover for names and times; turn the wheel to zoom, drag to move, double-click for the whole.</p>
+<script>
+const plot = document.getElementById("plot"), whole = {plot}, tall = {height};
+let left = 0, wide = whole, held = null;
+const texts = plot.querySelectorAll("text");
+function draw() {{
+  wide = Math.min(whole, Math.max(whole / 5000, wide));
+  left = Math.max(0, Math.min(whole - wide, left));
+  plot.setAttribute("viewBox", left + " 0 " + wide + " " + tall);
+  plot.classList.toggle("near", wide < whole / 6);
+  texts.forEach(t => t.style.display = wide < whole ? "none" : "");
+}}
+plot.addEventListener("wheel", e => {{
+  e.preventDefault();
+  const box = document.getElementById("chart").getBoundingClientRect();
+  const at = ((e.clientX - box.left) / box.width * {width} - {label}) / whole;
+  const next = wide * Math.exp(e.deltaY / 400);
+  left += (wide - next) * at; wide = next; draw();
+}}, {{ passive: false }});
+plot.addEventListener("mousedown", e => held = [e.clientX, left]);
+window.addEventListener("mouseup", () => held = null);
+window.addEventListener("mousemove", e => {{
+  if (!held) return;
+  const box = document.getElementById("chart").getBoundingClientRect();
+  left = held[1] - (e.clientX - held[0]) / box.width * {width} * wide / whole; draw();
+}});
+plot.addEventListener("dblclick", () => {{ left = 0; wide = whole; draw(); }});
+</script></body></html>
+"""

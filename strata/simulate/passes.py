@@ -1,0 +1,241 @@
+"""The passes of a priced step: what a stage computes and sends for one micro-batch, op by op, block by block
+or as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from strata.errors import UnknownName, require
+from strata.pricing.block import PricedBlock
+from strata.pricing.host import with_host
+from strata.pricing.overlap.equations import share_links
+from strata.pricing.pipeline import stage_bounds
+from strata.pricing.price import Price
+from strata.pricing.pricers import Rank
+from strata.pricing.step import Pricing, Step, block_runs, rank_in_step, stage_send, update_parts
+from strata.simulate.orders import Pass
+from strata.simulate.pipelines import Groups, Segment, StageTimes
+from strata.workload.graph import is_collective
+
+DETAILS = ("op", "block", "stage")
+OF_CORES = {"F": "forward", "B": "backward", "D": "backward", "W": "weight"}
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedBlock:
+    """A block at its place in the program, with its gradient where there is one."""
+
+    forward: PricedBlock
+    backward: PricedBlock | None
+    layer: int  # -1 before all layers
+    runs: float  # how often it runs there
+
+
+@dataclass(frozen=True, eq=False)
+class StepPasses:
+    """A priced step taken apart again. All times are at the clock the step holds: every op is stretched as
+    the step as a whole is.
+    """
+
+    given: Pricing
+    step: Step
+    rank: Rank
+
+    @cached_property
+    def stages(self) -> int:
+        return _whole(self.given.sharding.stages, "stages")
+
+    @cached_property
+    def microbatches(self) -> int:
+        return _whole(self.given.sharding.microbatches, "micro-batches")
+
+    @cached_property
+    def send(self) -> float:
+        """One micro-batch's activations to the next stage, or their gradients back [s]."""
+        both = float(stage_send(self.given, self.rank).time)
+        return self.stretch * (both / 2.0 if self.given.training else both)
+
+    @cached_property
+    def host(self) -> float:
+        """Time of the host that no kernel hides [s]."""
+        g = self.given
+        return float(with_host(0.0, g.engine, g.graph, g.work, g.sharding))
+
+    @cached_property
+    def placed(self) -> tuple[PlacedBlock, ...]:
+        """Blocks in the order of the program, each as often as it stands there."""
+        order, blocks = self.given.graph.sequence, self.step.blocks
+        by_name = {b.block.name: b for b in blocks}
+        back = {b.block.gradient_of: b for b in blocks if b.block.gradient_of}
+        layers = int(float(order.layers))
+        names = [(name, -1) for name in order.first]
+        names += [(name, i) for i in range(layers) for name in order.layer_blocks(i)]
+        names += [(name, layers) for name in order.last]
+        often = Counter(name for name, _ in names)
+        found = []
+        for name, layer in names:
+            b = by_name[name]
+            copies = 1.0 if self.given.structure.pipelined else float(b.block.count) / often[name]
+            found.append(PlacedBlock(b, back.get(name), layer, float(block_runs(b, copies))))
+        return tuple(found)
+
+    def chunk_blocks(self, chunks: int) -> list[list[PlacedBlock]]:
+        """The blocks of each chunk of the model, split as `pricing.pipeline.stage_bounds` splits layers."""
+        layers = int(float(self.given.graph.sequence.layers))
+        found: list[list[PlacedBlock]] = []
+        for chunk in range(chunks):
+            start, size = (float(v) for v in stage_bounds(float(layers), float(chunks), float(chunk)))
+            inside = range(int(start), int(start + size))
+            ends = [-1] * (chunk == 0) + [layers] * (chunk == chunks - 1)
+            found.append([p for p in self.placed if p.layer in inside or p.layer in ends])
+        return found
+
+    @cached_property
+    def stretch(self) -> float:
+        """How much longer the step takes at the clock it holds than at the highest."""
+        return 1.0 if not self.raw_slowest else float(self.step.stage) / self.raw_slowest
+
+    @cached_property
+    def raw_slowest(self) -> float:
+        """The slowest stage for one micro-batch at the highest clock, its hand-overs included."""
+        sent = float(stage_send(self.given, self.rank).time)
+        return max(sum(_pass_times(blocks)) for blocks in self.chunk_blocks(self.stages)) + sent
+
+    def stage_times(self, chunks: int) -> StageTimes:
+        """Times of each chunk for one micro-batch, without hand-overs."""
+        every = [tuple(self.stretch * t for t in _pass_times(blocks)) for blocks in self.chunk_blocks(chunks)]
+        forward, inputs, weights = zip(*every, strict=True)
+        return StageTimes(
+            forward=forward, inputs=inputs, weights=weights, send=self.send, send_back=self.send
+        )
+
+    @cached_property
+    def shared_links(self) -> dict[str, str]:
+        """The links of each group of ranks; groups that have links in common share one name."""
+        groups = self.rank.placement.groups
+        joined: list[list[str]] = []
+        for name in groups:
+            mine = [
+                j
+                for j in joined
+                if any(float(share_links(groups[name], groups[o], self.rank.fabric)) for o in j)
+            ]
+            joined = [j for j in joined if j not in mine] + [[*(n for j in mine for n in j), name]]
+        return {name: "+".join(j) for j in joined for name in j}
+
+    # ------------------------------------------------------------------------------- parts of a pass
+
+    def groups(
+        self, p: Pass, device: int, chunks: list[list[PlacedBlock]], how: Parts, *, final: bool = False
+    ) -> Groups:
+        """A pass of a device in parts: one group a block, in order. Where it makes a chunk's gradients
+        `final`, blocks sum them over data parallel ranks as they end, and nothing waits for that.
+        """
+        blocks = chunks[p.chunk] if p.what == "F" else chunks[p.chunk][::-1]
+        whole = sum(_parameters(b) for chunk in chunks for b in chunk) if final else 0.0
+        found: Groups = []
+        for b in blocks:
+            group = self._block(p.what, b, device, how)
+            if whole and self.optimiser[1]:
+                time = self.optimiser[1] * self.stages * _parameters(b) / whole
+                link = (f"stage {device} links {self.shared_links['dp']}",)
+                name = f"{b.layer} {b.forward.block.name} sum"
+                group.append(Segment(name, time, link, True, detached=True, kind="collective"))
+            if group:
+                found.append(group)
+        return found
+
+    def _block(self, what: str, placed: PlacedBlock, device: int, how: Parts) -> list[Segment]:
+        kind, often = OF_CORES[what], placed.runs * self.stretch
+        label = f"{placed.layer} {placed.forward.block.name}"
+        if what == "F":
+            return self._ops(label, placed.forward, device, how, often, kind)
+        found = []
+        again = float(placed.forward.again.time) * often
+        if again and what != "W":
+            found.append(Segment(f"{label} again", again, kind="recompute"))
+        if placed.backward is not None:
+            found += self._ops(label, placed.backward, device, how, often, kind, of=what)
+        return found
+
+    def _ops(
+        self, label: str, b: PricedBlock, device: int, how: Parts, often: float, kind: str, of: str = ""
+    ) -> list[Segment]:
+        """The ops of a block; as a whole where its sizes change over iterations, or where nobody looks."""
+        if how.detail == "block" or b.block.nodes:
+            time = {"W": _weight_time(b), "B": float(b.price.time) - _weight_time(b)}.get(
+                of, float(b.price.time)
+            )
+            return [Segment(label, time * often, kind=kind)] if time > 0.0 else []
+        raw = {op.name: price for _, ops in b.raw for op, price in ops}
+        found = []
+        for i, (op, shown) in enumerate(b.ops):
+            if of in ("B", "W") and op.weight_gradient != (of == "W"):
+                continue
+            name, time = f"{label} {op.name} {i}", float(shown.time) * often
+            if is_collective(op):
+                beside = op.prefetch and not how.serial
+                time = float(raw[op.name].time) * often if beside else time
+                links = (f"stage {device} links {self.shared_links[op.group]}",)
+                found.append(Segment(name, time, links, True, beside, kind="collective"))
+            else:
+                dram = (f"stage {device} DRAM",) if float(shown.memory) > 0.5 * float(shown.time) else ()
+                found.append(Segment(name, time, dram, kind=kind))
+        return found
+
+    # --------------------------------------------------------------------------------- the update
+
+    @cached_property
+    def optimiser(self) -> tuple[float, float]:
+        """The optimiser on a mean stage, and the whole sum of its gradients over ranks [s]."""
+        if not self.given.training:
+            return 0.0, 0.0
+        update, summed = update_parts(self.given, self.rank, self.step.blocks)
+        return float(update.time) * self.stretch, float(summed.time) * self.stretch
+
+
+def _parameters(placed: PlacedBlock) -> float:
+    return float(placed.forward.held.parameters)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How finely passes are simulated, and whether anything runs beside anything."""
+
+    detail: str
+    serial: bool
+
+    def __post_init__(self) -> None:
+        if self.detail not in DETAILS:
+            raise UnknownName("detail", self.detail, DETAILS, ", ".join(DETAILS))
+
+
+def step_passes(given: Pricing, step: Step) -> StepPasses:
+    """A priced step and what it was priced with, as passes."""
+    return StepPasses(given, step, rank_in_step(given))
+
+
+def _pass_times(blocks: list[PlacedBlock]) -> tuple[float, float, float]:
+    """Forward pass, gradients to inputs (with what is recomputed), gradients to weights [s]."""
+    forward = sum(p.runs * float(p.forward.price.time) for p in blocks)
+    again = sum(p.runs * float(p.forward.again.time) for p in blocks)
+    back = [(p.runs, p.backward) for p in blocks if p.backward is not None]
+    weights = sum(runs * _weight_time(b) for runs, b in back)
+    return forward, again + sum(runs * float(b.price.time) for runs, b in back) - weights, weights
+
+
+def _weight_time(b: PricedBlock) -> float:
+    """Time of a backward block's gradients to weights."""
+    if b.block.nodes:
+        return 0.0
+    prices: list[Price] = [price for op, price in b.ops if op.weight_gradient]
+    return sum(float(price.time) for price in prices)
+
+
+def _whole(value: object, what: str) -> int:
+    found = float(value)  # type: ignore[arg-type]
+    require(found == int(found), f"a simulation needs a whole number of {what}", given=found)
+    return int(found)
