@@ -17,6 +17,7 @@ from strata.pricing.kernels.hierarchical import hierarchical_matmul
 from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.kernels.quantize import quantize_activations
 from strata.pricing.kernels.systolic import array_matmul
+from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
 from strata.workload.graph import total
 from strata.workload.ops import MatMul
@@ -256,6 +257,7 @@ def matmul(
     batch: Number = 1.0,
     resident: bool = False,
     warm: Number = 0.0,
+    unaligned: Number = 0.0,
 ) -> Price:
     r"""Price of out[b, m, n] = in[b, m, k] weight[b, k, n] with the best of `TILES`, or on arrays the best
     dataflow (`array_matmul`).
@@ -267,7 +269,7 @@ def matmul(
     DRAM bandwidth B [B/s], sustained; bytes B_2 read more than once (`reread_bytes`); share ξ of the shorter
     time that shows beside the longer; floor T_0 of a kernel. With `resident` the activations come from and go
     to the cache as far as they fit half of it; `warm` is the share of the weights that lies in the cache
-    already.
+    already; `unaligned` is 1 where rows of the weights are no whole 16 bytes (`unaligned_time` for T_p).
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -284,6 +286,7 @@ def matmul(
         input_bytes=unit.activation,
         weight_bytes=bytes_of(weight),
         output_bytes=bytes_of(activation),
+        unaligned=unaligned,
     )
     chip = device.chip
     return PRODUCT_MODELS[chip.kernel_model or chip.kind](product, device, unit, resident, warm)
@@ -298,6 +301,8 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
     rank = 0 if xp is SCALARS else rank_of(*sizes, *rates, *fixed)
     of = tiling(product, device, unit, xp)
     cores, moved, starved = best_tile(of, rank)
+    if product.unaligned.__class__ is not float or product.unaligned != 0.0:
+        cores = xp.where(product.unaligned > 0.0, unaligned_time(product, device), cores)
     inout = product.activations
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)

@@ -27,6 +27,8 @@ class Product:
     weight_bytes: Number
     output_bytes: Number
     batch: Number = 1.0
+    # 1 where weights lie in rows of n that are no whole 16 bytes, so that they are copied element by element
+    unaligned: Number = 0.0
 
     @property
     def flop(self) -> Number:

@@ -20,6 +20,8 @@ PICTURED = (
     "*/stream.csv",
     "*/attention.csv",
     "*/grouped_gemm.csv",
+    "*/other.csv",
+    "*/deepbench_*.csv",
     "*/decoder.csv",
     "*/power.csv",
     "ops/*_attention.csv",

@@ -34,22 +34,24 @@ def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = Fa
     `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is
     compared, and "unseen_models" says the same of served models that no fit has seen.
 
-    Fractions, not percent. `not_yet` names files whose physics is not modelled yet, `unknown` those no reader
-    fits.
+    Fractions, not percent. `not_yet` names files, and groups of rows of read files, whose physics is not
+    modelled yet, `unknown` files no reader fits.
     """
     names, catalogue = data_files(Path(folder)), Catalogue()
     files: list[dict[str, Any]] = []
     kept: list[dict[str, Any]] = []
     served: dict[str, list[dict[str, Any]]] = {}
+    rows_later: list[str] = []
     for table, points in compared_files(folder, catalogue):
         if unseen and table.name in SERVED_FILES:
             served[table.name] = unseen_models(table, points)
         shown = held_out(points) if unseen and is_fitted(table.name) else points
         files.append(file_entry(table.name, shown))
+        rows_later += [f"{table.name} {group}" for group in points.later]
         if keep_points:
             kept += _plain_points(table.name, shown)
     later, unknown = not_read(names, catalogue)
-    outcome: dict[str, Any] = {"files": files, "not_yet": later, "unknown": unknown}
+    outcome: dict[str, Any] = {"files": files, "not_yet": later + rows_later, "unknown": unknown}
     if unseen:
         outcome["unseen_models"] = [row for name in SERVED_FILES for row in served.get(name, [])]
         outcome["held_out"] = [name for name in names if is_fitted(name)]

@@ -47,6 +47,9 @@ FORMAT_OF = {
     "int8_wo": "widened",
     "int4_wo": "widened",
     "w4a16_mxfp4": "mxfp4",
+    "fp64": "fp64",
+    "fp32": "fp32",
+    "tf32": "tf32",
 }
 
 
@@ -89,6 +92,16 @@ PRODUCTS = Family(
         Quantity("memory.exposed", 0.001, 1.0),
         *products_in("bf16"),
         *products_in("fp8"),
+    ),
+)
+# the only kernels of such files that tell a chip's own quantities
+WIDE = Family(
+    "wide products",
+    ("*/other.csv",),
+    ("kernel", "precision"),
+    ("gemm", "fp64", "fp32", "tf32"),
+    tuple(
+        Quantity(f"compute.matrix_efficiency.{name}", 0.2, 0.98, name) for name in ("fp64", "fp32", "tf32")
     ),
 )
 ATTENTION = (
@@ -149,6 +162,7 @@ STREAMS = Family(
 FAMILIES = (
     STREAMS,  # first: rounding activations for a product is a stream
     PRODUCTS,
+    WIDE,
     one_format("fp8_block", ("fp8_block",)),
     one_format("fp4", ("nvfp4",)),
     one_format("int8", ("sq",)),

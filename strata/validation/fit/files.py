@@ -5,9 +5,14 @@ from __future__ import annotations
 from strata.validation.fit.engines import FITS
 from strata.validation.fit.families import FAMILIES, NETWORK, POWER
 
-# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories and
-# data/floorplans say how).
-BY_HAND = ("area/deepstack_cores.csv", "dram/channel.csv")
+# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans
+# and data/conditions say how).
+BY_HAND = (
+    "a100/gemm_ncu.csv",
+    "area/deepstack_cores.csv",
+    "dram/channel.csv",
+    "v100/deepbench_*.csv",
+)
 SERVED_FILES = tuple(dict.fromkeys(rows.file for fit in FITS for rows in fit.rows))
 FITTED_FILES = tuple(
     dict.fromkeys(

@@ -17,11 +17,13 @@ from strata.hardware.fabric import Fabric
 from strata.mapping.place import spread
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, device, quantized_format
+from strata.pricing.kernels.eager import BAG_ROW_SLOTS, BAG_SLOTS, SLOT_FLOP
 from strata.pricing.kernels.expert_load import ExpertLoad
 from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.quantize import quantize_activations
-from strata.pricing.kernels.vector import price_vector
+from strata.pricing.kernels.vector import cache_miss_share, price_vector
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.power_cap import power_capped
@@ -30,6 +32,7 @@ from strata.pricing.pricers import PricedOp, tile_pieces
 from strata.validation.readers.formats import kernel_format
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL
+from strata.workload.fft import FftLines
 from strata.workload.graph import Collective, Exchange, Extent
 from strata.workload.ops import Gather, MatMul, Vector
 
@@ -58,6 +61,34 @@ def served_gemm_price(chip: Chip, dtype: str, m: Array, n: Array, k: Array) -> P
     warm = np.where(COPIES * k * n * bytes_of(used.weight) < chip.cache.capacity, 1.0, 0.0)
     price = matmul(m, n, k, dev, used.weight, used.activation, resident=True, warm=warm)
     return price + quantize_activations(m * k, rounded, dev, True) if rounded else price
+
+
+def repeated_gemm(m: Array, n: Array, k: Array, dev: Device, precision: str) -> Price:
+    """A product over the same buffers call after call: what the cache keeps of them comes from it."""
+    footprint = bytes_of(precision) * (m * k + k * n + m * n)
+    gone = cache_miss_share(footprint, dev.cache_capacity)
+    return matmul(m, n, k, dev, precision, precision, resident=True, warm=1.0 - gone)
+
+
+def fft_price(points: Array, lines: Array, precision: str, dev: Device) -> Price:
+    """Complex transforms of all lines of one axis."""
+    op = FftLines(
+        name="fft",
+        module="fft",
+        inputs=(),
+        output="fft",
+        points=Extent(points),
+        lines=(Extent(lines),),
+        precision=precision,
+    )
+    return price_fft(op, dev)
+
+
+def embedding_bag_price(bags: Array, per_bag: Array, width: Array, precision: str, dev: Device) -> Price:
+    """Rows of a table gathered and added up, so many for each bag, as PyTorch does it."""
+    flop = SLOT_FLOP * (BAG_SLOTS + BAG_ROW_SLOTS * per_bag)
+    op = _row_work(Gather, "bags", bags, width, reads=per_bag, writes=1.0, flop=flop, precision=precision)
+    return price_gather(op, dev)
 
 
 # ------------------------------------------------------------------------------------- experts

@@ -11,6 +11,7 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.params import build, by_name, data_folder, part, quantity, read_toml, text
+from strata.pricing.kernels.recurrent import RecurrentLibrary
 from strata.validation.readers.tables import Table
 
 T = TypeVar("T")
@@ -24,6 +25,58 @@ def read_conditions(kind: type[T], table: Table, name: str) -> T:
     path = own if own.exists() else data_folder("conditions") / name
     conditions: T = build(kind, read_toml(path), name)[0]
     return conditions
+
+
+# ------------------------------------------------------------------------------------- kernels
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RepeatedConditions:
+    """One kernel launched again and again, outside a graph."""
+
+    title: str = text("what was run")
+    call: Number = quantity("s", "time between the end of a kernel and the start of the next")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecurrentConditions:
+    """Recurrent layers, many calls of one layer after each other."""
+
+    title: str = text("what was run")
+    forward: RecurrentLibrary = part(RecurrentLibrary, "how the library runs a layer forward")
+    backward: RecurrentLibrary = part(RecurrentLibrary, "how it runs a layer backward")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostLaunchedConditions:
+    """Kernels that the host launches one by one, waiting for each."""
+
+    title: str = text("what was run")
+    host: Number = quantity("s", "time of a call that is the host's: its kernel starts so much later")
+    least: dict[str, Number] = by_name("s", "least time of a call, by kernel: the host prepares it so long")
+    operands: Number = quantity("1", "tensors behind the two operands of a batched product", positive=True)
+    forward: RecurrentLibrary = part(RecurrentLibrary, "how the library runs a recurrent layer forward")
+    backward: RecurrentLibrary = part(RecurrentLibrary, "how it runs one backward")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RooflineAssumptions:
+    """What the roofline of all memory levels takes as given of a chip that nothing was fitted to."""
+
+    matrix_efficiency: Number = quantity("1", "share of the matrix peak while no level binds", positive=True)
+    cache_efficiency: Number = quantity("1", "sustained share of the cache's peak", positive=True)
+    memory_efficiency: Number = quantity("1", "sustained share of DRAM's peak", positive=True)
+    exposed: Number = quantity("1", "share of the shorter of core and DRAM time that shows")
+    launch: Number = quantity("s", "start and end of one kernel by itself")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProfiledConditions:
+    """Kernels run one at a time under a profiler, at a clock so low that no power limit lowers it further."""
+
+    title: str = text("what was run")
+    efficiency: Number = quantity("1", "share of that clock's peak large products sustain", positive=True)
+    roofline: RooflineAssumptions = part(RooflineAssumptions, "what an unfitted roofline takes as given")
 
 
 # ------------------------------------------------------------------------------------- serving
@@ -203,28 +256,6 @@ class OneModelConditions:
     model: str = text("the model's name")
     sequence: Number = quantity("1", "tokens of a sequence", positive=True)
     batch: Number = quantity("1", "sequences of a step", positive=True)
-
-
-# ------------------------------------------------------------------------------------- kernels
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RooflineAssumptions:
-    """What the roofline of all memory levels takes as given of a chip that nothing was fitted to."""
-
-    matrix_efficiency: Number = quantity("1", "share of the matrix peak while no level binds", positive=True)
-    cache_efficiency: Number = quantity("1", "sustained share of the cache's peak", positive=True)
-    memory_efficiency: Number = quantity("1", "sustained share of DRAM's peak", positive=True)
-    exposed: Number = quantity("1", "share of the shorter of core and DRAM time that shows")
-    launch: Number = quantity("s", "start and end of one kernel by itself")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProfiledConditions:
-    """Kernels run one at a time under a profiler."""
-
-    title: str = text("what was run")
-    roofline: RooflineAssumptions = part(RooflineAssumptions, "what an unfitted roofline takes as given")
 
 
 # ---------------------------------------------------------------------------- rows of one table

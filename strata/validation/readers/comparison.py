@@ -114,6 +114,7 @@ class ComparedPoints:
     why: dict[int, str]  # line of the file to reason
     # node count to indices of points that are ranked together
     ranks: dict[str, Array] = field(default_factory=dict)
+    later: tuple[str, ...] = ()  # groups of rows whose physics is not modelled yet: named, not counted
 
     def __len__(self) -> int:
         return len(self.measured)

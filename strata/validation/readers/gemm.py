@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of
 from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.unaligned import row_is_whole
+from strata.pricing.kernels.vector import cache_miss_share
 from strata.validation.readers.bare_kernels import benchmark_time, cold_device, served_gemm_price
 from strata.validation.readers.benchmark_conditions import (
     ProfiledConditions,
@@ -70,21 +73,28 @@ def profiled_gemm(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """
     s = table.numbers("m", "n", "k", "clock_Ghz")
     base = catalogue.chip(PROFILED_CHIP)
-    plain = datasheet_chip(base, read_conditions(ProfiledConditions, table, PROFILED).roofline)
+    known = read_conditions(ProfiledConditions, table, PROFILED)
+    plain = datasheet_chip(base, known.roofline)
+    footprint = bytes_of("bf16") * (s["m"] * s["k"] + s["n"] * s["k"] + s["m"] * s["n"])
 
-    def priced(chip: Chip) -> Forecast:
+    def priced(chip_at: Callable[[Array], Chip], fitted: bool) -> Forecast:
         def price(key: tuple[()], rows: Array) -> Any:
-            dev = cold_device(chip_at_clock(chip, s["clock_Ghz"][rows] * 1e9))
+            dev = cold_device(chip_at(s["clock_Ghz"][rows] * 1e9))
             m, n, k = (s[c][rows] for c in "mnk")
-            product = matmul(m, n, k, dev, "bf16", "bf16")
-            return product.time, product.memory_bytes, product.cache_bytes + FILLS * product.memory_bytes
+            # weights lie in rows of n
+            split = 1.0 - row_is_whole(n, bytes_of("bf16")) if fitted else 0.0
+            product = matmul(m, n, k, dev, "bf16", "bf16", unaligned=split)
+            # results stay in a cache that has room for them and are written when the counters have stopped
+            kept = m * n * bytes_of("bf16") * (1.0 - cache_miss_share(footprint[rows], base.cache.capacity))
+            moved = product.memory_bytes - (kept if fitted else 0.0)
+            return product.time, moved, product.cache_bytes + FILLS * moved
 
         return forecast(table, [], price, tuple(s), metrics=3)
 
-    footprint = bytes_of("bf16") * (s["m"] * s["k"] + s["n"] * s["k"] + s["m"] * s["n"])
     beside = np.where(footprint > base.cache.capacity, " above the L2", " within the L2")
     seconds, dram = table.number("latency_ms") * 1e-3, table.number("dram_read") + table.number("dram_write")
-    fitted, unfitted = priced(base), priced(plain)
+    fitted = priced(lambda clock: unthrottled_chip(base, clock, known.efficiency), True)
+    unfitted = priced(lambda clock: chip_at_clock(plain, clock), False)
     columns = np.where(s["n"] > 1.0, "roofline-time/matrices", "roofline-time/vectors")
 
     def counted(values: Array, forecasts: Forecast, names: Array, metric: int) -> ComparedPoints:
@@ -139,3 +149,21 @@ def chip_at_clock(chip: Chip, clock: Array) -> Chip:
     )
     levels = [replace(level, bandwidth=level.bandwidth * share) for level in chip.levels or ()]
     return replace(chip, compute=compute, cache=cache, levels=tuple(levels) or None)
+
+
+def unthrottled_chip(chip: Chip, clock: Array, efficiency: Number) -> Chip:
+    """A fitted chip locked at a clock its power limit does not lower, where products sustain this share of the
+    peak. Fixed times of kernels are cycles: they were fitted at the highest clock.
+    """
+    share, times = clock / chip.compute.clock, chip.overhead
+    overhead = replace(
+        times,
+        kernel=times.kernel / share,
+        tile=times.tile / share,
+        step={name: time / share for name, time in times.step.items()},
+        split={name: time / share for name, time in times.split.items()},
+    )
+    compute = replace(
+        chip.compute, matrix_efficiency=dict.fromkeys(chip.compute.matrix_efficiency, efficiency)
+    )
+    return chip_at_clock(replace(chip, compute=compute, overhead=overhead), clock)

@@ -11,10 +11,12 @@ from strata.validation.readers import (
     area,
     attention,
     collectives,
+    deepbench,
     dram,
     experts,
     forward_pass,
     gemm,
+    other_kernels,
     overlap,
     packet_runs,
     power,
@@ -72,6 +74,9 @@ READERS: dict[str, Reader] = {
     "*/power.csv": power.sustained_loads,
     "*/attention.csv": attention.bare_attention,
     "*/grouped_gemm.csv": experts.grouped_gemm,
+    "*/other.csv": other_kernels.other_kernels,
+    "*/deepbench_gemm.csv": deepbench.deepbench_gemm,
+    "*/deepbench_rnn.csv": deepbench.deepbench_rnn,
 }
 NOT_YET = ("serving/requests/*.csv",)
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted

@@ -1,0 +1,150 @@
+"""Layers of a recurrent network: time steps one after the other, forward and backward, as a library runs
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.params import quantity
+from strata.precision import bytes_of
+from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.vector import EXPOSED, cache_miss_share, vector_kernel
+from strata.pricing.price import Price
+from strata.workload.lstm import CELLS, Cell
+
+LOADED = 32.0  # depth of a product's main loop that one round of loads brings
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecurrentLayer:
+    """A layer whose state of `hidden` meets a square matrix for each gate of its cell (one of
+    `workload/lstm.py`) at each of `steps` times.
+    """
+
+    hidden: Number
+    batch: Number
+    steps: Number
+    cell: str
+    precision: str
+
+    @property
+    def kind(self) -> Cell:
+        return CELLS[self.cell]
+
+    @property
+    def wide(self) -> Number:
+        """Columns of all gates."""
+        return self.kind.gates * self.hidden
+
+    def matrix_bytes(self) -> Number:
+        """Bytes of the matrices between states; those of the input are as large where it is as wide."""
+        return self.wide * self.hidden * bytes_of(self.precision)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecurrentLibrary:
+    """How a library runs the steps of a recurrent layer in one direction."""
+
+    call: Number = quantity("s", "time of a call before its first step and after its last")
+    launches: Number = quantity("1", "kernels of a step that the host launches")
+    gap: Number = quantity("s", "time between the kernels of one step and those of the next")
+    trips: Number = quantity(
+        "1", "trips to memory that the main loop of a step's product waits for, for 32 of depth"
+    )
+
+
+def recurrent_step(
+    layer: RecurrentLayer, device: Device, library: RecurrentLibrary, *, backward: bool = False
+) -> Price:
+    r"""Price of one time step: the product with the matrices between states, and the cell's own arithmetic.
+
+    .. math::
+        t = \max(n_l T_l, \; g + \max(d, w) + \epsilon \min(d, w)), \quad
+        w = \frac{h}{32} \, \kappa \, (u L_m + (1 - u) L_c), \quad d = T_{gemm} + T_{cell}
+
+    n_l launches of T_l by the host, which runs ahead; a gap g; the product of batch x g h x h and the cell as
+    kernels, d; a main loop that waits κ trips for each 32 of its depth, w, at the latency of DRAM L_m for
+    the share u of the matrices that has left the cache since the last step, at the cache's L_c else; ε of the
+    shorter is not hidden (as rows of `vector_kernel`). Backward the product has the depth of all gates, cut
+    by gate, and the cell reads and writes its gradients beside its values.
+
+    Appleyard, Kocisky & Blunsom, Optimizing Performance of Recurrent Neural Networks on GPUs (arXiv
+    1604.01946): small kernels in turn, whose matrices are read at every step unless something holds them.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> d, lib = device(chip("h200")), RecurrentLibrary(call=0.0, launches=4.0, gap=0.0, trips=0.0)
+    >>> sizes = {"batch": 16.0, "steps": 20.0, "cell": "lstm", "precision": "bf16"}
+    >>> small, large = (RecurrentLayer(hidden=h, **sizes) for h in (512.0, 8192.0))
+    >>> [round(float(recurrent_step(x, d, lib).time) * 1e6) for x in (small, large)]  # the host, 0.54 GB
+    [20, 141]
+    """
+    h, wide, rows, kind, f = layer.hidden, layer.wide, layer.batch, layer.kind, layer.precision
+    chip, units = device.chip, layer.batch * layer.hidden
+    state = units * bytes_of(f)
+    gone = cache_miss_share(layer.matrix_bytes() + 2.0 * kind.gates * state, device.cache_capacity)
+    n, k = (h, wide) if backward else (wide, h)
+    product = matmul(rows, n, k, device, f, f, resident=True, warm=1.0 - gone)
+    # values of the gates and of the state; backward their gradients too
+    each = 2.0 if backward else 1.0
+    cell = vector_kernel(
+        each * kind.reads * state,
+        each * kind.writes * state,
+        each * kind.flop * units,
+        each * kind.special * units,
+        device,
+        resident=True,
+    )
+    both = product + cell
+    latency = gone * chip.memory.latency + (1.0 - gone) * chip.cache.latency
+    wait = h / LOADED * library.trips * latency
+    xp = namespace(both.time, wait, library.gap, library.launches, chip.overhead.launch)
+    shown = xp.maximum(both.time, wait) + EXPOSED * xp.minimum(both.time, wait)
+    time = xp.maximum(library.launches * chip.overhead.launch, library.gap + shown)
+    return _lasting(both, time)
+
+
+def recurrent_forward(layer: RecurrentLayer, device: Device, library: RecurrentLibrary) -> Price:
+    r"""Price of all steps of a layer, without its input's product: :math:`T = T_{call} + s \, t`.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> lib = RecurrentLibrary(call=1e-3, launches=4.0, gap=0.0, trips=0.0)
+    >>> gru = RecurrentLayer(hidden=512.0, batch=16.0, steps=100.0, cell="gru", precision="bf16")
+    >>> round(float(recurrent_forward(gru, device(chip("h200")), lib).time) * 1e3, 3)  # 1 + 100 x 0.02
+    3.0
+    """
+    steps = recurrent_step(layer, device, library).times(layer.steps)
+    return _lasting(steps, steps.time + library.call)
+
+
+def recurrent_backward(layer: RecurrentLayer, device: Device, library: RecurrentLibrary) -> Price:
+    r"""Price of a layer's gradients: of its states step by step, then of its matrices over all steps at once.
+
+    .. math:: T = T_{call} + s \, t_{back} + T_{gemm}(h, g h, b s)
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> lib = RecurrentLibrary(call=0.0, launches=4.0, gap=0.0, trips=0.0)
+    >>> lstm = RecurrentLayer(hidden=512.0, batch=64.0, steps=100.0, cell="lstm", precision="bf16")
+    >>> h200 = device(chip("h200"))
+    >>> forward, backward = (f(lstm, h200, lib).time for f in (recurrent_forward, recurrent_backward))
+    >>> bool(forward < backward < 1.1 * forward)  # host-bound steps, and one large product
+    True
+    """
+    f, h = layer.precision, layer.hidden
+    steps = recurrent_step(layer, device, library, backward=True).times(layer.steps)
+    matrices = matmul(h, layer.wide, layer.batch * layer.steps, device, f, f)
+    whole = steps + matrices
+    return _lasting(whole, whole.time + library.call)
+
+
+def _lasting(price: Price, time: Number) -> Price:
+    """The price of kernels that together last longer than each: what is more is overhead."""
+    more = time - price.time
+    return price.replaced(time=time, overhead=price.overhead + more, upper=price.upper + more)

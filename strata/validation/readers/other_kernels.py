@@ -1,0 +1,125 @@
+"""Kernels of other programs than transformers, launched one by one from the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.hardware.chip import Chip
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.recurrent import RecurrentLayer, recurrent_backward, recurrent_forward
+from strata.pricing.kernels.vector import vector_kernel
+from strata.pricing.price import Price
+from strata.validation.readers.bare_kernels import (
+    benchmark_time,
+    embedding_bag_price,
+    fft_price,
+    repeated_gemm,
+)
+from strata.validation.readers.benchmark_conditions import HostLaunchedConditions, read_conditions
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
+from strata.validation.readers.tables import Table
+
+Sizes = tuple[Array, Array, Array, Array]  # columns a, b, c and d
+Kernel = Callable[[Sizes, str, Chip, HostLaunchedConditions], Price]
+
+
+def other_kernels(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Products of wide formats and of batches, recurrent layers, transforms; what is not priced yet is named,
+    not counted.
+    """
+    names = table.text("kernel")
+    known_kernel = np.isin(names.astype(str), list(KERNELS))
+    later = group_names(
+        names[~known_kernel], table.text("precision")[~known_kernel], count=int(sum(~known_kernel))
+    )
+    table = table.keep(known_kernel)
+    names, formats = table.text("kernel"), table.text("precision")
+    sizes = [table.number(c) for c in "abcd"]
+    known = read_conditions(HostLaunchedConditions, table, "h200/other.toml")
+    chip = catalogue.chip(table.chip)
+
+    def price(key: tuple[str, str], rows: Array) -> Any:
+        a, b, c, d = (column[rows] for column in sizes)
+        kernel = KERNELS[key[0]]((a, b, c, d), key[1], chip, known)
+        return np.maximum(known.least.get(key[0], 0.0), known.host + benchmark_time(kernel, chip))
+
+    forecasts = forecast(table, [names, formats], price)
+    groups = group_names(names, formats, count=len(table))
+    points = compare_metric(table, table.number("median_s"), forecasts, groups)
+    return replace(points, later=tuple(sorted(set(later))))
+
+
+def _gemm(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    m, n, k, _ = sizes
+    return repeated_gemm(m, n, k, device(chip), precision)
+
+
+def _bmm(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    batch, m, n, k = sizes
+    warm = 2.0 - known.operands
+    return matmul(m, n, k, device(chip), precision, precision, batch=batch, resident=True, warm=warm)
+
+
+def _embedding_bag(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    _, width, bags, per_bag = sizes
+    return embedding_bag_price(bags, per_bag, width, precision, device(chip))
+
+
+def _layers(sizes: Sizes, precision: str) -> tuple[RecurrentLayer, Array, Array]:
+    """One layer of an LSTM as wide as its input, how many there are, and bytes of all weights."""
+    hidden, batch, steps, layers = sizes
+    layer = RecurrentLayer(hidden=hidden, batch=batch, steps=steps, cell="lstm", precision=precision)
+    return layer, layers, 2.0 * layers * layer.matrix_bytes()
+
+
+def _lstm_forward(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    """Weights copied into one buffer, inputs of all steps in one product a layer, then the steps."""
+    layer, layers, weights = _layers(sizes, precision)
+    dev, rows, wide = device(chip), layer.batch * layer.steps, layer.wide
+    packed = vector_kernel(weights, weights, 0.0, 0.0, dev)
+    inputs = matmul(rows, wide, layer.hidden, dev, precision, precision, resident=True)
+    steps = recurrent_forward(layer, dev, replace(known.forward, call=known.forward.call / layers))
+    return packed + (inputs + steps).times(layers)
+
+
+def _lstm_train(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    """Forward, then backward: gradients of states, of both kinds of weights and of each layer's input; those
+    of weights are copied out of one buffer.
+    """
+    layer, layers, weights = _layers(sizes, precision)
+    dev, rows, wide = device(chip), layer.batch * layer.steps, layer.wide
+    unpacked = vector_kernel(weights, weights, 0.0, 0.0, dev)
+    gradients = matmul(rows, layer.hidden, wide, dev, precision, precision) + matmul(
+        layer.hidden, wide, rows, dev, precision, precision
+    )
+    steps = recurrent_backward(layer, dev, replace(known.backward, call=known.backward.call / layers))
+    forward = _lstm_forward(sizes, precision, chip, known)
+    return forward + unpacked + (gradients + steps).times(layers)
+
+
+def _fft1d(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    points, batch, _, _ = sizes
+    return fft_price(points, batch, precision, device(chip))
+
+
+def _fft3d(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    side = sizes[0]
+    return fft_price(side, side * side, precision, device(chip)).times(3.0)
+
+
+KERNELS: dict[str, Kernel] = {
+    "gemm": _gemm,
+    "bmm": _bmm,
+    "embedding_bag": _embedding_bag,
+    "lstm_forward": _lstm_forward,
+    "lstm_train": _lstm_train,
+    "fft1d": _fft1d,
+    "fft3d": _fft3d,
+}

@@ -1,0 +1,86 @@
+"""Kernels of other programs: DeepBench on a V100, wide products, LSTMs and transforms on an H200."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strata.errors import BadFile
+from strata.validation.accuracy.run import validate
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import held_out
+from strata.validation.readers.deepbench import deepbench_gemm, deepbench_rnn
+from strata.validation.readers.gemm import profiled_gemm
+from strata.validation.readers.other_kernels import other_kernels
+from strata.validation.readers.tables import read_table
+
+DATA = Path(__file__).parents[3] / "validation"
+CATALOGUE = Catalogue()
+
+
+def points_of(reader, name):
+    return reader(read_table(DATA, name), CATALOGUE)
+
+
+def mean_error(points, prefix=""):
+    rows = np.array([str(group).startswith(prefix) for group in points.group])
+    return float(np.mean(np.abs(points.predicted[rows] / points.measured[rows] - 1.0)))
+
+
+def test_products_of_a_v100():
+    found = points_of(deepbench_gemm, "v100/deepbench_gemm.csv")
+    assert set(found.group) == {"fp32", "fp16_fp32acc"} and not found.why
+    assert mean_error(held_out(found), "fp32") < 0.15 and mean_error(held_out(found), "fp16") < 0.17
+
+
+@pytest.mark.parametrize(("way", "bound"), [("forward", 0.19), ("backward", 0.13)])
+def test_recurrent_layers_of_a_v100(way, bound):
+    found = points_of(deepbench_rnn, "v100/deepbench_rnn.csv")
+    assert {f"{way}/{cell}/fp32" for cell in ("vanilla", "lstm", "gru")} < set(found.group)
+    assert mean_error(held_out(found), way) < bound
+
+
+@pytest.mark.parametrize("kernel", ["bmm", "gemm", "lstm_forward", "lstm_train", "embedding_bag", "fft1d"])
+def test_kernels_of_other_programs(kernel):
+    assert mean_error(points_of(other_kernels, "h200/other.csv"), kernel) < 0.15
+
+
+def test_kernels_nobody_prices_are_named_and_do_not_count():
+    found = points_of(other_kernels, "h200/other.csv")
+    assert found.later == ("cumsum/fp32", "lu/fp32", "lu/fp64") and not found.why
+    assert not {"lu/fp64", "cumsum/fp32"} & set(found.group)
+
+
+def test_a_folder_of_its_own_is_read_alike(tmp_path):
+    """Other rows, kept apart: the same names of files and columns are enough."""
+    (tmp_path / "h200").mkdir()
+    lines = (DATA / "h200/other.csv").read_text(encoding="utf-8").splitlines()
+    kept = [lines[0], *(line for line in lines if line.startswith(("lu,", "gemm,tf32,512")))]
+    (tmp_path / "h200/other.csv").write_text("\n".join(kept) + "\n", encoding="utf-8")
+    (tmp_path / "v100").mkdir()
+    shutil.copy(DATA / "v100/deepbench_rnn.csv", tmp_path / "v100/deepbench_rnn.csv")
+    outcome = validate(tmp_path)
+    assert [f["file"] for f in outcome["files"]] == ["h200/other.csv", "v100/deepbench_rnn.csv"]
+    assert list(outcome["files"][0]["groups"]) == ["gemm/tf32"]
+    assert outcome["not_yet"] == ["h200/other.csv lu/fp32", "h200/other.csv lu/fp64"]
+
+
+def test_a_cell_nobody_knows_is_a_row_that_failed(tmp_path):
+    (tmp_path / "v100").mkdir()
+    text = "type,hidden,batch,time_steps,precision,forward_s,backward_s\n"
+    (tmp_path / "v100/deepbench_rnn.csv").write_text(
+        text + "qrnn,512,16,25,fp32,1e-3,1e-3\n", encoding="utf-8"
+    )
+    found = deepbench_rnn(read_table(tmp_path, "v100/deepbench_rnn.csv"), CATALOGUE)
+    assert "must be one of lstm, gru, vanilla" in found.why[2]
+    (tmp_path / "v100/deepbench_rnn.csv").write_text("type,hidden\nlstm,512\n", encoding="utf-8")
+    with pytest.raises(BadFile, match="no column 'batch'"):
+        deepbench_rnn(read_table(tmp_path, "v100/deepbench_rnn.csv"), CATALOGUE)
+
+
+def test_products_at_a_locked_clock():
+    """All rows, with vectors and with products inside the L2; DRAM bytes of the latter, which are not written."""
+    found = points_of(profiled_gemm, "a100/gemm_ncu.csv")
+    assert mean_error(found, "time") < 0.06
+    assert mean_error(found, "dram within") < 0.10 and mean_error(found, "dram above") < 0.16
