@@ -19,7 +19,7 @@ def register_diff(app: typer.Typer) -> None:
     app.command(
         "diff",
         short_help="Two saved results, or two technologies, line by line.",
-        epilog="Examples: strata diff a.json b.json (each saved with strata predict ... --json); "
+        epilog="Example: strata diff a.json b.json (each saved with strata predict ... --json), or "
         "strata diff n7 n5",
     )(diff_command)
 
