@@ -25,6 +25,7 @@ SMALLER = {
     "s": "ms",
     "pJ/FLOP": "fJ/FLOP",
     "pJ/OP": "fJ/OP",
+    "J/B": "mJ/B",
     "pJ/B": "fJ/B",
     "pJ/bit": "fJ/bit",
     "W": "mW",

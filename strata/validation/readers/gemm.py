@@ -152,8 +152,8 @@ def chip_at_clock(chip: Chip, clock: Array) -> Chip:
 
 
 def unthrottled_chip(chip: Chip, clock: Array, efficiency: Number) -> Chip:
-    """A fitted chip locked at a clock its power limit does not lower, where products sustain this share of the
-    peak. Fixed times of kernels are cycles: they were fitted at the highest clock.
+    """A fitted chip locked at a clock its power limit does not lower, where products sustain this share of
+    the peak. Fixed times of kernels are cycles: they were fitted at the highest clock.
     """
     share, times = clock / chip.compute.clock, chip.overhead
     overhead = replace(
