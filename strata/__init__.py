@@ -100,6 +100,7 @@ __all__ = [
     "serve",
     "serve_under_load",
     "serving",
+    "simulate_step",
     "strategies",
     "sweep",
     "system",
