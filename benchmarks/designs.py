@@ -5,6 +5,7 @@ distinct at every draw.
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from strata.workload.graph import Collective
 
 MODEL = "deepseek-v3"
 DEVICES = 256
+NODES = 512  # of DeepFlow's case studies
 
 
 def flat(count: int, seed: int) -> tuple[st.System, st.Model, st.Workload, st.Plan]:
@@ -139,3 +141,18 @@ def collective_list(
     )
     op = Collective(name="sum", pattern="all_reduce", group="tp", payload=np.exp2(rng.uniform(9, 30, count)))
     return op, (GroupLayout(2.0 ** rng.integers(1, 4, count), 1.0), GroupLayout(float(nodes), 1.0)), links
+
+
+def generated(count: int, seed: int) -> st.Generation:
+    """Chips made from technology: every one with a power and a die area of its own."""
+    rng = np.random.default_rng(seed)
+    power, area = (rng.uniform(low, 2.0 * low, count) for low in (300.0, 600e-6))
+    free = {"power": power, "die_area": area} if count > 1 else {"power": float(power[0])}
+    return st.generation("n7", "a100", "gpu", **free)
+
+
+def language_model(made: st.Generation) -> tuple[st.System, Any, st.Workload, str]:
+    """DeepFlow's LSTM language model, trained on 512 generated chips in eight groups of 64."""
+    assert made.fabric is not None
+    joined = st.system(made.chip, st.hardware.sized(made.fabric, (float(NODES),)))
+    return joined, st.program("lstm-lm-512"), st.train(16384.0, 1.0), "RC-8-8-d8"

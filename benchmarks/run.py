@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 import strata as st
-from benchmarks.designs import box, collective_list, every_plan, flat, product_box, product_list, single
+from benchmarks.designs import (
+    box,
+    collective_list,
+    every_plan,
+    flat,
+    generated,
+    language_model,
+    product_box,
+    product_list,
+    single,
+)
 from strata.hardware.dram.stack import Stack
 from strata.hardware.thermal.compact import heat_of, junction
 from strata.hardware.thermal.cooling import assembly, cooling
@@ -149,6 +159,7 @@ def rows() -> list[dict[str, Any]]:
     add_products(add)
     add_collectives(add)
     add_heat(add)
+    add_technology(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     strata = cold(
         [
@@ -241,6 +252,33 @@ def add_heat(add: Callable[..., None]) -> None:
         1 / alone,
         points=count,
     )
+
+
+def add_technology(add: Callable[..., None]) -> None:
+    """Chips made from technology a second; DeepFlow's language model on 512 of them, one design after another
+    and as a list of designs that are generated and evaluated in one go.
+    """
+    count = 20_000
+    took = min(best(lambda seed=seed: generated(count, seed), 1) for seed in range(5))  # type: ignore[misc]
+    add("generate_batch", count / took, "chips/s", "the target: 100,000 chips a second", 1e5, points=count)
+    alone, _ = fresh(lambda seed: language_model(generated(1, seed)), 20, calls=5)
+    add("lm_512_single", alone * 1e3, "ms", "the target: 5 ms", 5.0, smaller=True)
+    add(
+        "lm_512_over_deepflow",
+        1 / alone,
+        "evaluations/s",
+        f"DeepFlow: {PUBLISHED['DeepFlow'][1]}",
+        PUBLISHED["DeepFlow"][0],
+    )
+    for backend in ("numpy", "jax"):
+        times = []
+        for seed in range(4):  # the first compiles
+            start = time.perf_counter()
+            system, program, work, plan = language_model(generated(2000, seed))
+            st.evaluate(system, program, work, plan, ENGINE, economics=MONEY, backend=backend)
+            times.append(time.perf_counter() - start)
+        name, target = f"lm_512_generated_{backend}", "the target: 10,000 evaluations a second"
+        add(name, 2000 / min(times), "evaluations/s", target, 1e4, points=2000)
 
 
 def add_products(add: Callable[..., None]) -> None:
