@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,14 @@ import numpy as np
 
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
+from strata.hardware.generate.generate import generate
 from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.search.expression import Names, calculate
 from strata.search.sweep import SweepAxis, parse_axis, sweep
+from strata.search.tiling_spread import tiling_spread
+from strata.workload.gemm import Gemm
 
 SWEEP_KEYS = (
     "model",
@@ -40,7 +43,8 @@ SWEEP_KEYS = (
     "orders",
 )
 CHIP_KEYS = ("chip", "vary", "set", "let")
-FILE_KEYS = ("file", "held_out")
+FILE_KEYS = ("file", "held_out", "conditions", "generate", "device", "set")
+TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +176,15 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """The quantities of one run, by name: its axes, and what was found over them."""
     if "model" in entry:
         return _sweep(entry, where)
+    if "tilings" in entry:
+        return _tilings(entry, where)
     if "chip" in entry:
         return _chip(entry, where)
     if "file" in entry:
         return _measured(entry, where)
-    raise BadValue(f"{where} must have a model and a system, a chip, or a file of measurements, or a space")
+    raise BadValue(
+        f"{where} must have a model and a system, a chip, or a file of measurements, tilings, or a space"
+    )
 
 
 def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
@@ -218,7 +226,8 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """Errors against a file of measurements, all of it or the third that no fit has seen: of all points, and
-    of each group by its name.
+    of each group by its name. With `generate` a generated chip stands for the one of the file's folder;
+    `conditions` tells some of the file's conditions otherwise.
     """
     from strata.validation.accuracy.compare import statistics
     from strata.validation.readers.catalogue import Catalogue
@@ -231,9 +240,15 @@ def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
     reader = reader_of(entry["file"], catalogue)
     if reader is None:
         raise BadValue(f"{where}: no reader fits the file {entry['file']}")
-    points = reader(read_table(studies_folder().parent / "validation", entry["file"]), catalogue)
+    table = read_table(studies_folder().parent / "validation", entry["file"])
+    table = replace(table, changes=dict(entry.get("conditions", {})))
+    if "generate" in entry:
+        named = catalogue.chip(table.chip).name
+        catalogue = catalogue.with_chip(replace(generated_chip(entry, where), name=named))
+    points = reader(table, catalogue)
     points = held_out(points) if entry.get("held_out", False) else points
     errors: dict[str, Any] = statistics(points.measured, points.predicted)
+    errors["correlation"] = float(np.corrcoef(points.measured, points.predicted)[0, 1])
     groups = sorted(set(points.group))
     for group in groups:
         of = points.group == group
@@ -247,6 +262,39 @@ def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
         "error": points.predicted / points.measured - 1.0,
     }
     return errors | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
+
+
+def generated_chip(entry: dict[str, Any], where: str) -> Chip:
+    """The chip of an entry's `generate` (technology, budget and template) and `device`, with numbers `set` as
+    by `strata generate --set`.
+    """
+    told = entry["generate"]
+    for key in ("technology", "budget", "template"):
+        require(key in told, f"{where}: generate has technology, budget and template", missing=key)
+    changes = dict(item.split("=", 1) for item in entry.get("set", []))
+    return generate(
+        told["technology"], told["budget"], told["template"], device=entry.get("device"), **changes
+    )
+
+
+def _tilings(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """Computation intensity of a product's part for every strategy of each device count, in every tiling:
+    `intensity` by device count and case, `tilings` and `best` by strategy of the last device count.
+    """
+    _known_keys(entry, TILING_KEYS, where)
+    own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
+    product = Gemm(**{k: float(v) for k, v in entry.get("gemm", {}).items()})
+    found = tiling_spread(product, own, entry["tilings"])
+    return {
+        "devices": found.devices,
+        "intensity": found.intensity.reshape(len(found.devices), -1),
+        "most": np.nanmax(found.best, axis=1),
+        "least": np.nanmin(found.best, axis=1),
+        "tilings": found.intensity[-1],
+        "best": found.best[-1],
+        "strategies": list(found.names[-1]),
+        "axes": ["devices"],
+    }
 
 
 def group_name(group: str) -> str:

@@ -13,6 +13,17 @@ import numpy as np
 
 from strata.errors import BadValue, StrataError, UnknownName
 
+
+
+def correlation(a: Any, b: Any) -> float:
+    """Pearson's correlation of two quantities, over all their points.
+
+    >>> correlation([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    1.0
+    """
+    return float(round(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1], 12))
+
+
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "all": np.all,
@@ -20,6 +31,7 @@ FUNCTIONS: dict[str, Any] = {
     "argmax": np.argmax,
     "argmin": np.argmin,
     "ceil": np.ceil,
+    "correlation": correlation,
     "diff": np.diff,
     "exp": np.exp,
     "floor": np.floor,
@@ -32,6 +44,8 @@ FUNCTIONS: dict[str, Any] = {
     "min": np.min,
     "minimum": np.minimum,
     "nanmax": np.nanmax,
+    "nanmin": np.nanmin,
+    "nanquantile": np.nanquantile,
     "round": np.round,
     "sqrt": np.sqrt,
     "sum": np.sum,

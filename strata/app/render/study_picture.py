@@ -1,5 +1,5 @@
 """Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
-another axis.
+another axis, or boxes of how that axis spreads.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ KEYS = (
     "label",
     "log",
     "each",
+    "box",
 )
 
 
@@ -53,6 +54,9 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
     labels of `each`.
     """
     figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
+    if entry.get("box"):
+        _boxes(axes, entry, named, place)
+        return figure
     x = np.asarray(calculate(entry["x"], named, place), float)
     many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
     labels = entry.get("each", [""] * len(many))
@@ -90,15 +94,49 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
         axes.axhline(
             float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited")
         )
+    if "x" in entry.get("log", ""):
+        axes.set_xscale("log")
+    _name_axes(axes, entry)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _boxes(axes: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> None:
+    """Boxes from quartile to quartile with their median, and lines to the least and the most, of y's second
+    axis over x, whose values are names; several y stand side by side.
+    """
+    x = list(calculate(entry["x"], named, place))
+    many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
+    labels = entry.get("each", [""] * len(many))
+    require(
+        len(labels) == len(many), f"{place}: `each` has a label for each of y", y=len(many), each=len(labels)
+    )
+    wide, axes.use_sticky_edges = 0.8 / len(many), False
+    for i, (text, label) in enumerate(zip(many, labels, strict=True)):
+        y = np.asarray(calculate(text, named, place), float)
+        if y.ndim != 2 or len(y) != len(x):
+            raise BadValue(f"{place}: y of a box has the axis of x and one more, but got shape {y.shape}")
+        colour, middle = COLOURS[i % len(COLOURS)], np.arange(len(x)) + wide * (i - 0.5 * (len(many) - 1))
+        least, low, median, high, most = np.nanquantile(y, (0.0, 0.25, 0.5, 0.75, 1.0), axis=1)
+        axes.vlines(middle, least, most, color=colour, linewidth=1.0)
+        axes.bar(
+            middle, high - low, 0.85 * wide, bottom=low, color=colour, alpha=0.55, linewidth=0, label=label or None
+        )
+        axes.hlines(median, middle - 0.42 * wide, middle + 0.42 * wide, color="#222222", linewidth=1.4)
+    said = [name if isinstance(name, str) else f"{name:g}" for name in x]
+    long = max(len(name) for name in said) > 6
+    axes.set_xticks(range(len(x)), said, rotation=60 if long else 0, ha="right" if long else "center")
+    _name_axes(axes, entry)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _name_axes(axes: Any, entry: dict[str, Any]) -> None:
     axes.set_title(entry.get("title", ""))
     axes.set_xlabel(entry.get("xlabel", ""))
     axes.set_ylabel(entry.get("ylabel", ""))
-    if "x" in entry.get("log", ""):
-        axes.set_xscale("log")
     if "y" in entry.get("log", ""):
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8)
-    return figure

@@ -141,8 +141,11 @@ def _energy(made: Made) -> dict[str, Any]:
     local = next(i for i, level in enumerate(template.levels) if level.scope == "bundle")
     last = max(i for i, level in enumerate(template.levels) if level.scope == "global")
     memory = made.running.memory.point
+    operands = dict(logic.mac_energy)
+    if template.rules is not None and template.rules.fp32 == "lanes":
+        operands |= {"fp32": logic.vector_energy}
     return {
-        "matrix": {name: 0.5 * energy * scale for name, energy in logic.mac_energy.items()},
+        "matrix": {name: 0.5 * energy * scale for name, energy in operands.items()},
         "vector": 0.5 * logic.vector_energy * scale,
         "sram": made.components[local].read_energy,
         "cache": made.components[last].read_energy,
@@ -159,7 +162,7 @@ _SAID = {
     "compute.units": "units of a bundle, by the template",
     "compute.clock": "clock at the voltage that the power allows, at most the highest",
     "compute.max_clock": "clock at the highest voltage",
-    "compute.matrix_rate": "2 x units x multiply-adds x clock, by the area of a multiply-add",
+    "compute.matrix_rate": "2 x units x multiply-adds x clock, by the area of a multiply-add or on the lanes",
     "compute.matrix_efficiency": "the template's",
     "compute.vector_rate": "2 x units x lanes x clock",
     "compute.special_rate": "units x special lanes x clock",

@@ -136,14 +136,20 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
 
 
 def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Number]:
-    r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area.
+    r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area; fp32 that runs on the
+    vector lanes (`rules.fp32 = "lanes"`), one for each of them.
 
-    .. math:: F_k = F \frac{a_{mac}}{a_{mac,k}}
+    .. math:: F_k = F \frac{a_{mac}}{a_{mac,k}}, \quad F_{fp32} = F \frac{n_{lane}}{n_{mac}}
 
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
     >>> format_rates(1.0, technology("deepflow-v100").logic, template("deepflow-2021"))
     {'fp16': 1.0}
+    >>> format_rates(1.0, technology("deepflow-v100").logic, template("deepflow-v100"))  # 64 of 512 a clock
+    {'fp16': 1.0, 'fp32': 0.125}
     """
-    own = logic.mac_area[template.format]
-    return {name: rate * (own / area) for name, area in logic.mac_area.items()}
+    own, rules = logic.mac_area[template.format], template.rules
+    rates = {name: rate * (own / area) for name, area in logic.mac_area.items()}
+    if rules is not None and rules.fp32 == "lanes":
+        rates |= {"fp32": rate * (template.vector_lanes / template.macs)}
+    return rates

@@ -93,6 +93,11 @@ class GeneratorRules:
         choices=("bundles", "units"),
         default="bundles",
     )
+    fp32: str = text(
+        "where products of fp32 run: on the matrix units, by their area, or on the vector lanes beside them",
+        choices=("units", "lanes"),
+        default="units",
+    )
     leakage: str = text("whether logic leaks", choices=("counted", "ignored"), default="counted")
     sums: str = text(
         "whether shares of a budget may add up to more than it",

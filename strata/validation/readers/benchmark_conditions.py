@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.params import build, by_name, data_folder, part, quantity, read_toml, text
+from strata.params import build, by_name, data_folder, override, part, quantity, read_toml, text
 from strata.pricing.kernels.recurrent import RecurrentLibrary
 from strata.validation.readers.tables import Table
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 def read_conditions(kind: type[T], table: Table, name: str) -> T:
     """The conditions of a table's runs: those of a file in the table's own folder, else those shipped for
-    files of its name.
+    files of its name; with what the table tells otherwise.
     """
     own = table.folder / name
     path = own if own.exists() else data_folder("conditions") / name
     conditions: T = build(kind, read_toml(path), name)[0]
-    return conditions
+    return override(conditions, table.changes, "condition")[0] if table.changes else conditions
 
 
 # ------------------------------------------------------------------------------------- kernels

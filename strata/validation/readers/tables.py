@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class Table:
     folder: Path
     columns: dict[str, Array]
     lines: Array
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of the conditions its runs were made under
 
     def __len__(self) -> int:
         return len(self.lines)
