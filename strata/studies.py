@@ -283,8 +283,11 @@ def _tilings(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """
     _known_keys(entry, TILING_KEYS, where)
     own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
-    product = Gemm(**{k: float(v) for k, v in entry.get("gemm", {}).items()})
-    found = tiling_spread(product, own, entry["tilings"])
+    sizes: dict[str, Any] = {name: float(size) for name, size in entry.get("gemm", {}).items()}
+    for name in sizes:
+        if name not in ("m", "n", "k"):
+            raise UnknownName(f"size of the product of {where}", name, ("m", "n", "k"), "m, n, k")
+    found = tiling_spread(Gemm(**sizes), own, entry["tilings"])
     return {
         "devices": found.devices,
         "intensity": found.intensity.reshape(len(found.devices), -1),

@@ -106,6 +106,78 @@ def test_a_study_that_is_wrong_says_so_in_one_line(folder, old, new, said):
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+GENERATED = """
+title = "a V100 from technology"
+paper = "nobody, nowhere"
+
+[[run]]
+name = "spread"
+tilings = [1, 64]
+gemm = { m = 8192, n = 8192, k = 8192 }
+generate = { technology = "deepflow-v100", budget = "deepflow-v100", template = "deepflow-v100" }
+
+[[run]]
+name = "stated"
+file = "v100/deepbench_gemm.csv"
+
+[[run]]
+name = "made"
+file = "v100/deepbench_gemm.csv"
+generate = { technology = "deepflow-v100", budget = "deepflow-v100", template = "deepflow-v100" }
+set = ["device.latency=245 ns"]
+conditions = { call = "0 s" }
+
+[[claim]]
+id = "less"
+says = "64 devices have less intensity than one"
+ours = "nanmax(spread.intensity[1]) / nanmax(spread.intensity[0])"
+holds = "(ours < 1) & (len(spread.strategies) == 8)"
+
+[[claim]]
+id = "errors"
+says = "a generated V100 is as near to its measurements as a stated one, to 5 %"
+ours = "[stated.mape, made.mape, made.correlation, made.fp32_mape]"
+holds = "(ours[1] < ours[0] + 0.05) & (ours[1] != ours[0]) & (ours[2] > 0.99)"
+
+[[picture]]
+file = "spread.svg"
+box = true
+x = "spread.devices"
+y = ["spread.intensity", "2 * spread.intensity"]
+each = ["once", "twice"]
+log = "y"
+"""
+
+
+def test_tilings_and_generated_chips_are_runs_of_a_study(tmp_path):
+    made = tmp_path / "generated"
+    made.mkdir()
+    (made / "study.toml").write_text(GENERATED, encoding="utf-8")
+    assert run_command(["study", str(made), "--write"]) == 0
+    told = studies.stored_result(studies.study(made))
+    assert all(claim["holds"] for claim in told["claims"]), told
+    assert "twice" in (made / "spread.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('template = "deepflow-v100" }\nset', 'templates = "x" }\nset', "technology, budget and template"),
+        ('call = "0 s"', 'cal = "0 s"', "cal"),
+        ("gemm = { m = 8192", "gemm = { rows = 8192", "rows"),
+        ("tilings = [1, 64]", "tilings = []", "device counts"),
+        ('y = ["spread.intensity", "2', 'y = ["spread.devices", "2', "a box has the axis of x"),
+    ],
+)
+def test_generated_runs_that_are_wrong_say_so_in_one_line(tmp_path, old, new, said, capsys):
+    made = tmp_path / "generated"
+    made.mkdir()
+    assert old in GENERATED
+    (made / "study.toml").write_text(GENERATED.replace(old, new), encoding="utf-8")
+    assert run_command(["study", str(made), "--write"]) == 2
+    assert said in capsys.readouterr().err.strip().splitlines()[-1]
+
+
 def test_an_unknown_study_names_those_there_are():
     with pytest.raises(StrataError, match="no study called 'deepstack-layer'; nearest: deepstack-layers"):
         studies.study("deepstack-layer")

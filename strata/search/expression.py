@@ -14,7 +14,6 @@ import numpy as np
 from strata.errors import BadValue, StrataError, UnknownName
 
 
-
 def correlation(a: Any, b: Any) -> float:
     """Pearson's correlation of two quantities, over all their points.
 

@@ -54,15 +54,11 @@ def tiling_spread(gemm: Gemm, chip: Chip, devices: Sequence[int]) -> TilingSprea
         many = many.at(np.flatnonzero(np.broadcast_to(many.dp == 1.0, np.shape(many.dp))))
         split = many.split
         m, n, k = gemm.m / split.rows, gemm.n / split.columns, gemm.k / split.depth
-        local = Product(
-            m=m, n=n, k=k, input_bytes=two, weight_bytes=bytes_of(gemm.weights), output_bytes=two
-        )
+        local = Product(m=m, n=n, k=k, input_bytes=two, weight_bytes=bytes_of(gemm.weights), output_bytes=two)
         found = tiling_intensities(local, chip, gemm.weights)
         fits = (m >= 1.0) & (n >= 1.0) & (k >= 1.0)
         each.append(np.where(fits, found, np.nan).T)
         names.append(tuple(strategy_text(many.at(i)) for i in range(np.size(m))))
     most = max(len(one) for one in each)
     padded = [np.concatenate([one, np.full((most - len(one), one.shape[1]), np.nan)]) for one in each]
-    return TilingSpread(
-        devices=np.asarray(devices, float), names=tuple(names), intensity=np.array(padded)
-    )
+    return TilingSpread(devices=np.asarray(devices, float), names=tuple(names), intensity=np.array(padded))

@@ -121,7 +121,14 @@ def _boxes(axes: Any, entry: dict[str, Any], named: dict[str, Any], place: str) 
         least, low, median, high, most = np.nanquantile(y, (0.0, 0.25, 0.5, 0.75, 1.0), axis=1)
         axes.vlines(middle, least, most, color=colour, linewidth=1.0)
         axes.bar(
-            middle, high - low, 0.85 * wide, bottom=low, color=colour, alpha=0.55, linewidth=0, label=label or None
+            middle,
+            high - low,
+            0.85 * wide,
+            bottom=low,
+            color=colour,
+            alpha=0.55,
+            linewidth=0,
+            label=label or None,
         )
         axes.hlines(median, middle - 0.42 * wide, middle + 0.42 * wide, color="#222222", linewidth=1.4)
     said = [name if isinstance(name, str) else f"{name:g}" for name in x]

@@ -136,8 +136,8 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
 
 
 def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Number]:
-    r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area; fp32 that runs on the
-    vector lanes (`rules.fp32 = "lanes"`), one for each of them.
+    r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area; of fp32 one for each
+    vector lane where it runs on these (`rules.fp32 = "lanes"`).
 
     .. math:: F_k = F \frac{a_{mac}}{a_{mac,k}}, \quad F_{fp32} = F \frac{n_{lane}}{n_{mac}}
 

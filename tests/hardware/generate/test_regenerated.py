@@ -69,3 +69,24 @@ def test_a_p4_follows_from_its_own_template():
     there = known.cache.capacity + known.compute.cores * known.compute.sram_capacity
     there += sum(level.capacity for level in known.levels)
     assert float(sram) == pytest.approx(there, rel=0.2)
+
+
+@pytest.mark.parametrize("name", ["a100-80", "h100"])
+def test_products_of_fp32_run_on_the_vector_lanes_of_a_gpu(name):
+    """By the area of a multiply-add the matrix units would do four times as many, and none of them does."""
+    made, known = generation(*CHIPS[name][:3], device=CHIPS[name][3]).chip, chip(name)
+    assert made.compute.matrix_rate["fp32"] == made.compute.vector_rate
+    assert float(made.compute.matrix_rate["fp32"]) == pytest.approx(known.compute.vector_rate, rel=0.2)
+    assert made.energy.matrix["fp32"] == made.energy.vector
+
+
+def test_deepflows_v100_corrected_is_a_v100():
+    """Its units and split with the lanes a V100 has: nothing here was read off measured products."""
+    made, known = generation("deepflow-v100", "deepflow-v100", "deepflow-v100").chip, chip("v100")
+    for name in ("fp16", "fp32"):
+        assert float(made.compute.matrix_rate[name]) == pytest.approx(
+            known.compute.matrix_rate[name], rel=0.02
+        )
+    assert float(made.cache.bandwidth * made.cache.efficiency) == pytest.approx(2.155e12, rel=0.2)
+    assert float(made.memory.bandwidth) == pytest.approx(known.memory.bandwidth, rel=0.15)
+    assert made.kernel_model == "hierarchical"
