@@ -21,6 +21,7 @@ from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.search.expression import Names, calculate
 from strata.search.sweep import SweepAxis, parse_axis, sweep
+from strata.workload.program import program as make_program
 
 SWEEP_KEYS = (
     "model",
@@ -38,6 +39,25 @@ SWEEP_KEYS = (
     "metric",
     "where",
     "orders",
+)
+GENERATE_KEYS = (
+    "generate",
+    "model",
+    "device",
+    "links",
+    "devices",
+    "sizes",
+    "vary",
+    "batch",
+    "input",
+    "output",
+    "phase",
+    "plan",
+    "where",
+    "engine",
+    "set",
+    "metric",
+    "gains",
 )
 CHIP_KEYS = ("chip", "vary", "set", "let")
 FILE_KEYS = ("file", "held_out")
@@ -170,13 +190,17 @@ def plain_numbers(value: Any) -> Any:
 
 def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """The quantities of one run, by name: its axes, and what was found over them."""
+    if "generate" in entry:
+        return _generated(entry, where)
     if "model" in entry:
         return _sweep(entry, where)
     if "chip" in entry:
         return _chip(entry, where)
     if "file" in entry:
         return _measured(entry, where)
-    raise BadValue(f"{where} must have a model and a system, a chip, or a file of measurements, or a space")
+    raise BadValue(
+        f"{where} must have a model and a system, a chip, or a file of measurements, a space, or generate"
+    )
 
 
 def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
@@ -214,6 +238,45 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     values |= {"overlap": swept.of(np.asarray(swept.result.summary.overlap, float))}
     values |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
     return values | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
+
+
+def _generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """A program on a system of generated chips."""
+    from strata.search.generated import sweep_generated
+    from strata.search.inputs import make_workload, phase_of
+
+    _known_keys(entry, GENERATE_KEYS, where)
+    told = entry["generate"]
+    for key in ("technology", "budget", "template"):
+        require(key in told, f"{where}: generate has technology, budget and template", missing=key)
+    program = make_program(entry["model"])
+    sizes = (float(entry.get(k, usual)) for k, usual in (("batch", 1), ("input", 1024), ("output", 1024)))
+    found = sweep_generated(
+        told["technology"],
+        told["budget"],
+        told["template"],
+        program,
+        workload=make_workload(phase_of(program, entry.get("phase", "train")), *sizes),
+        device=entry.get("device"),
+        links=entry.get("links"),
+        devices=int(entry.get("devices", 1)),
+        sizes=entry.get("sizes"),
+        plan=entry.get("plan", "best"),
+        vary=list(entry["vary"]),
+        changes=list(entry.get("set", [])),
+        engine=entry.get("engine", "ideal"),
+        metric=entry.get("metric", "step_time"),
+        where=entry.get("where", ""),
+        gains=bool(entry.get("gains", False)),
+    )
+    shorts = [_short(a) for a in found.axes]
+    # two axes of one last part have their whole names
+    named = [
+        a.name.replace(".", "_") if shorts.count(short) > 1 else short
+        for a, short in zip(found.axes, shorts, strict=True)
+    ]
+    values: dict[str, Any] = dict(found.values) | {"plans": found["plan"]}
+    return values | {name: a.values for name, a in zip(named, found.axes, strict=True)} | {"axes": named}
 
 
 def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:

@@ -273,10 +273,18 @@ def deepflow_matmul(
     elements = tuple(scope_capacity(chip, level) / size for level in levels[:-1])
     side = chip.compute.tile_n if chip.compute.array_columns is None else chip.compute.array_columns
     (one, first), (two, second) = loop_orders(product.m * product.batch, product.k, product.n)
-    xp = namespace(*one)
+    given = (*one, *two, *elements, unit.sustained, side, *(level.bandwidth for level in levels))
+    xp, rank = namespace(*given), rank_of(*given)
     xp = np if xp is SCALARS else xp
-    order: Any = tuple(xp.stack(xp.broadcast_arrays(a, b)) for a, b in zip(one, two, strict=True))
-    reuse = xp.stack(xp.broadcast_arrays(first, second)) / side
+
+    def tried(a: Number, b: Number) -> Number:
+        # the two orders on an axis before all of the box's, those of the chip too
+        both: Any = xp.stack(xp.broadcast_arrays(xp.asarray(a), xp.asarray(b)))
+        led: Number = both.reshape(2, *(1,) * (rank + 1 - both.ndim), *both.shape[1:])
+        return led
+
+    order: Any = tuple(tried(a, b) for a, b in zip(one, two, strict=True))
+    reuse = tried(first, second) / side
     found = searched_times(order, elements, levels, unit.sustained, size, (reuse, side))
     best = xp.argmin(found.time, axis=0)[None]
 
