@@ -84,16 +84,21 @@ class Ledger:
     def left(self) -> int:
         return self.budget - self.used
 
-    def merits(self, designs: Array) -> Array:
-        """The merit of designs, all in one batch; raises Spent when the budget has room for some only."""
-        room = self.left
-        some = designs[:room]
+    def values(self, designs: Array) -> tuple[Array, Array]:
+        """Values and violations of designs, all in one batch; raises Spent when the budget has room for some
+        only.
+        """
+        some = designs[: self.left]
         if len(some):
-            values, violation = self.objective(some)
-            self._note(some, np.asarray(values, float), np.asarray(violation, float))
-        if len(designs) > room:
+            values, violation = (np.asarray(part, float) for part in self.objective(some))
+            self._note(some, values, violation)
+        if len(some) < len(designs) or not len(some):
             raise Spent
-        return merit(np.asarray(values, float), np.asarray(violation, float)) if len(some) else np.empty(0)
+        return values, violation
+
+    def merits(self, designs: Array) -> Array:
+        """One finite number for each design that orders them (`merit`)."""
+        return merit(*self.values(designs))
 
     def _note(self, designs: Array, values: Array, violation: Array) -> None:
         # a probe beyond the budget tells a slope, but it is no design

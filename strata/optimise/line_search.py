@@ -17,6 +17,9 @@ from strata.optimise.ledger import OUT, Ledger, Spent
 
 BOTH_SIDES = 0.1  # stride below which slopes are central differences
 PER_START = 400  # evaluations of the budget for each start, at least
+FRANK_WOLFE = 24  # steps towards the shortest combination of slopes
+SHIFTS = 12  # random moves a step
+PAST = 8  # steps whose slopes are kept
 LENGTHS = np.array([4.0, 2.0, 1.0, 0.5, 0.25, 0.125])  # of a step, as multiples of the last that gained
 
 
@@ -31,7 +34,6 @@ class LineSearchRule:
     width: float = 0.12  # first probe, along the logarithm
     stride: float = 0.4  # first step, along the logarithm
     narrowest: float = 2e-3  # stride at which a start has converged
-    average: float = 0.6  # share of the past in the averaged slope
 
 
 @dataclass(eq=False)
@@ -42,10 +44,10 @@ class _Climbers:
     choices: Array
     merits: Array
     stride: Array
-    average: Array
+    past: Array  # slopes of the last steps [starts, steps, columns]
 
     def take(self, which: Array) -> _Climbers:
-        rows = (self.free, self.choices, self.merits, self.stride, self.average)
+        rows = (self.free, self.choices, self.merits, self.stride, self.past)
         return _Climbers(*(row[which] for row in rows))
 
     def __len__(self) -> int:
@@ -67,7 +69,7 @@ def line_search(
             if not variables.smooth_count:
                 return  # nothing has a slope: the draw went through every combination in turn
             chosen = _distinct_best(drawn[:, variables.smooth_count :], merits, starts)
-            _race(ledger, _begun(ledger, drawn[chosen], merits[chosen], rule), rule)
+            _race(ledger, rng, _begun(ledger, drawn[chosen], merits[chosen], rule), rule)
             drawn = _around_best(ledger, rng, rule)
     except Spent:
         return
@@ -98,7 +100,7 @@ def _begun(ledger: Ledger, designs: Array, merits: Array, rule: LineSearchRule) 
         designs[:, variables.smooth_count :],
         merits,
         np.full(len(designs), rule.stride),
-        np.zeros_like(free),
+        np.repeat(np.full_like(free, np.nan)[:, None], PAST, axis=1),
     )
 
 
@@ -111,14 +113,15 @@ def _around_best(ledger: Ledger, rng: np.random.Generator, rule: LineSearchRule)
     free = np.repeat(variables.to_free(ledger.best[None]), near, axis=0)
     free += rng.normal(0.0, rule.stride, free.shape) * (rng.random(free.shape) < 0.5)
     drawn[:near] = variables.from_free(free, drawn[:near, variables.smooth_count :])
+    drawn[0] = ledger.best
     return drawn
 
 
-def _race(ledger: Ledger, climbers: _Climbers, rule: LineSearchRule) -> None:
+def _race(ledger: Ledger, rng: np.random.Generator, climbers: _Climbers, rule: LineSearchRule) -> None:
     """Step all starts until each has converged; now and then the worse half ends."""
     steps = 0
     while len(climbers):
-        climbers = _step(ledger, climbers, rule)
+        climbers = _step(ledger, rng, climbers, rule)
         climbers = climbers.take(climbers.stride > rule.narrowest)
         steps += 1
         if steps % rule.race == 0 and len(climbers) > 1:
@@ -126,7 +129,9 @@ def _race(ledger: Ledger, climbers: _Climbers, rule: LineSearchRule) -> None:
             climbers = climbers.take(order[: (len(order) + 1) // 2])
 
 
-def _step(ledger: Ledger, climbers: _Climbers, rule: LineSearchRule) -> _Climbers:
+def _step(
+    ledger: Ledger, rng: np.random.Generator, climbers: _Climbers, rule: LineSearchRule
+) -> _Climbers:
     """One step of every start: slopes, then all lengths along them, in two batches."""
     count, columns = climbers.free.shape
     width = np.minimum(rule.width, climbers.stride)
@@ -134,10 +139,11 @@ def _step(ledger: Ledger, climbers: _Climbers, rule: LineSearchRule) -> _Climber
         slope, tried, merits = _exact_slope(ledger, climbers), climbers.free[:, None][:, :0], climbers.merits[:, None][:, :0]
     else:
         slope, tried, merits = _probed_slope(ledger, climbers, width)
-    average = rule.average * climbers.average + (1.0 - rule.average) * _directed(slope)
-    ways = np.stack([_directed(slope), _directed(average)], axis=1)  # [starts, 2, columns]
+    past = np.concatenate([slope[:, None], climbers.past[:, :-1]], axis=1)
+    ways = np.stack([_directed(slope), _directed(shortest_combination(past))], axis=1)  # [starts, 2, columns]
     moves = climbers.stride[:, None, None, None] * LENGTHS[:, None] * ways[:, :, None]
-    trials = climbers.free[:, None] - moves.reshape(count, -1, columns)
+    shifts = _shifts(rng, (count, SHIFTS, columns)) * climbers.stride[:, None, None]
+    trials = climbers.free[:, None] - np.concatenate([moves.reshape(count, -1, columns), shifts], axis=1)
     found = _merits(ledger, climbers, trials)
     every, values = np.concatenate([tried, trials], axis=1), np.concatenate([merits, found], axis=1)
     best = np.argmin(values, axis=1)
@@ -145,14 +151,48 @@ def _step(ledger: Ledger, climbers: _Climbers, rule: LineSearchRule) -> _Climber
     gained = values[rows, best] < climbers.merits - 1e-9
     ahead = np.where(gained[:, None], every[rows, best], climbers.free)
     went = np.abs(ahead - climbers.free).max(axis=1)
-    stride = np.where(gained, np.clip(1.5 * went, 0.5 * climbers.stride, 2.0), 0.4 * climbers.stride)
+    stride = np.where(gained, np.clip(1.5 * went, 0.5 * climbers.stride, 2.0), 0.6 * climbers.stride)
+    settled = ledger.variables.to_free(ledger.variables.from_free(ahead, climbers.choices))
     return replace(
         climbers,
-        free=ahead,
+        free=settled,  # the same designs, back within limits
         merits=np.where(gained, values[rows, best], climbers.merits),
         stride=stride,
-        average=average,
+        past=past,
     )
+
+
+def _shifts(rng: np.random.Generator, shape: tuple[int, int, int]) -> Array:
+    """Random moves of a few variables at a time, some long, most short: they find what no slope shows, such
+    as the next whole bank or unit.
+    """
+    few = rng.random(shape) < 3.0 / shape[2]
+    shifts: Array = rng.normal(size=shape) * few * rng.choice([1.0, 0.3, 0.1], (*shape[:2], 1))
+    return shifts
+
+
+def shortest_combination(slopes: Array) -> Array:
+    r"""The shortest convex combination of some slopes [N, slopes, columns]: where roofs meet, it is what is
+    left of the slope along the edge between them.
+
+    .. math:: d = \arg\min \Big\{ \lVert \sum_k \lambda_k g_k \rVert : \lambda \ge 0, \sum_k \lambda_k = 1 \Big\}
+
+    by Frank-Wolfe steps of exact length; slopes that are not known (nan) take no part.
+
+    Burke, Lewis & Overton, SIAM J. Optim. 15 (2005), sec. 2 (gradient sampling).
+
+    >>> shortest_combination(np.array([[[1.0, 2.0], [1.0, -2.0]]])).round(3).tolist()
+    [[1.0, 0.0]]
+    """
+    known = np.isfinite(slopes).all(axis=2)
+    every = np.where(known[:, :, None], slopes, 0.0)
+    rows, point = np.arange(len(slopes)), every[:, 0]
+    for _ in range(FRANK_WOLFE):
+        along = np.where(known, np.einsum("nkc,nc->nk", every, point), np.inf)
+        move = every[rows, np.argmin(along, axis=1)] - point
+        length = -np.sum(point * move, axis=1) / np.maximum(np.sum(move * move, axis=1), 1e-300)
+        point = point + np.clip(length, 0.0, 1.0)[:, None] * move
+    return point
 
 
 def _directed(slope: Array) -> Array:

@@ -110,10 +110,11 @@ class DesignVariables:
         return kept
 
     def random(self, rng: np.random.Generator, count: int) -> Array:
-        """Designs drawn evenly over what is free; every combination of choices comes in turn."""
+        """Designs drawn evenly over what is free, budgets spent; every combination of choices comes in turn.
+        """
         made = np.empty((count, len(self.names)))
         for own, block in zip(self.shares, self.blocks, strict=True):
-            drawn = rng.dirichlet(np.ones(len(own.members) + 1), count)[:, :-1]  # the last is left over
+            drawn = rng.dirichlet(np.ones(len(own.members)), count)
             made[:, block] = own.floor + (1.0 - len(own.members) * own.floor) * drawn
         low, high = self._limits
         span = rng.random((count, len(self.reals)))
@@ -133,15 +134,15 @@ class DesignVariables:
     def to_free(self, designs: Array) -> Array:
         r"""Coordinates without limits of the columns that have a slope.
 
-        .. math:: z_i = \ln (w_i - f) - \ln (1 - \sum_j w_j), \qquad z = \ln x
+        .. math:: z_i = \ln \frac{w_i - f}{\sum_j (w_j - f)}, \qquad z = \ln x
 
-        shares w above their floor f against what of the budget is left over; real numbers x.
+        shares w above their floor f; real numbers x. What a split leaves over is not kept: no part of a chip
+        gets slower by a larger budget, so that searches along these coordinates spend all of it.
         """
         made = np.empty((len(designs), self.smooth_count))
         for own, block in zip(self.shares, self.blocks, strict=True):
-            shares = designs[:, block]
-            left = np.maximum(1.0 - shares.sum(axis=1, keepdims=True), LEAST_ROOM)
-            made[:, block] = np.log(np.maximum(shares - own.floor, LEAST_ROOM)) - np.log(left)
+            above = np.maximum(designs[:, block] - own.floor, LEAST_ROOM)
+            made[:, block] = np.log(above / above.sum(axis=1, keepdims=True))
         real = slice(self.share_count, self.smooth_count)
         made[:, real] = np.log(designs[:, real])
         return made
@@ -152,8 +153,9 @@ class DesignVariables:
         for own, block in zip(self.shares, self.blocks, strict=True):
             room = 1.0 - len(own.members) * own.floor
             made[:, block] = own.floor + room * _soft_shares(free[:, block])
+        low, high = self._limits
         real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(np.exp(free[:, real]), *self._limits)
+        made[:, real] = np.clip(np.exp(np.clip(free[:, real], np.log(low), np.log(high))), low, high)
         made[:, self.smooth_count :] = choices
         return made
 
@@ -177,8 +179,7 @@ class DesignVariables:
 
 
 def _soft_shares(free: Array) -> Array:
-    """Shares of a whole by their logarithms against what is left over."""
-    top = np.maximum(free.max(axis=1, keepdims=True), 0.0)
-    parts = np.exp(free - top)
-    whole: Array = parts / (parts.sum(axis=1, keepdims=True) + np.exp(-top))
+    """Shares of a whole by their logarithms."""
+    parts = np.exp(free - free.max(axis=1, keepdims=True))
+    whole: Array = parts / parts.sum(axis=1, keepdims=True)
     return whole
