@@ -22,8 +22,8 @@ class DescentRule:
     """Switches of the projected gradient. The defaults average designs within the budget and probe inside it.
     """
 
-    rate: float = 0.1  # eta, the length of a move
-    average: float = 0.9  # beta, the share of the past in the average
+    rate: float = 1.0  # eta, the length of a move
+    average: float = 0.8  # beta, the share of the past in the average
     factor: float = 1.1  # a probe multiplies one variable by it
     probe_inside: bool = True  # probes keep the budget: what one gains is taken from the others
     fill: bool = False  # shares are stretched to spend the whole budget, instead of projected onto it
@@ -33,18 +33,18 @@ class DescentRule:
     cools: bool = True  # moves shorten with the root of the step's number
     patience: int = 20  # steps without a better design after which a start has converged; 0: never
     steps: int = 100
-    starts: int = 10
+    starts: int = 4
     grows_when_full: str = ""  # a column that is multiplied by the overflow where memory overflows
 
 
 # As the paper prints it. The projection takes the same from every share of a vector at unit norm, which leaves
 # small ones nothing.
-PAPER_RULE = DescentRule(unit_norm=True, from_zero=True, patience=0, cools=False)
+PAPER_RULE = DescentRule(average=0.9, unit_norm=True, from_zero=True, patience=0, cools=False, starts=10)
 # What the program of 2021 does: probes by half of the variable more, outside the budget; a move as long as
 # the whole budget; an average that begins at nothing; shares stretched to the budget, never less than 0.01;
 # a hundred steps in any case; one start, whose seed is its index.
 DEEPFLOW_RULE = DescentRule(
-    rate=1.0, factor=1.5, probe_inside=False, fill=True, floor=0.01, unit_norm=True, from_zero=True, cools=False,
+    average=0.9, factor=1.5, probe_inside=False, fill=True, floor=0.01, unit_norm=True, from_zero=True, cools=False,
     patience=0, starts=1,
 )  # fmt: skip
 
