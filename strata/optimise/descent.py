@@ -95,7 +95,7 @@ def _onto(variables: DesignVariables, designs: Array, rule: DescentRule) -> Arra
     for own, block in zip(variables.shares, variables.blocks, strict=True):
         made[:, block] = np.maximum(made[:, block], max(rule.floor, own.floor))
         if rule.fill:
-            made[:, block] /= made[:, block].sum(axis=1, keepdims=True)
+            made[:, block] *= own.total / made[:, block].sum(axis=1, keepdims=True)
     return variables.project(made)
 
 

@@ -1,6 +1,6 @@
 """The same freedom as a space of `strata search`: a grid of levels for each share and number, and its choices.
 
-Levels of shares are weights: where those of a class add up to more than 1, each is divided by their sum. So
+Levels of shares are weights: where those of a class add up to more than its total, all are cut alike. So
 every point of the grid is a design within the budget, and no constraint joins the axes.
 """
 
@@ -67,8 +67,8 @@ def designs_of_points(variables: DesignVariables, space: Space, digits: Array) -
     made = np.empty((len(digits), len(variables.names)))
     for k, axis in enumerate(space.axes):
         made[:, k] = np.array(axis.values, float)[digits[:, k]] if axis.ordered else digits[:, k]
-    for block in variables.blocks:
-        made[:, block] /= np.maximum(made[:, block].sum(axis=1, keepdims=True), 1.0)
+    for own, block in zip(variables.shares, variables.blocks, strict=True):
+        made[:, block] *= own.total / np.maximum(made[:, block].sum(axis=1, keepdims=True), own.total)
     return made
 
 

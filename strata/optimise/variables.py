@@ -23,11 +23,17 @@ LEAST_ROOM = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class ShareClass:
-    """A budget that is split: area, power or perimeter; shares add up to at most 1."""
+    """A budget that is split: area, power or perimeter; shares add up to at most the total."""
 
     name: str
     members: tuple[str, ...]
     floor: float = 0.0
+    total: float = 1.0
+
+    @property
+    def room(self) -> float:
+        """What is shared out above the floors."""
+        return self.total - len(self.members) * self.floor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +100,7 @@ class DesignVariables:
         """The nearest designs that keep every floor, budget and limit."""
         made = np.array(designs, float)
         for own, block in zip(self.shares, self.blocks, strict=True):
-            made[:, block] = project_shares(made[:, block], own.floor, fill=fill)
+            made[:, block] = project_shares(made[:, block], own.floor, own.total, fill)
         real = slice(self.share_count, self.smooth_count)
         made[:, real] = np.clip(made[:, real], *self._limits)
         for k, choice in enumerate(self.choices, self.smooth_count):
@@ -103,7 +109,8 @@ class DesignVariables:
 
     def within_budgets(self, designs: Array) -> Array:
         """Whether designs keep every budget and limit; a probe of a search may not."""
-        sums = [designs[:, block].sum(axis=1) <= 1.0 + 1e-9 for block in self.blocks]
+        both = zip(self.shares, self.blocks, strict=True)
+        sums = [designs[:, block].sum(axis=1) <= own.total * (1.0 + 1e-9) for own, block in both]
         real, (low, high) = designs[:, self.share_count : self.smooth_count], self._limits
         inside = np.all((real >= low * (1 - 1e-9)) & (real <= high * (1 + 1e-9)), axis=1)
         kept: Array = np.all([inside, *sums], axis=0)
@@ -115,7 +122,7 @@ class DesignVariables:
         made = np.empty((count, len(self.names)))
         for own, block in zip(self.shares, self.blocks, strict=True):
             drawn = rng.dirichlet(np.ones(len(own.members)), count)
-            made[:, block] = own.floor + (1.0 - len(own.members) * own.floor) * drawn
+            made[:, block] = own.floor + own.room * drawn
         low, high = self._limits
         span = rng.random((count, len(self.reals)))
         made[:, self.share_count : self.smooth_count] = low * (high / low) ** span
@@ -151,8 +158,7 @@ class DesignVariables:
         """Designs of free coordinates; every one keeps its floors, budgets and limits."""
         made = np.empty((len(free), len(self.names)))
         for own, block in zip(self.shares, self.blocks, strict=True):
-            room = 1.0 - len(own.members) * own.floor
-            made[:, block] = own.floor + room * _soft_shares(free[:, block])
+            made[:, block] = own.floor + own.room * _soft_shares(free[:, block])
         low, high = self._limits
         real = slice(self.share_count, self.smooth_count)
         made[:, real] = np.clip(np.exp(np.clip(free[:, real], np.log(low), np.log(high))), low, high)
@@ -169,10 +175,9 @@ class DesignVariables:
         """
         made = np.empty_like(free)
         for own, block in zip(self.shares, self.blocks, strict=True):
-            room, own_slope = 1.0 - len(own.members) * own.floor, slope[:, block]
             soft = _soft_shares(free[:, block])
-            mean = np.sum(soft * own_slope, axis=1, keepdims=True)
-            made[:, block] = room * soft * (own_slope - mean)
+            mean = np.sum(soft * slope[:, block], axis=1, keepdims=True)
+            made[:, block] = own.room * soft * (slope[:, block] - mean)
         real = slice(self.share_count, self.smooth_count)
         made[:, real] = np.exp(free[:, real]) * slope[:, real]
         return made
