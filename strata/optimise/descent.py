@@ -117,7 +117,7 @@ def _differences(ledger: Ledger, designs: Array, merits: Array, rule: DescentRul
     each = np.arange(columns)
     probes[:, each, each] *= rule.factor
     flat = probes.reshape(count * columns, -1)
-    tried = ledger.variables.project(flat) if rule.probe_inside else flat
+    tried = ledger.variables.project(flat) if rule.probe_inside else ledger.variables.clipped(flat)
     found = ledger.merits(tried).reshape(count, columns)
     alike = (found < OUT) == (merits[:, None] < OUT)
     width = (rule.factor - 1.0) * designs[:, :columns]

@@ -29,8 +29,8 @@ class LineSearchRule:
 
     slope: str = "difference"  # or "jax"
     screen: float = 0.15  # share of the budget that is drawn at random, for the starts
-    starts: int = 8  # best draws that descend
-    race: int = 6  # steps after which the worse half of them ends
+    starts: int = 24  # best draws that descend
+    race: int = 4  # steps after which the worse half of them ends
     width: float = 0.12  # first probe, along the logarithm
     stride: float = 0.4  # first step, along the logarithm
     narrowest: float = 2e-3  # stride at which a start has converged

@@ -107,6 +107,15 @@ class DesignVariables:
             made[:, k] = np.clip(np.rint(made[:, k]), 0, len(choice.labels) - 1)
         return made
 
+    def clipped(self, designs: Array) -> Array:
+        """Designs whose shares are at most 1 each and whose numbers keep their limits; budgets may be passed.
+        """
+        made = np.array(designs, float)
+        made[:, : self.share_count] = np.minimum(made[:, : self.share_count], 1.0)
+        real = slice(self.share_count, self.smooth_count)
+        made[:, real] = np.clip(made[:, real], *self._limits)
+        return made
+
     def within_budgets(self, designs: Array) -> Array:
         """Whether designs keep every budget and limit; a probe of a search may not."""
         both = zip(self.shares, self.blocks, strict=True)
