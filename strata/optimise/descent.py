@@ -34,18 +34,21 @@ class DescentRule:
     patience: int = 20  # steps without a better design after which a start has converged; 0: never
     steps: int = 100
     starts: int = 4
+    draws: int = 200  # random designs of which the best are the starts; at least the starts themselves
     grows_when_full: str = ""  # a column that is multiplied by the overflow where memory overflows
 
 
 # As the paper prints it. The projection takes the same from every share of a vector at unit norm, which leaves
 # small ones nothing.
-PAPER_RULE = DescentRule(average=0.9, unit_norm=True, from_zero=True, patience=0, cools=False, starts=10)
+PAPER_RULE = DescentRule(
+    average=0.9, unit_norm=True, from_zero=True, patience=0, cools=False, starts=10, draws=0
+)
 # What the program of 2021 does: probes by half of the variable more, outside the budget; a move as long as
 # the whole budget; an average that begins at nothing; shares stretched to the budget, never less than 0.01;
 # a hundred steps in any case; one start, whose seed is its index.
 DEEPFLOW_RULE = DescentRule(
     average=0.9, factor=1.5, probe_inside=False, fill=True, floor=0.01, unit_norm=True, from_zero=True, cools=False,
-    patience=0, starts=1,
+    patience=0, starts=1, draws=0,
 )  # fmt: skip
 
 
@@ -64,12 +67,14 @@ def projected_gradient(
     DeepFlow, eq. 6 and sec. 6.
     """
     variables = ledger.variables
-    designs = variables.random(rng, rule.starts)
+    designs = variables.random(rng, min(max(rule.draws, rule.starts), max(ledger.budget // 4, rule.starts)))
     if start is not None:
         designs[0] = start
     designs = _onto(variables, designs, rule)
     try:
         merits = ledger.merits(designs)
+        chosen = np.argsort(merits, kind="stable")[: rule.starts]
+        designs, merits = designs[chosen], merits[chosen]
         averages = designs * (0.0 if rule.from_zero else 1.0)
         lowest, since = np.array(merits), np.zeros(len(designs), int)
         for step in range(1, rule.steps + 1):

@@ -20,13 +20,25 @@ from strata.search.samplers import sampler_class
 from strata.search.space import Space
 from strata.search.work import PointsWork
 
-LEVELS = 24  # of a share or number, evenly along the logarithm
+LEVELS = 24  # most of a share or number, evenly along the logarithm
+NUMBERED = 2.0**61  # points that a space can number
 LEAST_LEVEL, MOST_LEVEL = 0.002, 0.9  # of a share
 # samplers that propose points; exact and hierarchical bound a space by its own scenario, which this has not
 POINT_SAMPLERS = ("random", "gradient", "nsga2", "tpe", "cmaes")
 
 
-def levels_of(low: float, high: float, count: int = LEVELS) -> tuple[float, ...]:
+def level_count(variables: DesignVariables) -> int:
+    """Levels of each share and number, so that all points can be numbered.
+
+    >>> from strata.optimise.variables import ShareClass
+    >>> level_count(DesignVariables(shares=(ShareClass(name="area", members=tuple("abcdefghijklmno")),)))
+    16
+    """
+    each = (NUMBERED / variables.combinations) ** (1.0 / max(variables.smooth_count, 1))
+    return max(min(LEVELS, int(each)), 2)
+
+
+def levels_of(low: float, high: float, count: int) -> tuple[float, ...]:
     """Numbers evenly along the logarithm, to four digits.
 
     >>> levels_of(0.1, 10.0, 3)
@@ -37,9 +49,10 @@ def levels_of(low: float, high: float, count: int = LEVELS) -> tuple[float, ...]
 
 def design_axes(variables: DesignVariables) -> tuple[DesignAxis, ...]:
     """An axis for every column."""
+    count = level_count(variables)
 
     def numbers(name: str, low: float, high: float) -> DesignAxis:
-        values = levels_of(low, high)
+        values = levels_of(low, high, count)
         labels = tuple(f"{v:g}" for v in values)
         return DesignAxis(name=name, fields=(name,), values=values, labels=labels, kind="number")
 

@@ -46,7 +46,8 @@ class MethodTrace:
     evaluations: int
     counts: Array  # evaluations after which the best changed
     values: Array  # the best then
-    seconds: float
+    seconds: float  # by the clock on the wall
+    cpu_seconds: float  # of this process
 
     def best_after(self, evaluations: int) -> float:
         """The best value that so many evaluations had found; inf where none of them fits."""
@@ -77,7 +78,7 @@ class Ledger:
         self.value = float("inf")
         self._counts: list[int] = []
         self._values: list[float] = []
-        self.started = time.perf_counter()
+        self.started, self.cpu_started = time.perf_counter(), time.process_time()
         self.on_progress: Callable[[Ledger], None] | None = None
 
     @property
@@ -135,4 +136,5 @@ class Ledger:
             counts=np.array(self._counts, int),
             values=np.array(self._values),
             seconds=time.perf_counter() - self.started,
+            cpu_seconds=time.process_time() - self.cpu_started,
         )

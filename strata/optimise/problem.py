@@ -17,7 +17,7 @@ from strata.errors import UnknownName, require
 from strata.evaluate import evaluate_case, summarised
 from strata.hardware.components import MemoryDevice
 from strata.hardware.fabric import sized
-from strata.hardware.generate.budget import Budget
+from strata.hardware.generate.budget import Budget, edge_of
 from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.template import Template
 from strata.hardware.system import Economics, System
@@ -33,6 +33,7 @@ from strata.workload.tasks import Workload
 
 SPLITS = {"area": "area_share", "power": "power_share", "perimeter": "perimeter_share"}
 FREE = (*SPLITS, "die_area", "devices", "strategy", "shape")
+LEAKS = "leakage"  # of a power budget: what the die leaks around its components
 LEAST_DIE = 0.25  # of the package's area: a die is not made smaller
 FLOOR = 0.002  # least share of a component
 
@@ -81,9 +82,9 @@ class CodesignProblem:
     def variables(self) -> DesignVariables:
         """What is free, as columns."""
         shares = tuple(
-            self._share_class(name, members)
-            for name, field in SPLITS.items()
-            if name in self.free and len(members := _members(getattr(self.budget, field))) > 1
+            self._share_class(name, stated)
+            for name, stated in self.stated.items()
+            if name in self.free and len(stated) > 1
         )
         reals = []
         if "die_area" in self.free:
@@ -103,10 +104,27 @@ class CodesignProblem:
         require(bool(made.names), "nothing is free: name some of " + ", ".join(FREE))
         return made
 
-    def _share_class(self, name: str, members: tuple[str, ...]) -> ShareClass:
-        stated = getattr(self.budget, SPLITS[name])
-        total = 1.0 if self.spend == "all" else min(sum(float(stated[m]) for m in members), 1.0)
-        return ShareClass(name=name, members=members, floor=min(FLOOR, 0.5 * total / len(members)), total=total)
+    @cached_property
+    def stated(self) -> dict[str, dict[str, float]]:
+        """Shares of the budget as it is stated, or as the template splits it: of components that get some,
+        and of what the die leaks around them.
+        """
+        made = self.generation_of(None).made
+        totals = {"area": self.budget.die_area, "power": self.budget.power, "perimeter": edge_of(self.budget)}
+        parts = {"area": made.area, "power": made.power, "perimeter": made.edge}
+        found = {
+            name: {m: float(v) / float(totals[name]) for m, v in given.items() if float(v) > 0.0}
+            for name, given in parts.items()
+        }
+        assert self.template.rules is not None
+        if self.template.rules.leakage == "counted":
+            found["power"][LEAKS] = max(1.0 - sum(found["power"].values()), FLOOR)
+        return found
+
+    def _share_class(self, name: str, stated: dict[str, float]) -> ShareClass:
+        total = 1.0 if self.spend == "all" else min(sum(stated.values()), 1.0)
+        floor = min(FLOOR, 0.5 * total / len(stated))
+        return ShareClass(name=name, members=tuple(stated), floor=floor, total=total)
 
     @property
     def higher_is_better(self) -> bool:
@@ -119,7 +137,7 @@ class CodesignProblem:
         for name in names:
             owner, _, member = name.partition(".")
             if owner in SPLITS:
-                row.append(float(getattr(self.budget, SPLITS[owner])[member]))
+                row.append(self.stated[owner][member])
             elif name == "die_area":
                 row.append(float(self.budget.die_area))
             elif name == "devices":
@@ -156,8 +174,8 @@ class CodesignProblem:
         column = {name: designs[..., k] for k, name in enumerate(self.variables.names)}
         changes: dict[str, Any] = {}
         for own in self.variables.shares:
-            stated = getattr(self.budget, SPLITS[own.name])
-            changes[SPLITS[own.name]] = {**stated, **{m: column[f"{own.name}.{m}"] for m in own.members}}
+            split = {m: column[f"{own.name}.{m}"] for m in own.members if m != LEAKS}
+            changes[SPLITS[own.name]] = {**(getattr(self.budget, SPLITS[own.name]) or {}), **split}
         if "die_area" in column:
             changes["die_area"] = column["die_area"]
             changes["perimeter"] = None  # of square dies
@@ -280,11 +298,6 @@ class CodesignProblem:
         if "shape" in chosen:
             changes["shapes"] = (self.shapes[chosen["shape"]],)
         return replace(self, **changes)
-
-
-def _members(shares: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Components that have a share."""
-    return tuple(name for name, share in (shares or {}).items() if float(np.max(share)) > 0.0)
 
 
 def _plain(value: Any) -> Any:

@@ -64,7 +64,7 @@ def test_probes_beyond_the_budget_are_no_designs():
 
 def test_a_start_that_gains_nothing_converges():
     ledger = Ledger(lambda x: (np.ones(len(x)), np.zeros(len(x))), SPLIT_ONLY, 10_000)
-    projected_gradient(ledger, np.random.default_rng(0), DescentRule(starts=2, patience=5))
+    projected_gradient(ledger, np.random.default_rng(0), DescentRule(starts=2, draws=2, patience=5))
     assert ledger.used == 2 + 5 * 2 * (4 + 1)  # the starts, then five steps of probes and moves
 
 
