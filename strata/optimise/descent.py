@@ -19,8 +19,7 @@ TINY = 1e-300
 
 @dataclass(frozen=True, kw_only=True)
 class DescentRule:
-    """Switches of the projected gradient. The defaults average designs within the budget and probe inside it.
-    """
+    """Switches of the projected gradient. The defaults average and probe within the budget."""
 
     rate: float = 1.0  # eta, the length of a move
     average: float = 0.8  # beta, the share of the past in the average
@@ -29,7 +28,9 @@ class DescentRule:
     fill: bool = False  # shares are stretched to spend the whole budget, instead of projected onto it
     floor: float = 0.0  # least share, above what a class demands itself
     from_zero: bool = False  # the average starts at nothing, instead of at the first design
-    unit_norm: bool = False  # averages are of shares at unit norm, as printed, not of shares within the budget
+    unit_norm: bool = (
+        False  # averages are of shares at unit norm, as printed, not of shares within the budget
+    )
     cools: bool = True  # moves shorten with the root of the step's number
     patience: int = 20  # steps without a better design after which a start has converged; 0: never
     steps: int = 100
@@ -38,8 +39,8 @@ class DescentRule:
     grows_when_full: str = ""  # a column that is multiplied by the overflow where memory overflows
 
 
-# As the paper prints it. The projection takes the same from every share of a vector at unit norm, which leaves
-# small ones nothing.
+# As the paper prints it. The projection takes the same from every share of a vector at unit norm, which
+# leaves small ones nothing.
 PAPER_RULE = DescentRule(
     average=0.9, unit_norm=True, from_zero=True, patience=0, cools=False, starts=10, draws=0
 )
@@ -47,8 +48,8 @@ PAPER_RULE = DescentRule(
 # the whole budget; an average that begins at nothing; shares stretched to the budget, never less than 0.01;
 # a hundred steps in any case; one start, whose seed is its index.
 DEEPFLOW_RULE = DescentRule(
-    average=0.9, factor=1.5, probe_inside=False, fill=True, floor=0.01, unit_norm=True, from_zero=True, cools=False,
-    patience=0, starts=1, draws=0,
+    average=0.9, factor=1.5, probe_inside=False, fill=True, floor=0.01, unit_norm=True, from_zero=True,
+    cools=False, patience=0, starts=1, draws=0,
 )  # fmt: skip
 
 
@@ -152,9 +153,7 @@ def _moved(
     return _onto(variables, moved, rule), averages
 
 
-def _room_for_memory(
-    variables: DesignVariables, designs: Array, merits: Array, rule: DescentRule
-) -> Array:
+def _room_for_memory(variables: DesignVariables, designs: Array, merits: Array, rule: DescentRule) -> Array:
     """Where memory overflowed, the share that buys it times the overflow."""
     if not rule.grows_when_full or rule.grows_when_full not in variables.names:
         return designs

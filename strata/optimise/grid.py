@@ -1,4 +1,4 @@
-"""The same freedom as a space of `strata search`: a grid of levels for each share and number, and its choices.
+"""The same freedom as a space of `strata search`: levels of each share and number, and the choices.
 
 Levels of shares are weights: where those of a class add up to more than its total, all are cut alike. So
 every point of the grid is a design within the budget, and no constraint joins the axes.

@@ -1,4 +1,4 @@
-"""What a method spends and finds: evaluations counted, the best design after each, and the end of the budget."""
+"""What a method spends and finds: evaluations counted, the best design after each, the end of the budget."""
 
 from __future__ import annotations
 

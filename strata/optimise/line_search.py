@@ -129,14 +129,16 @@ def _race(ledger: Ledger, rng: np.random.Generator, climbers: _Climbers, rule: L
             climbers = climbers.take(order[: (len(order) + 1) // 2])
 
 
-def _step(
-    ledger: Ledger, rng: np.random.Generator, climbers: _Climbers, rule: LineSearchRule
-) -> _Climbers:
+def _step(ledger: Ledger, rng: np.random.Generator, climbers: _Climbers, rule: LineSearchRule) -> _Climbers:
     """One step of every start: slopes, then all lengths along them, in two batches."""
     count, columns = climbers.free.shape
     width = np.minimum(rule.width, climbers.stride)
     if rule.slope == "jax":
-        slope, tried, merits = _exact_slope(ledger, climbers), climbers.free[:, None][:, :0], climbers.merits[:, None][:, :0]
+        slope, tried, merits = (
+            _exact_slope(ledger, climbers),
+            climbers.free[:, None][:, :0],
+            climbers.merits[:, None][:, :0],
+        )
     else:
         slope, tried, merits = _probed_slope(ledger, climbers, width)
     past = np.concatenate([slope[:, None], climbers.past[:, :-1]], axis=1)
@@ -184,7 +186,7 @@ def shortest_combination(slopes: Array) -> Array:
     >>> shortest_combination(np.array([[[1.0, 2.0], [1.0, -2.0]]])).round(3).tolist()
     [[1.0, 0.0]]
     """
-    known = np.isfinite(slopes).all(axis=2)
+    known = np.asarray(np.isfinite(slopes).all(axis=2))
     every = np.where(known[:, :, None], slopes, 0.0)
     rows, point = np.arange(len(slopes)), every[:, 0]
     for _ in range(FRANK_WOLFE):
@@ -204,7 +206,7 @@ def _probed_slope(ledger: Ledger, climbers: _Climbers, width: Array) -> tuple[Ar
     """Differences of the merit, with the probes and their merits [starts, probes]: upwards alone while steps
     are long, to both sides when they are short.
     """
-    count, columns = climbers.free.shape
+    columns = climbers.free.shape[1]
     both = bool(climbers.stride.max() < BOTH_SIDES)
     turn = np.concatenate([np.eye(columns), -np.eye(columns)]) if both else np.eye(columns)
     probes = climbers.free[:, None] + width[:, None, None] * turn

@@ -1,8 +1,9 @@
-"""Every way to search a design, by name: projected gradients, line search, SciPy's, and samplers on a grid."""
+"""Every way to search a design, by name: projected gradients, line search, SciPy's, samplers on a grid."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -116,10 +117,8 @@ def optimise(
         raise UnknownName("method", method, METHODS, ", ".join(METHODS))
     ledger = Ledger(objective, variables, evaluations)
     ledger.on_progress = on_progress
-    try:
+    with suppress(Spent):
         METHODS[method](ledger, np.random.default_rng(seed), start, seed)
-    except Spent:  # drawn in one piece
-        pass
     return ledger.trace(method)
 
 
@@ -133,7 +132,7 @@ def optimise_by_all(
     start: Array | None = None,
 ) -> dict[str, MethodTrace]:
     """Several methods on the same problem with the same number of evaluations."""
-    options = {"evaluations": evaluations, "seed": seed, "start": start}
+    options: dict[str, Any] = {"evaluations": evaluations, "seed": seed, "start": start}
     return {name: optimise(objective, variables, method=name, **options) for name in methods}
 
 

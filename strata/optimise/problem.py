@@ -17,7 +17,7 @@ from strata.errors import UnknownName, require
 from strata.evaluate import evaluate_case, summarised
 from strata.hardware.components import MemoryDevice
 from strata.hardware.fabric import sized
-from strata.hardware.generate.budget import Budget, edge_of
+from strata.hardware.generate.budget import Budget, die_edge
 from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.template import Template
 from strata.hardware.system import Economics, System
@@ -95,7 +95,9 @@ class CodesignProblem:
         choices = []
         if "devices" in self.free:
             count = int(float(self.budget.node_area) * (1.0 - LEAST_DIE) / float(self.device.area))
-            choices.append(ChoiceVariable(name="devices", labels=tuple(f"{n + 1}" for n in range(max(count, 1)))))
+            choices.append(
+                ChoiceVariable(name="devices", labels=tuple(f"{n + 1}" for n in range(max(count, 1))))
+            )
         if "strategy" in self.free and len(self.strategies) > 1:
             choices.append(ChoiceVariable(name="strategy", labels=self.strategy_labels))
         if "shape" in self.free and len(self.shapes) > 1:
@@ -110,7 +112,11 @@ class CodesignProblem:
         and of what the die leaks around them.
         """
         made = self.generation_of(None).made
-        totals = {"area": self.budget.die_area, "power": self.budget.power, "perimeter": edge_of(self.budget)}
+        totals = {
+            "area": self.budget.die_area,
+            "power": self.budget.power,
+            "perimeter": die_edge(self.budget),
+        }
         parts = {"area": made.area, "power": made.power, "perimeter": made.edge}
         found = {
             name: {m: float(v) / float(totals[name]) for m, v in given.items() if float(v) > 0.0}
@@ -132,7 +138,7 @@ class CodesignProblem:
 
     @cached_property
     def start(self) -> Array:
-        """The budget as it is stated, as a design: shares cut to their budget, choices first of their lists."""
+        """The budget as it is stated, as a design: shares cut to their budget, the first of each list."""
         names, row = self.variables.names, []
         for name in names:
             owner, _, member = name.partition(".")
@@ -158,7 +164,9 @@ class CodesignProblem:
         before = float(self(design[None])[0][0])
         found = {}
         for name in ("die_area", "node_area", "power"):
-            own = replace(self, budget=replace(self.budget, **{name: getattr(self.budget, name) * (1.0 + more)}))
+            own = replace(
+                self, budget=replace(self.budget, **{name: getattr(self.budget, name) * (1.0 + more)})
+            )
             changed = np.array(design)
             if name == "die_area" and name in self.variables.names:
                 changed[self.variables.column(name)] *= 1.0 + more
@@ -213,7 +221,10 @@ class CodesignProblem:
     def _shaped(self, designs: Any) -> tuple[Any, Any]:
         which = self._chosen(designs, "shape")
         fields = {key for shape in self.shapes for key in shape.changes}
-        table = {key: np.array([s.changes.get(key, getattr(self.program, key)) for s in self.shapes]) for key in fields}
+        table = {
+            key: np.array([s.changes.get(key, getattr(self.program, key)) for s in self.shapes])
+            for key in fields
+        }
         batch = np.array([s.batch for s in self.shapes])[which]
         changes = {key: _plain(values[which]) for key, values in table.items()}
         return (replace(self.program, **changes) if changes else self.program), _plain(batch)

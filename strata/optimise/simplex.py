@@ -22,8 +22,8 @@ def project_shares(shares: Array, floor: float = 0.0, total: float = 1.0, fill: 
     >>> import numpy as np
     >>> project_shares(np.array([0.9, 0.3, 0.2])).round(4).tolist()
     [0.7667, 0.1667, 0.0667]
-    >>> project_shares(np.array([0.2, -0.1])).tolist(), project_shares(np.array([0.2, -0.1]), fill=True).tolist()
-    ([0.2, 0.0], [0.65, 0.35])
+    >>> [project_shares(np.array([0.2, -0.1]), fill=fill).tolist() for fill in (False, True)]
+    [[0.2, 0.0], [0.65, 0.35]]
     """
     count = shares.shape[-1]
     require(

@@ -39,17 +39,20 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
         float(entry.get("input", 1024)),
         float(entry.get("output", 1024)),
     )
-    inputs = (entry["technology"], entry["template"], entry["budget"], code, work, entry.get("system", 1))
-    named = {k: entry[k] for k in ("strategies", "spend", "metric", "device") if k in entry}
+    inputs: dict[str, Any] = {k: entry[k] for k in ("technology", "template", "budget")}
+    inputs |= {"program": code, "workload": work, "system": entry.get("system", 1)}
+    inputs |= {k: entry[k] for k in ("strategies", "spend", "metric", "device") if k in entry}
     free = entry.get("free", list(FREE))
     if not free:
-        problem = codesign_problem(*inputs, **named)
+        problem = codesign_problem(**inputs)
         return _figures(problem, None) | {"axes": []}
     if stored is not None:
-        problem = codesign_problem(*inputs, free=free, **named)
+        problem = codesign_problem(**inputs, free=free)
         return _told(problem, np.array(stored["design"], float), stored)
-    options = {k: entry[k] for k in ("method", "evaluations", "compare", "seed") if k in entry}
-    found = codesign(*inputs, free=free, **named, **options)
+    options: dict[str, Any] = {
+        k: entry[k] for k in ("method", "evaluations", "compare", "seed") if k in entry
+    }
+    found = codesign(**inputs, free=free, **options)
     require(found.found, f"{where}: no design fits")
     return _told(found.problem, found.trace.design, _kept(found))
 
@@ -78,7 +81,9 @@ def _told(problem: CodesignProblem, design: np.ndarray, kept: dict[str, Any]) ->
     columns = {name.replace(".", "_"): value for name, value in problem.named(design).items()}
     numbers = {name: float(value) for name, value in columns.items() if _is_number(value)}
     lines = [[np.nan if v is None else v for v in line] for line in kept["methods"].values()]
-    ends = {name.replace("-", "_"): float(line[-1]) for name, line in zip(kept["methods"], lines, strict=True)}
+    ends = {
+        name.replace("-", "_"): float(line[-1]) for name, line in zip(kept["methods"], lines, strict=True)
+    }
     stated = float(getattr(evaluate_case(problem.case_of(None)).metrics, problem.metric))
     return {
         **_figures(problem, design),

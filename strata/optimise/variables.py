@@ -108,8 +108,7 @@ class DesignVariables:
         return made
 
     def clipped(self, designs: Array) -> Array:
-        """Designs whose shares are at most 1 each and whose numbers keep their limits; budgets may be passed.
-        """
+        """Designs whose shares are at most 1 each and whose numbers keep limits; budgets may be passed."""
         made = np.array(designs, float)
         made[:, : self.share_count] = np.minimum(made[:, : self.share_count], 1.0)
         real = slice(self.share_count, self.smooth_count)
@@ -126,8 +125,7 @@ class DesignVariables:
         return kept
 
     def random(self, rng: np.random.Generator, count: int) -> Array:
-        """Designs drawn evenly over what is free, budgets spent; every combination of choices comes in turn.
-        """
+        """Designs drawn evenly over what is free, budgets spent; combinations of choices come in turn."""
         made = np.empty((count, len(self.names)))
         for own, block in zip(self.shares, self.blocks, strict=True):
             drawn = rng.dirichlet(np.ones(len(own.members)), count)

@@ -39,7 +39,9 @@ def test_every_component_keeps_its_highest_voltage(found):
 
 def test_the_best_design_keeps_budgets_and_memory(found):
     for parts in found.generation.use.values():
-        assert sum(float(v) for name, v in parts.items() if name != "total") <= float(parts["total"]) * 1.000001
+        assert (
+            sum(float(v) for name, v in parts.items() if name != "total") <= float(parts["total"]) * 1.000001
+        )
     assert found.result.fits and found.result.metrics.memory_used <= found.result.metrics.memory_limit
     room = float(found.problem.budget.node_area) - float(found.result.system.chip.package.die_area)
     assert found.generation.made.built.memory.devices * found.problem.device.area <= room + 1e-12
@@ -83,9 +85,13 @@ def test_die_and_stacks_are_worth_it_and_equal_spending_still_wins():
 def test_choices_alone_are_proven_and_the_best_of_all():
     ways = ("d4", "RC-2-2", "RC-1-4", "CR-4")
     found = codesign(*V100, strategies=ways, free=("strategy", "devices"))
-    assert found.proven and found.trace.evaluations == len(ways) * len(found.problem.variables.choices[0].labels)
+    assert found.proven and found.trace.evaluations == len(ways) * len(
+        found.problem.variables.choices[0].labels
+    )
     times = [codesign(*V100, strategies=way, free=("devices",)).value for way in ways]
-    assert found.value == pytest.approx(min(times)) and found.design["strategy"] == ways[int(np.argmin(times))]
+    assert (
+        found.value == pytest.approx(min(times)) and found.design["strategy"] == ways[int(np.argmin(times))]
+    )
 
 
 def test_shapes_of_equal_parameters():

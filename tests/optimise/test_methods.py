@@ -69,7 +69,7 @@ def test_a_start_that_gains_nothing_converges():
 
 
 def test_choices_alone_are_gone_through_and_proven():
-    only = DesignVariables(choices=(ChoiceVariable(name="a", labels=("0", "1", "2")),) )
+    only = DesignVariables(choices=(ChoiceVariable(name="a", labels=("0", "1", "2")),))
     found = exhaust(lambda x: (np.abs(x[:, 0] - 1.0) + 1.0, np.zeros(len(x))), only)
     assert found.value == 1.0 and found.evaluations == 3
     with pytest.raises(BadValue, match="only choices can be gone through"):
@@ -92,7 +92,9 @@ def test_free_coordinates_there_and_back():
 def test_slopes_along_free_coordinates_follow_the_chain_rule():
     shares = SPLIT_ONLY.random(np.random.default_rng(0), 3)
     free = SPLIT_ONLY.to_free(shares)
-    exact = SPLIT_ONLY.free_slope(free, -np.array([9.0, 4.0, 1.0, 1.0]) / SPLIT_ONLY.from_free(free, free[:, :0]) ** 2)
+    exact = SPLIT_ONLY.free_slope(
+        free, -np.array([9.0, 4.0, 1.0, 1.0]) / SPLIT_ONLY.from_free(free, free[:, :0]) ** 2
+    )
     for k in range(4):
         step = 1e-6 * np.eye(4)[k]
         ends = [convex(SPLIT_ONLY.from_free(free + s * step, free[:, :0]))[0] for s in (1, -1)]

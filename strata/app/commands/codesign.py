@@ -31,58 +31,77 @@ def _methods(incomplete: str) -> list[str]:
     return [n for n in METHODS if n.startswith(incomplete)]
 
 
+CodesignTechnology = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
+    ),
+]
+CodesignBudget = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="area, power and their split", autocompletion=names_of("budget")),
+]
+CodesignProgram = Annotated[
+    str,
+    typer.Option("--program", "--model", metavar="NAME", help="what runs: a program or a model"),
+]
+CodesignTemplate = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="units, levels of memory and networks", autocompletion=names_of("template")
+    ),
+]
+CodesignSystem = Annotated[
+    str, typer.Option(metavar="N or NxM", help="packages, or packages x devices of each")
+]
+CodesignStrategy = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="how it is divided, like d4 or tp=8; several: the best is chosen"),
+]
+CodesignPhase = Annotated[str, typer.Option(metavar="PHASE", help="train, prefill, decode or forward")]
+CodesignBatch = Annotated[float, typer.Option(metavar="N", help="sequences of a step")]
+CodesignInput = Annotated[float, typer.Option(metavar="N", help="tokens of a sequence")]
+CodesignOutput = Annotated[float, typer.Option(metavar="N", help="tokens generated")]
+CodesignFree = Annotated[
+    str,
+    typer.Option(
+        metavar="THING,...", help="what may change: area, power, perimeter, die_area, devices, strategy"
+    ),
+]
+CodesignMethod = Annotated[
+    str, typer.Option(metavar="NAME", help="how it is searched", autocompletion=_methods)
+]
+CodesignEvaluations = Annotated[int, typer.Option(metavar="N", help="designs to evaluate")]
+CodesignSpend = Annotated[
+    str, typer.Option(metavar="all|stated", help="shares use the whole budget, or what stated ones do")
+]
+CodesignCompare = Annotated[
+    bool, typer.Option("--compare", help="run the other methods too, with as many evaluations")
+]
+CodesignSeed = Annotated[int, typer.Option(metavar="N", help="of what is drawn at random")]
+CodesignSvg = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="write a picture: how the search went, the split")
+]
+
+
 def codesign_command(
-    technology: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
-        ),
-    ],
-    budget: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="area, power and their split", autocompletion=names_of("budget")
-        ),
-    ],
-    program: Annotated[
-        str,
-        typer.Option("--program", "--model", metavar="NAME", help="what runs: a program or a model"),
-    ],
-    template: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="units, levels of memory and networks", autocompletion=names_of("template")
-        ),
-    ] = "gpu",
-    system: Annotated[
-        str, typer.Option(metavar="N or NxM", help="packages, or packages x devices of each")
-    ] = "1",
-    strategy: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="how it is divided, like d4 or tp=8; several: the best is chosen"),
-    ] = None,
-    phase: Annotated[str, typer.Option(metavar="PHASE", help="train, prefill, decode or forward")] = "train",
-    batch: Annotated[float, typer.Option(metavar="N", help="sequences of a step")] = 1.0,
-    input: Annotated[float, typer.Option(metavar="N", help="tokens of a sequence")] = 1024.0,
-    output: Annotated[float, typer.Option(metavar="N", help="tokens generated")] = 1024.0,
-    free: Annotated[
-        str,
-        typer.Option(metavar="THING,...", help="what may change: area, power, perimeter, die_area, devices, strategy"),
-    ] = "area,power,perimeter,die_area,devices,strategy",
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="how it is searched", autocompletion=_methods)
-    ] = "gradient",
-    evaluations: Annotated[int, typer.Option(metavar="N", help="designs to evaluate")] = 4000,
-    spend: Annotated[
-        str, typer.Option(metavar="all|stated", help="shares use the whole budget, or what stated ones do")
-    ] = "all",
-    compare: Annotated[
-        bool, typer.Option("--compare", help="run the other methods too, with as many evaluations")
-    ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="of what is drawn at random")] = 0,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write a picture: how the search went, the split")
-    ] = None,
+    technology: CodesignTechnology,
+    budget: CodesignBudget,
+    program: CodesignProgram,
+    template: CodesignTemplate = "gpu",
+    system: CodesignSystem = "1",
+    strategy: CodesignStrategy = None,
+    phase: CodesignPhase = "train",
+    batch: CodesignBatch = 1.0,
+    input: CodesignInput = 1024.0,
+    output: CodesignOutput = 1024.0,
+    free: CodesignFree = "area,power,perimeter,die_area,devices,strategy",
+    method: CodesignMethod = "gradient",
+    evaluations: CodesignEvaluations = 4000,
+    spend: CodesignSpend = "all",
+    compare: CodesignCompare = False,
+    seed: CodesignSeed = 0,
+    svg: CodesignSvg = None,
     json: JsonFlag = False,
 ) -> None:
     """The shares of area, power and edge, the die, the memory stacks and the strategy that make a step

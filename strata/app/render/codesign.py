@@ -43,7 +43,12 @@ def codesign_dict(found: Codesign) -> dict[str, Any]:
     }
     if found.compared:
         told["methods"] = {
-            name: {"value": t.value, "gap": found.gaps[name], "seconds": t.seconds, "evaluations": t.evaluations}
+            name: {
+                "value": t.value,
+                "gap": found.gaps[name],
+                "seconds": t.seconds,
+                "evaluations": t.evaluations,
+            }
             for name, t in found.compared.items()
         }
     return told
@@ -62,7 +67,11 @@ def codesign_tables(found: Codesign) -> list[Any]:
         f"{metric.label} of {problem.program.name}: {show(found.value, metric.unit)}, as stated {stated};"
         f" {how} in {trace.seconds:.1f} s"
     )
-    return [titled(title, _changes(found), _worth(found)), *([""] if found.compared else []), *_methods(found)]
+    return [
+        titled(title, _changes(found), _worth(found)),
+        *([""] if found.compared else []),
+        *_methods(found),
+    ]
 
 
 def _changes(found: Codesign) -> Any:
@@ -86,8 +95,8 @@ def _changes(found: Codesign) -> Any:
     for name, value in best.items():
         if name.partition(".")[0] in SPLITS:
             continue
-        cells = _told(name, start[name]), _told(name, value)
-        table.add_row(name.replace("_", " "), " -> ".join(cells), *[""] * len(classes))
+        both = f"{_told(name, start[name])} -> {_told(name, value)}"
+        table.add_row(name.replace("_", " "), both, *[""] * len(classes))
     return table
 
 
@@ -146,13 +155,20 @@ def _draw_traces(found: Codesign, panel: Any) -> None:
         counts, values = [*trace.counts, trace.evaluations], [*trace.values, trace.value]
         if found.problem.higher_is_better:
             values = [1.0 / v for v in values]
-        panel.step(counts, [scale * v for v in values], where="post", label=name, color=COLOURS[k % len(COLOURS)])
+        panel.step(
+            counts, [scale * v for v in values], where="post", label=name, color=COLOURS[k % len(COLOURS)]
+        )
     if found.start.fits:
         panel.axhline(scale * before, color="#777", linestyle=":", linewidth=1.0)
         panel.text(10, scale * before, " as stated", va="bottom", color="#777", fontsize=8)
     unit = "ms" if metric.unit == "s" else metric.unit
     panel.set(xscale="log", yscale="log", xlabel="designs evaluated", ylabel=f"{metric.label} [{unit}]")
-    lowest = scale * min([before, *(float(1.0 / t.value if found.problem.higher_is_better else t.value) for t in traces.values())])
+    lowest = scale * min(
+        [
+            before,
+            *(float(1.0 / t.value if found.problem.higher_is_better else t.value) for t in traces.values()),
+        ]
+    )
     panel.set(xlim=(10, 1.1 * found.trace.evaluations), ylim=(0.8 * lowest, 6.0 * lowest))
     panel.set_title("the best so far")
     panel.yaxis.set_major_formatter("{x:g}")
@@ -160,7 +176,9 @@ def _draw_traces(found: Codesign, panel: Any) -> None:
     panel.legend(fontsize=7, frameon=False, ncols=2, loc="upper right")
 
 
-def _draw_split(panel: Any, name: str, both: list[Any], members: tuple[str, ...], colour: dict[str, str]) -> None:
+def _draw_split(
+    panel: Any, name: str, both: list[Any], members: tuple[str, ...], colour: dict[str, str]
+) -> None:
     for x, design in enumerate(both):
         below = 0.0
         for member in members:
