@@ -96,6 +96,11 @@ def _changes(found: Codesign) -> Any:
         if name.partition(".")[0] in SPLITS:
             continue
         both = f"{_told(name, start[name])} -> {_told(name, value)}"
+        if name == "devices":  # as many as are built, which may be fewer than are allowed
+            counts = [
+                found.problem.generation_of(d).made.built.memory.devices for d in (None, found.trace.design)
+            ]
+            both = " -> ".join(f"{float(n):g}" for n in counts)
         table.add_row(name.replace("_", " "), both, *[""] * len(classes))
     return table
 
@@ -173,7 +178,7 @@ def _draw_traces(found: Codesign, panel: Any) -> None:
     panel.set_title("the best so far")
     panel.yaxis.set_major_formatter("{x:g}")
     panel.yaxis.set_minor_formatter("{x:g}")
-    panel.legend(fontsize=7, frameon=False, ncols=2, loc="upper right")
+    panel.legend(fontsize=7, ncols=2, loc="upper right", facecolor="white", framealpha=0.9, edgecolor="none")
 
 
 def _draw_split(
