@@ -106,6 +106,29 @@ def test_the_shortest_combination_leaves_what_two_roofs_share():
     assert shortest_combination(slopes)[0] == pytest.approx([0.0, 1.0], abs=1e-6)
 
 
+def test_slopes_of_the_objective_itself_lead_to_the_same_split():
+    class Smooth:
+        def __call__(self, designs):
+            return convex(designs)
+
+        def slope(self, designs):
+            return -np.array([9.0, 4.0, 1.0, 1.0]) / designs**2 / convex(designs)[0][:, None]
+
+    found = optimise(Smooth(), SPLIT_ONLY, method="jax", evaluations=2000)
+    assert found.value == pytest.approx(49.0, rel=1e-3) and found.evaluations <= 2000
+
+
+def test_whole_counts_have_the_slope_of_their_quotient_under_jax():
+    jax = pytest.importorskip("jax")
+    from strata.arrays import ceil_div, enable_jax, floor_div
+
+    enable_jax()
+    x = jax.numpy.asarray(7.0)
+    for whole, value in ((floor_div, 3.0), (ceil_div, 4.0)):
+        assert float(whole(x, 2.0)) == value
+        assert float(jax.grad(lambda a, whole=whole: whole(a, 2.0))(x)) == pytest.approx(0.5)
+
+
 def test_merit_orders_what_fits_before_what_does_not():
     ranked = merit(np.array([1e9, 1.0, 1.0, np.inf]), np.array([0.0, 0.1, 2.0, 0.0]))
     assert ranked[0] < ranked[1] < ranked[2] and np.isfinite(ranked).all()
