@@ -60,6 +60,7 @@ GENERATE_KEYS = (
     "gains",
 )
 CHIP_KEYS = ("chip", "vary", "set", "let")
+SEARCHED = ("design", "best", "bound", "size")  # what is written down of a search
 FILE_KEYS = ("file", "held_out")
 
 
@@ -92,12 +93,12 @@ class StudyOutcome:
             "claims": self.claims,
         }
         searched = {
-            name: {k: run[k] for k in ("design", "best", "bound", "size")}
+            name: dict(run["kept"]) if "kept" in run else {k: run[k] for k in SEARCHED}
             for name, run in self.runs.items()
-            if "design" in run
+            if "design" in run or "kept" in run
         }
         for run in searched.values():  # a sampler without proof has no bound
-            run["bound"] = None if np.isnan(run["bound"]) else run["bound"]
+            run["bound"] = None if run["bound"] is None or np.isnan(run["bound"]) else run["bound"]
         return told | ({"searches": searched} if searched else {})
 
 
@@ -149,6 +150,10 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
             from strata.search.study_search import run_search
 
             runs[name] = run_search(entry, where, runs, known.get(name))
+        elif "technology" in entry:
+            from strata.optimise.study_codesign import run_codesign
+
+            runs[name] = run_codesign(entry, where, known.get(name))
         else:
             runs[name] = run_entry(entry, where)
     values = {name: Names(f"run {name}", found) for name, found in runs.items()}
@@ -199,7 +204,8 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     if "file" in entry:
         return _measured(entry, where)
     raise BadValue(
-        f"{where} must have a model and a system, a chip, or a file of measurements, a space, or generate"
+        f"{where} must have a model and a system, a chip, a file of measurements, a space, generate, "
+        "or a technology, template and budget"
     )
 
 
