@@ -34,6 +34,7 @@ from strata.workload.tasks import Workload, decode, forward, mixed, prefill, ser
 if TYPE_CHECKING:
     from strata import hardware, search, serving
     from strata.hardware.generate.generate import generate, generation
+    from strata.optimise.codesign import codesign, codesign_problem, model_shapes
     from strata.pricing import network
     from strata.pricing.kernel import Kernel, kernel
     from strata.search.plan_for import plan_for
@@ -45,9 +46,12 @@ __version__ = "0.1.0"
 # What is loaded when it is first asked for, so that commands start fast.
 _LAZY = {
     "Kernel": "strata.pricing.kernel",
+    "codesign": "strata.optimise.codesign",
+    "codesign_problem": "strata.optimise.codesign",
     "generate": "strata.hardware.generate.generate",
     "generation": "strata.hardware.generate.generate",
     "kernel": "strata.pricing.kernel",
+    "model_shapes": "strata.optimise.codesign",
     "plan_for": "strata.search.plan_for",
     "sweep": "strata.search.sweep",
     "serve_under_load": "strata.serving.under_load",
@@ -72,6 +76,8 @@ __all__ = [
     "System",
     "Workload",
     "chip",
+    "codesign",
+    "codesign_problem",
     "decode",
     "engine",
     "evaluate",
@@ -86,6 +92,7 @@ __all__ = [
     "layout_of",
     "mixed",
     "model",
+    "model_shapes",
     "network",
     "parse_strategy",
     "plan",

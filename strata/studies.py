@@ -7,8 +7,7 @@ them as short expressions, and pictures. Nothing of a study is code, so anyone c
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ import numpy as np
 
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
-from strata.hardware.generate.generate import generate
 from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.search.expression import Names, calculate
 from strata.search.sweep import SweepAxis, parse_axis, sweep
-from strata.search.tiling_spread import tiling_spread
-from strata.workload.gemm import Gemm
+from strata.search.tiling_spread import run_tilings
+from strata.workload.program import program as make_program
 
 SWEEP_KEYS = (
     "model",
@@ -42,9 +40,27 @@ SWEEP_KEYS = (
     "where",
     "orders",
 )
+GENERATE_KEYS = (
+    "generate",
+    "model",
+    "device",
+    "links",
+    "devices",
+    "sizes",
+    "vary",
+    "batch",
+    "input",
+    "output",
+    "phase",
+    "plan",
+    "where",
+    "engine",
+    "set",
+    "metric",
+    "gains",
+)
 CHIP_KEYS = ("chip", "vary", "set", "let")
-FILE_KEYS = ("file", "held_out", "conditions", "generate", "device", "set")
-TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")
+SEARCHED = ("design", "best", "bound", "size")  # what is written down of a search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +92,12 @@ class StudyOutcome:
             "claims": self.claims,
         }
         searched = {
-            name: {k: run[k] for k in ("design", "best", "bound", "size")}
+            name: dict(run["kept"]) if "kept" in run else {k: run[k] for k in SEARCHED}
             for name, run in self.runs.items()
-            if "design" in run
+            if "design" in run or "kept" in run
         }
         for run in searched.values():  # a sampler without proof has no bound
-            run["bound"] = None if np.isnan(run["bound"]) else run["bound"]
+            run["bound"] = None if run["bound"] is None or np.isnan(run["bound"]) else run["bound"]
         return told | ({"searches": searched} if searched else {})
 
 
@@ -133,6 +149,10 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
             from strata.search.study_search import run_search
 
             runs[name] = run_search(entry, where, runs, known.get(name))
+        elif "technology" in entry:
+            from strata.optimise.study_codesign import run_codesign
+
+            runs[name] = run_codesign(entry, where, known.get(name))
         else:
             runs[name] = run_entry(entry, where)
     values = {name: Names(f"run {name}", found) for name, found in runs.items()}
@@ -174,16 +194,21 @@ def plain_numbers(value: Any) -> Any:
 
 def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """The quantities of one run, by name: its axes, and what was found over them."""
+    if "file" in entry:
+        from strata.validation.accuracy.study_errors import run_measured
+
+        return run_measured(entry, where, studies_folder().parent / "validation")
+    if "tilings" in entry:
+        return run_tilings(entry, where)
+    if "generate" in entry:
+        return _generated(entry, where)
     if "model" in entry:
         return _sweep(entry, where)
-    if "tilings" in entry:
-        return _tilings(entry, where)
     if "chip" in entry:
         return _chip(entry, where)
-    if "file" in entry:
-        return _measured(entry, where)
     raise BadValue(
-        f"{where} must have a model and a system, a chip, or a file of measurements, tilings, or a space"
+        f"{where} must have a model and a system, a chip, a file of measurements, a space, tilings, generate, "
+        "or a technology, template and budget"
     )
 
 
@@ -224,90 +249,43 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     return values | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
 
 
-def _measured(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Errors against a file of measurements, all of it or the third that no fit has seen: of all points, and
-    of each group by its name. With `generate` a generated chip stands for the one of the file's folder;
-    `conditions` tells some of the file's conditions otherwise.
-    """
-    from strata.validation.accuracy.compare import statistics
-    from strata.validation.readers.catalogue import Catalogue
-    from strata.validation.readers.comparison import held_out
-    from strata.validation.readers.registry import reader_of
-    from strata.validation.readers.tables import read_table
+def _generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """A program on a system of generated chips."""
+    from strata.search.generated import sweep_generated
+    from strata.search.inputs import make_workload, phase_of
 
-    _known_keys(entry, FILE_KEYS, where)
-    catalogue = Catalogue()
-    reader = reader_of(entry["file"], catalogue)
-    if reader is None:
-        raise BadValue(f"{where}: no reader fits the file {entry['file']}")
-    table = read_table(studies_folder().parent / "validation", entry["file"])
-    table = replace(table, changes=dict(entry.get("conditions", {})))
-    if "generate" in entry:
-        named = catalogue.chip(table.chip).name
-        catalogue = catalogue.with_chip(replace(generated_chip(entry, where), name=named))
-    points = reader(table, catalogue)
-    points = held_out(points) if entry.get("held_out", False) else points
-    errors: dict[str, Any] = statistics(points.measured, points.predicted)
-    errors["correlation"] = float(np.corrcoef(points.measured, points.predicted)[0, 1])
-    groups = sorted(set(points.group))
-    for group in groups:
-        of = points.group == group
-        own = statistics(points.measured[of], points.predicted[of])
-        errors |= {f"{group_name(group)}_{k}": v for k, v in own.items()}
-    kinds = np.array([errors[f"{group_name(group)}_mape"] for group in groups])
-    rows = {
-        "line": points.line,
-        "measured": points.measured,
-        "predicted": points.predicted,
-        "error": points.predicted / points.measured - 1.0,
-    }
-    return errors | rows | {"groups": groups, "kinds": kinds, "axes": ["line"]}
-
-
-def generated_chip(entry: dict[str, Any], where: str) -> Chip:
-    """The chip of an entry's `generate` (technology, budget and template) and `device`, with numbers `set` as
-    by `strata generate --set`.
-    """
+    _known_keys(entry, GENERATE_KEYS, where)
     told = entry["generate"]
     for key in ("technology", "budget", "template"):
         require(key in told, f"{where}: generate has technology, budget and template", missing=key)
-    changes = dict(item.split("=", 1) for item in entry.get("set", []))
-    return generate(
-        told["technology"], told["budget"], told["template"], device=entry.get("device"), **changes
+    program = make_program(entry["model"])
+    sizes = (float(entry.get(k, usual)) for k, usual in (("batch", 1), ("input", 1024), ("output", 1024)))
+    found = sweep_generated(
+        told["technology"],
+        told["budget"],
+        told["template"],
+        program,
+        workload=make_workload(phase_of(program, entry.get("phase", "train")), *sizes),
+        device=entry.get("device"),
+        links=entry.get("links"),
+        devices=int(entry.get("devices", 1)),
+        sizes=entry.get("sizes"),
+        plan=entry.get("plan", "best"),
+        vary=list(entry["vary"]),
+        changes=list(entry.get("set", [])),
+        engine=entry.get("engine", "ideal"),
+        metric=entry.get("metric", "step_time"),
+        where=entry.get("where", ""),
+        gains=bool(entry.get("gains", False)),
     )
-
-
-def _tilings(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Computation intensity of a product's part for every strategy of each device count, in every tiling:
-    `intensity` by device count and case, `tilings` and `best` by strategy of the last device count.
-    """
-    _known_keys(entry, TILING_KEYS, where)
-    own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
-    sizes: dict[str, Any] = {name: float(size) for name, size in entry.get("gemm", {}).items()}
-    for name in sizes:
-        if name not in ("m", "n", "k"):
-            raise UnknownName(f"size of the product of {where}", name, ("m", "n", "k"), "m, n, k")
-    found = tiling_spread(Gemm(**sizes), own, entry["tilings"])
-    return {
-        "devices": found.devices,
-        "intensity": found.intensity.reshape(len(found.devices), -1),
-        "most": np.nanmax(found.best, axis=1),
-        "least": np.nanmin(found.best, axis=1),
-        "tilings": found.intensity[-1],
-        "best": found.best[-1],
-        "strategies": list(found.names[-1]),
-        "axes": ["devices"],
-    }
-
-
-def group_name(group: str) -> str:
-    """A group's name as an expression can say it.
-
-    >>> group_name("8xB200/deepseek-v3/decode"), group_name("ag_gemm")
-    ('on_8xB200_deepseek_v3_decode', 'ag_gemm')
-    """
-    word = re.sub(r"\W", "_", group)
-    return f"on_{word}" if word[0].isdigit() else word
+    shorts = [_short(a) for a in found.axes]
+    # two axes of one last part have their whole names
+    named = [
+        a.name.replace(".", "_") if shorts.count(short) > 1 else short
+        for a, short in zip(found.axes, shorts, strict=True)
+    ]
+    values: dict[str, Any] = dict(found.values) | {"plans": found["plan"]}
+    return values | {name: a.values for name, a in zip(named, found.axes, strict=True)} | {"axes": named}
 
 
 def _short(axis: SweepAxis) -> str:

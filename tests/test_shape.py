@@ -34,6 +34,7 @@ ORDER = [
     ("evaluate", "roofline"),
     ("simulate",),
     ("search", "serving"),
+    ("optimise",),
     ("strata",),
     ("validation.readers",),
     ("validation.fit",),

@@ -220,6 +220,46 @@ holds = "(ours > 1.1) & (best.links == again.links) & (best.gap == 0)"
     assert again.claims == first.claims
 
 
+def test_generated_chips_are_a_run_of_a_study(tmp_path):
+    made = tmp_path / "generated"
+    made.mkdir()
+    (made / "study.toml").write_text(
+        """
+title = "chips from technology"
+paper = "nobody, nowhere"
+
+[[run]]
+name = "nodes"
+generate = { technology = "deepflow-v100", budget = "deepflow-v100", template = "deepflow-2021" }
+model = "lstm-lm-v100"
+devices = 8
+batch = 64
+plan = "d8"
+vary = ["technology=deepflow-n12,deepflow-n7", "budget.power=200,300 W"]
+
+[[claim]]
+id = "nodes"
+says = "a later node is no slower, and has more units"
+ours = "nodes.step_time[1] / nodes.step_time[0]"
+holds = "all(ours <= 1) & all(nodes.units[1] > 3 * nodes.units[0])"
+
+[[picture]]
+file = "nodes.svg"
+x = "nodes.technology"
+y = "nodes.items_per_s"
+lines = "nodes.power"
+""",
+        encoding="utf-8",
+    )
+    assert run_command(["study", str(made), "--write"]) == 0
+    assert studies.stored_result(studies.study(made))["claims"][0]["holds"]
+    assert "n7" in (made / "nodes.svg").read_text(encoding="utf-8")
+    text = (made / "study.toml").read_text(encoding="utf-8").replace("devices = 8", "device_count = 8")
+    (made / "study.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(StrataError, match="device_count"):
+        studies.run_study(made)
+
+
 @pytest.mark.parametrize("name", studies.study_names())
 def test_a_shipped_study_still_finds_what_was_written_down(name):
     made = studies.study(name)

@@ -11,6 +11,7 @@ import typer
 from strata.app.commands.area import register_area
 from strata.app.commands.calibrate import register_calibrate
 from strata.app.commands.catalogue import register_catalogue
+from strata.app.commands.codesign import register_codesign
 from strata.app.commands.collective import register_collective
 from strata.app.commands.cost import register_cost
 from strata.app.commands.diff import register_diff
@@ -74,6 +75,7 @@ for register in (
     register_diff,
     register_serving,
     register_generate,
+    register_codesign,
     register_fabric,
     register_collective,
     register_mapping,

@@ -28,6 +28,7 @@ TOPICS = (
     ("simulation", "simulate", "Simulated steps: pipeline schedules, wavefronts"),
     ("serving", "serving", "Serving"),
     ("search", "search", "Search"),
+    ("optimise", "optimise", "Co-design: shares of budgets, slopes"),
 )
 _DIRECTIVE, _ROLE = ".. math::", ":math:`"
 # A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in

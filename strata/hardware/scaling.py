@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from strata.arrays import Number, register_pytree
+from strata.errors import MissingQuantity
 from strata.hardware.components import Logic, OnChipMemory
 from strata.params import Param, Sources, quantity, stated
 
@@ -69,6 +70,28 @@ def scaled_node(
         on_chip=tuple(_memory(m, area, power, cells, banks) for m in on_chip) or technology.on_chip,
     )
     return replace(scaled, sources=_noted(technology, scaled))
+
+
+def rescaled_node(technology: Technology, **factors: Number) -> Technology:
+    """A technology that follows from its base by constant factors, with some of them changed: as its file
+    would be read with those (`sram_area=1.0`: cells stay as they are; `generations` may be an array).
+
+    >>> from strata.hardware.technology import technology
+    >>> n1, n12 = technology("deepflow-n1"), technology("deepflow-n12")
+    >>> stay = rescaled_node(n1, sram_area=1.0, sram_power=1.0)
+    >>> round(float(stay.on_chip[2].area / n12.on_chip[2].area), 6)
+    1.0
+    """
+    by = technology.scaling
+    if by is None:
+        raise MissingQuantity(f"technology {technology.name} has no [scaling]: it stands by itself")
+    before = {f.name: getattr(by, f.name) for f in fields(by)}
+    base = scaled_node(
+        technology, -before["generations"], **{k: before[k] for k in before if k != "generations"}
+    )
+    after = before | factors
+    found = scaled_node(base, after["generations"], **{k: after[k] for k in after if k != "generations"})
+    return replace(found, scaling=replace(by, **factors))
 
 
 def _logic(logic: Logic, area: Number, power: Number) -> Logic:

@@ -6,17 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import require
-from strata.hardware.chip import Chip
+from strata.errors import UnknownName, require
+from strata.hardware.chip import Chip, chip
+from strata.hardware.generate.generate import generate
 from strata.mapping.kernel_parallel import strategies, strategy_text
 from strata.precision import bytes_of
 from strata.pricing.kernels.intensity import tiling_intensities
 from strata.pricing.kernels.product import Product
 from strata.workload.gemm import Gemm
+
+TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,7 +40,7 @@ class TilingSpread:
         return np.where(np.isfinite(known), known, np.nan)
 
 
-def tiling_spread(gemm: Gemm, chip: Chip, devices: Sequence[int]) -> TilingSpread:
+def tiling_spread(gemm: Gemm, hardware: Chip, devices: Sequence[int]) -> TilingSpread:
     """Intensities of one device's part of a product for every RC and CR strategy of each device count, in
     every tiling.
 
@@ -55,10 +59,48 @@ def tiling_spread(gemm: Gemm, chip: Chip, devices: Sequence[int]) -> TilingSprea
         split = many.split
         m, n, k = gemm.m / split.rows, gemm.n / split.columns, gemm.k / split.depth
         local = Product(m=m, n=n, k=k, input_bytes=two, weight_bytes=bytes_of(gemm.weights), output_bytes=two)
-        found = tiling_intensities(local, chip, gemm.weights)
+        found = tiling_intensities(local, hardware, gemm.weights)
         fits = (m >= 1.0) & (n >= 1.0) & (k >= 1.0)
         each.append(np.where(fits, found, np.nan).T)
         names.append(tuple(strategy_text(many.at(i)) for i in range(np.size(m))))
     most = max(len(one) for one in each)
     padded = [np.concatenate([one, np.full((most - len(one), one.shape[1]), np.nan)]) for one in each]
     return TilingSpread(devices=np.asarray(devices, float), names=tuple(names), intensity=np.array(padded))
+
+
+def generated_chip(entry: dict[str, Any], where: str) -> Chip:
+    """The chip of an entry's `generate` (technology, budget and template) and `device`, with numbers `set` as
+    by `strata generate --set`.
+    """
+    told = entry["generate"]
+    for key in ("technology", "budget", "template"):
+        require(key in told, f"{where}: generate has technology, budget and template", missing=key)
+    changes = dict(item.split("=", 1) for item in entry.get("set", []))
+    return generate(
+        told["technology"], told["budget"], told["template"], device=entry.get("device"), **changes
+    )
+
+
+def run_tilings(entry: dict[str, Any], where: str) -> dict[str, Any]:
+    """Computation intensity of a product's part for every strategy of each device count, in every tiling:
+    `intensity` by device count and case, `tilings` and `best` by strategy of the last device count.
+    """
+    for key in entry:
+        if key not in ("name", *TILING_KEYS):
+            raise UnknownName(f"key of {where}", key, TILING_KEYS, ", ".join(TILING_KEYS))
+    own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
+    sizes: dict[str, Any] = {name: float(size) for name, size in entry.get("gemm", {}).items()}
+    for name in sizes:
+        if name not in ("m", "n", "k"):
+            raise UnknownName(f"size of the product of {where}", name, ("m", "n", "k"), "m, n, k")
+    found = tiling_spread(Gemm(**sizes), own, entry["tilings"])
+    return {
+        "devices": found.devices,
+        "intensity": found.intensity.reshape(len(found.devices), -1),
+        "most": np.nanmax(found.best, axis=1),
+        "least": np.nanmin(found.best, axis=1),
+        "tilings": found.intensity[-1],
+        "best": found.best[-1],
+        "strategies": list(found.names[-1]),
+        "axes": ["devices"],
+    }

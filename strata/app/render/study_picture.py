@@ -4,6 +4,7 @@ another axis, or boxes of how that axis spreads.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
     return written
 
 
+def _shared_start(words: np.ndarray) -> int:
+    """How many letters all names begin with, up to the last hyphen.
+
+    >>> _shared_start(np.array(["deepflow-n12", "deepflow-n1"]))
+    9
+    """
+    first, last = min(words.tolist()), max(words.tolist())
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(letter for letter, _ in same).rfind("-") + 1
+
+
 def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
     """y over x; where y has a second axis, a line for each of `lines`; several y are several lines with the
     labels of `each`.
@@ -57,7 +69,12 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
     if entry.get("box"):
         _boxes(axes, entry, named, place)
         return figure
-    x = np.asarray(calculate(entry["x"], named, place), float)
+    x = np.asarray(calculate(entry["x"], named, place))
+    if x.dtype.kind == "U":  # names stand side by side, without what all of them begin with
+        shown = [str(word)[_shared_start(x) :] for word in x]
+        axes.set_xticks(range(len(shown)), shown)
+        x = np.arange(len(shown))
+    x = x.astype(float)
     many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
     labels = entry.get("each", [""] * len(many))
     require(

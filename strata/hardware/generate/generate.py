@@ -21,6 +21,7 @@ from strata.hardware.generate.made import Made, make
 from strata.hardware.generate.report import binding, fits_budgets, not_fitting, used, worth_of_more
 from strata.hardware.generate.template import Template
 from strata.hardware.generate.template import template as read_template
+from strata.hardware.scaling import rescaled_node
 from strata.hardware.technology import Technology
 from strata.hardware.technology import technology as read_technology
 from strata.params import leaf_paths, override, word_paths
@@ -140,6 +141,11 @@ def changed(records: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         if not owner:
             known = [p for record in records.values() for p in leaf_paths(record)]
             raise UnknownName("quantity of budget, template, technology or device", path, known)
+        factor = path.removeprefix("scaling.")
+        if owner == "technology" and path == f"scaling.{factor}":
+            number = parse(value, "1", path) if isinstance(value, str) else value
+            records = records | {owner: rescaled_node(records[owner], **{factor: number})}
+            continue
         records = records | {owner: override(records[owner], {path: value}, owner)[0]}
     return records
 

@@ -273,10 +273,17 @@ def deepflow_matmul(
     elements = tuple(scope_capacity(chip, level) / size for level in levels[:-1])
     side = chip.compute.tile_n if chip.compute.array_columns is None else chip.compute.array_columns
     (one, first), (two, second) = loop_orders(product.m * product.batch, product.k, product.n)
-    xp = namespace(*one)
+    rest = (*elements, unit.sustained, size, side, *(level.bandwidth for level in levels))
+    xp, rank = namespace(*one, *rest), rank_of(*one, *rest)
     xp = np if xp is SCALARS else xp
-    order: Any = tuple(xp.stack(xp.broadcast_arrays(a, b)) for a, b in zip(one, two, strict=True))
-    reuse = xp.stack(xp.broadcast_arrays(first, second)) / side
+
+    def both(a: Number, b: Number) -> Any:
+        """The two orders on an axis before those of the points."""
+        pair = xp.stack(xp.broadcast_arrays(a, b))
+        return pair.reshape(2, *(1,) * (rank + 1 - pair.ndim), *pair.shape[1:])
+
+    order: Any = tuple(both(a, b) for a, b in zip(one, two, strict=True))
+    reuse = both(first, second) / side
     found = searched_times(order, elements, levels, unit.sustained, size, (reuse, side))
     best = xp.argmin(found.time, axis=0)[None]
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strata.arrays import Array, Number
+from strata.hardware.chip import Chip
+from strata.hardware.generate.generate import generate
 from strata.params import build, by_name, data_folder, override, part, quantity, read_toml, text
 from strata.pricing.kernels.recurrent import RecurrentLibrary
 from strata.validation.readers.tables import Table
@@ -31,11 +33,25 @@ def read_conditions(kind: type[T], table: Table, name: str) -> T:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class RegeneratedChip:
+    """The files a chip is made from anew, to be judged beside the one its vendor states."""
+
+    technology: str = text("a file of technology/")
+    budget: str = text("a file of budgets/")
+    template: str = text("a file of templates/")
+    device: str = text("its DRAM: a file of devices/")
+
+    def chip(self) -> Chip:
+        return generate(self.technology, self.budget, self.template, device=self.device)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RepeatedConditions:
     """One kernel launched again and again, outside a graph."""
 
     title: str = text("what was run")
     call: Number = quantity("s", "time between the end of a kernel and the start of the next")
+    regenerated: RegeneratedChip = part(RegeneratedChip, "the chip from node, area and power")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,6 +59,7 @@ class RecurrentConditions:
     """Recurrent layers, many calls of one layer after each other."""
 
     title: str = text("what was run")
+    regenerated: RegeneratedChip = part(RegeneratedChip, "the chip from node, area and power")
     forward: RecurrentLibrary = part(RecurrentLibrary, "how the library runs a layer forward")
     backward: RecurrentLibrary = part(RecurrentLibrary, "how it runs a layer backward")
 

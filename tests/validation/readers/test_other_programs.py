@@ -30,7 +30,7 @@ def mean_error(points, prefix=""):
 
 def test_products_of_a_v100():
     found = points_of(deepbench_gemm, "v100/deepbench_gemm.csv")
-    assert set(found.group) == {"fp32", "fp16_fp32acc"} and not found.why
+    assert set(found.group[found.headline]) == {"fp32", "fp16_fp32acc"} and not found.why
     assert mean_error(held_out(found), "fp32") < 0.15 and mean_error(held_out(found), "fp16") < 0.17
 
 
@@ -39,6 +39,13 @@ def test_recurrent_layers_of_a_v100(way, bound):
     found = points_of(deepbench_rnn, "v100/deepbench_rnn.csv")
     assert {f"{way}/{cell}/fp32" for cell in ("vanilla", "lstm", "gru")} < set(found.group)
     assert mean_error(held_out(found), way) < bound
+
+
+def test_recurrent_layers_of_the_v100_that_its_node_area_and_power_give():
+    """Groups of their own, beside the stated chip's, which alone are the file's own figures."""
+    found = points_of(deepbench_rnn, "v100/deepbench_rnn.csv")
+    assert not any(str(group).startswith("regenerated") for group in found.group[found.headline])
+    assert mean_error(found, "regenerated") < 0.25
 
 
 @pytest.mark.parametrize("kernel", ["bmm", "gemm", "lstm_forward", "lstm_train", "embedding_bag", "fft1d"])
@@ -82,5 +89,5 @@ def test_a_cell_nobody_knows_is_a_row_that_failed(tmp_path):
 def test_products_at_a_locked_clock():
     """All rows, with vectors and with products inside the L2; DRAM bytes of the latter, which are not written."""
     found = points_of(profiled_gemm, "a100/gemm_ncu.csv")
-    assert mean_error(found, "time") < 0.06
+    assert mean_error(found, "time") < 0.05
     assert mean_error(found, "dram within") < 0.10 and mean_error(found, "dram above") < 0.16
