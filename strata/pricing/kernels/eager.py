@@ -21,8 +21,7 @@ from strata.pricing.price import Price
 SLOTS = {"copy": 2.0, "add": 3.0, "gelu": 42.0, "rms_norm": 20.0, "softmax": 61.0}
 SOFTMAX_IN_REGISTERS = 101.0
 # Rows of a table added up by bag: a thread for each element of a result, its own index work, and that of each
-# row it adds; fitted to two thirds of the bags of validation/h200/other.csv, of which 16 bits are not bound by
-# DRAM.
+# row it adds; fitted to two thirds of the bags of validation/h200/other.csv (16 bits are not bound by DRAM).
 BAG_SLOTS, BAG_ROW_SLOTS = 349.0, 57.0
 SLOT_FLOP = 2.0  # a slot could have been a multiply-add, which peaks count as two
 BLOCK = 1024.0  # elements of a block of an element-wise kernel: 128 threads of eight, 16 blocks on a core
