@@ -207,8 +207,8 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     if "chip" in entry:
         return _chip(entry, where)
     raise BadValue(
-        f"{where} must have a model and a system, a chip, a file of measurements, a space, tilings, generate, "
-        "or a technology, template and budget"
+        f"{where} must have a model and a system, a chip, a file of measurements, a space, generate, "
+        "tilings, or a technology, template and budget"
     )
 
 

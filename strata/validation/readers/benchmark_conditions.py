@@ -51,7 +51,7 @@ class RepeatedConditions:
 
     title: str = text("what was run")
     call: Number = quantity("s", "time between the end of a kernel and the start of the next")
-    regenerated: RegeneratedChip = part(RegeneratedChip, "the chip from node, area and power")
+    regenerated: RegeneratedChip = part(RegeneratedChip, "the chip from its technology")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,7 +59,7 @@ class RecurrentConditions:
     """Recurrent layers, many calls of one layer after each other."""
 
     title: str = text("what was run")
-    regenerated: RegeneratedChip = part(RegeneratedChip, "the chip from node, area and power")
+    regenerated: RegeneratedChip = part(RegeneratedChip, "the chip from its technology")
     forward: RecurrentLibrary = part(RecurrentLibrary, "how the library runs a layer forward")
     backward: RecurrentLibrary = part(RecurrentLibrary, "how it runs a layer backward")
 

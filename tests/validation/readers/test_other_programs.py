@@ -41,11 +41,12 @@ def test_recurrent_layers_of_a_v100(way, bound):
     assert mean_error(held_out(found), way) < bound
 
 
-def test_recurrent_layers_of_the_v100_that_its_node_area_and_power_give():
+@pytest.mark.parametrize(("reader", "what"), [(deepbench_gemm, "gemm"), (deepbench_rnn, "rnn")])
+def test_the_v100_that_deepflows_technology_and_split_give(reader, what):
     """Groups of their own, beside the stated chip's, which alone are the file's own figures."""
-    found = points_of(deepbench_rnn, "v100/deepbench_rnn.csv")
+    found = points_of(reader, f"v100/deepbench_{what}.csv")
     assert not any(str(group).startswith("regenerated") for group in found.group[found.headline])
-    assert mean_error(found, "regenerated") < 0.25
+    assert mean_error(found, "regenerated") < 0.2
 
 
 @pytest.mark.parametrize("kernel", ["bmm", "gemm", "lstm_forward", "lstm_train", "embedding_bag", "fft1d"])
