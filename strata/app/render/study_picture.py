@@ -120,8 +120,8 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
 
 
 def _boxes(axes: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> None:
-    """Boxes from quartile to quartile with their median, and lines to the least and the most, of y's second
-    axis over x, whose values are names; several y stand side by side.
+    """Boxes from quartile to quartile with their median, and lines to the least and the most, of y's other
+    axes over x, whose values are names; several y stand side by side.
     """
     x = list(calculate(entry["x"], named, place))
     many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
@@ -132,8 +132,9 @@ def _boxes(axes: Any, entry: dict[str, Any], named: dict[str, Any], place: str) 
     wide, axes.use_sticky_edges = 0.8 / len(many), False
     for i, (text, label) in enumerate(zip(many, labels, strict=True)):
         y = np.asarray(calculate(text, named, place), float)
-        if y.ndim != 2 or len(y) != len(x):
-            raise BadValue(f"{place}: y of a box has the axis of x and one more, but got shape {y.shape}")
+        if y.ndim < 2 or len(y) != len(x):
+            raise BadValue(f"{place}: y of a box has the axis of x and more, but got shape {y.shape}")
+        y = y.reshape(len(x), -1)
         colour, middle = COLOURS[i % len(COLOURS)], np.arange(len(x)) + wide * (i - 0.5 * (len(many) - 1))
         least, low, median, high, most = np.nanquantile(y, (0.0, 0.25, 0.5, 0.75, 1.0), axis=1)
         axes.vlines(middle, least, most, color=colour, linewidth=1.0)
