@@ -92,7 +92,7 @@ def test_the_command_prints_json_and_writes_a_page_and_pictures(folder, tmp_path
     [
         ('ours = "rate.tokens_per_s[0, 1]', 'ours = "rate.tokens_per_second[0, 1]', "tokens_per_second"),
         ('name = "rate"', 'nam = "rate"', "every run has a name"),
-        ('chip = "h200"', 'chop = "h200"', "must have a model and a system, a chip, or a file"),
+        ('chip = "h200"', 'chop = "h200"', "must have a model and a system, a chip, a file"),
         ('plan = "tp=1"', 'pln = "tp=1"', "pln"),
         ('says = "the cache follows DRAM"', "", "every claim has id, says, ours and holds"),
     ],
