@@ -24,7 +24,7 @@ ORDERS = {"weights": ((1, 2, 0),), "results": ((0, 2, 1), (2, 0, 1)), "activatio
 # the side whose length over the array's gives the reuse of registers
 REUSED = {"weights": 0, "results": 1, "activations": 2}
 # Two sides of the tiles that are tried, sixteen pairs a level; the third side is what is left.
-TRIED = (4.0, 64.0, 1024.0, 16384.0)
+TRIED = (8.0, 64.0, 512.0, 4096.0)
 
 Sides = tuple[Number, Number, Number]
 
