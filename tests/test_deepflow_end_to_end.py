@@ -4,6 +4,7 @@ and what each correction changes.
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,7 @@ def test_a_batch_of_strategies_under_its_rules_is_each_by_itself():
 
 def corrections(row):
     """Times of a step as its program has it, and after each correction on top of those before."""
-    system, program = made_system(row), language_model(row)
+    system = made_system(row)
     yield "its program", step_time(row)
     yield "fused", step_time(row, engine="ideal")
     own = language_model(row, host_link=None)
@@ -158,5 +159,5 @@ CHANGES = {
 def test_what_each_correction_changes(label):
     """The table of docs/deepflow.md, to half a percent."""
     times = [time for _, time in corrections(MODELS[label])]
-    found = [100.0 * (b / a - 1.0) for a, b in zip(times, times[1:], strict=False)]
+    found = [100.0 * (b / a - 1.0) for a, b in pairwise(times)]
     assert found == pytest.approx(CHANGES[label], abs=0.5)
