@@ -24,7 +24,7 @@ ORDERS = {"weights": ((1, 2, 0),), "results": ((0, 2, 1), (2, 0, 1)), "activatio
 # the side whose length over the array's gives the reuse of registers
 REUSED = {"weights": 0, "results": 1, "activations": 2}
 # Two sides of the tiles that are tried, sixteen pairs a level; the third side is what is left.
-TRIED = (4.0, 64.0, 1024.0, 16384.0)
+TRIED = (8.0, 64.0, 512.0, 4096.0)
 
 Sides = tuple[Number, Number, Number]
 
@@ -137,7 +137,7 @@ def tile_family(elements: Number, bypass: bool, rank: int, xp: Any) -> Sides:
 
     >>> one, two, three = tile_family(65536.0, False, 0, np)
     >>> int(one[1, 0]), int(two[1, 0]), int(three[1, 0])
-    (4, 64, 512)
+    (8, 64, 512)
     """
     grid = np.array(TRIED).reshape((-1,) + (1,) * rank)
     first, second = xp.asarray(grid)[None], xp.asarray(grid)[:, None]
