@@ -248,12 +248,20 @@ file = "nodes.svg"
 x = "nodes.technology"
 y = "nodes.items_per_s"
 lines = "nodes.power"
+
+[[picture]]
+file = "panels.svg"
+x = "nodes.technology"
+y = ["nodes.items_per_s[:, 0]", ["nodes.share_network[:, 0]"]]
+panels = ["rate", "network"]
 """,
         encoding="utf-8",
     )
     assert run_command(["study", str(made), "--write"]) == 0
     assert studies.stored_result(studies.study(made))["claims"][0]["holds"]
     assert "n7" in (made / "nodes.svg").read_text(encoding="utf-8")
+    panels = (made / "panels.svg").read_text(encoding="utf-8")
+    assert "rate" in panels and "network" in panels
     text = (made / "study.toml").read_text(encoding="utf-8").replace("devices = 8", "device_count = 8")
     (made / "study.toml").write_text(text, encoding="utf-8")
     with pytest.raises(StrataError, match="device_count"):

@@ -47,6 +47,15 @@ class RingMemory:
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
+class GroupDivisor:
+    """What a link's bandwidth is divided by in rings of groups up to a size."""
+
+    ranks: Number = quantity("1", "largest group that it holds for", minimum=1)
+    divisor: Number = quantity("1", "what the bandwidth is divided by", positive=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Dimension:
     """One direction of a fabric: `size` devices (or groups of devices) joined in one way."""
 
@@ -108,6 +117,13 @@ class Dimension:
     )
     ring_memory: RingMemory | None = part(
         RingMemory, "what such rings find at a rank; the chip's own when left out", optional=True
+    )
+    divisors: tuple[GroupDivisor, ...] | None = part(
+        GroupDivisor,
+        "divisions of a link's bandwidth by the size of such a ring's group, smallest first, the last for "
+        "all larger ones: there only to repeat a program that has them; none when left out",
+        many=True,
+        optional=True,
     )
 
 

@@ -4,6 +4,8 @@ back to where the weight lies.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from strata.arrays import Number
 from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
 from strata.workload.graph import Block, Collective, Op, Tensor
@@ -81,8 +83,12 @@ def _collectives(
     """
     name, ending, inputs, output = words
     found = []
+    if sharding.deepflow:  # gathered whole and halved, in place of an exchange
+        made = [replace(one, pattern="all_gather") if one.pattern == "all_to_all" else one for one in made]
     for one, size in zip(made, held_before(made, sharding), strict=True):
         whole = sharding.degrees[one.group] if one.gathered else 1.0
+        if one.pattern == "all_gather" and not one.gathered:
+            whole = 0.5 * sharding.degrees[one.group]
         found.append(
             Collective(
                 name=f"{name}_{SUFFIXES[one.pattern]}{ending}", module=op.module, inputs=inputs,

@@ -17,7 +17,7 @@ import numpy as np
 
 from strata.arrays import Number, map_leaves, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.mapping.layout import GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
+from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
 
 WRITTEN = "RC-4-2-d8-p2, CR-8, d8, or hidden=RC-4-2,softmax=CR-8,d8,p2"
 KERNEL_MESH = ("kp1", "kp2", "depth", "dp", STAGES)  # the mesh of a strategy for all modules, innermost first
@@ -233,13 +233,14 @@ def mesh_text(mesh: dict[str, Number]) -> str:
     return strategy_text(Strategy(KernelSplit(rows, columns, depth), dp, lp))
 
 
-def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather") -> Layout:
+def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather", rules: str = "") -> Layout:
     """The layout of a strategy for a program that names its `kernel_modules`.
 
     RC forward gathers what products made along their columns; CR scatters sums. Backward, `gather` is the
     paper's: both gradients of an RC product are divided anew (W's in rows of KP1, A's in columns of KP2), for
     which gradients are gathered and A and W exchanged; `sum` leaves A and W where they lie and adds up
-    partial gradients, of weights once for all time steps.
+    partial gradients, of weights once for all time steps. `rules="deepflow-2021"` repeats the program behind
+    the paper (`Layout`).
 
     >>> from strata.workload.program import program
     >>> made = layout_of(parse_strategy("RC-4-2-d8"), program("gemm-8192"))
@@ -249,6 +250,7 @@ def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather") -> 
     require(
         backward in GRADIENT_SCHEMES, f"backward is one of {', '.join(GRADIENT_SCHEMES)}", backward=backward
     )
+    require(rules in ("", DEEPFLOW), f"rules are {DEEPFLOW}, or left out", rules=rules)
     names = getattr(program, "kernel_modules", ())
     require(bool(names), f"{program.name} has no products that a strategy divides")
     if not strategy.modules:
@@ -260,24 +262,29 @@ def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather") -> 
         name = strategy_text(strategy) if single else ""
     modules: dict[str, Any] = {}
     for module, place in on.items():
-        modules |= _module_axes(module, place, backward)
+        modules |= _module_axes(module, place, backward, rules)
     rows, columns, depth = on.get(MAIN) or next(iter(on.values()))
     modules["stream"] = {"rows": (*rows, "dp"), "depth": depth}
     modules["stream" + GRADIENTS] = {"depth": (*columns, *depth)}
-    return replace(layout(mesh, None, **modules), name=name)
+    return replace(layout(mesh, None, **modules), name=name, rules=rules)
 
 
 _Places = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]  # of rows, columns and depth
 
 
-def _module_axes(module: str, place: _Places, backward: str) -> dict[str, dict[str, tuple[str, ...]]]:
+def _module_axes(
+    module: str, place: _Places, backward: str, rules: str
+) -> dict[str, dict[str, tuple[str, ...]]]:
     """Axes of a module's products and of element-wise work on their results, and of their gradients."""
     rows, columns, depth = place
     own = {"rows": (*rows, "dp"), "columns": columns, "depth": depth, "entries": depth}
-    own["units"] = (*columns, *depth)
+    own["width"], own["units"] = columns, (*columns, *depth)
     if backward == "sum":
         return {module: own}
     of_input = {"columns": (), "depth": (*columns, *depth)}
+    if rules == DEEPFLOW:  # results are gathered before element-wise work: all gates, all words
+        of_input["units"], own["units"] = own["units"], depth
+        own["width"], own["entries"] = (*columns, *depth), ()  # a table is cut by columns
     of_weight = {"rows": ("dp",), "depth": (*rows, *depth)}
     return {module: own, module + GRADIENTS: of_input, module + WEIGHT_GRADIENTS: of_weight}
 

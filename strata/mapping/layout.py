@@ -44,6 +44,7 @@ class AxisLayout:
 UNDIVIDED = AxisLayout()
 # Endings of modules in a layout: what differs for their gradients, and for those of weights.
 GRADIENTS, WEIGHT_GRADIENTS = ".backward", ".wgrad"
+DEEPFLOW = "deepflow-2021"  # rules of a layout
 STAGES = "pp"  # the dimension of a mesh that cuts the sequence of blocks into stages of a pipeline
 
 
@@ -96,6 +97,8 @@ class Sharding:
     redundant_experts: Number = 0.0
     exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
     gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
+    # as DeepFlow's program schedules an LSTM: ends on stages of their own, sums on links of their own
+    deepflow: bool = False
     whole: bool = False  # nothing is divided
     known: dict[tuple[str, tuple[str, ...], str], PartitionSpec] = field(
         default_factory=dict
@@ -213,6 +216,11 @@ class Layout:
     The last dimension of the mesh is the outermost on the fabric; one called `pp` cuts the sequence of blocks
     into stages. A module `name.backward` or `name.wgrad` says what differs for gradients of activations and
     of weights. `st.layout` makes one from dictionaries.
+
+    `rules`: "deepflow-2021" is there only to repeat that program's numbers. More than two stages leave the
+    first and the last to what stands before and after all layers; time steps pass stages as a wave, with
+    hand-overs beside; sums of gradients run on links of their own, one for each block; backward, W and A are
+    gathered whole, W in every time step.
     """
 
     mesh: dict[str, Number]
@@ -220,6 +228,7 @@ class Layout:
     modules: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
     name: str = ""  # how it is typed, where that is not by degrees of its mesh
     dimensions: tuple[str, ...] = ()  # of the mesh, innermost first: a compiler sorts dictionaries
+    rules: str = ""
 
     def __post_init__(self) -> None:
         if not self.dimensions:
@@ -256,6 +265,7 @@ class Layout:
             stages=self.mesh.get(STAGES, 1.0),
             handovers=_handovers(graph),
             gradient_sums=True,
+            deepflow=self.rules == DEEPFLOW,
             whole=not active,
         )
 
@@ -281,7 +291,8 @@ class Layout:
                     found.append(Violation(AXIS_UNITS, layout.parts > units[axis], layout.parts, units[axis]))
         if STAGES in self.mesh and "layers" in units:
             stages = self.mesh[STAGES]
-            found.append(Violation(LAYERS, stages > units["layers"], stages, units["layers"]))
+            most = units["layers"] + (2.0 if self.rules == DEEPFLOW else 0.0)
+            found.append(Violation(LAYERS, stages > most, stages, most))
         return found
 
 

@@ -229,8 +229,9 @@ class _BlockPass:
         """Collectives that bring weights, and what the forward pass left, to a gradient that is laid out
         otherwise than the forward ops of its module.
         """
+        bring = self._add if self.sharding.deepflow else self._once_or_now
         for one in relaid_weight(op, self.sharding):
-            self._once_or_now(one)
+            bring(one)
         for place, tensor in enumerate(op.inputs):
             if ":" in tensor:
                 for one in relaid_operand(op, place, self.sharding):

@@ -30,17 +30,19 @@ def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number,
     return start, even + xp.where(longer, 1.0, 0.0)
 
 
-def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0) -> Number:
+def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0, ends: float = 0.0) -> Number:
     """The stages that can be slowest, on a leading axis: the first two, a period's worth before and after the
     place where stages grow by a layer and before the end, and the last. Other stages hold the same kinds of
-    layers as one of these. `rank` is the number of axes of what the stages are used with.
+    layers as one of these. `rank` is the number of axes of what the stages are used with; `ends` stages at
+    either end hold no layers.
 
     >>> stage_nodes(32.0, 61.0, 1).tolist()
     [0.0, 1.0, 1.0, 2.0, 30.0, 31.0]
     """
     xp = namespace(stages, layers)
     last = stages - 1.0
-    first_long = last - (layers - floor_div(layers, stages) * stages)
+    inner = stages if ends == 0.0 else xp.maximum(stages - 2.0 * ends, 1.0)
+    first_long = last - ends - (layers - floor_div(layers, inner) * inner)
     places = [
         0.0,
         1.0,
@@ -63,6 +65,44 @@ def stage_counts(order: BlockSequence, block: str, stages: Number, nodes: Number
         return xp.where(nodes == stages - 1.0, 1.0, 0.0)
     start, size = stage_bounds(order.layers, stages, nodes)
     return order.within(start + size, block) - order.within(start, block)
+
+
+def ends_apart_counts(order: BlockSequence, block: str, stages: Number, nodes: Number) -> Number:
+    """How often a block stands in each of some stages where more than two stages leave the first and the last
+    to what stands before and after all layers, as DeepFlow lays an LSTM.
+
+    >>> lstm = BlockSequence(first=("embedding",), period=(("cell",),), layers=2.0, last=("head",))
+    >>> every = __import__("numpy").arange(4.0)
+    >>> [ends_apart_counts(lstm, b, 4.0, every).tolist() for b in ("embedding", "cell")]
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0]]
+    """
+    xp = namespace(nodes, stages)
+    together = stage_counts(order, block, stages, nodes)
+    if block in order.first or block in order.last:
+        return together
+    inner = xp.maximum(stages - 2.0, 1.0)
+    at = xp.minimum(xp.maximum(nodes - 1.0, 0.0), inner - 1.0)
+    apart = stage_counts(order, block, inner, at)
+    apart = xp.where((nodes > 0.0) & (nodes < stages - 1.0), apart, 0.0)
+    return xp.where(stages > 2.0, apart, together)
+
+
+def line_time(total: Number, slowest: Number, stages: Number, steps: Number, send: Number) -> Number:
+    r"""Time of time steps that pass stages as a wave, one pass [s].
+
+    .. math:: T = \frac{W}{S} + (P - 1) h + (S - 1) \max\Big(\frac{w}{S}, h\Big)
+
+    all stages' work W and that of the slowest w over all S steps; P stages; hand-over h of one step, on links
+    beside the stages. A line of deterministic servers: the first step passes all, then the slowest sets the
+    pace (`simulate/wavefront.py` has the events).
+
+    Hockney & Jesshope, Parallel Computers 2 (1988), sec. 1.3.
+
+    >>> float(line_time(4.0 * 19.0, 4.0 * 12.0, 3.0, 4.0, 3.0))
+    61.0
+    """
+    each = slowest / steps
+    return total / steps + (stages - 1.0) * send + (steps - 1.0) * namespace(each, send).maximum(each, send)
 
 
 def pipeline_time(

@@ -22,11 +22,18 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.overlap.equations import beside, price_where
-from strata.pricing.pipeline import decode_cycle, pipeline_time, stage_counts, stage_nodes
+from strata.pricing.pipeline import (
+    decode_cycle,
+    ends_apart_counts,
+    line_time,
+    pipeline_time,
+    stage_counts,
+    stage_nodes,
+)
 from strata.pricing.power_cap import optimistic_price, power_capped
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
-from strata.workload.graph import Collective, Graph
+from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.tasks import Workload
 
 OP_KINDS = ("matmul", "experts", "attention", "vector", "collective")
@@ -160,6 +167,8 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     mean, kinds = _mean_device(blocks, send, sharding, training, structure.pipelined)
     if given.work.phase == "decode":
         time = decode_cycle(slowest, stages, pieces)
+    elif sharding.deepflow:
+        time = _deepflow_time(given, blocks, counts, send)
     else:
         time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
     if training:
@@ -249,7 +258,43 @@ def _stage_counts(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Numbe
         return [b.block.count for b in blocks]
     order, stages = given.graph.sequence, given.sharding.stages
     nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
-    return [stage_counts(order, b.block.gradient_of or b.block.name, stages, nodes) for b in blocks]
+    if given.sharding.deepflow:
+        inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
+        nodes = namespace(nodes, inner).concatenate([nodes, inner])
+    counted = ends_apart_counts if given.sharding.deepflow else stage_counts
+    return [counted(order, b.block.gradient_of or b.block.name, stages, nodes) for b in blocks]
+
+
+def _deepflow_time(
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+) -> Number:
+    """Time of an LSTM's step as DeepFlow's program has it: each pass a wave of time steps over stages, then
+    sums of gradients, those of every block on links of their own.
+    """
+    sharding, pipelined = given.sharding, given.structure.pipelined
+    found: Number = 0.0
+    last: Number = 0.0
+    for direction in ("forward", "backward"):
+        total: Number = 0.0
+        by_stage: Number = 0.0
+        for b, count in zip(blocks, counts, strict=True):
+            if b.block.direction != direction:
+                continue
+            if all(is_collective(op) for op in b.block.ops):  # once, beside all time steps
+                held = namespace(count).max(count, axis=0) if pipelined else count
+                last = namespace(last, held, b.price.time).maximum(last, held * b.price.time)
+                continue
+            total = total + block_runs(b, b.block.count) * b.price.time
+            by_stage = by_stage + block_runs(b, count) * b.price.time
+        if not pipelined:
+            found = found + total
+            continue
+        passes = 2.0 if given.training else 1.0
+        hand_over = send.time / (passes * sharding.handovers)
+        slowest = namespace(by_stage).max(by_stage, axis=0)
+        if given.training or direction == "forward":
+            found = found + line_time(total, slowest, sharding.stages, sharding.handovers, hand_over)
+    return found + last
 
 
 def _stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price) -> tuple[Number, Number]:

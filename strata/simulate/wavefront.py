@@ -51,10 +51,10 @@ def deepflow_stages(layers: int, stages: int) -> LstmStages:
     """The stages DeepFlow gives an LSTM: the embedding and the softmax have one each where there are more
     than two, and layers are spread over the rest.
 
-    All-reduces of cells run one after the other on their stage's link, those of embedding and softmax on
-    their own, even where all share one device; that of the topmost layer goes with the softmax's. That rule
-    is the simplest found which gives the six numbers recorded of nanocad-lab/DeepFlow 566c192; three cases do
-    not prove it.
+    All-reduces of cells run one after the other on their stage's link, those of embedding, softmax and the
+    topmost layer on links of their own, even where all share one device. That rule is the simplest found
+    which gives the six numbers recorded of nanocad-lab/DeepFlow 566c192 and its data parallel step of a
+    one-layer model, where only the embedding's all-reduce shows.
 
     >>> deepflow_stages(6, 3).layers, deepflow_stages(2, 4).layers, deepflow_stages(2, 1).layers
     ((0, 6, 0), (0, 1, 1, 0), (2,))
@@ -212,7 +212,7 @@ def _link(stages: LstmStages, stage: int, what: str, top: bool) -> str:
     if not stages.deepflow_links:
         return f"sums of stage {stage}"
     if what == "cell" and top:
-        return "sums of softmax"
+        return "sums of the topmost cell"
     return f"sums of cells {stage}" if what == "cell" else f"sums of {what}"
 
 

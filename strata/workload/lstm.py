@@ -51,10 +51,12 @@ class Lstm:
     """A recurrent language model of `steps` time steps, every block once a step with the same weights.
 
     Axes: `rows` (sequences), `columns` that a product makes, `units` of element-wise work on them, `depth`
-    that it sums over, `entries` of the embedding's table. `vocab` 0 (None): cells alone, as benchmarks of
-    kernels have them; `projection` 0 (None): none; without `input_projection` a cell's product is that of
-    the hidden state alone. With `softmax_reads="hidden"` the softmax reads the hidden state and the
-    projection stands beside it, as DeepFlow counts its parameters; else it reads the projection.
+    that it sums over, `entries` and `width` of the embedding's table. `vocab` 0 (None): cells alone, as
+    benchmarks of kernels have them; `projection` 0 (None): none; without `input_projection` a cell's product
+    is that of the hidden state alone. With `softmax_reads="hidden"` the softmax reads the hidden state and
+    the projection stands beside it, as DeepFlow counts its parameters; else it reads the projection. With
+    `host_link` [B/s] looked-up rows come from the host's memory by it, and their gradients go back, as
+    DeepFlow times them; None: the table lies in the device's memory.
     """
 
     kernel_modules: ClassVar[tuple[str, ...]] = ("hidden", "softmax", "embedding", "projection")
@@ -68,6 +70,7 @@ class Lstm:
     steps: Number = 20.0
     input_projection: bool = True
     softmax_reads: str = "projection"
+    host_link: Number | None = None
     weights: str = "fp16"
     activations: str = "fp16"
 
@@ -87,7 +90,7 @@ class Lstm:
     @property
     def units(self) -> dict[str, Number]:
         least = {"columns": self.hidden, "depth": self.hidden, "units": self.hidden, "layers": self.layers}
-        return least | ({} if self.vocab is None else {"entries": self.vocab})
+        return least | ({} if self.vocab is None else {"entries": self.vocab, "width": self.hidden})
 
     def trace(self, work: Workload) -> Graph:
         rows = Extent(work.batch, 1.0, "rows")
@@ -106,18 +109,18 @@ class Lstm:
             inputs=("words",),
             formats=((self.weights, self.activations),),
             units=self.units,
-            coordinates=dict.fromkeys(("columns", "units", "depth"), "features"),
+            coordinates=dict.fromkeys(("columns", "units", "depth", "width"), "features"),
         )
         return with_backward(graph) if work.phase == "train" else checked(graph)
 
     def _embedding(self, rows: Extent, stream: Tensor) -> Block:
         assert self.vocab is not None
-        width, entries = Extent(self.hidden, 1.0, "columns"), Extent(self.vocab, 1.0, "entries")
+        width, entries = Extent(self.hidden, 1.0, "width"), Extent(self.vocab, 1.0, "entries")
         lookup = TableLookup(
             name="lookup", module="embedding", inputs=("words",), output="looked_up", m=rows, n=(width,),
             reads=1.0, writes=1.0, flop_per_element=0.0, special_per_element=0.0,
             precision=self.activations, parameters=(entries, width), parameter_precision=self.weights,
-            looked_up=("entries",),
+            looked_up=("entries",), host_link=self.host_link,
         )  # fmt: skip
         return Block(
             name="embedding", role="stream", ops=(lookup,), repeats=self.steps, output=stream,
@@ -138,7 +141,7 @@ class Lstm:
             name="cell", module="hidden", inputs=("sums",), output="h", m=rows,
             n=(Extent(self.hidden, 1.0, "units"),), reads=kind.reads, writes=kind.writes,
             flop_per_element=kind.flop, special_per_element=kind.special, precision=self.activations,
-            gates=kind.gates,
+            gates=kind.gates, pieces=kind.special,
         )  # fmt: skip
         return Block(
             name="cell", role="stream", count=self.layers, repeats=self.steps, ops=(gates, pointwise),
@@ -168,7 +171,7 @@ class Lstm:
         )  # fmt: skip
         normalise = Normalise(
             name="normalise", inputs=(logits.output, "row_sums"), output="shares", reads=1.0, writes=1.0,
-            flop_per_element=1.0, special_per_element=1.0, gradients=1, **common,
+            flop_per_element=1.0, special_per_element=1.0, gradients=1, pieces=3.0, **common,
         )  # fmt: skip
         ops += [logits, sums, normalise]
         return Block(name="head", role="stream", ops=tuple(ops), repeats=self.steps, entry=stream)

@@ -287,6 +287,8 @@ class Gather(Vector):
     kind: ClassVar[str] = "gather"
 
     row: Number | None = None  # elements that lie together; all of a row where it is None
+    # B/s of the link that rows pass once, where their table lies in the host's memory; None: in the device's
+    host_link: Number | None = None
 
     def row_bytes(self) -> Number:
         return (total(self.n) if self.row is None else self.row) * bytes_of(self.precision)

@@ -30,6 +30,7 @@ KEYS = (
     "log",
     "each",
     "box",
+    "panels",
 )
 
 
@@ -63,23 +64,50 @@ def _shared_start(words: np.ndarray) -> int:
 
 def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
     """y over x; where y has a second axis, a line for each of `lines`; several y are several lines with the
-    labels of `each`.
+    labels of `each`. With `panels` y has an entry for each, side by side on one scale.
     """
-    figure, axes = pyplot.subplots(figsize=(6.6, 3.8), layout="constrained")
-    if entry.get("box"):
-        _boxes(axes, entry, named, place)
-        return figure
+    panels = entry.get("panels")
+    titles = panels or [entry.get("title", "")]
+    each_panel = entry["y"] if panels else [entry["y"]]
+    require(
+        len(each_panel) == len(titles), f"{place}: `panels` has a title for each of y", panels=len(titles)
+    )
+    wide = 6.6 if panels is None else 0.9 + 2.6 * len(titles)
+    figure, drawn = pyplot.subplots(
+        1, len(titles), figsize=(wide, 3.8), layout="constrained", sharey=True, squeeze=False
+    )
+    for axes, title, y in zip(drawn[0], titles, each_panel, strict=True):
+        draw = _boxes if entry.get("box") else _lines
+        draw(axes, y if isinstance(y, list) else [y], entry, named, place)
+        axes.set_title(title)
+        axes.set_xlabel(entry.get("xlabel", ""))
+        if "x" in entry.get("log", ""):
+            axes.set_xscale("log")
+        if "y" in entry.get("log", ""):
+            axes.set_yscale("log")
+    first = drawn[0][0]
+    if "y" not in entry.get("log", ""):
+        first.set_ylim(bottom=min(0.0, first.get_ylim()[0]))
+    first.set_ylabel(entry.get("ylabel", ""))
+    if first.get_legend_handles_labels()[1]:
+        first.legend(frameon=False, fontsize=8)
+    if panels is not None:
+        figure.suptitle(entry.get("title", ""))
+    return figure
+
+
+def _lines(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, Any], place: str) -> None:
+    """The lines of one panel."""
+    labels = entry.get("each", [""] * len(many))
+    require(
+        len(labels) == len(many), f"{place}: `each` has a label for each of y", y=len(many), each=len(labels)
+    )
     x = np.asarray(calculate(entry["x"], named, place))
     if x.dtype.kind == "U":  # names stand side by side, without what all of them begin with
         shown = [str(word)[_shared_start(x) :] for word in x]
         axes.set_xticks(range(len(shown)), shown)
         x = np.arange(len(shown))
     x = x.astype(float)
-    many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
-    labels = entry.get("each", [""] * len(many))
-    require(
-        len(labels) == len(many), f"{place}: `each` has a label for each of y", y=len(many), each=len(labels)
-    )
     colour = 0
     for text, label in zip(many, labels, strict=True):
         y = np.asarray(calculate(text, named, place), float)
@@ -111,20 +139,13 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
         axes.axhline(
             float(entry["limit"]), color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited")
         )
-    if "x" in entry.get("log", ""):
-        axes.set_xscale("log")
-    _name_axes(axes, entry)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8)
-    return figure
 
 
-def _boxes(axes: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> None:
+def _boxes(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, Any], place: str) -> None:
     """Boxes from quartile to quartile with their median, and lines to the least and the most, of y's other
     axes over x, whose values are names; several y stand side by side.
     """
     x = list(calculate(entry["x"], named, place))
-    many = entry["y"] if isinstance(entry["y"], list) else [entry["y"]]
     labels = entry.get("each", [""] * len(many))
     require(
         len(labels) == len(many), f"{place}: `each` has a label for each of y", y=len(many), each=len(labels)
@@ -152,16 +173,3 @@ def _boxes(axes: Any, entry: dict[str, Any], named: dict[str, Any], place: str) 
     said = [name if isinstance(name, str) else f"{name:g}" for name in x]
     long = max(len(name) for name in said) > 6
     axes.set_xticks(range(len(x)), said, rotation=60 if long else 0, ha="right" if long else "center")
-    _name_axes(axes, entry)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8)
-
-
-def _name_axes(axes: Any, entry: dict[str, Any]) -> None:
-    axes.set_title(entry.get("title", ""))
-    axes.set_xlabel(entry.get("xlabel", ""))
-    axes.set_ylabel(entry.get("ylabel", ""))
-    if "y" in entry.get("log", ""):
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))

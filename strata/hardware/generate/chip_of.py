@@ -214,6 +214,8 @@ def fabric_of(made: Made) -> Fabric | None:
             efficiency=network.efficiency,
             latency=link.latency,
             energy=link.lane_energy * (running.point.voltage / link.voltage) ** 2,
+            collectives=network.collectives,
+            divisors=network.divisors,
         )
         for network, running, link in zip(
             made.template.networks or (), made.running.networks, made.links, strict=True

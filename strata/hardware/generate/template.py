@@ -13,6 +13,7 @@ from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import SCOPES
 from strata.hardware.fabric import KINDS as TOPOLOGIES
+from strata.hardware.fabric import MEMORY_RING, GroupDivisor
 from strata.params import (
     Sources,
     build,
@@ -60,6 +61,14 @@ class TemplateNetwork:
     topology: str = text("how they join", choices=TOPOLOGIES)
     degree: Number = quantity("1", "neighbours that share the lanes of a chip", minimum=1)
     efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
+    collectives: str = text(
+        "as in a fabric's dimension: memory-ring, or as is usual when left out",
+        choices=("", MEMORY_RING),
+        default="",
+    )
+    divisors: tuple[GroupDivisor, ...] | None = part(
+        GroupDivisor, "as in a fabric's dimension; none when left out", many=True, optional=True
+    )
 
 
 @register_pytree

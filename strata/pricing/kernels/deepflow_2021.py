@@ -137,7 +137,7 @@ def tile_family(elements: Number, bypass: bool, rank: int, xp: Any) -> Sides:
 
     >>> one, two, three = tile_family(65536.0, False, 0, np)
     >>> int(one[1, 0]), int(two[1, 0]), int(three[1, 0])
-    (4, 64, 512)
+    (8, 64, 512)
     """
     grid = np.array(TRIED).reshape((-1,) + (1,) * rank)
     first, second = xp.asarray(grid)[None], xp.asarray(grid)[:, None]

@@ -19,7 +19,7 @@ from strata.pricing.kernels.dram_access import (
 from strata.pricing.kernels.expert_load import ROWS, ExpertLoad, load_rank, shared_load
 from strata.pricing.kernels.matmul import padded
 from strata.pricing.kernels.product import Product, product_bound
-from strata.pricing.price import Price
+from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.ops import Gather
@@ -189,7 +189,7 @@ def price_gather(op: Gather, device: Device) -> Price:
     .. math:: T = \frac{r + w}{\gamma B_{peak}} + T_0
 
     bytes read r and written w; share γ of the DRAM peak that gathered rows reach; floor T_0 of a streaming
-    kernel.
+    kernel. Rows of a table in the host's memory pass its link before that.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -210,7 +210,7 @@ def price_gather(op: Gather, device: Device) -> Price:
         chip.experts.gather_efficiency,
         lambda: RequestStream(row, read_fraction(op.reads, op.writes), even=True),
     )
-    return kernel_price(
+    here = kernel_price(
         device,
         compute=flop / chip.compute.vector_rate,
         cache=0.0,
@@ -222,3 +222,4 @@ def price_gather(op: Gather, device: Device) -> Price:
         lower=moved / chip.memory.bandwidth,
         floor=chip.overhead.stream,
     )
+    return here if op.host_link is None else here + network_price(size / op.host_link, 0.0)

@@ -13,7 +13,7 @@ import strata as st
 from strata.errors import BadValue
 from strata.hardware.fabric import RingMemory
 from strata.pricing.network.algorithms import ring_scatter
-from strata.pricing.network.memory_ring import PASSES, memory_ring
+from strata.pricing.network.memory_ring import PASSES, divided_bandwidth, memory_ring
 
 DATA = json.loads(
     (Path(__file__).parents[2] / "data" / "deepflow" / "collectives.json").read_text(encoding="utf-8")
@@ -26,16 +26,13 @@ REGISTERS = RingMemory(
     rate=DATA["flops"],
     element=float(DATA["bytes_per_element"]),
 )
+# what its program divides links by: a fix for one machine of eight V100
+DIVIDED = st.generation("deepflow-v100", "deepflow-v100", "deepflow-2021-dgx1").fabric.dimension[0]
 DRAM = replace(REGISTERS, bandwidth=DATA["dram_bandwidth"], latency=DATA["dram_latency"])
 
 
 def payload_of(case):
     return float(case["rows"] * case["columns"] * DATA["bytes_per_element"])
-
-
-def hard_coded_divisor(ranks):
-    """What DeepFlow's program divides a link by: a fix for one machine of eight V100."""
-    return 2.0 if ranks <= 4 else 5.0 if ranks <= 8 else 4.0
 
 
 @pytest.mark.parametrize("case", DATA["collectives"], ids=lambda c: f"{c['pattern']}-{c['ranks']}")
@@ -56,7 +53,7 @@ def test_deepflow_reference_collective_of_distributed_products(case):
     else:
         pattern, ranks, payload = "all_gather", columns, case["m"] / rows * case["n"] * size
     raw = case["bandwidth"][0 if kind == "CR" else 1]
-    divided = raw / hard_coded_divisor(ranks)
+    divided = divided_bandwidth(raw, ranks, DIVIDED)
     assert divided == pytest.approx(case["divided"][0 if kind == "CR" else 1], rel=1e-8)
     found = memory_ring(pattern, payload, ranks, divided, DATA["latency"], REGISTERS)
     assert found == pytest.approx(case["communication"], rel=1e-6)
