@@ -10,7 +10,7 @@ from strata.hardware.generate.generate import Generation
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.units import show
 
-UNITS = {"area": "m2", "power": "W", "edge": "m"}
+UNITS = {"area": "m2", "power": "W", "edge": "m", "streaming": "W"}
 SHOWN = {"die_area": "die area", "node_area": "package area", "perimeter": "die edge"}
 
 

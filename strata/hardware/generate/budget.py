@@ -34,6 +34,8 @@ class Budget:
     )
     money: Number | None = quantity("USD", "what it may cost to make", optional=True)
     devices: Number | None = quantity("1", "most memory devices", optional=True)
+    device: str = text("memory off the die, a file of devices/; left out: the template's", default="")
+    link: str = text("links of the outermost network, a file of links/; left out: the template's", default="")
     split: str = text(
         "what becomes of shares that are left out: none, or by the template's rules",
         choices=("stated", "auto"),

@@ -12,7 +12,7 @@ from strata.arrays import Number, is_leaf, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Dimension, Fabric
-from strata.hardware.generate.core import format_rates
+from strata.hardware.generate.core import format_rates, mac_energies
 from strata.hardware.generate.made import Made
 from strata.hardware.generate.voltage import clock_ratio
 from strata.hardware.system import economics
@@ -142,7 +142,7 @@ def _energy(made: Made) -> dict[str, Any]:
     last = max(i for i, level in enumerate(template.levels) if level.scope == "global")
     memory = made.running.memory.point
     return {
-        "matrix": {name: 0.5 * energy * scale for name, energy in logic.mac_energy.items()},
+        "matrix": {name: 0.5 * energy * scale for name, energy in mac_energies(logic, template).items()},
         "vector": 0.5 * logic.vector_energy * scale,
         "sram": made.components[local].read_energy,
         "cache": made.components[last].read_energy,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strata.arrays import Number, floor_div, register_pytree
 from strata.errors import UnknownName
 from strata.hardware.components import Logic
-from strata.hardware.generate.template import THROTTLE, Template
+from strata.hardware.generate.template import LANES, THROTTLE, Template
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
+from strata.precision import bytes_of
+
+LANE_BYTES = 4.0  # a vector lane is 32 bits wide
+LANE_FORMATS = ("fp32", "fp16", "int8")  # what lanes without matrix units do, narrow formats packed
 
 
 @register_pytree
@@ -38,18 +42,79 @@ class RunningCore:
     rate: Number  # of the format units are sized for [FLOP/s]
 
 
+def sized(template: Template, logic: Logic) -> Template:
+    r"""A template with the units its node gives: of a fixed silicon area, where it states one.
+
+    .. math:: n \, a_{mac} + \lambda \sqrt{n} \, a_{lane} = A_u, \quad \lambda = \frac{n_{lane}}{\sqrt{n_{mac}}}
+
+    n multiply-adds in a square array take operands for its sides a clock, so that lanes and their register
+    ports grow with its side, λ lanes for each of it, and an operation takes fewer bytes of registers; the area
+    A_u of a unit stays, since wires do not get faster from node to node and one sequencer reaches no farther.
+
+    Ours; λ is 1 in V100 (64 multiply-adds, 8 lanes), A100 (256, 16) and B200 (1024, 32), 1.4 in H100
+    (512, 32), and their units take 0.66, 0.78, 1.26 and 0.76 mm2 by technology/n12, n7 and n5.
+
+    >>> from strata.hardware.generate.template import template
+    >>> from strata.hardware.technology import technology
+    >>> [round(float(sized(template("gpu"), technology(node).logic).macs)) for node in ("n12", "n7", "n5")]
+    [76, 246, 571]
+    """
+    if template.unit_area is None:
+        return template
+    _check_format(logic, template)
+    lane = template.vector_lanes / template.macs**0.5 * logic.vector_area
+    mac = logic.mac_area[template.format]
+    side = 2.0 * template.unit_area / (lane + (lane * lane + 4.0 * mac * template.unit_area) ** 0.5)
+    grown = side / template.macs**0.5
+    return replace(
+        template,
+        macs=side * side,
+        unit_area=None,
+        vector_lanes=template.vector_lanes * grown,
+        special_lanes=template.special_lanes * grown,
+        array_rows=template.array_rows * grown,
+        array_columns=template.array_columns * grown,
+        levels=tuple(
+            replace(level, bytes_per_flop=level.bytes_per_flop / grown)
+            if level.scope == "unit" and level.bytes_per_flop is not None
+            else level
+            for level in template.levels
+        ),
+    )
+
+
 def unit_area(logic: Logic, template: Template) -> Number:
     r"""Area of a matrix unit with the vector lanes beside it [m2].
 
     .. math:: a = n_{mac} \, a_{mac} + n_{lane} \, a_{lane}
+
+    Where multiply-adds run on the lanes, the lanes are all there is.
 
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
     >>> round(float(unit_area(technology("deepflow-v100").logic, template("deepflow-2021"))) * 1e6, 9)  # mm2
     0.38
     """
+    lanes = template.vector_lanes * logic.vector_area
+    if template.arithmetic == LANES:
+        return lanes
     _check_format(logic, template)
-    return template.macs * logic.mac_area[template.format] + template.vector_lanes * logic.vector_area
+    return template.macs * logic.mac_area[template.format] + lanes
+
+
+def mac_energies(logic: Logic, template: Template) -> dict[str, Number]:
+    r"""Energy of a multiply-add by format [J]: of the matrix unit's, or, on vector lanes, a lane's shared by as
+    many of them as its 32 bits hold.
+
+    >>> from strata.hardware.generate.template import template
+    >>> from strata.hardware.technology import technology
+    >>> found = mac_energies(technology("n16").logic, template("gpu-simt"))
+    >>> round(float(found["fp32"] / found["int8"]), 9)
+    4.0
+    """
+    if template.arithmetic == LANES:
+        return {name: logic.vector_energy * (bytes_of(name) / LANE_BYTES) for name in LANE_FORMATS}
+    return dict(logic.mac_energy)
 
 
 def _check_format(logic: Logic, template: Template) -> None:
@@ -82,7 +147,7 @@ def built_core(area: Number, logic: Logic, template: Template) -> BuiltCore:
     leaks = template.rules.leakage == "counted"
     return BuiltCore(
         unit_area=each,
-        unit_power=template.macs * logic.mac_energy[template.format] * logic.clock,
+        unit_power=template.macs * mac_energies(logic, template)[template.format] * logic.clock,
         unit_leakage=each * (logic.leakage if leaks else 0.0),
         units_fit=fit,
         bundles_fit=bundles_fit,
@@ -136,7 +201,8 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
 
 
 def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Number]:
-    r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area.
+    r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area; on vector lanes, as
+    many as fit the same bits.
 
     .. math:: F_k = F \frac{a_{mac}}{a_{mac,k}}
 
@@ -145,5 +211,8 @@ def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Nu
     >>> format_rates(1.0, technology("deepflow-v100").logic, template("deepflow-2021"))
     {'fp16': 1.0}
     """
+    if template.arithmetic == LANES:
+        own = bytes_of(template.format)
+        return {name: rate * (own / bytes_of(name)) for name in LANE_FORMATS}
     own = logic.mac_area[template.format]
     return {name: rate * (own / area) for name, area in logic.mac_area.items()}

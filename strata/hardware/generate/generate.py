@@ -100,16 +100,18 @@ def generation(
     (643.0, 4.0, 192.0)
     """
     built = read_template(template) if isinstance(template, str) else template
-    wanted = device if device is not None else built.device
+    limits = read_budget(budget) if isinstance(budget, str) else budget
+    wanted = device if device is not None else limits.device or built.device
     records: dict[str, Any] = {
-        "budget": read_budget(budget) if isinstance(budget, str) else budget,
+        "budget": limits,
         "template": built,
         "technology": read_technology(technology) if isinstance(technology, str) else technology,
         "device": memory_device(wanted) if isinstance(wanted, str) else wanted,
     }
     records = changed(records, changes)
-    over = dict(links or {})
     nets = records["template"].networks or ()
+    over: dict[str, str | LinkPhy] = {nets[-1].name: limits.link} if nets and limits.link else {}
+    over |= links or {}
     for name in over:
         if name not in [net.name for net in nets]:
             raise UnknownName("network of the template", name, [n.name for n in nets], "see its [[networks]]")

@@ -10,7 +10,7 @@ from strata.arrays import Number, leaves, namespace, register_pytree
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget, check_shares, die_edge, shared_out
-from strata.hardware.generate.core import BuiltCore, RunningCore, built_core, running_core
+from strata.hardware.generate.core import BuiltCore, RunningCore, built_core, mac_energies, running_core, sized
 from strata.hardware.generate.links import BuiltLanes, RunningLanes, built_lanes, running_lanes
 from strata.hardware.generate.offchip import (
     BuiltMemory,
@@ -19,8 +19,16 @@ from strata.hardware.generate.offchip import (
     device_room,
     running_memory,
 )
-from strata.hardware.generate.onchip import BuiltLevel, RunningLevel, built_level, component_of, running_level
-from strata.hardware.generate.split import power_split
+from strata.hardware.generate.onchip import (
+    BuiltLevel,
+    RunningLevel,
+    bank_area,
+    built_level,
+    component_of,
+    level_ports,
+    running_level,
+)
+from strata.hardware.generate.split import peak_power, power_split
 from strata.hardware.generate.template import CORE, MEMORY, Template
 from strata.hardware.generate.voltage import Supplied, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
@@ -43,7 +51,8 @@ class Built:
 class Running:
     """How each component runs."""
 
-    core: RunningCore
+    core: RunningCore  # at the peak that is quoted: multiply-adds on operands in registers
+    product: RunningCore  # in a large product, with the traffic of all memories
     levels: tuple[RunningLevel, ...]
     memory: RunningMemory
     networks: tuple[RunningLanes, ...]
@@ -61,7 +70,8 @@ class Made:
     links: tuple[LinkPhy, ...]
     components: tuple[OnChipMemory, ...]  # of the template's levels
     area: dict[str, Number]  # allotted to each component [m2]
-    power: dict[str, Number]  # [W]
+    power: dict[str, Number]  # in a large product; memory and networks in turn, at full rate [W]
+    peak_power: Number  # of the units at the peak that is quoted [W]
     edge: dict[str, Number]  # [m]
     built: Built
     running: Running
@@ -96,14 +106,15 @@ def make(
     (643.0, 1.519)
     """
     logic = _timed(technology, template)
+    template = sized(template, logic)
     _check(logic, budget, template, device, links)
     components = tuple(component_of(technology, level) for level in template.levels)
-    area, edge, room = _places(budget, template, device)
+    area, edge, room = _places(logic, budget, template, device, components)
     core = built_core(area[CORE], logic, template)
     built = Built(
         core=core,
         levels=tuple(
-            built_level(area[level.name], component, level, core, template)
+            built_level(area[level.name], component, level, core, template, budget.dies)
             for level, component in zip(template.levels, components, strict=True)
         ),
         memory=built_memory(room, area[MEMORY], edge[MEMORY], device, template),
@@ -113,6 +124,7 @@ def make(
         ),
     )
     leak = _rest_leakage(logic, budget, template, built)
+    power, peak = _powers(logic, budget, template, device, links, components, built, leak)
     made = Made(
         technology=technology,
         budget=budget,
@@ -121,7 +133,8 @@ def make(
         links=links,
         components=components,
         area=area,
-        power=_powers(logic, budget, template, device, links, components, built, leak),
+        power=power,
+        peak_power=peak,
         edge=edge,
         built=built,
         running=None,  # type: ignore[arg-type]
@@ -177,7 +190,11 @@ def component_names(template: Template) -> tuple[str, ...]:
 
 
 def _places(
-    budget: Budget, template: Template, device: MemoryDevice
+    logic: Logic,
+    budget: Budget,
+    template: Template,
+    device: MemoryDevice,
+    components: tuple[OnChipMemory, ...],
 ) -> tuple[dict[str, Number], dict[str, Number], Number]:
     """Area [m2] and edge [m] of each component, and memory devices there is room for."""
     names = component_names(template)
@@ -193,8 +210,24 @@ def _places(
         # controllers of all devices that room and edge allow
         wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
         stated[MEMORY] = wanted / budget.die_area
-    area_share = shared_out(stated, template.area if auto else None, names)
+    usual = _usual_area(logic, budget, template, components) if auto else None
+    area_share = shared_out(stated, usual, names)
     return {name: share * budget.die_area for name, share in area_share.items()}, edge, room
+
+
+def _usual_area(
+    logic: Logic, budget: Budget, template: Template, components: tuple[OnChipMemory, ...]
+) -> dict[str, Number]:
+    """The template's shares of the die, with those of levels that go by the lanes of the units."""
+    usual = dict(template.area or {})
+    core = (budget.area_share or {}).get(CORE, usual.get(CORE, 0.0))
+    built = built_core(core * budget.die_area, logic, template)
+    for level, component in zip(template.levels, components, strict=True):
+        if level.bytes_per_lane is not None:
+            wanted = built.units * template.vector_lanes * level.bytes_per_lane
+            ports = level_ports(level, built, template, budget.dies)
+            usual[level.name] = bank_area(wanted, component, ports) / budget.die_area
+    return usual
 
 
 def _rest_leakage(logic: Logic, budget: Budget, template: Template, built: Built) -> Number:
@@ -218,12 +251,13 @@ def _powers(
     components: tuple[OnChipMemory, ...],
     built: Built,
     leak: Number,
-) -> dict[str, Number]:
-    """Power of each component [W]."""
+) -> tuple[dict[str, Number], Number]:
+    """Power of each component [W], and of the units at the peak that is quoted."""
     stated = budget.power_share or {}
     names = component_names(template)
     if budget.split == "stated":
-        return {name: stated.get(name, 0.0) * budget.power for name in names}
+        given = {name: stated.get(name, 0.0) * budget.power for name in names}
+        return given, given[CORE]
     nets = template.networks or ()
     wanted = {
         MEMORY: built.memory.static_power + built.memory.pins * device.pin_rate * device.access_energy
@@ -233,7 +267,7 @@ def _powers(
     }
     at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
     weights: dict[str, Number] = {
-        CORE: 0.5 * logic.mac_energy[template.format],
+        CORE: 0.5 * mac_energies(logic, template)[template.format],
         MEMORY: device.access_energy * (template.memory_bytes_per_flop or 0.0),
     }
     for level, component, banks in zip(template.levels, components, built.levels, strict=True):
@@ -248,16 +282,21 @@ def _powers(
         at_rest=at_rest,
         weights=weights,
     )
-    return {name: split[name] for name in names}
+    if CORE in stated:
+        return {name: split[name] for name in names}, split[CORE]
+    busy = (CORE, *(level.name for level in template.levels if level.scope == "unit"))
+    peak = peak_power(budget.power, rest=leak, at_rest=at_rest, weights=weights, busy=busy, of=CORE)
+    return {name: split[name] for name in names}, peak
 
 
 def _run(made: Made) -> Running:
     """How what is built runs on its power."""
     template, power, built = made.template, made.power, made.built
-    core = running_core(power[CORE], built.core, made.logic, template)
+    core = running_core(made.peak_power, built.core, made.logic, template)
     active = core.bundles / namespace(built.core.bundles).maximum(built.core.bundles, 1.0)
     return Running(
         core=core,
+        product=running_core(power[CORE], built.core, made.logic, template),
         levels=tuple(
             running_level(
                 power[level.name],

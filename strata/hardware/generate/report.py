@@ -19,11 +19,16 @@ REST = "rest"  # what is left of a budget, and the leakage of the die around the
 
 
 def used(made: Made) -> dict[str, dict[str, Number]]:
-    """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's."""
+    """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's.
+
+    Power comes in turns where a budget does not state its split: `power` is of a large product, `streaming` of
+    memory and networks at full rate with all else at rest.
+    """
     built, running, template = made.built, made.running, made.template
+    stated = made.budget.split == "stated"
     area: dict[str, Number] = {CORE: built.core.area, MEMORY: built.memory.controller_area}
     power: dict[str, Number] = {
-        CORE: running.core.point.power,
+        CORE: running.product.point.power,
         MEMORY: _memory_draw(made),
         REST: made.rest_leakage,
     }
@@ -36,11 +41,30 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
     nets = template.networks or ()
     for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
         area[net.name] = lanes.area
-        power[net.name] = runs.point.power if made.budget.split == "stated" else 0.0 * runs.point.power
+        power[net.name] = runs.point.power if stated else 0.0 * runs.point.power
         edge[net.name] = lanes.lanes / edge_lanes(link)
-    totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": die_edge(made.budget)}
-    found = {"area": area, "power": power, "edge": edge}
-    return {name: parts | {"total": totals[name]} for name, parts in found.items()}
+    found = {
+        "area": area | {"total": made.budget.die_area},
+        "power": power | {"total": made.budget.power},
+        "edge": edge | {"total": die_edge(made.budget)},
+    }
+    return found if stated else found | {"streaming": _streaming(made)}
+
+
+def _streaming(made: Made) -> dict[str, Number]:
+    """Power of each component when memory and networks run at full rate and all else rests [W]."""
+    built, running = made.built, made.running
+    power: dict[str, Number] = {
+        CORE: built.core.units * built.core.unit_leakage,
+        MEMORY: running.memory.power,
+        REST: made.rest_leakage,
+        "total": made.budget.power,
+    }
+    for level, banks in zip(made.template.levels, built.levels, strict=True):
+        power[level.name] = banks.static_power
+    for net, lanes in zip(made.template.networks or (), running.networks, strict=True):
+        power[net.name] = lanes.point.power
+    return power
 
 
 def _memory_draw(made: Made) -> Number:
@@ -48,16 +72,32 @@ def _memory_draw(made: Made) -> Number:
     memory = made.running.memory
     if made.budget.split == "stated":
         return memory.power
-    moved = made.running.core.rate * (made.template.memory_bytes_per_flop or 0.0)
+    moved = product_rate(made) * (made.template.memory_bytes_per_flop or 0.0)
     moved = namespace(moved, memory.bandwidth).minimum(moved, memory.bandwidth)
     energy = made.device.access_energy * (memory.point.voltage / made.device.voltage) ** 2
     return made.built.memory.static_power + moved * energy
 
 
+def product_rate(made: Made) -> Number:
+    r"""What a large product gets of the peak [FLOP/s]: what its units do on the power it leaves them, at most
+    what each level's bandwidth feeds.
+
+    .. math:: F = \min\left(F_{units}, \frac{\beta_i}{b_i}\right)
+
+    bytes b_i that an operation moves through level i.
+    """
+    rate = made.running.product.rate
+    for level, run in zip(made.template.levels, made.running.levels, strict=True):
+        if level.bytes_per_flop is not None:
+            fed = run.bandwidth / level.bytes_per_flop
+            rate = namespace(rate, fed).minimum(rate, fed)
+    return rate
+
+
 def fits_budgets(made: Made) -> Number:
     """1 where everything a chip needs is there and every budget that counts is kept, else 0."""
     built, running = made.built, made.running
-    ok: Any = (running.core.bundles > 0.0) & (running.memory.bandwidth > 0.0)
+    ok: Any = (running.product.bundles > 0.0) & (running.memory.bandwidth > 0.0)
     for banks, run in zip(built.levels, running.levels, strict=True):
         ok = ok & (banks.banks > 0.0) & (run.bandwidth > 0.0)
     rules = made.template.rules
@@ -80,7 +120,7 @@ def not_fitting(made: Made) -> tuple[Infeasible, ...]:
 
 def _no_core(made: Made) -> list[Infeasible]:
     core, template = made.built.core, made.template
-    if float(made.running.core.bundles) >= 1.0:
+    if float(made.running.product.bundles) >= 1.0:
         return []
     bundle = template.units_per_bundle * core.unit_area
     if float(core.bundles) < 1.0:
@@ -173,13 +213,16 @@ def _over(made: Made) -> list[Infeasible]:
     rules = made.template.rules
     assert rules is not None
     if rules.sums == "at most 1":
-        for name, unit in (("area", "m2"), ("power", "W"), ("edge", "m")):
-            parts = used(made)[name]
+        words = {"area": "area of all components", "edge": "edge of all components"}
+        words |= {"power": "power of all components", "streaming": "power at full rate of memory and networks"}
+        for name, parts in used(made).items():
+            unit = {"area": "m2", "edge": "m"}.get(name, "W")
             total = float(parts["total"])
             spent = sum(float(value) for key, value in parts.items() if key != "total")
             if spent > total * (1.0 + 1e-9):
-                levers: tuple[str, ...] = (f"smaller {name} shares", f"a larger budget of {name}")
-                found.append(Infeasible(f"{name} of all components", spent, total, unit, levers))
+                of = "power" if name == "streaming" else name
+                levers: tuple[str, ...] = (f"smaller {of} shares", f"a larger budget of {of}")
+                found.append(Infeasible(words[name], spent, total, unit, levers))
     if made.budget.money is not None and made.cost is not None and made.cost > made.budget.money:
         levers = ("a smaller die", "fewer memory devices", "an older node", "more money")
         found.append(
@@ -227,8 +270,8 @@ BUDGETS = ("die_area", "node_area", "power", "perimeter", "height")
 
 
 def results(made: Made) -> dict[str, Number]:
-    """What a chip offers: peak, memories and networks."""
-    found: dict[str, Number] = {"FLOP/s": made.running.core.rate}
+    """What a chip offers: peak, rate of a large product, memories and networks."""
+    found: dict[str, Number] = {"FLOP/s": made.running.core.rate, "product FLOP/s": product_rate(made)}
     for level, built, run in zip(made.template.levels, made.built.levels, made.running.levels, strict=True):
         found[f"{level.name} B"] = built.capacity
         found[f"{level.name} B/s"] = run.bandwidth

@@ -30,6 +30,7 @@ from strata.params import (
 )
 
 REMOVE, THROTTLE = "remove units", "throttle clock"
+UNITS, LANES = "matrix units", "vector lanes"
 CORE, MEMORY = "core", "memory"  # what shares of budgets call the units and DRAM, beside levels and networks
 
 
@@ -47,6 +48,13 @@ class TemplateLevel:
         "bytes it carries for an operation of a well tiled product: its part of the power where a budget "
         "does not state it",
         optional=True,
+    )
+    bytes_per_lane: Number | None = quantity(
+        "B",
+        "capacity for each vector lane of the units: its area where a budget does not state it; left out: by "
+        "the template's share of the die",
+        optional=True,
+        positive=True,
     )
 
 
@@ -117,9 +125,22 @@ class Template:
         choices=("ws", "os", "as", "best"),
         default="best",
     )
+    arithmetic: str = text(
+        "where multiply-adds run: on matrix units beside the vector lanes, or on the lanes themselves, as many "
+        "of a format as fit 32 bits",
+        choices=(UNITS, LANES),
+        default=UNITS,
+    )
     array_rows: Number = quantity("1", "rows of a matrix unit's array", minimum=1)
     array_columns: Number = quantity("1", "columns of that array", minimum=1)
     macs: Number = quantity("1", "multiply-adds of a matrix unit a clock", minimum=1)
+    unit_area: Number | None = quantity(
+        "m2",
+        "silicon of a unit on every node: its multiply-adds are those that fit, and lanes and array, stated "
+        "for `macs`, grow with the side of the array; left out: `macs` on every node",
+        optional=True,
+        positive=True,
+    )
     units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
     vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
     special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
