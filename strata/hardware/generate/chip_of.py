@@ -80,11 +80,18 @@ def _compute(made: Made, cores: Number) -> dict[str, Any]:
         "sram_bandwidth": _some(made.running.levels[local].bandwidth) / cores,
         "array_rows": template.array_rows,
         "array_columns": template.array_columns,
+        "dataflow": template.dataflow,
     }
 
 
+def _outermost(made: Made) -> int:
+    """The outermost level on the die: what all cores share, or the pool of their own memories."""
+    scopes = [level.scope for level in made.template.levels]
+    return max((i for i, scope in enumerate(scopes) if scope == "global"), default=len(scopes) - 1)
+
+
 def _cache(made: Made, cores: Number) -> dict[str, Any]:
-    index = max(i for i, level in enumerate(made.template.levels) if level.scope == "global")
+    index = _outermost(made)
     bandwidth = _some(made.running.levels[index].bandwidth)
     return {
         "capacity": _some(made.built.levels[index].capacity),
@@ -98,7 +105,7 @@ def _cache(made: Made, cores: Number) -> dict[str, Any]:
 def _levels(made: Made) -> tuple[MemoryLevel, ...]:
     """Levels beside a bundle's own memory and the cache: those of units, and further ones."""
     scopes = [level.scope for level in made.template.levels]
-    held = {scopes.index("bundle"), len(scopes) - 1 - scopes[::-1].index("global")}
+    held = {scopes.index("bundle"), _outermost(made)}
     part_on = made.running.core.bundles / _some(made.built.core.bundles)
     return tuple(
         MemoryLevel(
@@ -139,13 +146,14 @@ def _energy(made: Made) -> dict[str, Any]:
     faster = top > low
     span = 1.0 - clock_ratio(low, logic) / clock_ratio(top, logic)
     local = next(i for i, level in enumerate(template.levels) if level.scope == "bundle")
-    last = max(i for i, level in enumerate(template.levels) if level.scope == "global")
+    last = _outermost(made)
     memory = made.running.memory.point
     return {
         "matrix": {name: 0.5 * energy * scale for name, energy in mac_energies(logic, template).items()},
         "vector": 0.5 * logic.vector_energy * scale,
         "sram": made.components[local].read_energy,
-        "cache": made.components[last].read_energy,
+        # a pool of the cores' own memories is charged once
+        "cache": 0.0 if last == local else made.components[last].read_energy,
         "memory": made.device.access_energy * (memory.voltage / made.device.voltage) ** 2,
         "static_power": made.static_power,
         "power_limit": made.budget.power,

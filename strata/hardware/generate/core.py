@@ -42,21 +42,23 @@ class RunningCore:
     rate: Number  # of the format units are sized for [FLOP/s]
 
 
-def sized(template: Template, logic: Logic) -> Template:
+def on_node(template: Template, logic: Logic) -> Template:
     r"""A template with the units its node gives: of a fixed silicon area, where it states one.
 
-    .. math:: n \, a_{mac} + \lambda \sqrt{n} \, a_{lane} = A_u, \quad \lambda = \frac{n_{lane}}{\sqrt{n_{mac}}}
+    .. math:: n \, a_{mac} + \lambda \sqrt{n} \, a_{lane} = A_u, \quad
+        \lambda = \frac{n_{lane}}{\sqrt{n_{mac}}}
 
     n multiply-adds in a square array take operands for its sides a clock, so that lanes and their register
-    ports grow with its side, λ lanes for each of it, and an operation takes fewer bytes of registers; the area
-    A_u of a unit stays, since wires do not get faster from node to node and one sequencer reaches no farther.
+    ports grow with its side, λ lanes for each of it, and an operation takes fewer bytes of registers; the
+    area A_u of a unit stays, since wires do not get faster from node to node and one sequencer reaches no
+    farther.
 
     Ours; λ is 1 in V100 (64 multiply-adds, 8 lanes), A100 (256, 16) and B200 (1024, 32), 1.4 in H100
     (512, 32), and their units take 0.66, 0.78, 1.26 and 0.76 mm2 by technology/n12, n7 and n5.
 
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
-    >>> [round(float(sized(template("gpu"), technology(node).logic).macs)) for node in ("n12", "n7", "n5")]
+    >>> [round(float(on_node(template("gpu"), technology(node).logic).macs)) for node in ("n12", "n7", "n5")]
     [76, 246, 571]
     """
     if template.unit_area is None:
@@ -103,8 +105,8 @@ def unit_area(logic: Logic, template: Template) -> Number:
 
 
 def mac_energies(logic: Logic, template: Template) -> dict[str, Number]:
-    r"""Energy of a multiply-add by format [J]: of the matrix unit's, or, on vector lanes, a lane's shared by as
-    many of them as its 32 bits hold.
+    r"""Energy of a multiply-add by format [J]: of the matrix unit's, or, on vector lanes, a lane's shared by
+    as many of them as its 32 bits hold.
 
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology

@@ -18,6 +18,8 @@ from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.budget import budget as read_budget
 from strata.hardware.generate.chip_of import chip_of, fabric_of
 from strata.hardware.generate.made import Made, make
+from strata.hardware.generate.offchip import on_die_device
+from strata.hardware.generate.onchip import component_of
 from strata.hardware.generate.report import binding, fits_budgets, not_fitting, used, worth_of_more
 from strata.hardware.generate.template import Template
 from strata.hardware.generate.template import template as read_template
@@ -106,8 +108,8 @@ def generation(
         "budget": limits,
         "template": built,
         "technology": read_technology(technology) if isinstance(technology, str) else technology,
-        "device": memory_device(wanted) if isinstance(wanted, str) else wanted,
     }
+    records["device"] = _device(wanted, records["technology"], built) if isinstance(wanted, str) else wanted
     records = changed(records, changes)
     nets = records["template"].networks or ()
     over: dict[str, str | LinkPhy] = {nets[-1].name: limits.link} if nets and limits.link else {}
@@ -120,6 +122,14 @@ def generation(
     made = make(records["technology"], records["budget"], records["template"], records["device"], phys)
     fits = fits_budgets(made)
     return Generation(made=made, chip=chip_of(made, fits), fits=fits)
+
+
+def _device(name: str, technology: Technology, template: Template) -> MemoryDevice:
+    """A memory device by name; that of a level, where a template's memory is its outermost one."""
+    last = template.levels[-1]
+    if name != last.name or technology.logic is None:
+        return memory_device(name)
+    return on_die_device(component_of(technology, last), technology.logic)
 
 
 def changed(records: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,23 @@ from strata.arrays import Number, leaves, namespace, register_pytree
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget, check_shares, die_edge, shared_out
-from strata.hardware.generate.core import BuiltCore, RunningCore, built_core, mac_energies, running_core, sized
+from strata.hardware.generate.core import (
+    BuiltCore,
+    RunningCore,
+    built_core,
+    mac_energies,
+    on_node,
+    running_core,
+)
 from strata.hardware.generate.links import BuiltLanes, RunningLanes, built_lanes, running_lanes
 from strata.hardware.generate.offchip import (
     BuiltMemory,
     RunningMemory,
     built_memory,
     device_room,
+    memory_of_level,
     running_memory,
+    running_memory_of_level,
 )
 from strata.hardware.generate.onchip import (
     BuiltLevel,
@@ -106,18 +115,21 @@ def make(
     (643.0, 1.519)
     """
     logic = _timed(technology, template)
-    template = sized(template, logic)
+    template = on_node(template, logic)
     _check(logic, budget, template, device, links)
     components = tuple(component_of(technology, level) for level in template.levels)
     area, edge, room = _places(logic, budget, template, device, components)
     core = built_core(area[CORE], logic, template)
+    levels = tuple(
+        built_level(area[level.name], component, level, core, template, budget.dies)
+        for level, component in zip(template.levels, components, strict=True)
+    )
     built = Built(
         core=core,
-        levels=tuple(
-            built_level(area[level.name], component, level, core, template, budget.dies)
-            for level, component in zip(template.levels, components, strict=True)
-        ),
-        memory=built_memory(room, area[MEMORY], edge[MEMORY], device, template),
+        levels=levels,
+        memory=memory_of_level(levels[-1])
+        if device.mount == "on die"
+        else built_memory(room, area[MEMORY], edge[MEMORY], device, template),
         networks=tuple(
             built_lanes(area[net.name], edge[net.name], link)
             for net, link in zip(template.networks or (), links, strict=True)
@@ -206,7 +218,9 @@ def _places(
     if budget.devices is not None:
         room = namespace(room, budget.devices).minimum(room, budget.devices)
     stated = dict(budget.area_share or {})
-    if auto and MEMORY not in stated:
+    if device.mount == "on die":
+        stated[MEMORY] = 0.0  # its banks are a level's
+    elif auto and MEMORY not in stated:
         # controllers of all devices that room and edge allow
         wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
         stated[MEMORY] = wanted / budget.die_area
@@ -294,20 +308,23 @@ def _run(made: Made) -> Running:
     template, power, built = made.template, made.power, made.built
     core = running_core(made.peak_power, built.core, made.logic, template)
     active = core.bundles / namespace(built.core.bundles).maximum(built.core.bundles, 1.0)
+    levels = tuple(
+        running_level(
+            power[level.name],
+            banks,
+            component,
+            core.clock * (1.0 if level.scope == "global" else active),
+            template,
+        )
+        for level, banks, component in zip(template.levels, built.levels, made.components, strict=True)
+    )
     return Running(
         core=core,
         product=running_core(power[CORE], built.core, made.logic, template),
-        levels=tuple(
-            running_level(
-                power[level.name],
-                banks,
-                component,
-                core.clock * (1.0 if level.scope == "global" else active),
-                template,
-            )
-            for level, banks, component in zip(template.levels, built.levels, made.components, strict=True)
-        ),
-        memory=running_memory(power[MEMORY], built.memory, made.device),
+        levels=levels,
+        memory=running_memory_of_level(built.levels[-1], levels[-1], made.device)
+        if made.device.mount == "on die"
+        else running_memory(power[MEMORY], built.memory, made.device),
         networks=tuple(
             running_lanes(power[net.name], lanes, link, net, template)
             for net, lanes, link in zip(template.networks or (), built.networks, made.links, strict=True)

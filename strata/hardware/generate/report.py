@@ -15,14 +15,15 @@ from strata.hardware.generate.template import CORE, MEMORY
 from strata.hardware.generate.voltage import least_voltage, power_ratio
 from strata.hardware.lanes import edge_lanes
 
+ON_DIE = ("on top", "on die")  # mounts that need no die edge
 REST = "rest"  # what is left of a budget, and the leakage of the die around the components
 
 
 def used(made: Made) -> dict[str, dict[str, Number]]:
     """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's.
 
-    Power comes in turns where a budget does not state its split: `power` is of a large product, `streaming` of
-    memory and networks at full rate with all else at rest.
+    Power comes in turns where a budget does not state its split: `power` is of a large product, `streaming`
+    of memory and networks at full rate with all else at rest.
     """
     built, running, template = made.built, made.running, made.template
     stated = made.budget.split == "stated"
@@ -34,7 +35,7 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
     }
     pins = built.memory.pins
     edge: dict[str, Number] = {
-        MEMORY: 0.0 * pins if made.device.mount == "on top" else pins / made.device.pins_per_edge
+        MEMORY: 0.0 * pins if made.device.mount in ON_DIE else pins / made.device.pins_per_edge
     }
     for level, banks, run in zip(template.levels, built.levels, running.levels, strict=True):
         area[level.name], power[level.name] = banks.area, run.power
@@ -62,6 +63,8 @@ def _streaming(made: Made) -> dict[str, Number]:
     }
     for level, banks in zip(made.template.levels, built.levels, strict=True):
         power[level.name] = banks.static_power
+    if made.device.mount == "on die":
+        power[made.template.levels[-1].name] = running.levels[-1].power
     for net, lanes in zip(made.template.networks or (), running.networks, strict=True):
         power[net.name] = lanes.point.power
     return power
@@ -85,6 +88,11 @@ def product_rate(made: Made) -> Number:
     .. math:: F = \min\left(F_{units}, \frac{\beta_i}{b_i}\right)
 
     bytes b_i that an operation moves through level i.
+
+    >>> from strata.hardware.generate.generate import generation
+    >>> made = generation("n5", "b200", "gpu").made
+    >>> round(float(product_rate(made) / made.running.core.rate), 2)
+    0.84
     """
     rate = made.running.product.rate
     for level, run in zip(made.template.levels, made.running.levels, strict=True):
@@ -214,7 +222,10 @@ def _over(made: Made) -> list[Infeasible]:
     assert rules is not None
     if rules.sums == "at most 1":
         words = {"area": "area of all components", "edge": "edge of all components"}
-        words |= {"power": "power of all components", "streaming": "power at full rate of memory and networks"}
+        words |= {
+            "power": "power of all components",
+            "streaming": "power at full rate of memory and networks",
+        }
         for name, parts in used(made).items():
             unit = {"area": "m2", "edge": "m"}.get(name, "W")
             total = float(parts["total"])
@@ -253,6 +264,8 @@ def binding(made: Made) -> dict[str, str]:
         limits = {"devices allowed": made.budget.devices} | limits
     count = min(limits, key=lambda name: float(limits[name]))
     found[MEMORY] = f"{count} for devices; {_clock(running.memory.point, made.device, True)} for rate"
+    if made.device.mount == "on die":
+        found[MEMORY] = f"the banks of {made.template.levels[-1].name}"
     nets = made.template.networks or ()
     for net, link, lanes, on in zip(nets, made.links, built.networks, running.networks, strict=True):
         where = "area" if float(lanes.by_area) <= float(lanes.by_edge) else "die edge"

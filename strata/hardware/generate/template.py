@@ -11,7 +11,7 @@ from typing import Any
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
-from strata.hardware.chip_parts import SCOPES
+from strata.hardware.chip_parts import DATAFLOWS, SCOPES
 from strata.hardware.fabric import KINDS as TOPOLOGIES
 from strata.params import (
     Sources,
@@ -122,12 +122,12 @@ class Template:
     format: str = text("the format a matrix unit is sized for; the others follow by area")
     dataflow: str = text(
         "what an array keeps in place: weights, outputs, activations, or what is best",
-        choices=("ws", "os", "as", "best"),
+        choices=DATAFLOWS,
         default="best",
     )
     arithmetic: str = text(
-        "where multiply-adds run: on matrix units beside the vector lanes, or on the lanes themselves, as many "
-        "of a format as fit 32 bits",
+        "where multiply-adds run: on matrix units beside the vector lanes, or on the lanes themselves, as "
+        "many of a format as fit 32 bits",
         choices=(UNITS, LANES),
         default=UNITS,
     )
@@ -159,7 +159,9 @@ class Template:
         optional=True,
     )
     levels: tuple[TemplateLevel, ...] = part(TemplateLevel, "memories on the die, innermost first", many=True)
-    device: str = text("memory off the die: a file of devices/")
+    device: str = text(
+        "memory off the die, a file of devices/; or the outermost level, where it is all there is"
+    )
     networks: tuple[TemplateNetwork, ...] = part(
         TemplateNetwork, "networks, innermost first", optional=True, many=True
     )
@@ -211,8 +213,8 @@ def _template(name: str) -> Template:
     )
     scopes = {level.scope for level in read.levels}
     require(
-        {"bundle", "global"} <= scopes,
-        f"{file}: a template has a level of a bundle and a global one",
+        "bundle" in scopes and ("global" in scopes or read.device == read.levels[-1].name),
+        f"{file}: a template has a level of a bundle, and a global one or its outermost level as memory",
         levels=named,
     )
     return replace(

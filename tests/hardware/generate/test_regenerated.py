@@ -107,7 +107,9 @@ def test_links_are_those_of_the_budget():
         found = generation(node, name, "gpu").made.running.networks[0].bandwidth
         assert float(found) == pytest.approx(rate, rel=0.05), name
     # both dies' outer edge holds half as many lanes again as a B200 has
-    assert float(generation("n5", "b200", "gpu").made.running.networks[0].bandwidth) == pytest.approx(1.3e12, rel=0.05)
+    assert float(generation("n5", "b200", "gpu").made.running.networks[0].bandwidth) == pytest.approx(
+        1.3e12, rel=0.05
+    )
 
 
 def test_a_p4_follows_from_deepflows_own_template_too():
