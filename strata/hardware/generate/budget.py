@@ -112,6 +112,9 @@ def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> No
             if name not in known:
                 raise UnknownName(f"component for {what}", name, known, ", ".join(known))
             require(_most(value) <= 1, f"{what} is a share and at most 1", **{name: _shown(value)})
+            require(
+                _most(-value) <= 0, f"{what} is a share and at least 0", **{name: f"{-_most(-value):.6g}"}
+            )
         total = sum(shares.values(), 0.0)
         require(
             not sums or _most(total) <= 1 + 1e-9,

@@ -12,7 +12,7 @@ from strata.arrays import Number, is_leaf, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Dimension, Fabric
-from strata.hardware.generate.core import format_rates, mac_energies
+from strata.hardware.generate.core import format_rates, operation_energies
 from strata.hardware.generate.made import Made
 from strata.hardware.generate.voltage import clock_ratio
 from strata.hardware.system import economics
@@ -149,7 +149,7 @@ def _energy(made: Made) -> dict[str, Any]:
     last = _outermost(made)
     memory = made.running.memory.point
     return {
-        "matrix": {name: 0.5 * energy * scale for name, energy in mac_energies(logic, template).items()},
+        "matrix": {name: energy * scale for name, energy in operation_energies(logic, template).items()},
         "vector": 0.5 * logic.vector_energy * scale,
         "sram": made.components[local].read_energy,
         # a pool of the cores' own memories is charged once
@@ -185,7 +185,7 @@ _SAID = {
     "memory.efficiency": "the template's",
     "memory.latency": "the device's",
     "levels": "banks that fit the level's area; power over the energy of a byte, at most the banks' ports",
-    "energy.matrix": "half a multiply-add at the highest voltage",
+    "energy.matrix": "half a multiply-add, and its lanes meanwhile, at the highest voltage",
     "energy.vector": "half a multiply-add of a vector lane at the highest voltage",
     "energy.sram": "the technology's",
     "energy.cache": "the technology's",

@@ -104,19 +104,31 @@ def unit_area(logic: Logic, template: Template) -> Number:
     return template.macs * logic.mac_area[template.format] + lanes
 
 
-def mac_energies(logic: Logic, template: Template) -> dict[str, Number]:
-    r"""Energy of a multiply-add by format [J]: of the matrix unit's, or, on vector lanes, a lane's shared by
-    as many of them as its 32 bits hold.
+def operation_energies(logic: Logic, template: Template) -> dict[str, Number]:
+    r"""Energy of an operation by format at the nominal voltage [J/FLOP].
+
+    .. math:: e_k = \frac{1}{2} \left(e_{mac,k} + \frac{\alpha \, n_{lane} e_{lane}}{n_{mac,k}}\right), \quad
+        n_{mac,k} = n_{mac} \frac{a_{mac}}{a_{mac,k}}
+
+    half a multiply-add of a matrix unit, and what its lanes spend on instructions and addresses meanwhile
+    (α of their multiply-add a clock). On vector lanes, a lane's, shared by as many as its 32 bits hold.
 
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
-    >>> found = mac_energies(technology("n16").logic, template("gpu-simt"))
+    >>> found = operation_energies(technology("n16").logic, template("gpu-simt"))
     >>> round(float(found["fp32"] / found["int8"]), 9)
     4.0
     """
     if template.arithmetic == LANES:
-        return {name: logic.vector_energy * (bytes_of(name) / LANE_BYTES) for name in LANE_FORMATS}
-    return dict(logic.mac_energy)
+        each = 0.5 * logic.vector_energy
+        return {name: each * (bytes_of(name) / LANE_BYTES) for name in LANE_FORMATS}
+    _check_format(logic, template)
+    beside = template.vector_lanes * (template.lane_activity or 0.0) * logic.vector_energy
+    own = template.macs * logic.mac_area[template.format]
+    return {
+        name: 0.5 * (energy + beside * (logic.mac_area.get(name, own / template.macs) / own))
+        for name, energy in logic.mac_energy.items()
+    }
 
 
 def _check_format(logic: Logic, template: Template) -> None:
@@ -149,7 +161,7 @@ def built_core(area: Number, logic: Logic, template: Template) -> BuiltCore:
     leaks = template.rules.leakage == "counted"
     return BuiltCore(
         unit_area=each,
-        unit_power=template.macs * mac_energies(logic, template)[template.format] * logic.clock,
+        unit_power=2.0 * template.macs * operation_energies(logic, template)[template.format] * logic.clock,
         unit_leakage=each * (logic.leakage if leaks else 0.0),
         units_fit=fit,
         bundles_fit=bundles_fit,

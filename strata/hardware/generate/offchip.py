@@ -146,8 +146,8 @@ def running_memory(power: Number, built: BuiltMemory, device: MemoryDevice) -> R
 
 
 def on_die_device(component: OnChipMemory, logic: Logic) -> MemoryDevice:
-    """A memory of the die as the device of a chip that has no other: its banks are those of a level, which has
-    their area and power.
+    """A memory of the die as the device of a chip that has no other: its banks are those of a level, which
+    has their area and power.
 
     >>> from strata.hardware.technology import technology
     >>> n7 = technology("n7")

@@ -16,6 +16,7 @@ from strata.hardware.generate.voltage import least_voltage, power_ratio
 from strata.hardware.lanes import edge_lanes
 
 ON_DIE = ("on top", "on die")  # mounts that need no die edge
+LOSS = "regulators"
 REST = "rest"  # what is left of a budget, and the leakage of the die around the components
 
 
@@ -37,8 +38,12 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
     edge: dict[str, Number] = {
         MEMORY: 0.0 * pins if made.device.mount in ON_DIE else pins / made.device.pins_per_edge
     }
-    for level, banks, run in zip(template.levels, built.levels, running.levels, strict=True):
-        area[level.name], power[level.name] = banks.area, run.power
+    rate = product_rate(made)
+    parts = zip(template.levels, made.components, built.levels, running.levels, strict=True)
+    for level, component, banks, run in parts:
+        area[level.name] = banks.area
+        moved = rate * (level.bytes_per_flop or 0.0) * component.read_energy
+        power[level.name] = run.power if stated else banks.static_power + moved
     nets = template.networks or ()
     for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
         area[net.name] = lanes.area
@@ -46,7 +51,7 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
         edge[net.name] = lanes.lanes / edge_lanes(link)
     found = {
         "area": area | {"total": made.budget.die_area},
-        "power": power | {"total": made.budget.power},
+        "power": _with_loss(power, made) | {"total": made.budget.power},
         "edge": edge | {"total": die_edge(made.budget)},
     }
     return found if stated else found | {"streaming": _streaming(made)}
@@ -59,7 +64,6 @@ def _streaming(made: Made) -> dict[str, Number]:
         CORE: built.core.units * built.core.unit_leakage,
         MEMORY: running.memory.power,
         REST: made.rest_leakage,
-        "total": made.budget.power,
     }
     for level, banks in zip(made.template.levels, built.levels, strict=True):
         power[level.name] = banks.static_power
@@ -67,7 +71,14 @@ def _streaming(made: Made) -> dict[str, Number]:
         power[made.template.levels[-1].name] = running.levels[-1].power
     for net, lanes in zip(made.template.networks or (), running.networks, strict=True):
         power[net.name] = lanes.point.power
-    return power
+    return _with_loss(power, made) | {"total": made.budget.power}
+
+
+def _with_loss(power: dict[str, Number], made: Made) -> dict[str, Number]:
+    """Powers of components with what regulators lose on the way to them [W]."""
+    if made.template.delivery is None:
+        return power
+    return power | {LOSS: sum(power.values(), 0.0) * (1.0 / made.template.delivery - 1.0)}
 
 
 def _memory_draw(made: Made) -> Number:
@@ -83,22 +94,26 @@ def _memory_draw(made: Made) -> Number:
 
 def product_rate(made: Made) -> Number:
     r"""What a large product gets of the peak [FLOP/s]: what its units do on the power it leaves them, at most
-    what each level's bandwidth feeds.
+    what each level's bandwidth and its part of the power feed.
 
-    .. math:: F = \min\left(F_{units}, \frac{\beta_i}{b_i}\right)
+    .. math:: F = \min\left(F_{units}, \frac{\beta_i}{b_i}, \frac{P_i - p_i}{b_i e_i}\right)
 
-    bytes b_i that an operation moves through level i.
+    bytes b_i of energy e_i that an operation moves through level i, of power P_i in a product and p_i at
+    rest.
 
     >>> from strata.hardware.generate.generate import generation
     >>> made = generation("n5", "b200", "gpu").made
     >>> round(float(product_rate(made) / made.running.core.rate), 2)
-    0.84
+    0.77
     """
     rate = made.running.product.rate
-    for level, run in zip(made.template.levels, made.running.levels, strict=True):
+    levels, running = made.template.levels, made.running.levels
+    for level, run, banks, part in zip(levels, running, made.built.levels, made.components, strict=True):
         if level.bytes_per_flop is not None:
-            fed = run.bandwidth / level.bytes_per_flop
-            rate = namespace(rate, fed).minimum(rate, fed)
+            paid = (made.power[level.name] - banks.static_power) / part.read_energy
+            xp = namespace(rate, run.bandwidth, paid)
+            fed = xp.minimum(run.bandwidth, xp.maximum(paid, 0.0)) / level.bytes_per_flop
+            rate = xp.minimum(rate, fed)
     return rate
 
 
@@ -167,17 +182,21 @@ def _no_level(made: Made) -> list[Infeasible]:
 
 
 def _no_memory(made: Made) -> list[Infeasible]:
-    memory, device = made.built.memory, made.device
+    memory, device, budget = made.built.memory, made.device, made.budget
+    levers: tuple[str, ...]
     if float(memory.devices) < 1.0:
+        if budget.devices is not None and float(budget.devices) < 1.0:
+            allowed = float(budget.devices)
+            return [Infeasible("memory devices allowed", 1.0, allowed, "1", ("more devices allowed",))]
+        if _too_low(made):
+            assert budget.height is not None and device.height is not None
+            levers = ("more height over the die", "a lower memory device", "memory beside the die")
+            need, have = float(device.height), float(budget.height)
+            return [Infeasible("height of one memory device on the die", need, have, "m", levers)]
         if float(memory.by_area) < 1.0:
-            room = made.budget.node_area - made.budget.die_area
-            room = made.budget.die_area if device.mount == "on top" else room
-            levers: tuple[str, ...] = (
-                "a larger package",
-                "a smaller die",
-                "a smaller memory device",
-                "more devices allowed",
-            )
+            room = budget.node_area - budget.die_area
+            room = budget.die_area if device.mount == "on top" else room
+            levers = ("a larger package", "a smaller die", "a smaller memory device")
             return [Infeasible("area of one memory device", float(device.area), float(room), "m2", levers)]
         if float(memory.by_controller) < 1.0:
             need, have = float(device.controller_area), float(made.area[MEMORY])
@@ -191,6 +210,13 @@ def _no_memory(made: Made) -> list[Infeasible]:
     levers = ("a larger power share of memory", "fewer devices")
     need, have = float(memory.static_power), float(made.power[MEMORY])
     return [Infeasible("power of memory at rest", need, have, "W", levers)]
+
+
+def _too_low(made: Made) -> bool:
+    """Whether no device fits the height over a die that memory stands on."""
+    height, device = made.budget.height, made.device
+    known = device.mount == "on top" and height is not None and device.height is not None
+    return known and float(height) < float(device.height) * (1.0 - 1e-9)  # type: ignore[arg-type]
 
 
 def _no_lanes(made: Made) -> list[Infeasible]:
@@ -257,7 +283,8 @@ def binding(made: Made) -> dict[str, str]:
         ports = run.by_ports is not None and float(run.bandwidth) < float(run.by_power)
         found[level.name] = f"area for capacity; {'ports' if ports else 'power'} for bandwidth"
     memory = built.memory
-    limits = {"room in the package": memory.by_area, "area of controllers": memory.by_controller}
+    room = "area and height over the die" if made.device.mount == "on top" else "room in the package"
+    limits = {room: memory.by_area, "area of controllers": memory.by_controller}
     if rules.edge == "devices":
         limits["die edge"] = memory.by_edge
     if made.budget.devices is not None and float(made.budget.devices) <= float(memory.by_area):

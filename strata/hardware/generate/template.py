@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
@@ -144,6 +146,18 @@ class Template:
     units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
     vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
     special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
+    lane_activity: Number | None = quantity(
+        "1",
+        "energy of a vector lane a clock while its matrix unit works, over that of its multiply-add: "
+        "instructions and addresses; left out: none",
+        optional=True,
+    )
+    delivery: Number | None = quantity(
+        "1",
+        "share of the power that reaches die and memory, the rest being lost in regulators; left out: all",
+        optional=True,
+        positive=True,
+    )
     max_clock: Number | None = quantity(
         "1",
         "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone",
@@ -203,10 +217,7 @@ def _template(name: str) -> Template:
     table = load_table("template", name)
     chip = table.pop("chip", {})
     read, params = build(Template, table, file)
-    for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable"):
-        require(
-            getattr(read, key) <= 1, f"{file}: {key} is a share and at most 1", **{key: getattr(read, key)}
-        )
+    check_template(read)
     named = [level.name for level in read.levels] + [net.name for net in read.networks or ()]
     require(
         len(set(named)) == len(named), f"{file}: levels and networks have names of their own", names=named
@@ -220,6 +231,15 @@ def _template(name: str) -> Template:
     return replace(
         read, rules=read.rules or GeneratorRules(), chip=_skeleton(read, chip, file), sources=Sources(params)
     )
+
+
+def check_template(read: Template) -> None:
+    """Refuse shares above 1."""
+    for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable", "delivery"):
+        most = np.max(np.asarray(getattr(read, key) or 0.0))
+        require(
+            bool(most <= 1), f"template {read.name}: {key} is a share and at most 1", **{key: float(most)}
+        )
 
 
 # Numbers of a chip that are generated, as a file would hold them: the record is built with ones there.

@@ -112,8 +112,6 @@ if __name__ == "__main__":
             own, out = errors(chips[chip], template(kind)), left_out(kind, chip)
             cells = (f"{key} {100 * own[key]:+.0f} ({100 * out[key]:+.0f})" for key in own)
             print(f"  {chip:8}", "  ".join(cells))
-            there = generated(chips[chip], template(kind))
-            print("    ", [f"{100 * (a / b - 1):+.0f}" for a, b in zip(there["sram"], chips[chip]["sram"])])
     for chip, real in REAL["unseen"].items():
         own = errors(real, template(real["template"]))
         print(chip, {key: f"{100 * value:+.0f}" for key, value in own.items()})
