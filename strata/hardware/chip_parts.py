@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from strata.arrays import Number, register_pytree
 from strata.params import by_name, quantity, text
 
+DATAFLOWS = ("ws", "os", "as", "best")  # what stays: weights, outputs, activations, or the best of them
+
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,6 +69,11 @@ class Compute:
         minimum=1,
     )
     array_columns: Number | None = quantity("1", "columns of that array", optional=True, minimum=1)
+    dataflow: str = text(
+        "what arrays and memories held by software keep in place",
+        choices=DATAFLOWS,
+        default="best",
+    )
 
 
 @register_pytree

@@ -68,8 +68,8 @@ class MemoryDevice:
     title: str = text("what it is")
     kind: str = text("the cell: DRAM, flash, 3D-XPoint, MRAM, RRAM")
     mount: str = text(
-        "where it stands: beside the die in the package, on top of it, or on the board",
-        choices=("beside", "on top", "board"),
+        "where it stands: beside the die in the package, on top of it, on the board, or on the die itself",
+        choices=("beside", "on top", "board", "on die"),
     )
     timing: str = text("timings of its banks: a file of memories/, where there is one", default="")
     access_energy: Number = quantity("J/B", "byte read or written, array and interface")

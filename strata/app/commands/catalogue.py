@@ -33,6 +33,8 @@ LISTED_KINDS = (
     "links",
     "bonding",
     "packaging",
+    "templates",
+    "budgets",
     "engines",
     "precisions",
 )
@@ -52,6 +54,8 @@ KINDS = (
     "link",
     "bonding",
     "packaging",
+    "template",
+    "budget",
 )
 
 
@@ -88,7 +92,8 @@ def list_command(
     json: JsonFlag = False,
 ) -> None:
     """What there is: chips, models, programs, systems, fabrics, transports, packet networks, memories,
-    technologies, memory devices, links, bonds, packages, engines, precisions.
+    technologies, memory devices, links, bonds, packages, templates and budgets of generated chips, engines,
+    precisions.
     """
     from strata.app.render.catalogue import catalogue, catalogue_table
 

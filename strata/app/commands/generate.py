@@ -9,7 +9,7 @@ import typer
 
 from strata.app.commands.options import JsonFlag
 from strata.app.terminal import names_of, print_json, say, set_items, wrote
-from strata.errors import BadValue
+from strata.errors import BadValue, require
 
 TechnologyName = Annotated[
     str,
@@ -93,6 +93,8 @@ def generate_command(
     from strata.hardware.generate.files import write_chip
     from strata.hardware.generate.generate import generation
 
+    if out is not None:
+        require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))
     changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W"))
     found = generation(
         technology, budget, template, device=device or None, links=typed_links(link), **changes

@@ -14,6 +14,8 @@ from strata.hardware.chip import Chip, chip
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.dram.channel import Dram, dram_channel
 from strata.hardware.fabric import Fabric, fabric
+from strata.hardware.generate.budget import Budget, budget
+from strata.hardware.generate.template import Template, template
 from strata.hardware.system import Economics, SystemFile, economics, system
 from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
@@ -42,6 +44,8 @@ LISTED = (
     "links",
     "bonding",
     "packaging",
+    "templates",
+    "budgets",
     "engines",
     "spaces",
     "precisions",
@@ -61,6 +65,8 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "engine": engine,
     "economics": economics,
     "space": space,
+    "template": template,
+    "budget": budget,
     **{kind: read for kind, (_, read) in PARTS.items()},
 }
 
@@ -79,6 +85,8 @@ FILES: dict[str, type] = {
     "link": LinkPhy,
     "bonding": Bonding,
     "packaging": Packaging,
+    "template": Template,
+    "budget": Budget,
 }
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from strata.app.terminal import plain_table, titled
 from strata.hardware.generate.generate import Generation
+from strata.hardware.generate.report import LOSS, REST
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.units import show
 
-UNITS = {"area": "m2", "power": "W", "edge": "m"}
+UNITS = {"area": "m2", "power": "W", "edge": "m", "streaming": "W"}
 SHOWN = {"die_area": "die area", "node_area": "package area", "perimeter": "die edge"}
 
 
@@ -89,7 +90,9 @@ def _components(found: Generation) -> Any:
     for name, *cells in _rows(found):
         table.add_row(name, *cells, _part(area, name), _part(power, name), found.binds[name])
 
-    table.add_row("leakage", *[""] * 5, "", _part(power, "rest"), "of the die around them")
+    table.add_row("leakage", *[""] * 5, "", _part(power, REST), "of the die around them")
+    if LOSS in power:
+        table.add_row(LOSS, *[""] * 5, "", _part(power, LOSS), "lost on the way")
     table.add_row("left over", *[""] * 5, _left(area), _left(power), "")
     table.add_row("budget", *[""] * 5, _mm2(area["total"]), show(power["total"], "W"), "")
     return table
@@ -153,14 +156,14 @@ def draw_generation(found: Generation, path: Path) -> Path:
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(7.2, 2.6), layout="constrained")
-        names = [*(name for name in found.use["area"] if name != "total"), "rest"]
+        names = [*(name for name in found.use["area"] if name != "total"), LOSS, REST]
         for place, (key, unit, scale) in enumerate((("power", "W", 1.0), ("area", "mm2", 1e6))):
             parts, start = found.use[key], 0.0
             total = float(parts["total"])
             for i, name in enumerate(names):
                 wide = float(parts.get(name, 0.0)) / total
-                colour = "#d9dde2" if name == "rest" else COLOURS[i % len(COLOURS)]
-                label = None if place else "leakage of the rest" if name == "rest" else name
+                colour = "#d9dde2" if name == REST else COLOURS[i % len(COLOURS)]
+                label = None if place else "leakage of the rest" if name == REST else name
                 axes.barh(place, wide, 0.6, left=start, color=colour, label=label)
                 if wide > 0.045:
                     said = f"{wide * total * scale:.0f}"

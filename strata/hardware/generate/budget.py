@@ -34,6 +34,8 @@ class Budget:
     )
     money: Number | None = quantity("USD", "what it may cost to make", optional=True)
     devices: Number | None = quantity("1", "most memory devices", optional=True)
+    device: str = text("memory off the die, a file of devices/; left out: the template's", default="")
+    link: str = text("links of the outermost network, a file of links/; left out: the template's", default="")
     split: str = text(
         "what becomes of shares that are left out: none, or by the template's rules",
         choices=("stated", "auto"),
@@ -110,6 +112,9 @@ def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> No
             if name not in known:
                 raise UnknownName(f"component for {what}", name, known, ", ".join(known))
             require(_most(value) <= 1, f"{what} is a share and at most 1", **{name: _shown(value)})
+            require(
+                _most(-value) <= 0, f"{what} is a share and at least 0", **{name: f"{-_most(-value):.6g}"}
+            )
         total = sum(shares.values(), 0.0)
         require(
             not sums or _most(total) <= 1 + 1e-9,

@@ -12,7 +12,7 @@ from strata.arrays import Number, is_leaf, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Dimension, Fabric
-from strata.hardware.generate.core import format_rates
+from strata.hardware.generate.core import format_rates, operation_energies
 from strata.hardware.generate.made import Made
 from strata.hardware.generate.voltage import clock_ratio
 from strata.hardware.system import economics
@@ -80,11 +80,18 @@ def _compute(made: Made, cores: Number) -> dict[str, Any]:
         "sram_bandwidth": _some(made.running.levels[local].bandwidth) / cores,
         "array_rows": template.array_rows,
         "array_columns": template.array_columns,
+        "dataflow": template.dataflow,
     }
 
 
+def _outermost(made: Made) -> int:
+    """The outermost level on the die: what all cores share, or the pool of their own memories."""
+    scopes = [level.scope for level in made.template.levels]
+    return max((i for i, scope in enumerate(scopes) if scope == "global"), default=len(scopes) - 1)
+
+
 def _cache(made: Made, cores: Number) -> dict[str, Any]:
-    index = max(i for i, level in enumerate(made.template.levels) if level.scope == "global")
+    index = _outermost(made)
     bandwidth = _some(made.running.levels[index].bandwidth)
     return {
         "capacity": _some(made.built.levels[index].capacity),
@@ -98,7 +105,7 @@ def _cache(made: Made, cores: Number) -> dict[str, Any]:
 def _levels(made: Made) -> tuple[MemoryLevel, ...]:
     """Levels beside a bundle's own memory and the cache: those of units, and further ones."""
     scopes = [level.scope for level in made.template.levels]
-    held = {scopes.index("bundle"), len(scopes) - 1 - scopes[::-1].index("global")}
+    held = {scopes.index("bundle"), _outermost(made)}
     part_on = made.running.core.bundles / _some(made.built.core.bundles)
     return tuple(
         MemoryLevel(
@@ -139,16 +146,14 @@ def _energy(made: Made) -> dict[str, Any]:
     faster = top > low
     span = 1.0 - clock_ratio(low, logic) / clock_ratio(top, logic)
     local = next(i for i, level in enumerate(template.levels) if level.scope == "bundle")
-    last = max(i for i, level in enumerate(template.levels) if level.scope == "global")
+    last = _outermost(made)
     memory = made.running.memory.point
-    operands = dict(logic.mac_energy)
-    if template.rules is not None and template.rules.fp32 == "lanes":
-        operands |= {"fp32": logic.vector_energy}
     return {
-        "matrix": {name: 0.5 * energy * scale for name, energy in operands.items()},
+        "matrix": {name: energy * scale for name, energy in operation_energies(logic, template).items()},
         "vector": 0.5 * logic.vector_energy * scale,
         "sram": made.components[local].read_energy,
-        "cache": made.components[last].read_energy,
+        # a pool of the cores' own memories is charged once
+        "cache": 0.0 if last == local else made.components[last].read_energy,
         "memory": made.device.access_energy * (memory.voltage / made.device.voltage) ** 2,
         "static_power": made.static_power,
         "power_limit": made.budget.power,
@@ -180,7 +185,7 @@ _SAID = {
     "memory.efficiency": "the template's",
     "memory.latency": "the device's",
     "levels": "banks that fit the level's area; power over the energy of a byte, at most the banks' ports",
-    "energy.matrix": "half a multiply-add at the highest voltage",
+    "energy.matrix": "half a multiply-add, and its lanes meanwhile, at the highest voltage",
     "energy.vector": "half a multiply-add of a vector lane at the highest voltage",
     "energy.sram": "the technology's",
     "energy.cache": "the technology's",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strata.arrays import Number, floor_div, register_pytree
 from strata.errors import UnknownName
 from strata.hardware.components import Logic
-from strata.hardware.generate.template import THROTTLE, Template
+from strata.hardware.generate.template import LANES, THROTTLE, Template
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
+from strata.precision import bytes_of
+
+LANE_BYTES = 4.0  # a vector lane is 32 bits wide
+LANE_FORMATS = ("fp32", "fp16", "int8")  # what lanes without matrix units do, narrow formats packed
 
 
 @register_pytree
@@ -38,18 +42,99 @@ class RunningCore:
     rate: Number  # of the format units are sized for [FLOP/s]
 
 
+def on_node(template: Template, logic: Logic) -> Template:
+    r"""A template with the units its node gives: of a fixed silicon area, where it states one.
+
+    .. math:: n \, a_{mac} + \lambda \sqrt{n} \, a_{lane} = A_u, \quad
+        \lambda = \frac{n_{lane}}{\sqrt{n_{mac}}}
+
+    n multiply-adds in a square array take operands for its sides a clock, so that lanes and their register
+    ports grow with its side, λ lanes for each of it, and an operation takes fewer bytes of registers; the
+    area A_u of a unit stays, since wires do not get faster from node to node and one sequencer reaches no
+    farther.
+
+    Ours; λ is 1 in V100 (64 multiply-adds, 8 lanes), A100 (256, 16) and B200 (1024, 32), 1.4 in H100
+    (512, 32), and their units take 0.66, 0.78, 1.26 and 0.76 mm2 by technology/n12, n7 and n5.
+
+    >>> from strata.hardware.generate.template import template
+    >>> from strata.hardware.technology import technology
+    >>> [round(float(on_node(template("gpu"), technology(node).logic).macs)) for node in ("n12", "n7", "n5")]
+    [76, 246, 571]
+    """
+    if template.unit_area is None:
+        return template
+    _check_format(logic, template)
+    lane = template.vector_lanes / template.macs**0.5 * logic.vector_area
+    mac = logic.mac_area[template.format]
+    side = 2.0 * template.unit_area / (lane + (lane * lane + 4.0 * mac * template.unit_area) ** 0.5)
+    grown = side / template.macs**0.5
+    return replace(
+        template,
+        macs=side * side,
+        unit_area=None,
+        vector_lanes=template.vector_lanes * grown,
+        special_lanes=template.special_lanes * grown,
+        array_rows=template.array_rows * grown,
+        array_columns=template.array_columns * grown,
+        levels=tuple(
+            replace(level, bytes_per_flop=level.bytes_per_flop / grown)
+            if level.scope == "unit" and level.bytes_per_flop is not None
+            else level
+            for level in template.levels
+        ),
+    )
+
+
+def fp32_on_lanes(template: Template) -> bool:
+    """Whether products of fp32 run on the vector lanes beside the matrix units."""
+    return template.rules is not None and template.rules.fp32 == "lanes"
+
+
 def unit_area(logic: Logic, template: Template) -> Number:
     r"""Area of a matrix unit with the vector lanes beside it [m2].
 
     .. math:: a = n_{mac} \, a_{mac} + n_{lane} \, a_{lane}
+
+    Where multiply-adds run on the lanes, the lanes are all there is.
 
     >>> from strata.hardware.generate.template import template
     >>> from strata.hardware.technology import technology
     >>> round(float(unit_area(technology("deepflow-v100").logic, template("deepflow-2021"))) * 1e6, 9)  # mm2
     0.38
     """
+    lanes = template.vector_lanes * logic.vector_area
+    if template.arithmetic == LANES:
+        return lanes
     _check_format(logic, template)
-    return template.macs * logic.mac_area[template.format] + template.vector_lanes * logic.vector_area
+    return template.macs * logic.mac_area[template.format] + lanes
+
+
+def operation_energies(logic: Logic, template: Template) -> dict[str, Number]:
+    r"""Energy of an operation by format at the nominal voltage [J/FLOP].
+
+    .. math:: e_k = \frac{1}{2} \left(e_{mac,k} + \frac{\alpha \, n_{lane} e_{lane}}{n_{mac,k}}\right), \quad
+        n_{mac,k} = n_{mac} \frac{a_{mac}}{a_{mac,k}}
+
+    half a multiply-add of a matrix unit, and what its lanes spend on instructions and addresses meanwhile
+    (α of their multiply-add a clock). On vector lanes, a lane's, shared by as many as its 32 bits hold.
+
+    >>> from strata.hardware.generate.template import template
+    >>> from strata.hardware.technology import technology
+    >>> found = operation_energies(technology("n16").logic, template("gpu-simt"))
+    >>> round(float(found["fp32"] / found["int8"]), 9)
+    4.0
+    """
+    if template.arithmetic == LANES:
+        each = 0.5 * logic.vector_energy
+        return {name: each * (bytes_of(name) / LANE_BYTES) for name in LANE_FORMATS}
+    _check_format(logic, template)
+    beside = template.vector_lanes * (template.lane_activity or 0.0) * logic.vector_energy
+    own = template.macs * logic.mac_area[template.format]
+    found = {
+        name: 0.5 * (energy + beside * (logic.mac_area.get(name, own / template.macs) / own))
+        for name, energy in logic.mac_energy.items()
+    }
+    return found | ({"fp32": 0.5 * logic.vector_energy} if fp32_on_lanes(template) else {})
 
 
 def _check_format(logic: Logic, template: Template) -> None:
@@ -82,7 +167,7 @@ def built_core(area: Number, logic: Logic, template: Template) -> BuiltCore:
     leaks = template.rules.leakage == "counted"
     return BuiltCore(
         unit_area=each,
-        unit_power=template.macs * logic.mac_energy[template.format] * logic.clock,
+        unit_power=2.0 * template.macs * operation_energies(logic, template)[template.format] * logic.clock,
         unit_leakage=each * (logic.leakage if leaks else 0.0),
         units_fit=fit,
         bundles_fit=bundles_fit,
@@ -137,7 +222,7 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
 
 def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Number]:
     r"""Matrix peak for each format [FLOP/s]: as many multiply-adds as fit the same area; of fp32 one for each
-    vector lane where it runs on these (`rules.fp32 = "lanes"`).
+    vector lane where it runs on these (`rules.fp32 = "lanes"`); on lanes alone, as many as fit the same bits.
 
     .. math:: F_k = F \frac{a_{mac}}{a_{mac,k}}, \quad F_{fp32} = F \frac{n_{lane}}{n_{mac}}
 
@@ -148,8 +233,11 @@ def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Nu
     >>> format_rates(1.0, technology("deepflow-v100").logic, template("deepflow-v100"))  # 64 of 512 a clock
     {'fp16': 1.0, 'fp32': 0.125}
     """
-    own, rules = logic.mac_area[template.format], template.rules
+    if template.arithmetic == LANES:
+        bits = bytes_of(template.format)
+        return {name: rate * (bits / bytes_of(name)) for name in LANE_FORMATS}
+    own = logic.mac_area[template.format]
     rates = {name: rate * (own / area) for name, area in logic.mac_area.items()}
-    if rules is not None and rules.fp32 == "lanes":
+    if fp32_on_lanes(template):
         rates |= {"fp32": rate * (template.vector_lanes / template.macs)}
     return rates

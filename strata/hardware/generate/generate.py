@@ -18,6 +18,8 @@ from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.budget import budget as read_budget
 from strata.hardware.generate.chip_of import chip_of, fabric_of
 from strata.hardware.generate.made import Made, make
+from strata.hardware.generate.offchip import on_die_device
+from strata.hardware.generate.onchip import component_of
 from strata.hardware.generate.report import binding, fits_budgets, not_fitting, used, worth_of_more
 from strata.hardware.generate.template import Template
 from strata.hardware.generate.template import template as read_template
@@ -100,16 +102,18 @@ def generation(
     (643.0, 4.0, 192.0)
     """
     built = read_template(template) if isinstance(template, str) else template
-    wanted = device if device is not None else built.device
+    limits = read_budget(budget) if isinstance(budget, str) else budget
+    wanted = device if device is not None else limits.device or built.device
     records: dict[str, Any] = {
-        "budget": read_budget(budget) if isinstance(budget, str) else budget,
+        "budget": limits,
         "template": built,
         "technology": read_technology(technology) if isinstance(technology, str) else technology,
-        "device": memory_device(wanted) if isinstance(wanted, str) else wanted,
     }
+    records["device"] = _device(wanted, records["technology"], built) if isinstance(wanted, str) else wanted
     records = changed(records, changes)
-    over = dict(links or {})
     nets = records["template"].networks or ()
+    over: dict[str, str | LinkPhy] = {nets[-1].name: limits.link} if nets and limits.link else {}
+    over |= links or {}
     for name in over:
         if name not in [net.name for net in nets]:
             raise UnknownName("network of the template", name, [n.name for n in nets], "see its [[networks]]")
@@ -118,6 +122,14 @@ def generation(
     made = make(records["technology"], records["budget"], records["template"], records["device"], phys)
     fits = fits_budgets(made)
     return Generation(made=made, chip=chip_of(made, fits), fits=fits)
+
+
+def _device(name: str, technology: Technology, template: Template) -> MemoryDevice:
+    """A memory device by name; that of a level, where a template's memory is its outermost one."""
+    last = template.levels[-1]
+    if name != last.name or technology.logic is None:
+        return memory_device(name)
+    return on_die_device(component_of(technology, last), technology.logic)
 
 
 def changed(records: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

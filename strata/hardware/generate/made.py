@@ -6,23 +6,41 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Number, leaves, namespace, register_pytree
+from strata.arrays import Number, namespace, register_pytree
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
-from strata.hardware.generate.budget import Budget, check_shares, die_edge, shared_out
-from strata.hardware.generate.core import BuiltCore, RunningCore, built_core, running_core
+from strata.hardware.generate.budget import Budget, die_edge, shared_out
+from strata.hardware.generate.checks import check_inputs
+from strata.hardware.generate.core import (
+    BuiltCore,
+    RunningCore,
+    built_core,
+    on_node,
+    operation_energies,
+    running_core,
+)
 from strata.hardware.generate.links import BuiltLanes, RunningLanes, built_lanes, running_lanes
 from strata.hardware.generate.offchip import (
     BuiltMemory,
     RunningMemory,
     built_memory,
     device_room,
+    memory_of_level,
     running_memory,
+    running_memory_of_level,
 )
-from strata.hardware.generate.onchip import BuiltLevel, RunningLevel, built_level, component_of, running_level
-from strata.hardware.generate.split import power_split
+from strata.hardware.generate.onchip import (
+    BuiltLevel,
+    RunningLevel,
+    bank_area,
+    built_level,
+    component_of,
+    level_ports,
+    running_level,
+)
+from strata.hardware.generate.split import peak_power, power_split
 from strata.hardware.generate.template import CORE, MEMORY, Template
-from strata.hardware.generate.voltage import Supplied, voltage_at_clock
+from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
 from strata.hardware.technology import Technology, bonding, packaging
 
@@ -43,7 +61,8 @@ class Built:
 class Running:
     """How each component runs."""
 
-    core: RunningCore
+    core: RunningCore  # at the peak that is quoted: multiply-adds on operands in registers
+    product: RunningCore  # in a large product, with the traffic of all memories
     levels: tuple[RunningLevel, ...]
     memory: RunningMemory
     networks: tuple[RunningLanes, ...]
@@ -61,7 +80,9 @@ class Made:
     links: tuple[LinkPhy, ...]
     components: tuple[OnChipMemory, ...]  # of the template's levels
     area: dict[str, Number]  # allotted to each component [m2]
-    power: dict[str, Number]  # [W]
+    power: dict[str, Number]  # in a large product; memory and networks in turn, at full rate [W]
+    peak_power: Number  # of the units at the peak that is quoted [W]
+    turn_power: dict[str, Number]  # of each level when what is streamed comes from it [W]
     edge: dict[str, Number]  # [m]
     built: Built
     running: Running
@@ -96,23 +117,14 @@ def make(
     (643.0, 1.519)
     """
     logic = _timed(technology, template)
-    _check(logic, budget, template, device, links)
+    template = on_node(template, logic)
+    check_inputs(logic, budget, template, device, links, names=component_names(template))
     components = tuple(component_of(technology, level) for level in template.levels)
-    area, edge, room = _places(budget, template, device)
-    core = built_core(area[CORE], logic, template)
-    built = Built(
-        core=core,
-        levels=tuple(
-            built_level(area[level.name], component, level, core, template)
-            for level, component in zip(template.levels, components, strict=True)
-        ),
-        memory=built_memory(room, area[MEMORY], edge[MEMORY], device, template),
-        networks=tuple(
-            built_lanes(area[net.name], edge[net.name], link)
-            for net, link in zip(template.networks or (), links, strict=True)
-        ),
-    )
+    area, edge, room = _places(logic, budget, template, device, components)
+    built = _built(logic, budget, template, device, links, components, (area, edge, room))
     leak = _rest_leakage(logic, budget, template, built)
+    fed = replace(budget, power=budget.power * delivered(template))
+    power, peak, turns = _powers(logic, fed, template, device, links, components, built, leak)
     made = Made(
         technology=technology,
         budget=budget,
@@ -121,7 +133,9 @@ def make(
         links=links,
         components=components,
         area=area,
-        power=_powers(logic, budget, template, device, links, components, built, leak),
+        power=power,
+        peak_power=peak,
+        turn_power=turns,
         edge=edge,
         built=built,
         running=None,  # type: ignore[arg-type]
@@ -131,6 +145,35 @@ def make(
     )
     made = replace(made, running=_run(made), cost=generated_cost(made))
     return replace(made, static_power=_static(made))
+
+
+def _built(
+    logic: Logic,
+    budget: Budget,
+    template: Template,
+    device: MemoryDevice,
+    links: tuple[LinkPhy, ...],
+    components: tuple[OnChipMemory, ...],
+    places: tuple[dict[str, Number], dict[str, Number], Number],
+) -> Built:
+    """What fits the places of all components."""
+    area, edge, room = places
+    core = built_core(area[CORE], logic, template)
+    levels = tuple(
+        built_level(area[level.name], component, level, core, template, budget.dies)
+        for level, component in zip(template.levels, components, strict=True)
+    )
+    return Built(
+        core=core,
+        levels=levels,
+        memory=memory_of_level(levels[-1])
+        if device.mount == "on die"
+        else built_memory(room, area[MEMORY], edge[MEMORY], device, template),
+        networks=tuple(
+            built_lanes(area[net.name], edge[net.name], link)
+            for net, link in zip(template.networks or (), links, strict=True)
+        ),
+    )
 
 
 def _timed(technology: Technology, template: Template) -> Logic:
@@ -143,31 +186,20 @@ def _timed(technology: Technology, template: Template) -> Logic:
     if template.max_clock is None:
         return logic
     top = voltage_at_clock(template.max_clock, logic)
+    low = logic.min_voltage
+    if all(isinstance(v, (float, int, np.ndarray, np.generic)) for v in (top, low)):
+        require(
+            bool(np.all(np.asarray(top) >= np.asarray(low)) or np.any(np.asarray(low) > logic.max_voltage)),
+            "a template's max_clock is at least the clock at the lowest voltage",
+            max_clock=template.max_clock,
+            lowest=float(np.max(np.asarray(clock_ratio(low, logic)))),
+        )
     return replace(logic, max_voltage=namespace(top, logic.max_voltage).minimum(top, logic.max_voltage))
 
 
-def _check(
-    logic: Logic, budget: Budget, template: Template, device: MemoryDevice, links: tuple[LinkPhy, ...]
-) -> None:
-    """Refuse shares above 1 and voltages out of order; numbers still being traced are taken as they are."""
-    if any(not isinstance(v, (float, int, np.ndarray, np.generic)) for v in leaves((budget, logic, device))):
-        return
-    assert template.rules is not None
-    check_shares(budget, component_names(template), sums=template.rules.sums == "at most 1")
-    supplied: list[tuple[str, Supplied]] = [("logic", logic), (device.name, device)]
-    supplied += [(link.name, link) for link in links]
-    for name, part in supplied:
-        low = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.min_voltage))
-        high = np.all(np.asarray(part.min_voltage) <= np.asarray(part.max_voltage))
-        nominal = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.voltage))
-        require(
-            bool(low and high and nominal),
-            f"{name}: voltages must keep threshold < lowest <= highest and threshold < nominal",
-            threshold=part.threshold_voltage,
-            lowest=part.min_voltage,
-            nominal=part.voltage,
-            highest=part.max_voltage,
-        )
+def delivered(template: Template) -> Number:
+    """Share of a power budget that reaches die and memory."""
+    return 1.0 if template.delivery is None else template.delivery
 
 
 def component_names(template: Template) -> tuple[str, ...]:
@@ -177,7 +209,11 @@ def component_names(template: Template) -> tuple[str, ...]:
 
 
 def _places(
-    budget: Budget, template: Template, device: MemoryDevice
+    logic: Logic,
+    budget: Budget,
+    template: Template,
+    device: MemoryDevice,
+    components: tuple[OnChipMemory, ...],
 ) -> tuple[dict[str, Number], dict[str, Number], Number]:
     """Area [m2] and edge [m] of each component, and memory devices there is room for."""
     names = component_names(template)
@@ -189,12 +225,30 @@ def _places(
     if budget.devices is not None:
         room = namespace(room, budget.devices).minimum(room, budget.devices)
     stated = dict(budget.area_share or {})
-    if auto and MEMORY not in stated:
+    if device.mount == "on die":
+        stated[MEMORY] = 0.0  # its banks are a level's
+    elif auto and MEMORY not in stated:
         # controllers of all devices that room and edge allow
         wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
         stated[MEMORY] = wanted / budget.die_area
-    area_share = shared_out(stated, template.area if auto else None, names)
+    usual = _usual_area(logic, budget, template, components) if auto else None
+    area_share = shared_out(stated, usual, names)
     return {name: share * budget.die_area for name, share in area_share.items()}, edge, room
+
+
+def _usual_area(
+    logic: Logic, budget: Budget, template: Template, components: tuple[OnChipMemory, ...]
+) -> dict[str, Number]:
+    """The template's shares of the die, with those of levels that go by the lanes of the units."""
+    usual = dict(template.area or {})
+    core = (budget.area_share or {}).get(CORE, usual.get(CORE, 0.0))
+    built = built_core(core * budget.die_area, logic, template)
+    for level, component in zip(template.levels, components, strict=True):
+        if level.bytes_per_lane is not None:
+            wanted = built.units * template.vector_lanes * level.bytes_per_lane
+            ports = level_ports(level, built, template, budget.dies)
+            usual[level.name] = bank_area(wanted, component, ports) / budget.die_area
+    return usual
 
 
 def _rest_leakage(logic: Logic, budget: Budget, template: Template, built: Built) -> Number:
@@ -218,12 +272,13 @@ def _powers(
     components: tuple[OnChipMemory, ...],
     built: Built,
     leak: Number,
-) -> dict[str, Number]:
-    """Power of each component [W]."""
+) -> tuple[dict[str, Number], Number, dict[str, Number]]:
+    """Power of each component [W], of the units at the peak that is quoted, and of each level in its turn."""
     stated = budget.power_share or {}
     names = component_names(template)
     if budget.split == "stated":
-        return {name: stated.get(name, 0.0) * budget.power for name in names}
+        given = {name: stated.get(name, 0.0) * budget.power for name in names}
+        return given, given[CORE], given
     nets = template.networks or ()
     wanted = {
         MEMORY: built.memory.static_power + built.memory.pins * device.pin_rate * device.access_energy
@@ -233,7 +288,7 @@ def _powers(
     }
     at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
     weights: dict[str, Number] = {
-        CORE: 0.5 * logic.mac_energy[template.format],
+        CORE: operation_energies(logic, template)[template.format],
         MEMORY: device.access_energy * (template.memory_bytes_per_flop or 0.0),
     }
     for level, component, banks in zip(template.levels, components, built.levels, strict=True):
@@ -248,27 +303,44 @@ def _powers(
         at_rest=at_rest,
         weights=weights,
     )
-    return {name: split[name] for name in names}
+    power = {name: split[name] for name in names}
+    peak = power[CORE]
+    if CORE not in stated:
+        busy = (CORE, *(level.name for level in template.levels if level.scope == "unit"))
+        peak = peak_power(budget.power, rest=leak, at_rest=at_rest, weights=weights, busy=busy, of=CORE)
+    # a byte that comes from a level passes all levels inside it
+    through = {level.name: part.read_energy for level, part in zip(template.levels, components, strict=True)}
+    turns = {
+        name: power[name]
+        if name in stated
+        else peak_power(budget.power, rest=leak, at_rest=at_rest, weights=through, busy=inner, of=name)
+        for name, inner in ((name, tuple(through)[: i + 1]) for i, name in enumerate(through))
+    }
+    return power, peak, turns
 
 
 def _run(made: Made) -> Running:
     """How what is built runs on its power."""
     template, power, built = made.template, made.power, made.built
-    core = running_core(power[CORE], built.core, made.logic, template)
+    core = running_core(made.peak_power, built.core, made.logic, template)
     active = core.bundles / namespace(built.core.bundles).maximum(built.core.bundles, 1.0)
+    levels = tuple(
+        running_level(
+            made.turn_power[level.name],
+            banks,
+            component,
+            core.clock * (1.0 if level.scope == "global" else active),
+            template,
+        )
+        for level, banks, component in zip(template.levels, built.levels, made.components, strict=True)
+    )
     return Running(
         core=core,
-        levels=tuple(
-            running_level(
-                power[level.name],
-                banks,
-                component,
-                core.clock * (1.0 if level.scope == "global" else active),
-                template,
-            )
-            for level, banks, component in zip(template.levels, built.levels, made.components, strict=True)
-        ),
-        memory=running_memory(power[MEMORY], built.memory, made.device),
+        product=running_core(power[CORE], built.core, made.logic, template),
+        levels=levels,
+        memory=running_memory_of_level(built.levels[-1], levels[-1], made.device)
+        if made.device.mount == "on die"
+        else running_memory(power[MEMORY], built.memory, made.device),
         networks=tuple(
             running_lanes(power[net.name], lanes, link, net, template)
             for net, lanes, link in zip(template.networks or (), built.networks, made.links, strict=True)

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from strata.arrays import Number, floor_div, namespace, register_pytree
-from strata.hardware.components import MemoryDevice
+from strata.hardware.components import Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget
+from strata.hardware.generate.onchip import BuiltLevel, RunningLevel
 from strata.hardware.generate.template import Template
 from strata.hardware.generate.voltage import OperatingPoint, run_slower
 
@@ -55,7 +56,7 @@ def device_room(budget: Budget, device: MemoryDevice) -> Number:
     >>> float(device_room(budget("deepflow-v100"), memory_device("deepflow-hbm2")))
     4.0
     """
-    if device.mount == "board":
+    if device.mount in ("board", "on die"):
         return math.inf
     xp = namespace(budget.node_area, budget.die_area, device.area)
     if device.mount == "beside":
@@ -142,3 +143,59 @@ def running_memory(power: Number, built: BuiltMemory, device: MemoryDevice) -> R
         bandwidth=built.pins * rate,
         power=xp.where(built.devices > 0.0, built.static_power + point.power, 0.0),
     )
+
+
+def on_die_device(component: OnChipMemory, logic: Logic) -> MemoryDevice:
+    """A memory of the die as the device of a chip that has no other: its banks are those of a level, which
+    has their area and power.
+
+    >>> from strata.hardware.technology import technology
+    >>> n7 = technology("n7")
+    >>> on_die_device(n7.on_chip[1], n7.logic).mount
+    'on die'
+    """
+    return MemoryDevice(
+        name=component.name,
+        title=f"{component.kind} of the die",
+        kind=component.kind,
+        mount="on die",
+        access_energy=0.0,
+        static_power=0.0,
+        capacity=component.bank_capacity,
+        area=component.bank_capacity * component.area,
+        controller_area=0.0,
+        pins=1.0,
+        pin_rate=1.0,
+        pins_per_edge=1.0,
+        voltage=logic.voltage,
+        threshold_voltage=logic.threshold_voltage,
+        min_voltage=logic.min_voltage,
+        max_voltage=logic.max_voltage,
+        latency=component.latency,
+        price=0.0,
+    )
+
+
+def memory_of_level(level: BuiltLevel) -> BuiltMemory:
+    """The banks of a level as the memory of a chip that has no other."""
+    return BuiltMemory(
+        devices=level.banks,
+        by_area=math.inf,
+        by_controller=math.inf,
+        by_edge=math.inf,
+        edge_pins=math.inf,
+        pins=level.banks,
+        capacity=level.capacity,
+        static_power=0.0,
+        controller_area=0.0,
+    )
+
+
+def running_memory_of_level(built: BuiltLevel, level: RunningLevel, device: MemoryDevice) -> RunningMemory:
+    """What the banks of a level carry, as the memory of a chip that has no other."""
+    xp = namespace(built.banks, level.bandwidth)
+    rate = level.bandwidth / xp.maximum(built.banks, 1.0)
+    point = OperatingPoint(
+        count=built.banks, voltage=device.voltage, asked=device.voltage, speed=1.0, power=0.0
+    )
+    return RunningMemory(point=point, pin_rate=rate, bandwidth=level.bandwidth, power=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.arrays import Number, ceil_div, floor_div, namespace, register_pytree
 from strata.errors import UnknownName
 from strata.hardware.components import OnChipMemory
 from strata.hardware.generate.core import BuiltCore
@@ -66,15 +66,48 @@ def bank_count(area: Number, component: OnChipMemory, ports: Number) -> Number:
     return floor_div(cells * area, bank + cells * ports * component.port_area)
 
 
+def bank_area(capacity: Number, component: OnChipMemory, ports: Number) -> Number:
+    r"""Area of the whole banks that hold a capacity, with their crossbar [m2]; inverse of `bank_count`.
+
+    .. math:: A = \left\lceil \frac{C}{c_b} \right\rceil \left(\frac{a_b}{1 - o} + p \, a_x\right)
+
+    >>> from strata.hardware.technology import technology
+    >>> l2 = technology("deepflow-v100").on_chip[2]
+    >>> float(bank_count(bank_area(6 * 2**20, l2, 80.0), l2, 80.0))
+    192.0
+    """
+    bank = component.bank_capacity * component.area / (1.0 - component.overhead)
+    return ceil_div(capacity, component.bank_capacity) * (bank + ports * component.port_area)
+
+
+def level_ports(
+    level: TemplateLevel, core: BuiltCore, template: Template, dies: Number | None = None
+) -> Number:
+    """Who a bank of a level is joined to: its unit, the units of its bundle, or the bundles of its die."""
+    assert template.rules is not None
+    if template.rules.crossbar == "all bundles":
+        return core.bundles
+    if level.scope != "global":
+        return 1.0 if level.scope == "unit" else template.units_per_bundle
+    own = core.bundles if dies is None else core.bundles / dies
+    return namespace(own).maximum(own, 1.0)
+
+
 def built_level(
-    area: Number, component: OnChipMemory, level: TemplateLevel, core: BuiltCore, template: Template
+    area: Number,
+    component: OnChipMemory,
+    level: TemplateLevel,
+    core: BuiltCore,
+    template: Template,
+    dies: Number | None = None,
 ) -> BuiltLevel:
     r"""Banks of a level that fit an area, and the power they take at rest.
 
     .. math:: C = N c_b, \quad P_s = \sigma C + N p \, \pi
 
     capacity of a bank c_b; power at rest σ of a byte and π of a crosspoint. A bank is joined to those that
-    share it: one unit, the units of its bundle, or all bundles; in the 2021 program always to all bundles.
+    share it: one unit, the units of its bundle, or all bundles of its die (bytes of another die come over
+    the link between them); in the 2021 program always to all bundles.
 
     DeepFlow (2023), eq. 2.
 
@@ -86,11 +119,7 @@ def built_level(
     >>> float(built_level(65.7053e-6, v100.on_chip[2], build.levels[2], core, build).capacity) / 2**20  # MiB
     6.0
     """
-    rules = template.rules
-    assert rules is not None
-    xp = namespace(area, core.bundles)
-    sharers = {"unit": 1.0, "bundle": template.units_per_bundle, "global": xp.maximum(core.bundles, 1.0)}
-    ports = core.bundles if rules.crossbar == "all bundles" else sharers[level.scope]
+    ports = level_ports(level, core, template, dies)
     banks = bank_count(area, component, ports)
     bank = component.bank_capacity * component.area
     capacity = banks * component.bank_capacity

@@ -15,32 +15,70 @@ from strata.hardware.generate.template import CORE, MEMORY
 from strata.hardware.generate.voltage import least_voltage, power_ratio
 from strata.hardware.lanes import edge_lanes
 
+ON_DIE = ("on top", "on die")  # mounts that need no die edge
+LOSS = "regulators"
 REST = "rest"  # what is left of a budget, and the leakage of the die around the components
 
 
 def used(made: Made) -> dict[str, dict[str, Number]]:
-    """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's."""
+    """What each component uses of area [m2], power [W] and edge [m]; `total` is the budget's.
+
+    Power comes in turns where a budget does not state its split: `power` is of a large product, `streaming`
+    of memory and networks at full rate with all else at rest.
+    """
     built, running, template = made.built, made.running, made.template
+    stated = made.budget.split == "stated"
     area: dict[str, Number] = {CORE: built.core.area, MEMORY: built.memory.controller_area}
     power: dict[str, Number] = {
-        CORE: running.core.point.power,
+        CORE: running.product.point.power,
         MEMORY: _memory_draw(made),
         REST: made.rest_leakage,
     }
     pins = built.memory.pins
     edge: dict[str, Number] = {
-        MEMORY: 0.0 * pins if made.device.mount == "on top" else pins / made.device.pins_per_edge
+        MEMORY: 0.0 * pins if made.device.mount in ON_DIE else pins / made.device.pins_per_edge
     }
-    for level, banks, run in zip(template.levels, built.levels, running.levels, strict=True):
-        area[level.name], power[level.name] = banks.area, run.power
+    rate = product_rate(made)
+    parts = zip(template.levels, made.components, built.levels, running.levels, strict=True)
+    for level, component, banks, run in parts:
+        area[level.name] = banks.area
+        moved = rate * (level.bytes_per_flop or 0.0) * component.read_energy
+        power[level.name] = run.power if stated else banks.static_power + moved
     nets = template.networks or ()
     for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
         area[net.name] = lanes.area
-        power[net.name] = runs.point.power if made.budget.split == "stated" else 0.0 * runs.point.power
+        power[net.name] = runs.point.power if stated else 0.0 * runs.point.power
         edge[net.name] = lanes.lanes / edge_lanes(link)
-    totals = {"area": made.budget.die_area, "power": made.budget.power, "edge": die_edge(made.budget)}
-    found = {"area": area, "power": power, "edge": edge}
-    return {name: parts | {"total": totals[name]} for name, parts in found.items()}
+    found = {
+        "area": area | {"total": made.budget.die_area},
+        "power": _with_loss(power, made) | {"total": made.budget.power},
+        "edge": edge | {"total": die_edge(made.budget)},
+    }
+    return found if stated else found | {"streaming": _streaming(made)}
+
+
+def _streaming(made: Made) -> dict[str, Number]:
+    """Power of each component when memory and networks run at full rate and all else rests [W]."""
+    built, running = made.built, made.running
+    power: dict[str, Number] = {
+        CORE: built.core.units * built.core.unit_leakage,
+        MEMORY: running.memory.power,
+        REST: made.rest_leakage,
+    }
+    for level, banks in zip(made.template.levels, built.levels, strict=True):
+        power[level.name] = banks.static_power
+    if made.device.mount == "on die":
+        power[made.template.levels[-1].name] = running.levels[-1].power
+    for net, lanes in zip(made.template.networks or (), running.networks, strict=True):
+        power[net.name] = lanes.point.power
+    return _with_loss(power, made) | {"total": made.budget.power}
+
+
+def _with_loss(power: dict[str, Number], made: Made) -> dict[str, Number]:
+    """Powers of components with what regulators lose on the way to them [W]."""
+    if made.template.delivery is None:
+        return power
+    return power | {LOSS: sum(power.values(), 0.0) * (1.0 / made.template.delivery - 1.0)}
 
 
 def _memory_draw(made: Made) -> Number:
@@ -48,16 +86,41 @@ def _memory_draw(made: Made) -> Number:
     memory = made.running.memory
     if made.budget.split == "stated":
         return memory.power
-    moved = made.running.core.rate * (made.template.memory_bytes_per_flop or 0.0)
+    moved = product_rate(made) * (made.template.memory_bytes_per_flop or 0.0)
     moved = namespace(moved, memory.bandwidth).minimum(moved, memory.bandwidth)
     energy = made.device.access_energy * (memory.point.voltage / made.device.voltage) ** 2
     return made.built.memory.static_power + moved * energy
 
 
+def product_rate(made: Made) -> Number:
+    r"""What a large product gets of the peak [FLOP/s]: what its units do on the power it leaves them, at most
+    what each level's bandwidth and its part of the power feed.
+
+    .. math:: F = \min\left(F_{units}, \frac{\beta_i}{b_i}, \frac{P_i - p_i}{b_i e_i}\right)
+
+    bytes b_i of energy e_i that an operation moves through level i, of power P_i in a product and p_i at
+    rest.
+
+    >>> from strata.hardware.generate.generate import generation
+    >>> made = generation("n5", "b200", "gpu").made
+    >>> round(float(product_rate(made) / made.running.core.rate), 2)
+    0.77
+    """
+    rate = made.running.product.rate
+    levels, running = made.template.levels, made.running.levels
+    for level, run, banks, part in zip(levels, running, made.built.levels, made.components, strict=True):
+        if level.bytes_per_flop is not None:
+            paid = (made.power[level.name] - banks.static_power) / part.read_energy
+            xp = namespace(rate, run.bandwidth, paid)
+            fed = xp.minimum(run.bandwidth, xp.maximum(paid, 0.0)) / level.bytes_per_flop
+            rate = xp.minimum(rate, fed)
+    return rate
+
+
 def fits_budgets(made: Made) -> Number:
     """1 where everything a chip needs is there and every budget that counts is kept, else 0."""
     built, running = made.built, made.running
-    ok: Any = (running.core.bundles > 0.0) & (running.memory.bandwidth > 0.0)
+    ok: Any = (running.product.bundles > 0.0) & (running.memory.bandwidth > 0.0)
     for banks, run in zip(built.levels, running.levels, strict=True):
         ok = ok & (banks.banks > 0.0) & (run.bandwidth > 0.0)
     rules = made.template.rules
@@ -80,7 +143,7 @@ def not_fitting(made: Made) -> tuple[Infeasible, ...]:
 
 def _no_core(made: Made) -> list[Infeasible]:
     core, template = made.built.core, made.template
-    if float(made.running.core.bundles) >= 1.0:
+    if float(made.running.product.bundles) >= 1.0:
         return []
     bundle = template.units_per_bundle * core.unit_area
     if float(core.bundles) < 1.0:
@@ -119,17 +182,21 @@ def _no_level(made: Made) -> list[Infeasible]:
 
 
 def _no_memory(made: Made) -> list[Infeasible]:
-    memory, device = made.built.memory, made.device
+    memory, device, budget = made.built.memory, made.device, made.budget
+    levers: tuple[str, ...]
     if float(memory.devices) < 1.0:
+        if budget.devices is not None and float(budget.devices) < 1.0:
+            allowed = float(budget.devices)
+            return [Infeasible("memory devices allowed", 1.0, allowed, "1", ("more devices allowed",))]
+        if _too_low(made):
+            assert budget.height is not None and device.height is not None
+            levers = ("more height over the die", "a lower memory device", "memory beside the die")
+            need, have = float(device.height), float(budget.height)
+            return [Infeasible("height of one memory device on the die", need, have, "m", levers)]
         if float(memory.by_area) < 1.0:
-            room = made.budget.node_area - made.budget.die_area
-            room = made.budget.die_area if device.mount == "on top" else room
-            levers: tuple[str, ...] = (
-                "a larger package",
-                "a smaller die",
-                "a smaller memory device",
-                "more devices allowed",
-            )
+            room = budget.node_area - budget.die_area
+            room = budget.die_area if device.mount == "on top" else room
+            levers = ("a larger package", "a smaller die", "a smaller memory device")
             return [Infeasible("area of one memory device", float(device.area), float(room), "m2", levers)]
         if float(memory.by_controller) < 1.0:
             need, have = float(device.controller_area), float(made.area[MEMORY])
@@ -143,6 +210,13 @@ def _no_memory(made: Made) -> list[Infeasible]:
     levers = ("a larger power share of memory", "fewer devices")
     need, have = float(memory.static_power), float(made.power[MEMORY])
     return [Infeasible("power of memory at rest", need, have, "W", levers)]
+
+
+def _too_low(made: Made) -> bool:
+    """Whether no device fits the height over a die that memory stands on."""
+    height, device = made.budget.height, made.device
+    known = device.mount == "on top" and height is not None and device.height is not None
+    return known and float(height) < float(device.height) * (1.0 - 1e-9)  # type: ignore[arg-type]
 
 
 def _no_lanes(made: Made) -> list[Infeasible]:
@@ -173,13 +247,19 @@ def _over(made: Made) -> list[Infeasible]:
     rules = made.template.rules
     assert rules is not None
     if rules.sums == "at most 1":
-        for name, unit in (("area", "m2"), ("power", "W"), ("edge", "m")):
-            parts = used(made)[name]
+        words = {"area": "area of all components", "edge": "edge of all components"}
+        words |= {
+            "power": "power of all components",
+            "streaming": "power at full rate of memory and networks",
+        }
+        for name, parts in used(made).items():
+            unit = {"area": "m2", "edge": "m"}.get(name, "W")
             total = float(parts["total"])
             spent = sum(float(value) for key, value in parts.items() if key != "total")
             if spent > total * (1.0 + 1e-9):
-                levers: tuple[str, ...] = (f"smaller {name} shares", f"a larger budget of {name}")
-                found.append(Infeasible(f"{name} of all components", spent, total, unit, levers))
+                of = "power" if name == "streaming" else name
+                levers: tuple[str, ...] = (f"smaller {of} shares", f"a larger budget of {of}")
+                found.append(Infeasible(words[name], spent, total, unit, levers))
     if made.budget.money is not None and made.cost is not None and made.cost > made.budget.money:
         levers = ("a smaller die", "fewer memory devices", "an older node", "more money")
         found.append(
@@ -203,13 +283,16 @@ def binding(made: Made) -> dict[str, str]:
         ports = run.by_ports is not None and float(run.bandwidth) < float(run.by_power)
         found[level.name] = f"area for capacity; {'ports' if ports else 'power'} for bandwidth"
     memory = built.memory
-    limits = {"room in the package": memory.by_area, "area of controllers": memory.by_controller}
+    room = "area and height over the die" if made.device.mount == "on top" else "room in the package"
+    limits = {room: memory.by_area, "area of controllers": memory.by_controller}
     if rules.edge == "devices":
         limits["die edge"] = memory.by_edge
     if made.budget.devices is not None and float(made.budget.devices) <= float(memory.by_area):
         limits = {"devices allowed": made.budget.devices} | limits
     count = min(limits, key=lambda name: float(limits[name]))
     found[MEMORY] = f"{count} for devices; {_clock(running.memory.point, made.device, True)} for rate"
+    if made.device.mount == "on die":
+        found[MEMORY] = f"the banks of {made.template.levels[-1].name}"
     nets = made.template.networks or ()
     for net, link, lanes, on in zip(nets, made.links, built.networks, running.networks, strict=True):
         where = "area" if float(lanes.by_area) <= float(lanes.by_edge) else "die edge"
@@ -227,8 +310,8 @@ BUDGETS = ("die_area", "node_area", "power", "perimeter", "height")
 
 
 def results(made: Made) -> dict[str, Number]:
-    """What a chip offers: peak, memories and networks."""
-    found: dict[str, Number] = {"FLOP/s": made.running.core.rate}
+    """What a chip offers: peak, rate of a large product, memories and networks."""
+    found: dict[str, Number] = {"FLOP/s": made.running.core.rate, "product FLOP/s": product_rate(made)}
     for level, built, run in zip(made.template.levels, made.built.levels, made.running.levels, strict=True):
         found[f"{level.name} B"] = built.capacity
         found[f"{level.name} B/s"] = run.bandwidth

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
-from strata.hardware.chip_parts import SCOPES
+from strata.hardware.chip_parts import DATAFLOWS, SCOPES
 from strata.hardware.fabric import KINDS as TOPOLOGIES
 from strata.hardware.fabric import MEMORY_RING, GroupDivisor
 from strata.params import (
@@ -31,6 +33,7 @@ from strata.params import (
 )
 
 REMOVE, THROTTLE = "remove units", "throttle clock"
+UNITS, LANES = "matrix units", "vector lanes"
 CORE, MEMORY = "core", "memory"  # what shares of budgets call the units and DRAM, beside levels and networks
 
 
@@ -48,6 +51,13 @@ class TemplateLevel:
         "bytes it carries for an operation of a well tiled product: its part of the power where a budget "
         "does not state it",
         optional=True,
+    )
+    bytes_per_lane: Number | None = quantity(
+        "B",
+        "capacity for each vector lane of the units: its area where a budget does not state it; left out: by "
+        "the template's share of the die",
+        optional=True,
+        positive=True,
     )
 
 
@@ -128,15 +138,40 @@ class Template:
     format: str = text("the format a matrix unit is sized for; the others follow by area")
     dataflow: str = text(
         "what an array keeps in place: weights, outputs, activations, or what is best",
-        choices=("ws", "os", "as", "best"),
+        choices=DATAFLOWS,
         default="best",
+    )
+    arithmetic: str = text(
+        "where multiply-adds run: on matrix units beside the vector lanes, or on the lanes themselves, as "
+        "many of a format as fit 32 bits",
+        choices=(UNITS, LANES),
+        default=UNITS,
     )
     array_rows: Number = quantity("1", "rows of a matrix unit's array", minimum=1)
     array_columns: Number = quantity("1", "columns of that array", minimum=1)
     macs: Number = quantity("1", "multiply-adds of a matrix unit a clock", minimum=1)
+    unit_area: Number | None = quantity(
+        "m2",
+        "silicon of a unit on every node: its multiply-adds are those that fit, and lanes and array, stated "
+        "for `macs`, grow with the side of the array; left out: `macs` on every node",
+        optional=True,
+        positive=True,
+    )
     units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
     vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
     special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
+    lane_activity: Number | None = quantity(
+        "1",
+        "energy of a vector lane a clock while its matrix unit works, over that of its multiply-add: "
+        "instructions and addresses; left out: none",
+        optional=True,
+    )
+    delivery: Number | None = quantity(
+        "1",
+        "share of the power that reaches die and memory, the rest being lost in regulators; left out: all",
+        optional=True,
+        positive=True,
+    )
     max_clock: Number | None = quantity(
         "1",
         "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone",
@@ -152,7 +187,9 @@ class Template:
         optional=True,
     )
     levels: tuple[TemplateLevel, ...] = part(TemplateLevel, "memories on the die, innermost first", many=True)
-    device: str = text("memory off the die: a file of devices/")
+    device: str = text(
+        "memory off the die, a file of devices/; or the outermost level, where it is all there is"
+    )
     networks: tuple[TemplateNetwork, ...] = part(
         TemplateNetwork, "networks, innermost first", optional=True, many=True
     )
@@ -194,23 +231,29 @@ def _template(name: str) -> Template:
     table = load_table("template", name)
     chip = table.pop("chip", {})
     read, params = build(Template, table, file)
-    for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable"):
-        require(
-            getattr(read, key) <= 1, f"{file}: {key} is a share and at most 1", **{key: getattr(read, key)}
-        )
+    check_template(read)
     named = [level.name for level in read.levels] + [net.name for net in read.networks or ()]
     require(
         len(set(named)) == len(named), f"{file}: levels and networks have names of their own", names=named
     )
     scopes = {level.scope for level in read.levels}
     require(
-        {"bundle", "global"} <= scopes,
-        f"{file}: a template has a level of a bundle and a global one",
+        "bundle" in scopes and ("global" in scopes or read.device == read.levels[-1].name),
+        f"{file}: a template has a level of a bundle, and a global one or its outermost level as memory",
         levels=named,
     )
     return replace(
         read, rules=read.rules or GeneratorRules(), chip=_skeleton(read, chip, file), sources=Sources(params)
     )
+
+
+def check_template(read: Template) -> None:
+    """Refuse shares above 1."""
+    for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable", "delivery"):
+        most = np.max(np.asarray(getattr(read, key) or 0.0))
+        require(
+            bool(most <= 1), f"template {read.name}: {key} is a share and at most 1", **{key: float(most)}
+        )
 
 
 # Numbers of a chip that are generated, as a file would hold them: the record is built with ones there.

@@ -55,6 +55,7 @@ class Memories(NamedTuple):
     units: Number  # of a core
     rows: Number  # of a unit's array
     columns: Number
+    dataflow: str  # what software keeps in shared memories: "best", or one of three
 
 
 class TilingTimes(NamedTuple):
@@ -94,6 +95,7 @@ def memories(device: Device) -> Memories:
         units=1.0 if compute.units is None else compute.units,
         rows=compute.tile_m if compute.array_rows is None else compute.array_rows,
         columns=compute.tile_n if compute.array_columns is None else compute.array_columns,
+        dataflow=compute.dataflow,
     )
 
 
@@ -126,15 +128,16 @@ def level_traffic(
             size = next(shared)
             now = wave_traffic(product, wave, size)
             if blocks:
-                now = xp.minimum(now, held_traffic(product, size))
+                now = xp.minimum(now, held_traffic(product, size, memory.dataflow))
         else:
             now = by_unit if level.scope != "global" and inner.scope == "unit" else by_core
         moved.append(xp.minimum(now, moved[-1]))
     return tuple(moved)
 
 
-def held_traffic(product: Product, capacity: Number) -> Number:
-    """Bytes into a memory whose software holds blocks of a matrix in it, by the best dataflow (`systolic`).
+def held_traffic(product: Product, capacity: Number, dataflow: str = "best") -> Number:
+    """Bytes into a memory whose software holds blocks of a matrix in it, by the best dataflow
+    (`systolic`) of those there are.
 
     >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
     >>> large = Product(m=16384.0, n=4096.0, k=4096.0, **two)
@@ -144,7 +147,7 @@ def held_traffic(product: Product, capacity: Number) -> Number:
     given = (product.m, product.n, product.k, product.weight_bytes, capacity)
     xp = namespace(*given)
     array = np if xp is SCALARS else xp
-    traffic = block_traffic(dataflows(product, rank_of(*given), array), capacity)
+    traffic = block_traffic(dataflows(product, rank_of(*given), array, dataflow), capacity)
     least: Number = array.min(traffic, axis=0) * product.batch
     return least
 

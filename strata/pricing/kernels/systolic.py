@@ -3,8 +3,8 @@ often it is read again.
 
 One of the three matrices of a product stays (weights, activations or results) while the other two stream
 past. The same formula gives the traffic into the arrays, from the shared memory into the cores, and from
-DRAM: only the block that stays at a level differs. The best of `CHOICES` is taken, and on-chip and DRAM
-traffic choose for themselves.
+DRAM: only the block that stays at a level differs. The best of `CHOICES` is taken, of those that the chip's
+arrays have (`compute.dataflow`), and on-chip and DRAM traffic choose for themselves.
 
 Samajdar et al., SCALE-Sim, arXiv 1811.02883, and ISPASS 2020: names and mapping of the three dataflows.
 """
@@ -25,6 +25,7 @@ from strata.pricing.price import Price
 # What stays, and the block of it that stays in a memory: balanced, or as deep as the product. Results lie on
 # the array as they are or turned, so that a product and its transpose cost the same.
 CHOICES = ("weights", "weights, deep", "activations", "activations, deep", "results", "results, turned")
+STAYS = {"ws": "weights", "as": "activations", "os": "results"}
 ACCUMULATOR = 4.0  # bytes of a partial sum
 HELD = 0.5  # part of a memory that holds the block; the rest takes in the next one and the streams meanwhile
 
@@ -63,12 +64,18 @@ class ArrayTimes:
     dram: Number
 
 
-def dataflows(product: Product, rank: int, xp: Any) -> Dataflow:
-    """Each of `CHOICES` on the leading axis."""
+def dataflows(product: Product, rank: int, xp: Any, kept: str = "best") -> Dataflow:
+    """Each of `CHOICES` on the leading axis, or those that keep weights ("ws"), activations or outputs.
+
+    >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> dataflows(Product(m=8.0, n=4.0, k=2.0, **two), 0, np, "ws").rows
+    array([2., 2.])
+    """
+    named = [c for c in CHOICES if STAYS.get(kept, "") in c]
     m, n, k = product.m, product.n, product.k
     a, w, o = product.input_bytes, product.weight_bytes, product.output_bytes
     weights, results, turned, deep = (
-        lead(np.array([word in c for c in CHOICES]), rank, xp)
+        lead(np.array([word in c for c in named]), rank, xp)
         for word in ("weights", "results", "turned", "deep")
     )
     # a partial sum is written and read; the last one leaves as a result
@@ -213,7 +220,7 @@ def array_times(product: Product, device: Device, unit: MatrixRate) -> ArrayTime
     assert high is not None and wide is not None  # only a chip of arrays comes here
     given = (*sizes, *rates, cores, high, wide, device.cache_capacity, compute.sram_capacity)
     xp, rank = namespace(*given), rank_of(*given)
-    s = dataflows(product, rank, xp)
+    s = dataflows(product, rank, xp, compute.dataflow)
     by_rows, by_columns = ceil_div(s.rows, high), ceil_div(s.columns, wide)
     clocks = array_cycles(
         by_rows * by_columns * batch, s.steps, rows=high, columns=wide, cores=cores, shared=s.sums

@@ -12,7 +12,7 @@ H100 = ("generate", "--technology", "n5", "--budget", "h100", "--template", "gpu
 def test_components_budgets_and_worth_are_told(answer):
     said = answer(*H100)
     for word in (
-        "416 in 104 bundles",
+        "476 in 119 bundles",
         "l2",
         "memory",
         "what binds",

@@ -8,6 +8,8 @@ import pytest
 
 from strata.hardware.generate.generate import generation
 from strata.hardware.generate.template import GeneratorRules, template
+from strata.hardware.generate.voltage import run_slower
+from strata.hardware.technology import technology
 
 REFERENCE = json.loads((Path(__file__).parents[2] / "data/deepflow/generator.json").read_text())
 CASES = REFERENCE["cases"]
@@ -104,3 +106,45 @@ def test_what_our_rules_change_of_the_reference():
     }
     for name, row in found.items():
         assert row == pytest.approx(differs.get(name, usual), rel=5e-4), name
+
+
+# DeepFlow e8fc755 (2025): clock, bundles, sizes and bandwidths of its A100 and H100 are typed in; of the law only
+# the voltage is left, and it does not move the clock. Outputs recorded for this project.
+TYPED_IN = {
+    # bundles, FLOP a clock and unit, clock [Hz]: units, voltage [V], FLOP/s
+    "a100_80GB": ((108, 512, 1.41e9), (432, 0.867847086, 311869440e6)),
+    "H100_SXM5_80GB": ((132, 1024, 1.98e9), (528, 0.821062642, 1070530560e6)),
+}
+
+
+@pytest.mark.parametrize("name", TYPED_IN)
+def test_deepflow_reference_generator_2025(name):
+    (bundles, flop, clock), (units, voltage, rate) = TYPED_IN[name]
+    logic = technology(
+        "deepflow-v100"
+    ).logic  # 0.13 W a unit at 0.8 V, threshold 0.2 V: the same in all three
+    point = run_slower(0.2516 * 300.0, 4.0 * bundles, 0.13, logic, capped=False)
+    assert point.count == units
+    assert float(point.voltage) == pytest.approx(voltage, rel=1e-6)
+    assert point.count * flop * clock == pytest.approx(rate, rel=1e-9)
+
+
+def test_deepflow_reference_generator_2025_v100():
+    """The one file of three whose numbers still come from the laws."""
+    found = numbers(generation("deepflow-v100", "deepflow-v100", "deepflow-2021").made)
+    assert (found["core.num_mcu"], found["core.num_bundle"]) == (643, 80)
+    expected = {
+        "core.operating_voltage_V": 0.867854837,
+        "core.operating_freq_Hz": 1518994460.0,
+        "core.throughput_raw_flops": 125019320e6,
+        "core.throughput_derated_flops": 106266422e6,
+        "l0.bandwidth_derated_Bps": 103021009e6,
+        "l1.bandwidth_derated_Bps": 30028120.2e6,
+        "l2.bandwidth_derated_Bps": 1038278.6e6,
+        "l3.bandwidth_derated_Bps": 992856.61e6,
+        "l0.size_B": 21004288,
+        "l1.size_B": 10485760,
+        "l2.size_B": 6291456,
+        "l3.size_B": 17179869184,
+    }
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-6)

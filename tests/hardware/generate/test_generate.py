@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strata.arrays import enable_jax, leaves
-from strata.errors import BadValue, MissingQuantity, StrataError, UnknownName
+from strata.errors import BadUnit, BadValue, MissingQuantity, StrataError, UnknownName
 from strata.hardware.components import memory_device
 from strata.hardware.generate.budget import Budget, budget
 from strata.hardware.generate.generate import generate, generation
@@ -139,7 +139,7 @@ def test_jax_gives_the_same_chips():
 
     for traced, plain in zip(jax.jit(rates)(powers), rates(powers), strict=True):
         assert np.asarray(traced) == pytest.approx(np.broadcast_to(plain, (7,)), rel=1e-12)
-    slope = jax.grad(lambda p: generation("n5", of(814.0, p), "gpu").made.running.core.rate)(400.0)
+    slope = jax.grad(lambda p: generation("n5", of(814.0, p), "gpu").made.running.product.rate)(400.0)
     assert np.isfinite(slope) and slope > 0
 
 
@@ -165,6 +165,8 @@ def test_no_power_is_no_link():
         (of(814.0, 20.0), "power of one bundle at the lowest voltage", "W"),
         (of(814.0, 700.0, 50.0), "area of one memory device", "m2"),
         (of(814.0, 700.0, money=10.0), "what it costs to make", "USD"),
+        (of(814.0, 700.0, devices=0.0), "memory devices allowed", "1"),
+        (of(814.0, 0.0), "power of one bundle at the lowest voltage", "W"),
     ],
 )
 def test_what_cannot_be_built_says_what_binds_and_by_how_much(budget, what, unit):
@@ -184,6 +186,19 @@ def test_what_cannot_be_built_says_what_binds_and_by_how_much(budget, what, unit
         ({"power_share.l4": 0.1}, UnknownName, "no component for power_share called 'l4'"),
         ({"logic.min_voltage": "0.1 V"}, BadValue, "threshold < lowest <= highest"),
         ({"node_area": "100 mm2"}, BadValue, "a package holds its dies"),
+        ({"area_share.core": -0.2}, BadValue, "area_share is a share and at least 0"),
+        ({"perimeter_share.memory": 2.0}, BadValue, "perimeter_share is a share and at most 1"),
+        ({"template.spare": 1.2}, BadValue, "spare is a share and at most 1"),
+        ({"template.delivery": 1.4}, BadValue, "delivery is a share and at most 1"),
+        ({"template.max_clock": 0.01}, BadValue, "at least the clock at the lowest voltage"),
+        ({"logic.max_voltage": "0.3 V"}, BadValue, "threshold < lowest <= highest"),
+        ({"logic.voltage": "0.2 V"}, BadValue, "threshold < nominal"),
+        ({"power": "-5 W"}, BadValue, "power must be at least 0"),
+        ({"power": "500"}, BadUnit, "measured in W, but got '500' without a unit"),
+        ({"power": "fast"}, BadUnit, "a number with a unit"),
+        ({"die_area": "0 mm2"}, BadValue, "die_area must be positive"),
+        ({"template.dataflow": "xx"}, BadValue, "one of ws, os, as, best"),
+        ({"split": "half"}, BadValue, "one of stated, auto"),
         ({"no_such": 1.0}, UnknownName, "no quantity of budget, template, technology or device"),
     ],
 )
@@ -208,11 +223,60 @@ def test_memory_on_top_goes_by_die_area_and_height():
         for h in (0.6e-3, 1.1e-3)
     )
     assert (low.devices, high.devices) == (7.0, 14.0)
+    found = generation("n5", of(height=0.4e-3), "gpu", device=device)
+    (why,) = found.infeasible
+    assert why.what == "height of one memory device on the die"
+    assert (why.demand, why.limit, why.unit) == (0.5e-3, 0.4e-3, "m")
+    fits = generation("n5", of(height=1.0e-3), "gpu", device=device)
+    assert fits.binds["memory"].startswith("area and height over the die for devices")
+    # half a millimetre more is one device more on every site
+    assert fits.worth(0.5)["height"]["memory B"] == pytest.approx(0.5)
+
+
+def test_money_is_what_die_package_and_memory_cost():
+    cost = generation("n5", of(), "gpu").made.cost
+    assert generation("n5", of(money=1.001 * cost), "gpu").fits
+    over = generation("n5", of(money=0.9 * cost), "gpu")
+    (why,) = over.infeasible
+    assert (why.demand, why.limit) == pytest.approx((cost, 0.9 * cost))
+    # of a box of dies, those that fit the money
+    many = generation("n5", of(np.array([400.0, 814.0, 1600.0]), money=cost), "gpu")
+    assert many.fits.tolist() == [1.0, 1.0, 0.0]
+
+
+@given(POWERS, st.sampled_from(("gpu", "systolic")))
+@settings(max_examples=40, deadline=None)
+def test_both_turns_keep_the_power(power, kind):
+    """A large product, and memory and networks at full rate."""
+    found = generation("n5", of(814.0, power), kind)
+    if found.fits:
+        for turn in ("power", "streaming"):
+            spent = sum(float(v) for name, v in found.use[turn].items() if name != "total")
+            assert spent <= power * (1 + 1e-9)
+    stated = generation("deepflow-v100", "deepflow-v100", "deepflow-2021")
+    assert "streaming" not in stated.use  # all at once
+
+
+def test_units_follow_the_node():
+    from strata.hardware.generate.core import on_node, unit_area
+
+    build = template("gpu")
+    for node in NODES:
+        logic = technology(node).logic
+        there = on_node(build, logic)
+        assert float(unit_area(logic, there)) == pytest.approx(build.unit_area, rel=1e-9)
+        assert there.vector_lanes / there.macs**0.5 == pytest.approx(build.vector_lanes / build.macs**0.5)
+
+
+def test_a_chip_says_what_its_arrays_keep():
+    assert generation("n7", "tpu-v4", "systolic").chip.compute.dataflow == "ws"
+    assert generation("n5", "h100", "gpu").chip.compute.dataflow == "best"
 
 
 def test_worth_of_more_follows_the_equations():
     worth = generation("n5", of(power=400.0), "gpu").worth()
-    assert 0 < worth["power"]["FLOP/s"] < 0.01  # the clock grows more slowly than the power
+    # leakage stays, so that what is left for work grows faster than the power, and the clock more slowly
+    assert 0 < worth["power"]["product FLOP/s"] < 0.02
     assert worth["node_area"]["FLOP/s"] == 0.0
 
 

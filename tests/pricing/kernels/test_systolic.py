@@ -335,3 +335,15 @@ def test_tpu_v4_is_not_faster_in_a_format_it_has_to_convert(m, n, k, microsecond
     warm = replace(device(chip), bandwidth=1e30)  # the fusion does not wait for HBM
     ours = matmul(float(m), float(n), float(k), warm, "bf16", "bf16").time * 1e6
     assert microseconds / 10 < ours < microseconds
+
+
+def test_a_chip_that_keeps_one_matrix_is_no_quicker_than_the_best():
+    m, n, k = shapes(200)
+    best = product("tpu-v4", m, n, k)
+    chip = st.chip("tpu-v4")
+    kept = {}
+    for dataflow in ("ws", "os", "as"):
+        one = replace(chip, compute=replace(chip.compute, dataflow=dataflow))
+        kept[dataflow] = matmul(m, n, k, device(one), "bf16", "bf16")
+        assert np.all(kept[dataflow].time >= best.time * (1 - 1e-9))
+    assert np.any(kept["ws"].time > 1.05 * best.time)
