@@ -71,7 +71,8 @@ def unlabelled(tree: Any) -> Any:
                     and not ("shares_links_of" in new and label == "name")
                 ):
                     new[label] = ""
-            for record in ("sources", "published"):
+            for record in ("sources", "published", "generated", "recipe"):
+                # what a chip was generated from is no input of equations: the chip is
                 if record in new:
                     new[record] = _NO_SOURCES if record == "sources" else None
             return replace(node, **new)

@@ -13,6 +13,7 @@ from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
+from strata.hardware.generate.recipe import why_not
 from strata.hardware.system import Economics, System
 from strata.mapping.engine import Engine
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
@@ -162,11 +163,10 @@ class Result:
         if self.reason & CORES.bit:
             chip = self.system.chip
             assert chip.cores_fit is not None
-            found.append(
-                Infeasible(
-                    CORES.relation, float(chip.compute.cores), float(chip.cores_fit), "1", CORES.levers
-                )
-            )
+            fit = float(chip.cores_fit)
+            lacks = why_not(chip.recipe) if chip.recipe is not None and fit == 0.0 else ()
+            usual = Infeasible(CORES.relation, float(chip.compute.cores), fit, "1", CORES.levers)
+            found += lacks or [usual]
         for rule, broken, demand, limit in self.plan.violations(
             self.program.units, self.workload, self.system.devices
         ):

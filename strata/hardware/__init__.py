@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
+from strata.hardware.generate.recipe import Recipe
 from strata.hardware.system import Economics, System, economics, system
 from strata.hardware.topology import Topology, topology
 

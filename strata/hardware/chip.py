@@ -1,13 +1,14 @@
 """A chip: compute, on-chip memories, DRAM, energy and package, each number with its source.
 
-What its file leaves out follows from the rest by the table of `strata.hardware.derive`.
+What its file leaves out follows from the rest by the table of `strata.hardware.derive`; or all of it is
+generated from the technology, the budget and the template that the file names (`strata.hardware.generate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from strata.arrays import Number, leaves, register_pytree
 from strata.errors import require
@@ -15,6 +16,7 @@ from strata.hardware.chip_parts import (
     Cache,
     Compute,
     Energy,
+    Generated,
     Memory,
     MemoryLevel,
     Overhead,
@@ -28,9 +30,25 @@ from strata.hardware.dram.stack import Stack, check_stack, with_memory
 from strata.hardware.silicon.manufacturing import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
-from strata.params import Param, Sources, build, find, load_table, merged, override, part, remembered, text
+from strata.params import (
+    Param,
+    Sources,
+    build,
+    find,
+    load_table,
+    merged,
+    of_other_files,
+    override,
+    part,
+    remembered,
+    text,
+)
 from strata.precision import check
 from strata.records import readable
+
+if TYPE_CHECKING:
+    from strata.hardware.fabric import Fabric
+    from strata.hardware.generate.recipe import Recipe
 
 KINDS = ("gpu", "systolic", "dataflow")
 # How matrix products are priced: tiles of a GPU's libraries, systolic arrays, or tiles searched at every
@@ -79,7 +97,29 @@ class Chip:
     experts: ServedExperts = part(ServedExperts, "layers of routed experts of serving frameworks")
     energy: Energy = part(Energy, "energy and power")
     package: Package = part(Package, "silicon and price")
+    generated: Generated | None = part(Generated, "files that it is generated from", optional=True)
+    recipe: Recipe | None = of_other_files("what those files hold: it follows from these numbers")
+    # its own, sizes open, where its file says that they join its systems
+    networks: Fabric | None = None
     sources: Sources = field(default_factory=Sources)
+
+
+class ChipMaker(Protocol):
+    """How chips are made that a file says are generated."""
+
+    def read(self, table: Mapping[str, Any], file: str) -> Chip:
+        """The chip that the table of its file makes."""
+
+    def changed(self, chip: Chip, changes: Mapping[str, Any]) -> tuple[Chip, dict[str, Any]]:
+        """A generated chip made anew where changes touch what it is generated from; and the other changes."""
+
+
+_MAKERS: list[ChipMaker] = []
+
+
+def register_maker(maker: ChipMaker) -> None:
+    """Say how generated chips are made: what makes them stands on chips, and is imported after them."""
+    _MAKERS[:] = [maker]
 
 
 def chip(name: str, **changes: Any) -> Chip:
@@ -88,10 +128,16 @@ def chip(name: str, **changes: Any) -> Chip:
     >>> h200 = chip("h200", **{"memory.bandwidth": "6 TB/s"})
     >>> h200.memory.bandwidth / 1e12, h200.sources["memory.bandwidth"].source
     (6.0, 'given by the caller')
+
+    A generated chip is made anew where a number that it is generated from is changed:
+
+    >>> half = chip("deepflow-v100", **{"budget.power": "150 W"})
+    >>> half.memory.bandwidth < chip("deepflow-v100").memory.bandwidth
+    True
     """
     if not changes:
         return _as_stated(str(name))
-    named = {key: changes.pop(key) for key in NAMED if key in changes}
+    named = {key: changes.pop(key) for key in list(changes) if names_a_file(key)}
     return finished(*read_chip(name, named), changes)
 
 
@@ -124,8 +170,16 @@ def read_chip(name: str, named: Mapping[str, str] = {}) -> tuple[Chip, dict[str,
 
 @remembered
 def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str, Param], str]:
-    file = find("chip", name).name
-    stated, params = build(Chip, _written_out(load_table("chip", name) | dict(named)), file)
+    file, table = find("chip", name).name, load_table("chip", name)
+    for key, value in named:
+        inside = key.startswith(GENERATED) and "generated" not in table
+        require(not inside, f"{file} is not generated: it has no [generated]", **{key: value})
+        table = _with_word(table, key, value)
+    if "generated" in table:
+        made = _MAKERS[0].read(_written_out(table), file)
+        stated, params = made, dict(made.sources)
+    else:
+        stated, params = build(Chip, _written_out(table), file)
     for precision in (*stated.compute.matrix_rate, *stated.energy.matrix):
         check(precision)
     return stated, params, file
@@ -133,6 +187,9 @@ def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str
 
 def finished(stated: Chip, params: Mapping[str, Param], file: str, changes: Mapping[str, Any]) -> Chip:
     """A chip read from a file with some quantities replaced, and what follows from them."""
+    if stated.recipe is not None:
+        stated, changes = _MAKERS[0].changed(stated, changes)
+        params = stated.sources
     changed, given = override(stated, changes, "chip")
     _check_parts(changed, file)
     known = derived(changed, Sources(params).updated(given), file)
@@ -142,6 +199,23 @@ def finished(stated: Chip, params: Mapping[str, Param], file: str, changes: Mapp
 
 # Files a chip names, by the field that names one: where it is written out, and its kind.
 NAMED = {"cooling_file": ("cooling", "cooling"), "floorplan_file": ("silicon", "floorplans")}
+
+GENERATED = "generated."
+
+
+def names_a_file(path: str) -> bool:
+    """Whether a field of a chip names a file: with another one, the chip is read anew.
+
+    >>> names_a_file("generated.technology"), names_a_file("cooling_file"), names_a_file("memory.kind")
+    (True, True, False)
+    """
+    return path in NAMED or path.startswith(GENERATED)
+
+
+def _with_word(table: Mapping[str, Any], path: str, word: str) -> dict[str, Any]:
+    """A table with the word at a dotted path replaced, or put there."""
+    head, _, rest = path.partition(".")
+    return {**table, head: _with_word(table.get(head, {}), rest, word) if rest else word}
 
 
 def _written_out(table: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, register_pytree
-from strata.params import by_name, quantity, text
+from strata.params import by_name, quantity, text, texts
 
 DATAFLOWS = ("ws", "os", "as", "best")  # what stays: weights, outputs, activations, or the best of them
 
@@ -295,3 +295,20 @@ class Package:
     process: str = text("process node of the compute die")
     die_area: Number = quantity("m2", "compute silicon of one chip, all dies")
     price: Number | None = quantity("USD", "price of one chip or module as bought", optional=True)
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Generated:
+    """Files that a chip is generated from, each by its name or TOML path."""
+
+    technology: str = text("a file of technology/")
+    budget: str = text("a file of budgets/")
+    template: str = text("a file of templates/")
+    device: str = text("memory off the die, a file of devices/; left out: the template's", default="")
+    links: dict[str, str] = texts("links of a network, a file of links/, by network; left out: the template's")
+    networks: str = text(
+        "the template's networks that join its systems, innermost first, separated by spaces; left out: "
+        "systems are built into the chip's fabric",
+        default="",
+    )

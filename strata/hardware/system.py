@@ -83,7 +83,7 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
     """
     if isinstance(what, Chip):
         require(not changes, "change a chip's numbers where it is made: chip(name, field=value)")
-        joined = sized(fabric(what.fabric), (1.0,)) if on is None else as_fabric(on)
+        joined = sized(usual_fabric(what), (1.0,)) if on is None else as_fabric(on)
         require(
             all(d.size is not None for d in joined.dimension),
             f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))",
@@ -96,11 +96,20 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         stated, _, _ = read_record(SystemFile, "system", what)
         folder = find("system", what).parent
         base = chip(_beside(folder, stated.chip), **changes)
-        joined = fabric(_beside(folder, stated.fabric) or base.fabric)
+        joined = fabric(_beside(folder, stated.fabric)) if stated.fabric else usual_fabric(base)
         if stated.sizes:
             joined = _resized(joined, stated.sizes, stated.name)
         return replace(system(base, joined), name=stated.name)
     return _from_name(what, changes)
+
+
+def usual_fabric(base: Chip, folder: Path = Path()) -> Fabric:
+    """What joins systems of a chip: its own networks where its file says so, else the fabric it names.
+
+    >>> [d.name for d in usual_fabric(chip("deepflow-v100")).dimension]
+    ['inter']
+    """
+    return base.networks if base.networks is not None else fabric(_beside(folder, base.fabric))
 
 
 def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:
@@ -134,7 +143,7 @@ def _from_name(name: str, changes: dict[str, Any]) -> System:
     outer, inner, chip_name = int(match.group(1)), match.group(2), match.group(3)
     base = chip(chip_name, **changes)
     beside = Path(chip_name).parent if chip_name.endswith(".toml") else Path()
-    joined = fabric(_beside(beside, base.fabric))
+    joined = usual_fabric(base, beside)
     sizes = _sizes(outer, int(inner) if inner else None, joined, name)
     return System(name.lower(), base, sized(joined, sizes))
 
@@ -147,6 +156,9 @@ def _sizes(count: int, per_node: int | None, joined: Fabric, name: str) -> tuple
     usual = 1
     for size in fixed:
         usual *= int(size)
+    if per_node is not None and not fixed and len(joined.dimension) > 1:
+        # every size is open: so many inside, so many outside
+        return (float(per_node), *[1.0] * (len(joined.dimension) - 2), float(count))
     if per_node is not None:
         require(
             per_node <= usual,

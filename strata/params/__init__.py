@@ -7,7 +7,17 @@ from another file and overrides it. Equations see plain numbers; `Param` (value,
 them in `Sources`.
 """
 
-from strata.params.declare import MORE_IS, Param, Sources, by_name, part, quantity, text
+from strata.params.declare import (
+    MORE_IS,
+    Param,
+    Sources,
+    by_name,
+    of_other_files,
+    part,
+    quantity,
+    text,
+    texts,
+)
 from strata.params.files import (
     KINDS,
     data_folder,
@@ -18,7 +28,7 @@ from strata.params.files import (
     read_toml,
     remembered,
 )
-from strata.params.paths import leaf_paths, override, stated, value_at, with_value, word_paths
+from strata.params.paths import called, leaf_paths, override, stated, value_at, with_value, word_paths
 from strata.params.records import build, file_model, read_record
 
 __all__ = [
@@ -28,6 +38,7 @@ __all__ = [
     "Sources",
     "build",
     "by_name",
+    "called",
     "data_folder",
     "file_model",
     "find",
@@ -35,6 +46,7 @@ __all__ = [
     "load_table",
     "merged",
     "names",
+    "of_other_files",
     "override",
     "part",
     "quantity",
@@ -43,6 +55,7 @@ __all__ = [
     "remembered",
     "stated",
     "text",
+    "texts",
     "value_at",
     "with_value",
     "word_paths",

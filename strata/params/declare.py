@@ -97,6 +97,18 @@ def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> 
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
+def of_other_files(doc: str) -> Any:
+    """A dataclass field with records that other files hold: their quantities have paths here, but a file of
+    the dataclass does not hold them.
+    """
+    return field(default=None, metadata={"part": None, "doc": doc, "optional": True, "many": False})
+
+
+def texts(doc: str) -> Any:
+    """A dataclass field that holds a word for each of several names, as a dict; {} where left out."""
+    return field(default_factory=dict, metadata={"text": True, "doc": doc, "choices": (), "table": True})
+
+
 def text(doc: str, *, choices: tuple[str, ...] = (), default: Any = MISSING) -> Any:
     """A dataclass field that holds a word: structure, not a quantity."""
     meta = {"text": True, "doc": doc, "choices": choices}

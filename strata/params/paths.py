@@ -27,6 +27,11 @@ def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
         elif "part" in meta and isinstance(value, tuple):
             for i, inner in enumerate(value):
                 found.update(leaf_paths(inner, f"{prefix}{f.name}.{i}."))
+        elif "part" in meta and isinstance(value, dict):
+            for name, inner in value.items():
+                found.update(leaf_paths(inner, f"{prefix}{f.name}.{name}."))
+        elif meta.get("text"):
+            continue
         elif meta.get("table") and isinstance(value, dict):
             found.update({f"{prefix}{f.name}.{k}": meta for k in value})
         elif "unit" in meta:
@@ -74,8 +79,8 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
     noted: dict[str, Param] = {}
     for name, value in changes.items():
         wanted = name.replace("__", ".")
-        hits = _called(wanted, paths)
-        if not hits and (worded := _called(wanted, words)):
+        hits = called(wanted, paths)
+        if not hits and (worded := called(wanted, words)):
             _check_word(value, words[worded[0]], worded[0])
             record = with_value(record, worded[0], value)
             continue
@@ -102,7 +107,7 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
     return record, noted
 
 
-def _called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
+def called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
     """Paths of that name, or that end with it and lie least deep."""
     if wanted in paths:
         return [wanted]
@@ -122,6 +127,11 @@ def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
         value, meta = getattr(record, f.name), f.metadata
         if "part" in meta and is_dataclass(value):
             found.update(word_paths(value, f"{prefix}{f.name}."))
+        elif "part" in meta and isinstance(value, dict):
+            for name, inner in value.items():
+                found.update(word_paths(inner, f"{prefix}{f.name}.{name}."))
+        elif meta.get("text") and isinstance(value, dict):
+            found.update({f"{prefix}{f.name}.{name}": meta for name in value})
         elif (
             meta.get("text")
             and (prefix or meta.get("choices"))

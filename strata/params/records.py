@@ -31,21 +31,26 @@ def file_model(cls: type) -> Any:
             inner = file_model(meta["part"])
             return list[inner] if meta["many"] else inner  # type: ignore[valid-type]
         if meta.get("text"):
-            return str
+            return dict[str, str] if meta.get("table") else str
         return dict[str, stated] if meta.get("table") else stated  # type: ignore[valid-type]
 
     entries: dict[str, Any] = {}
     for f in fields(cls):
         meta = f.metadata
-        if not meta:
+        if not in_file(meta):
             continue
-        required = not meta.get("optional") and f.default is MISSING
+        required = not meta.get("optional") and f.default is MISSING and f.default_factory is MISSING
         unit = f" [{meta['unit']}]" if "unit" in meta else ""
         described = Field(... if required else None, description=meta["doc"] + unit)
         entries[f.name] = (annotation(meta) if required else annotation(meta) | None, described)
     config = ConfigDict(extra="forbid", strict=True, title=cls.__name__)
     model: type[BaseModel] = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
     return model
+
+
+def in_file(meta: Mapping[str, Any]) -> bool:
+    """Whether a record's file holds a field: not what is worked out, nor records of other files."""
+    return bool(meta) and meta.get("part", True) is not None
 
 
 Record = TypeVar("Record")
@@ -87,7 +92,7 @@ def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str
 def _construct(cls: type, table: Mapping[str, Any], file: str, prefix: str, params: dict[str, Param]) -> Any:
     made: dict[str, Any] = {}
     for f in fields(cls):
-        if not f.metadata or f.name not in table:
+        if not in_file(f.metadata) or f.name not in table:
             continue
         meta, raw, path = f.metadata, table[f.name], prefix + f.name
         if "part" in meta and meta["many"]:
@@ -152,4 +157,4 @@ def _keys_at(cls: type, path: list[str]) -> list[str]:
         if inner is None:
             return ["value", "source"]
         cls = inner
-    return [f.name for f in fields(cls) if f.metadata]
+    return [f.name for f in fields(cls) if in_file(f.metadata)]

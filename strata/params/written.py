@@ -10,6 +10,7 @@ from typing import Any
 from strata.arrays import has_axes
 from strata.errors import BadValue
 from strata.params.declare import Sources
+from strata.params.records import in_file
 
 NO_SOURCE = "assumed: stated by the caller"
 
@@ -25,7 +26,7 @@ def record_table(record: Any, sources: Sources, prefix: str = "") -> dict[str, A
     table: dict[str, Any] = {}
     for f in fields(record):
         value, meta, path = getattr(record, f.name), f.metadata, prefix + f.name
-        if not meta or value is None or (meta.get("text") and value == ""):
+        if not in_file(meta) or value is None or (meta.get("text") and not value):
             continue
         if "part" in meta and is_dataclass(value):
             table[f.name] = record_table(value, sources, path + ".")

@@ -12,8 +12,9 @@ from typing import Any
 
 from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
-from strata.hardware.chip import Chip
+from strata.hardware.chip import Chip, names_a_file
 from strata.hardware.fabric import Fabric
+from strata.hardware.generate.recipe import PARTS, recipe_path
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
@@ -86,6 +87,20 @@ def fabric_path(fabric: Fabric, path: str) -> str | None:
     return None
 
 
+RECIPE = "recipe."
+
+
+def chip_path(chip: Chip, path: str) -> str:
+    """The whole path of a chip's field: `budget.power` and `technology.logic.clock` are those of its recipe.
+
+    >>> from strata.hardware.chip import chip
+    >>> chip_path(chip("deepflow-v100"), "budget.power"), chip_path(chip("h200"), "memory.bandwidth")
+    ('recipe.budget.power', 'memory.bandwidth')
+    """
+    inside = chip.recipe is not None and path.partition(".")[0] in PARTS
+    return f"{RECIPE}{path}" if inside else path
+
+
 def si_number(value: Any, unit: str, what: str) -> float:
     """A number in SI from text with a unit or a plain number.
 
@@ -111,7 +126,15 @@ class FieldOwners:
         """The record of a field and its whole path there; None where this fabric has no such dimension."""
         owner, path = split_field(name)
         record = getattr(self, owner)
+        if owner == "chip":
+            return record, chip_path(record, path)
         return record, fabric_path(record, path) if owner == "fabric" else path
+
+    def regenerates(self, name: str) -> bool:
+        """Whether a change of a field makes a generated chip anew."""
+        owner, path = split_field(name)
+        made = owner == "chip" and self.chip.recipe is not None
+        return made and (names_a_file(path) or bool(recipe_path(self.chip, path)))
 
     def metadata(self, name: str) -> Mapping[str, Any] | None:
         """What the schema says of a quantity (unit, doc, more); None where the field holds a word or is not
@@ -173,6 +196,8 @@ class FieldOwners:
                 last = path.rsplit(".", 1)[-1]
                 if sum(n.startswith("chip.") and n.endswith(f".{last}") for n in units) == 1:
                     short[f"chip.{last}"] = name
+                if path.startswith(RECIPE):
+                    short[f"chip.{path.removeprefix(RECIPE)}"] = name
         return short
 
     def matching(self, pattern: str) -> list[str]:

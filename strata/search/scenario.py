@@ -11,8 +11,8 @@ import numpy as np
 
 from strata.case import Case
 from strata.errors import BadValue, StrataError, UnknownName, require
-from strata.hardware.chip import NAMED, Chip, finished, read_chip
-from strata.hardware.fabric import Fabric, fabric
+from strata.hardware.chip import Chip, finished, names_a_file, read_chip
+from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.system import Economics, System, economics
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
@@ -171,7 +171,7 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
         ]
         raise UnknownName(f"field of {where}", name, every, ", ".join(dict.fromkeys(every)))
     known = scenario.owners[0].words(owner)
-    if path not in known:
+    if scenario.owners[0].resolve(name)[1] not in known:
         raise UnknownName(
             f"field of {where}", name, [f"{owner}.{p}" for p in known], f"strata schema {owner}"
         )
@@ -277,6 +277,9 @@ def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) ->
     """
     links = scenario.fabric_named(values.words.get("fabric", ""))
     owners = replace(scenario.owners[0], fabric=links)
+    worded = {k: v for k, v in values.words.items() if names_a_file(split_field(k)[1])}
+    if worded and values.times:
+        owners = replace(owners, chip=_changed_chip(scenario, by_owner(worded)["chip"]))
     changes = {**values.words, **values.numbers}
     for name, times in values.times.items():
         record, path = owners.resolve(name)
@@ -284,12 +287,14 @@ def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) ->
             changes[name] = times * value_at(record, path)
     size = {k: values.numbers.get(k, getattr(scenario, k)) for k in SIZES}
     tables = by_owner(changes)
+    chip = _changed_chip(scenario, tables["chip"])
+    links = _own_links(scenario, chip, links)
     paths = {p: v for path, v in tables["fabric"].items() if (p := fabric_path(links, path)) is not None}
     if paths:
         links, _ = override(links, paths, "fabric")
     program = _changed_model(scenario, tables["model"])
     return Case(
-        system=System(scenario.base_system.name, _changed_chip(scenario, tables["chip"]), links),
+        system=System(scenario.base_system.name, chip, links),
         program=program,
         workload=make_workload(phase_of(program, scenario.phase), **size),
         plan=division(program, plan or scenario.plan, **tables[PLAN]),
@@ -301,10 +306,21 @@ def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) ->
 def _changed_chip(scenario: Scenario, changes: dict[str, Any]) -> Chip:
     if not changes:
         return scenario.base_system.chip
-    if scenario.chip_file is None or any(key in changes for key in NAMED):
+    if scenario.chip_file is None or any(names_a_file(key) for key in changes):
         return make_system(scenario.system, **changes).chip
     chip, params, where = scenario.chip_file
     return finished(chip, params, where, changes)
+
+
+def _own_links(scenario: Scenario, chip: Chip, links: Fabric) -> Fabric:
+    """The networks of a generated chip, sized as the system's, where they join it; else the links there
+    are.
+    """
+    before = scenario.base_system
+    own = before.chip.networks is not None and links.name == before.chip.networks.name
+    if not own or chip.networks is None:
+        return links
+    return sized(chip.networks, tuple(d.size for d in before.fabric.dimension))
 
 
 def _changed_model(scenario: Scenario, changes: dict[str, Any]) -> Any:

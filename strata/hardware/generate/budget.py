@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, has_axes, namespace, register_pytree
 from strata.errors import UnknownName, require
 from strata.params import Sources, by_name, names, quantity, read_record, remembered, text
 
@@ -104,29 +105,48 @@ def shared_out(
 
 
 def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> None:
-    """Refuse shares of unknown components, shares above 1, and, where `sums` count, sums above 1."""
+    """Refuse shares of unknown components, and of a single budget shares above 1, sums above 1 where `sums`
+    count, and a die larger than its package; of an array of budgets those do not fit (`keeps_whole`).
+    """
     known = tuple(components)
     for what in ("area_share", "power_share", "perimeter_share"):
         shares = getattr(budget, what) or {}
         for name, value in shares.items():
             if name not in known:
                 raise UnknownName(f"component for {what}", name, known, ", ".join(known))
-            require(_most(value) <= 1, f"{what} is a share and at most 1", **{name: _shown(value)})
             require(
-                _most(-value) <= 0, f"{what} is a share and at least 0", **{name: f"{-_most(-value):.6g}"}
+                has_axes(value) or value <= 1, f"{what} is a share and at most 1", **{name: _shown(value)}
             )
         total = sum(shares.values(), 0.0)
         require(
-            not sums or _most(total) <= 1 + 1e-9,
+            not sums or has_axes(total) or total <= 1 + 1e-9,
             f"{what} adds up to more than the budget",
             sum=_shown(total),
         )
     require(
-        _most(budget.die_area - budget.node_area) <= 0,
+        has_axes(budget.die_area - budget.node_area) or budget.die_area <= budget.node_area,
         "a package holds its dies: node_area is at least die_area",
         die_area=f"{_shown(budget.die_area * 1e6)} mm2",
         node_area=f"{_shown(budget.node_area * 1e6)} mm2",
     )
+
+
+def keeps_whole(budget: Budget, *, sums: bool) -> Number:
+    """Whether shares are at most 1, and together where `sums` count, and the package holds its dies.
+
+    >>> from dataclasses import replace
+    >>> import numpy as np
+    >>> several = replace(budget("deepflow-v100"), area_share={"core": np.array([0.5, 0.7]), "l2": 0.4})
+    >>> keeps_whole(several, sums=True).tolist(), keeps_whole(several, sums=False).tolist()
+    ([True, False], [True, True])
+    """
+    ok: Any = budget.die_area <= budget.node_area
+    for shares in (budget.area_share, budget.power_share, budget.perimeter_share):
+        for value in (shares or {}).values():
+            ok = ok & (value <= 1.0)
+        if sums and shares:
+            ok = ok & (sum(shares.values(), 0.0) <= 1.0 + 1e-9)
+    return ok
 
 
 def _most(value: Number) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -209,8 +209,10 @@ def _sources(chip: Chip, known: Mapping[str, Param]) -> Sources:
     return Sources(noted)
 
 
-def fabric_of(made: Made) -> Fabric | None:
-    """The fabric its networks make, innermost first, with open sizes; None where it has none."""
+def fabric_of(made: Made, names: Sequence[str] | None = None) -> Fabric | None:
+    """The fabric its networks make, innermost first, with open sizes: of those named, or of all that have
+    bandwidth; None where it has none.
+    """
     dimensions = tuple(
         Dimension(
             name=network.name,
@@ -225,7 +227,7 @@ def fabric_of(made: Made) -> Fabric | None:
         for network, running, link in zip(
             made.template.networks or (), made.running.networks, made.links, strict=True
         )
-        if _any(running.bandwidth)
+        if (_any(running.bandwidth) if names is None else network.name in names)
     )
     if not dimensions:
         return None

@@ -102,9 +102,11 @@ def make(
     template: Template,
     device: MemoryDevice,
     links: tuple[LinkPhy, ...],
+    *,
+    refuse: bool = True,
 ) -> Made:
     """Every count, voltage, clock and bandwidth of a chip; pure, and an array of chips where a quantity is
-    one.
+    one. Single budgets that share out more than there is are refused, unless somebody asks what is wrong.
 
     >>> from strata.hardware.components import link_phy, memory_device
     >>> from strata.hardware.generate.budget import budget
@@ -118,7 +120,8 @@ def make(
     """
     logic = _timed(technology, template)
     template = on_node(template, logic)
-    check_inputs(logic, budget, template, device, links, names=component_names(template))
+    if refuse:
+        check_inputs(logic, budget, template, device, links, names=component_names(template))
     components = tuple(component_of(technology, level) for level in template.levels)
     area, edge, room = _places(logic, budget, template, device, components)
     built = _built(logic, budget, template, device, links, components, (area, edge, room))

@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import Infeasible
-from strata.hardware.generate.budget import die_edge
+from strata.hardware.generate.budget import die_edge, keeps_whole
 from strata.hardware.generate.made import Made, make
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.hardware.generate.voltage import least_voltage, power_ratio
@@ -125,6 +125,7 @@ def fits_budgets(made: Made) -> Number:
         ok = ok & (banks.banks > 0.0) & (run.bandwidth > 0.0)
     rules = made.template.rules
     assert rules is not None
+    ok = ok & keeps_whole(made.budget, sums=rules.sums == "at most 1")
     if rules.sums == "at most 1":
         for parts in used(made).values():
             total = parts["total"]
@@ -246,6 +247,17 @@ def _over(made: Made) -> list[Infeasible]:
     found = []
     rules = made.template.rules
     assert rules is not None
+    budget = made.budget
+    if budget.die_area > budget.node_area:
+        die, room = float(budget.die_area), float(budget.node_area)
+        found.append(Infeasible("die in its package", die, room, "m2", ("a smaller die", "a larger package")))
+    for name in ("area", "power", "perimeter"):
+        shares = getattr(budget, f"{name}_share") or {}
+        over = {what: float(share) for what, share in shares.items() if share > 1.0}
+        if rules.sums == "at most 1" and sum(shares.values(), 0.0) > 1.0 + 1e-9:
+            over = {"all components": float(sum(shares.values(), 0.0))}
+        for what, share in over.items():
+            found.append(Infeasible(f"{name} share of {what}", share, 1.0, "1", (f"smaller {name} shares",)))
     if rules.sums == "at most 1":
         words = {"area": "area of all components", "edge": "edge of all components"}
         words |= {

@@ -243,7 +243,7 @@ def _template(name: str) -> Template:
         levels=named,
     )
     return replace(
-        read, rules=read.rules or GeneratorRules(), chip=_skeleton(read, chip, file), sources=Sources(params)
+        read, rules=read.rules or GeneratorRules(), chip=skeleton(read, chip, file), sources=Sources(params)
     )
 
 
@@ -268,9 +268,9 @@ _GENERATED = {
 }
 
 
-def _skeleton(read: Template, own: Mapping[str, Any], file: str) -> Chip:
+def skeleton(read: Template, own: Mapping[str, Any], file: str, over: Mapping[str, Any] = {}) -> Chip:
     """A chip of the template's kind: what is assumed of the kind, the template's own tables over it, and ones
-    where numbers are generated.
+    where numbers are generated; `over` all of them what a chip's file says itself.
     """
     under = read_toml(data_folder("kinds") / f"{read.kind}.toml")
     ones: dict[str, Any] = {name: _ones(name, keys.split()) for name, keys in _GENERATED.items()}
@@ -279,9 +279,10 @@ def _skeleton(read: Template, own: Mapping[str, Any], file: str) -> Chip:
     ones["memory"] |= {"kind": "generated"}
     ones["package"] |= {"process": "generated"}
     words = {"name": read.name, "title": read.title, "kind": read.kind, "fabric": read.fabric}
-    table = merged(merged(merged(under, dict(own)), ones), words)
+    words |= {"kernel_model": read.kernel_model}
+    table = merged(merged(merged(merged(under, dict(own)), ones), words), dict(over))
     chip, params = build(Chip, table, f"{file}: chip")
-    return replace(chip, kernel_model=read.kernel_model, sources=Sources(_not_generated(params)))
+    return replace(chip, sources=Sources(_not_generated(params)))
 
 
 def _ones(name: str, keys: list[str]) -> dict[str, Any]:

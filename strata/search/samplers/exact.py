@@ -61,6 +61,13 @@ class Exact:
                     f"an exact search needs a metric with bounds ({', '.join(BOUNDED)}),"
                     f" but got {metric}; other samplers take it"
                 )
+        fields = [f for axis in space.axes for f in axis.fields] + [tie.field for tie in space.ties]
+        made = [f for f in fields if space.scenario.owners[0].regenerates(f)]
+        if made:
+            raise BadValue(
+                f"an exact search has no bounds along what a chip is generated from ({made[0]});"
+                " other samplers search it"
+            )
         self.space, self.goal, self.seed, self.budget = space, goal, seed, budget
         self.plans = PlanTable(space)
         self.nodes: list[Node] | None = None
