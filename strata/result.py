@@ -163,10 +163,10 @@ class Result:
         if self.reason & CORES.bit:
             chip = self.system.chip
             assert chip.cores_fit is not None
-            fit = float(chip.cores_fit)
-            lacks = why_not(chip.recipe) if chip.recipe is not None and fit == 0.0 else ()
-            usual = Infeasible(CORES.relation, float(chip.compute.cores), fit, "1", CORES.levers)
-            found += lacks or [usual]
+            cores, fit = float(chip.compute.cores), float(chip.cores_fit)
+            if chip.recipe is not None and fit == 0.0 and (lacks := why_not(chip.recipe)):
+                return list(lacks)  # there is no such chip: what it would break is nothing to know
+            found.append(Infeasible(CORES.relation, cores, fit, "1", CORES.levers))
         for rule, broken, demand, limit in self.plan.violations(
             self.program.units, self.workload, self.system.devices
         ):

@@ -29,6 +29,7 @@ __all__ = [
     "Chip",
     "Economics",
     "Fabric",
+    "Recipe",
     "Silicon",
     "System",
     "Temperatures",

@@ -306,7 +306,9 @@ class Generated:
     budget: str = text("a file of budgets/")
     template: str = text("a file of templates/")
     device: str = text("memory off the die, a file of devices/; left out: the template's", default="")
-    links: dict[str, str] = texts("links of a network, a file of links/, by network; left out: the template's")
+    links: dict[str, str] = texts(
+        "links of a network, a file of links/, by network; left out: the template's"
+    )
     networks: str = text(
         "the template's networks that join its systems, innermost first, separated by spaces; left out: "
         "systems are built into the chip's fabric",

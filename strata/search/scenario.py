@@ -146,6 +146,10 @@ class Scenario:
             return getattr(self, name)
         if name == "fabric":
             return self.base_system.fabric.name
+        owner, path = split_field(name)
+        if owner == PLAN:
+            told = division(self.base_model, self.plan)
+            return getattr(told, path) if isinstance(told, Plan) else told.mesh.get(path, 1.0)
         return self.owners[0].value(name)
 
 
@@ -153,7 +157,7 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
     """The name of a field that is there; an unknown one is refused with the nearest."""
     if name in (*SIZES, "fabric"):
         return name
-    owner, path = split_field(name)
+    owner, _ = split_field(name)
     if owner == PLAN and scenario.metadata(name) is not None:
         return name
     if owner not in OWNERS:

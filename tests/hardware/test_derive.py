@@ -167,4 +167,5 @@ def test_a_name_or_a_chip_is_a_chip():
 
 def test_every_field_of_a_chip_is_of_its_file_or_derived():
     beside = {f.name for f in fields(Chip) if not f.metadata} - {"sources"}
-    assert beside == {"heat", "cores_fit"} <= {row.path for row in DERIVATIONS}
+    generated = {"networks"}  # of a chip that is generated with networks of its own
+    assert beside - generated == {"heat", "cores_fit"} <= {row.path for row in DERIVATIONS}

@@ -125,7 +125,7 @@ def _listed(outcome: SearchOutcome) -> list[str]:
 
 
 def _value(point: dict[str, Any], metric: str) -> str:
-    value = point["metrics"][metric]
+    value = point["metrics"].get(metric, float("nan"))
     return "" if value != value else metric_text(value, metric)
 
 

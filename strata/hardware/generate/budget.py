@@ -114,9 +114,8 @@ def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> No
         for name, value in shares.items():
             if name not in known:
                 raise UnknownName(f"component for {what}", name, known, ", ".join(known))
-            require(
-                has_axes(value) or value <= 1, f"{what} is a share and at most 1", **{name: _shown(value)}
-            )
+            share = has_axes(value) or 0 <= value <= 1
+            require(share, f"{what} is a share and at most 1, none below 0", **{name: _shown(value)})
         total = sum(shares.values(), 0.0)
         require(
             not sums or has_axes(total) or total <= 1 + 1e-9,
@@ -124,7 +123,7 @@ def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> No
             sum=_shown(total),
         )
     require(
-        has_axes(budget.die_area - budget.node_area) or budget.die_area <= budget.node_area,
+        has_axes(budget.die_area - budget.node_area) or bool(budget.die_area <= budget.node_area),
         "a package holds its dies: node_area is at least die_area",
         die_area=f"{_shown(budget.die_area * 1e6)} mm2",
         node_area=f"{_shown(budget.node_area * 1e6)} mm2",
@@ -132,7 +131,7 @@ def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> No
 
 
 def keeps_whole(budget: Budget, *, sums: bool) -> Number:
-    """Whether shares are at most 1, and together where `sums` count, and the package holds its dies.
+    """Whether shares are from 0 to 1, and together where `sums` count, and the package holds its dies.
 
     >>> from dataclasses import replace
     >>> import numpy as np
@@ -143,7 +142,7 @@ def keeps_whole(budget: Budget, *, sums: bool) -> Number:
     ok: Any = budget.die_area <= budget.node_area
     for shares in (budget.area_share, budget.power_share, budget.perimeter_share):
         for value in (shares or {}).values():
-            ok = ok & (value <= 1.0)
+            ok = ok & (value >= 0.0) & (value <= 1.0)
         if sums and shares:
             ok = ok & (sum(shares.values(), 0.0) <= 1.0 + 1e-9)
     return ok

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import namespace, register_pytree
 from strata.errors import BadValue, Infeasible, UnknownName
 from strata.hardware.chip import Chip, register_maker
 from strata.hardware.chip_parts import Generated
@@ -27,7 +27,6 @@ from strata.hardware.technology import Technology
 from strata.hardware.technology import technology as read_technology
 from strata.params import (
     Param,
-    Sources,
     build,
     called,
     leaf_paths,
@@ -80,7 +79,7 @@ def recipe(
     """The records of some names; device and links are the template's where they are left out.
 
     >>> recipe("n5", "h100", "gpu").device.name
-    'hbm3'
+    'hbm3e'
     """
     built = read_template(template) if isinstance(template, str) else template
     limits = read_budget(budget) if isinstance(budget, str) else budget
@@ -117,8 +116,9 @@ def changed_recipe(given: Recipe, changes: Mapping[str, Any]) -> tuple[Recipe, d
     500.0
     """
     noted: dict[str, Param] = {}
+    known = {**leaf_paths(given), **word_paths(given)}
     for key, value in changes.items():
-        path = _whole_path(given, key.replace("__", "."))
+        path = _whole_path(known, key.replace("__", "."))
         owner, _, rest = path.partition(".")
         table, _, entry = rest.partition(".")
         if path in NAMING:
@@ -126,7 +126,7 @@ def changed_recipe(given: Recipe, changes: Mapping[str, Any]) -> tuple[Recipe, d
         if owner == "budget" and table in SHARES and entry:
             # a share that the budget leaves out is one that a caller may still state, and none is a share
             share = parse(value, "1", path) if isinstance(value, str) else value
-            shares = {**(getattr(given.budget, table) or {}), entry: share}
+            shares: Any = {**(getattr(given.budget, table) or {}), entry: share}
             given = replace(given, budget=replace(given.budget, **{table: shares}))
             noted[path] = Param(share, "1", "given by the caller")
         elif owner == "technology" and table == "scaling" and entry:
@@ -139,12 +139,11 @@ def changed_recipe(given: Recipe, changes: Mapping[str, Any]) -> tuple[Recipe, d
     return given, noted
 
 
-def _whole_path(given: Recipe, path: str) -> str:
+def _whole_path(known: Mapping[str, Any], path: str) -> str:
     """The path of a quantity of a recipe from its name: shares that a budget leaves out have one, too."""
     head, _, rest = path.partition(".")
     if head in SHARES and rest:
         return f"budget.{path}"
-    known = {**leaf_paths(given), **word_paths(given)}
     if head in PARTS and rest:
         if path in known or rest.partition(".")[0] in SHARES:
             return path
@@ -191,7 +190,9 @@ def _recipe_sources(given: Recipe) -> dict[str, Param]:
     records: dict[str, Any] = {name: getattr(given, name) for name in PARTS if name != "links"}
     records |= {f"links.{name}": link for name, link in given.links.items()}
     return {
-        f"recipe.{name}.{path}": param for name, record in records.items() for path, param in record.sources.items()
+        f"recipe.{name}.{path}": param
+        for name, record in records.items()
+        for path, param in record.sources.items()
     }
 
 
@@ -212,9 +213,7 @@ class _FromRecipe:
 
     def read(self, table: Mapping[str, Any], file: str) -> Chip:
         names, _ = build(Generated, table["generated"], f"{file}: generated")
-        found = recipe(
-            names.technology, names.budget, names.template, device=names.device, links=names.links
-        )
+        found = recipe(names.technology, names.budget, names.template, device=names.device, links=names.links)
         below = load_table("template", names.template).get("chip", {})
         base = skeleton(found.template, below, file, table)
         joining = tuple(names.networks.split())

@@ -138,8 +138,8 @@ def fits_budgets(made: Made) -> Number:
 
 def not_fitting(made: Made) -> tuple[Infeasible, ...]:
     """Why a single chip cannot be built: each thing that lacks, with what would help; () where it can."""
-    found = [*_no_core(made), *_no_level(made), *_no_memory(made), *_no_lanes(made), *_over(made)]
-    return tuple(found)
+    lacking = [*_no_core(made), *_no_level(made), *_no_memory(made), *_no_lanes(made), *_over(made)]
+    return (*_outside(made), *lacking)
 
 
 def _no_core(made: Made) -> list[Infeasible]:
@@ -243,7 +243,8 @@ def _no_lanes(made: Made) -> list[Infeasible]:
     return found
 
 
-def _over(made: Made) -> list[Infeasible]:
+def _outside(made: Made) -> list[Infeasible]:
+    """A split that is none: shares of more than there is, a die larger than its package."""
     found = []
     rules = made.template.rules
     assert rules is not None
@@ -253,11 +254,18 @@ def _over(made: Made) -> list[Infeasible]:
         found.append(Infeasible("die in its package", die, room, "m2", ("a smaller die", "a larger package")))
     for name in ("area", "power", "perimeter"):
         shares = getattr(budget, f"{name}_share") or {}
-        over = {what: float(share) for what, share in shares.items() if share > 1.0}
+        over = {what: float(share) for what, share in shares.items() if not 0.0 <= share <= 1.0}
         if rules.sums == "at most 1" and sum(shares.values(), 0.0) > 1.0 + 1e-9:
             over = {"all components": float(sum(shares.values(), 0.0))}
         for what, share in over.items():
             found.append(Infeasible(f"{name} share of {what}", share, 1.0, "1", (f"smaller {name} shares",)))
+    return found
+
+
+def _over(made: Made) -> list[Infeasible]:
+    found = []
+    rules = made.template.rules
+    assert rules is not None
     if rules.sums == "at most 1":
         words = {"area": "area of all components", "edge": "edge of all components"}
         words |= {
