@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -198,11 +199,17 @@ _SAID = {
 }
 
 
+@lru_cache(maxsize=1024)
+def _said(path: str) -> str:
+    """Where the number at a path comes from; "" where it is not generated."""
+    return next((text for start, text in _SAID.items() if (path + ".").startswith(start + ".")), "")
+
+
 def _sources(chip: Chip, known: Mapping[str, Param]) -> Sources:
     """Where each number comes from; of numbers still being traced nothing is noted."""
     noted = dict(known)
     for path, meta in leaf_paths(chip).items():
-        said = next((text for start, text in _SAID.items() if (path + ".").startswith(start + ".")), "")
+        said = _said(path)
         value: Any = value_at(chip, path)
         if said and is_leaf(value) and _known(value):
             noted[path] = Param(value, meta["unit"], f"derived: {said}")

@@ -41,7 +41,13 @@ from strata.units import parse
 
 SHARES = ("area_share", "power_share", "perimeter_share")
 # words of a recipe that choose files or the kind of chip: other ones are named where the recipe is read
-NAMING = ("template.device", "template.fabric", "template.kernel_model")
+NAMING = (
+    "budget.device",
+    "budget.link",
+    "template.device",
+    "template.fabric",
+    "template.kernel_model",
+)
 
 
 @register_pytree
@@ -76,21 +82,15 @@ def recipe(
     device: str | MemoryDevice | None = None,
     links: Mapping[str, str | LinkPhy] | None = None,
 ) -> Recipe:
-    """The records of some names; device and links are the template's where they are left out.
+    """The records of some names; device and links are the budget's or the template's where they are left out.
 
     >>> recipe("n5", "h100", "gpu").device.name
-    'hbm3e'
+    'hbm3'
     """
     built = read_template(template) if isinstance(template, str) else template
     limits = read_budget(budget) if isinstance(budget, str) else budget
     die = read_technology(technology) if isinstance(technology, str) else technology
-    wanted, nets = device or limits.device or built.device, built.networks or ()
-    over: dict[str, str | LinkPhy] = {nets[-1].name: limits.link} if nets and limits.link else {}
-    over |= links or {}
-    for name in over:
-        if name not in [net.name for net in nets]:
-            raise UnknownName("network of the template", name, [n.name for n in nets], "see its [[networks]]")
-    chosen = {net.name: over.get(net.name) or net.link for net in nets}
+    wanted, chosen = _chosen(limits, built, device, links)
     return Recipe(
         technology=die,
         budget=limits,
@@ -98,6 +98,23 @@ def recipe(
         device=_device(wanted, die, built) if isinstance(wanted, str) else wanted,
         links={name: link_phy(link) if isinstance(link, str) else link for name, link in chosen.items()},
     )
+
+
+def _chosen(
+    budget: Budget,
+    template: Template,
+    device: str | MemoryDevice | None,
+    links: Mapping[str, str | LinkPhy] | None,
+) -> tuple[str | MemoryDevice, dict[str, str | LinkPhy]]:
+    """The device, and the links of each network: as told, else the budget's, else the template's."""
+    nets = template.networks or ()
+    over: dict[str, str | LinkPhy] = {nets[-1].name: budget.link} if nets and budget.link else {}
+    over |= links or {}
+    for name in over:
+        if name not in [net.name for net in nets]:
+            raise UnknownName("network of the template", name, [n.name for n in nets], "see its [[networks]]")
+    chosen = {net.name: over.get(net.name) or net.link for net in nets}
+    return device or budget.device or template.device, chosen
 
 
 def _device(name: str, technology: Technology, template: Template) -> MemoryDevice:
@@ -122,7 +139,10 @@ def changed_recipe(given: Recipe, changes: Mapping[str, Any]) -> tuple[Recipe, d
         owner, _, rest = path.partition(".")
         table, _, entry = rest.partition(".")
         if path in NAMING:
-            raise BadValue(f"{path} names what is read: change generated.{path.rpartition('.')[2]} instead")
+            raise BadValue(
+                f"{path} names what is read, and is no number of the recipe: change generated.device,"
+                " generated.links.NETWORK, or fabric and kernel_model of the chip"
+            )
         if owner == "budget" and table in SHARES and entry:
             # a share that the budget leaves out is one that a caller may still state, and none is a share
             share = parse(value, "1", path) if isinstance(value, str) else value
@@ -220,8 +240,8 @@ class _FromRecipe:
         for name in joining:
             if name not in found.links:
                 raise UnknownName(f"network of template {found.template.name}", name, found.links)
-        chosen = {net.name: names.links.get(net.name, net.link) for net in found.template.networks or ()}
-        names = replace(names, device=names.device or found.template.device, links=chosen)
+        device, links = _chosen(found.budget, found.template, names.device, names.links)
+        names = replace(names, device=device, links=links)
         base = replace(base, generated=names)
         found = replace(
             found,
