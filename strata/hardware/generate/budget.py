@@ -114,8 +114,9 @@ def check_shares(budget: Budget, components: Iterable[str], *, sums: bool) -> No
         for name, value in shares.items():
             if name not in known:
                 raise UnknownName(f"component for {what}", name, known, ", ".join(known))
-            share = has_axes(value) or 0 <= value <= 1
-            require(share, f"{what} is a share and at most 1, none below 0", **{name: _shown(value)})
+            told = {name: _shown(value)}
+            require(has_axes(value) or value <= 1, f"{what} is a share and at most 1", **told)
+            require(has_axes(value) or value >= 0, f"{what} is a share and at least 0", **told)
         total = sum(shares.values(), 0.0)
         require(
             not sums or has_axes(total) or total <= 1 + 1e-9,

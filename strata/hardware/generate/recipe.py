@@ -134,8 +134,9 @@ def changed_recipe(given: Recipe, changes: Mapping[str, Any]) -> tuple[Recipe, d
     """
     noted: dict[str, Param] = {}
     known = {**leaf_paths(given), **word_paths(given)}
-    for key, value in changes.items():
-        path = _whole_path(known, key.replace("__", "."))
+    wanted = {_whole_path(known, key.replace("__", ".")): value for key, value in changes.items()}
+    # the technology first: a memory on the die follows from it
+    for path, value in sorted(wanted.items(), key=lambda one: not one[0].startswith("technology.")):
         owner, _, rest = path.partition(".")
         table, _, entry = rest.partition(".")
         if path in NAMING:
@@ -156,6 +157,9 @@ def changed_recipe(given: Recipe, changes: Mapping[str, Any]) -> tuple[Recipe, d
         else:
             given, more = override(given, {path: value}, "budget")
             noted |= more
+        if owner == "technology" and given.device.mount == "on die":
+            last = given.template.levels[-1].name
+            given = replace(given, device=_device(last, given.technology, given.template))
     return given, noted
 
 
@@ -182,7 +186,7 @@ def _whole_path(known: Mapping[str, Any], path: str) -> str:
     return found[0]
 
 
-def generated_chip(given: Recipe, made: Made) -> Chip:
+def chip_from_recipe(given: Recipe, made: Made) -> Chip:
     """The chip that a recipe has made; where it does not fit its budgets, or a network that joins its systems
     has no lane, no core does.
     """
@@ -249,7 +253,7 @@ class _FromRecipe:
             own=tuple(p for p in _own_paths(table) if not p.startswith("generated.")),
             networks=joining,
         )
-        return generated_chip(found, found.made())
+        return chip_from_recipe(found, found.made())
 
     def changed(self, chip: Chip, changes: Mapping[str, Any]) -> tuple[Chip, dict[str, Any]]:
         before = chip.recipe
@@ -258,7 +262,7 @@ class _FromRecipe:
         if not of_recipe:
             return chip, dict(changes)
         after, noted = changed_recipe(before, {path: changes[name] for name, path in of_recipe.items()})
-        made = generated_chip(after, after.made())
+        made = chip_from_recipe(after, after.made())
         given = {f"recipe.{path}": param for path, param in noted.items()}
         made = replace(made, sources=made.sources.updated(given))
         return made, {name: value for name, value in changes.items() if name not in of_recipe}

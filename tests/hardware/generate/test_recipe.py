@@ -6,6 +6,7 @@ import pytest
 import strata as st
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import changed_recipe, recipe
 from strata.params import leaf_paths, stated, value_at
 
 NAME = "deepflow-v100"
@@ -77,6 +78,14 @@ def test_words_name_other_files():
     fast = st.chip("gpu-n3", **{"generated.links.inter": "nvlink6"})
     assert fast.recipe.links["inter"].name == "nvlink6"
     assert st.chip("gpu-n3").generated.links == {"inter": "nvlink5"}
+
+
+def test_memory_on_the_die_follows_the_technology():
+    usual = recipe("n7", "wse-2", "wafer")
+    assert usual.device.mount == "on die"
+    at = [memory.name for memory in usual.technology.on_chip].index(usual.device.name)
+    changed, _ = changed_recipe(usual, {f"technology.on_chip.{at}.bank_capacity": "8 KiB"})
+    assert changed.device.capacity == 8192.0 != usual.device.capacity
 
 
 def test_what_a_file_states_itself_stays(tmp_path):
