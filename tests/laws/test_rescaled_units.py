@@ -95,7 +95,7 @@ def assert_same_metrics(one, other):
     assert np.isfinite(one["step_time"]) or one["memory_used"] > one["memory_limit"]
 
 
-@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize("name", [name for name in CHIPS if st.chip(name).generated is None])
 def test_rescaling_the_units_of_a_chip_changes_no_metric(name, tmp_path):
     chips = st.chip(name), st.chip(copied("chip", name, tmp_path))
     node = st.hardware.sized(st.fabric("hgx-h200"), (2.0, 1.0))

@@ -143,7 +143,9 @@ def _fits() -> str:
 def _by_source(owner: Chip) -> dict[str, list[str]]:
     paths: dict[str, list[str]] = {}
     for path, param in owner.sources.items():
-        if param.source.startswith(("fitted:", "assumed: as fitted")):
+        # what a generated chip's template was fitted to is told where templates are
+        own = not path.startswith("recipe.")
+        if own and param.source.startswith(("fitted:", "assumed: as fitted")):
             paths.setdefault(param.source, []).append(path)
     return paths
 
