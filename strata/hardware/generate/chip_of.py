@@ -66,19 +66,20 @@ def _compute(made: Made, cores: Number) -> dict[str, Any]:
     template, core, logic = made.template, made.running.core, made.logic
     local = next(i for i, level in enumerate(template.levels) if level.scope == "bundle")
     bundles = _some(made.built.core.bundles)
-    top = _top_voltage(made)
-    rates = format_rates(_some(core.rate), logic, template)
+    faster = _quoted_over_running(made)
+    clock = _some(core.clock) * faster
+    rates = format_rates(_some(core.rate) * faster, logic, template)
     return {
         "cores": cores,
         "units": template.units_per_bundle,
-        "clock": _some(core.clock),
-        "max_clock": _some(clock_ratio(top, logic) * logic.clock),
+        "clock": clock,
+        "max_clock": _highest_clock(made),
         "matrix_rate": rates,
         "matrix_efficiency": dict.fromkeys(rates, template.matrix_efficiency),
-        "vector_rate": _some(2.0 * core.units * template.vector_lanes * core.clock),
-        "special_rate": _some(core.units * template.special_lanes * core.clock),
+        "vector_rate": _some(2.0 * core.units * template.vector_lanes * core.clock) * faster,
+        "special_rate": _some(core.units * template.special_lanes * core.clock) * faster,
         "sram_capacity": _some(made.built.levels[local].capacity) / bundles,
-        "sram_bandwidth": _some(made.running.levels[local].bandwidth) / cores,
+        "sram_bandwidth": _some(made.running.levels[local].bandwidth) * faster / cores,
         "array_rows": template.array_rows,
         "array_columns": template.array_columns,
         "dataflow": template.dataflow,
@@ -96,7 +97,7 @@ def _cache(made: Made, cores: Number) -> dict[str, Any]:
     bandwidth = _some(made.running.levels[index].bandwidth)
     return {
         "capacity": _some(made.built.levels[index].capacity),
-        "bandwidth": bandwidth,
+        "bandwidth": bandwidth * _quoted_over_running(made),
         "efficiency": made.template.levels[index].efficiency,
         "core_bandwidth": bandwidth / cores,
         "latency": made.components[index].latency,
@@ -108,12 +109,13 @@ def _levels(made: Made) -> tuple[MemoryLevel, ...]:
     scopes = [level.scope for level in made.template.levels]
     held = {scopes.index("bundle"), _outermost(made)}
     part_on = made.running.core.bundles / _some(made.built.core.bundles)
+    faster = _quoted_over_running(made)
     return tuple(
         MemoryLevel(
             name=level.name,
             scope=level.scope,
             capacity=_some(built.capacity * (1.0 if level.scope == "global" else part_on)),
-            bandwidth=_some(running.bandwidth),
+            bandwidth=_some(running.bandwidth) * faster,
             efficiency=level.efficiency,
             latency=component.latency,
             energy=component.read_energy,
@@ -125,10 +127,33 @@ def _levels(made: Made) -> tuple[MemoryLevel, ...]:
     )
 
 
+def _highest_clock(made: Made) -> Number:
+    """The highest clock of the units [Hz]: at their highest voltage, or the one that their share of the power
+    allows.
+    """
+    if _by_share(made):
+        return _some(made.running.core.clock)
+    return _some(clock_ratio(_top_voltage(made), made.logic) * made.logic.clock)
+
+
+def _quoted_over_running(made: Made) -> Number:
+    """The clock that peaks are quoted at over the one that the units' own share of the power allows: where
+    shares are stated and units may use what others leave, the highest, so that no product passes its peak.
+    """
+    if _by_share(made) or made.budget.split != "stated":
+        return 1.0
+    return _highest_clock(made) / _some(made.running.core.clock)
+
+
+def _by_share(made: Made) -> bool:
+    assert made.template.rules is not None
+    return made.template.rules.power == "by share"
+
+
 def _top_voltage(made: Made) -> Number:
     """Voltage of the highest clock: the cap, or the one it runs at where there is none."""
     assert made.template.rules is not None
-    if made.template.rules.voltage_caps == "all":
+    if made.template.rules.voltage_caps == "all" and not _by_share(made):
         return made.logic.max_voltage
     point = made.running.core.point
     return namespace(point.voltage).maximum(point.voltage, made.logic.min_voltage)

@@ -92,6 +92,11 @@ class GeneratorRules:
         default=REMOVE,
     )
     voltage_caps: str = text("what keeps its highest voltage", choices=("all", "memory only"), default="all")
+    power: str = text(
+        "whether units may clock higher while other parts leave of their power, or keep their own share",
+        choices=("one limit", "by share"),
+        default="one limit",
+    )
     ports: str = text(
         "whether the ports of its banks bound a memory, or power alone",
         choices=("bound", "unbounded"),
