@@ -39,7 +39,7 @@ from strata.hardware.generate.onchip import (
     running_level,
 )
 from strata.hardware.generate.split import peak_power, power_split
-from strata.hardware.generate.template import CORE, MEMORY, Template
+from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
 from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
@@ -292,11 +292,11 @@ def _powers(
     at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
     weights: dict[str, Number] = {
         CORE: operation_energies(logic, template)[template.format],
-        MEMORY: device.access_energy * (template.memory_bytes_per_flop or 0.0),
+        MEMORY: device.access_energy * or_zero(template.memory_bytes_per_flop),
     }
     for level, component, banks in zip(template.levels, components, built.levels, strict=True):
         at_rest[level.name] = banks.static_power
-        weights[level.name] = component.read_energy * (level.bytes_per_flop or 0.0)
+        weights[level.name] = component.read_energy * or_zero(level.bytes_per_flop)
     split = power_split(
         budget.power,
         stated,
