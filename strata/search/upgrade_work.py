@@ -1,5 +1,5 @@
 """What a token takes of a generated system: seconds, dollars and joules under the best of a few plans, at a
-batch that is told or at the largest in time.
+batch that is told or at the quickest in time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from strata.search.recipes import MadeSystem
 from strata.workload.model import Model, model
 
 PLANS = 2  # the quickest of each recipe that samples may choose from
-LEAST = 4.0  # sequences of a rank from where the largest batch is looked for
-ROUNDS = 7  # of that search
+# sequences of a rank over its cores, of the batches that are tried
+WAVES = (0.0625, 0.125, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpgradeWork:
-    """A workload that recipes are compared on: a batch as told, or the largest within a time per output
+    """A workload that recipes are compared on: a batch as told, or the quickest within a time per output
     token.
     """
 
@@ -119,7 +119,7 @@ class TokenSpending:
 
 
 def spent_by(made: MadeSystem, work: UpgradeWork, plans: Plan, samples: int = 1) -> TokenSpending:
-    """What a token takes under each plan: at the batch that is told, or at the largest that fits the memory
+    """What a token takes under each plan: at the batch that is told, or at the quickest that fits the memory
     and whose tokens come in time.
     """
     system, shape = made.system(work.packages), (samples, np.size(plans.dp))
@@ -131,7 +131,8 @@ def spent_by(made: MadeSystem, work: UpgradeWork, plans: Plan, samples: int = 1)
 
     if work.batch:
         return at(work.batch)[0]
-    return _largest_in_time(at, np.broadcast_to(np.asarray(plans.dp, float), shape), work.tpot)
+    ranks = np.broadcast_to(np.asarray(plans.dp, float), shape)
+    return _quickest_in_time(at, ranks, system.chip.compute.cores, work.tpot)
 
 
 def _spent(result: Result, batch: Array) -> TokenSpending:
@@ -145,30 +146,25 @@ def _spent(result: Result, batch: Array) -> TokenSpending:
     )
 
 
-def _largest_in_time(
-    at: Callable[[Any], tuple[TokenSpending, Any]], ranks: Array, limit: float
+def _quickest_in_time(
+    at: Callable[[Any], tuple[TokenSpending, Any]], ranks: Array, cores: Number, limit: float
 ) -> TokenSpending:
-    """What a token takes at the largest batch in time, whole sequences for each rank: memory grows linearly
-    with the batch, and time nearly so, but for the steps of tiles; between a batch in time and one that is
-    late the next one is where a line meets the limit, or half way.
+    """What a token takes at the quickest batch in time, of whole and broken waves of sequences over the cores
+    of each rank, and of the largest that fits: memory grows linearly with the batch.
+
+    More is not always quicker: where a kernel gives each core a sequence, one more sequence than cores takes
+    another wave.
     """
-    low, more = LEAST * ranks, 16.0 * LEAST * ranks
-    (spent, few), (_, many) = at(low), at(more)
-    used, room = np.asarray(few.memory_used), np.asarray(few.memory_limit)
-    each = (np.asarray(many.memory_used) - used) / (more - low)
-    high = np.maximum(np.floor((low + 0.999 * np.maximum(room - used, 0.0) / each) / ranks), LEAST) * ranks
-    early = np.broadcast_to(np.asarray(few.tpot, float), ranks.shape)
-    late, tried = np.full(ranks.shape, np.inf), high
-    for turn in range(ROUNDS):
-        found, metrics = at(tried)
-        time = np.broadcast_to(np.asarray(metrics.tpot, float), ranks.shape)
-        good = (time <= limit) & (tried >= low)
-        spent, low, early = found.where(good, spent), np.where(good, tried, low), np.where(good, time, early)
-        high, late = np.where(good, high, tried), np.where(good, late, time)
-        linear = np.isfinite(late) & (late > early) & (turn % 3 < 2)
-        known = np.where(linear, early, 0.0)
-        share = np.where(linear, (limit - known) / (np.where(linear, late, 1.0) - known), 0.5)
-        tried = np.clip(np.floor((low + share * (high - low)) / ranks) * ranks, low, high)
-    missed = np.broadcast_to(np.asarray(few.tpot, float), ranks.shape) > limit
-    never = TokenSpending(**{f.name: np.full(ranks.shape, np.inf) for f in fields(TokenSpending)})
-    return never.where(missed, spent)
+    best = TokenSpending(**{f.name: np.full(ranks.shape, np.inf) for f in fields(TokenSpending)})
+    seen: list[tuple[Array, Array, Array]] = []  # batch, memory it uses, memory there is
+    for wave in (*WAVES, 0.0):
+        batch = np.maximum(np.floor(wave * cores), 1.0) * ranks
+        if not wave:
+            (few, used, room), (many, more, _) = seen[:2]
+            most = few + 0.999 * np.maximum(room - used, 0.0) * (many - few) / (more - used)
+            batch = np.maximum(np.floor(most / ranks), 1.0) * ranks
+        found, metrics = at(batch)
+        seen.append((batch, np.asarray(metrics.memory_used), np.asarray(metrics.memory_limit)))
+        in_time = np.broadcast_to(np.asarray(metrics.tpot, float) <= limit, ranks.shape)
+        best = found.where(in_time & (found.speed < best.speed), best)
+    return best
