@@ -161,7 +161,7 @@ def _quickest_in_time(
         batch = np.maximum(np.floor(wave * cores), 1.0) * ranks
         if not wave:
             (few, used, room), (many, more, _) = seen[:2]
-            most = few + 0.999 * np.maximum(room - used, 0.0) * (many - few) / (more - used)
+            most = few + (0.999 * room - used) * (many - few) / (more - used)
             batch = np.maximum(np.floor(most / ranks), 1.0) * ranks
         found, metrics = at(batch)
         seen.append((batch, np.asarray(metrics.memory_used), np.asarray(metrics.memory_limit)))

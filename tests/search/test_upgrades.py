@@ -206,3 +206,13 @@ def test_samples_without_a_base_are_left_out_and_too_many_of_them_are_said():
     with pytest.raises(StrataError, match="the base cannot be built or does not do the work"):
         small = BASE.with_({"name": "base", "set": {"device.capacity": "1 GB"}})
         upgrade_values(small, [same], [tight], spans=wide, samples=30)
+
+
+def test_where_even_the_fewest_waves_do_not_fit_the_batch_that_does_is_found():
+    tight = BASE.with_({"name": "tight", "set": {"device.capacity": "1.2 GB"}})
+    work = replace(TIMED, input=16384.0, plans=("tp=2",))
+    made = made_system(tight)
+    found = spent_by(made, work, plans_by_size(work, [made])[1.0])
+    assert 0.0 < found.speed[0, 0] < np.inf
+    more = make_workload("decode", float(found.batch[0, 0]) + 1.0, work.input, work.output)
+    assert not evaluate(made.system(2.0), work.model, more, "tp=2").fits
