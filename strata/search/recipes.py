@@ -38,7 +38,7 @@ PARTS: dict[str, Callable[[str], Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class SystemRecipe:
     """What a system is made of: files of `PARTS`, numbers of them that are set or multiplied, packages that
     one network of switches joins (`domain`), and packages over those of the base (`packages`).
 
@@ -54,13 +54,13 @@ class Recipe:
     domain: float = 64.0
     packages: float = 1.0
 
-    def with_(self, upgrade: Mapping[str, Any], name: str = "", title: str = "") -> Recipe:
+    def with_(self, upgrade: Mapping[str, Any], name: str = "", title: str = "") -> SystemRecipe:
         """This recipe with parts, `set`, `times`, `domain` and `packages` of an upgrade."""
         known = (*PARTS, "name", "title", "kind", "set", "times", "domain", "packages", "why")
         for key in upgrade:
             if key not in known:
                 raise UnknownName("part of a recipe", key, known, ", ".join(known))
-        return Recipe(
+        return SystemRecipe(
             name=name or str(upgrade.get("name", self.name)),
             title=title or str(upgrade.get("title", self.title)),
             kind=str(upgrade.get("kind", self.kind)),
@@ -76,7 +76,7 @@ class Recipe:
 class MadeSystem:
     """A recipe's chip, the fabric between its packages (sizes open) and what owning it costs."""
 
-    recipe: Recipe
+    recipe: SystemRecipe
     generation: Generation
     fabric: Fabric
     economics: Economics
@@ -91,7 +91,10 @@ class MadeSystem:
 
 
 def made_system(
-    recipe: Recipe, base: Recipe | None = None, spans: SpanTable | None = None, draws: Draws | None = None
+    recipe: SystemRecipe,
+    base: SystemRecipe | None = None,
+    spans: SpanTable | None = None,
+    draws: Draws | None = None,
 ) -> MadeSystem:
     """The chip and the network of a recipe; with spans and draws, as many of them as there are samples, along
     a first axis of two.
@@ -134,7 +137,7 @@ def made_system(
     )
 
 
-def _changed(records: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
+def _changed(records: dict[str, Any], recipe: SystemRecipe) -> dict[str, Any]:
     """Records with the recipe's own numbers: first those that are set, then those that are multiplied."""
     for path, value in recipe.set.items():
         role, _, inner = path.partition(".")

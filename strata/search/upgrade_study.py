@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.errors import UnknownName, require
 from strata.params import read_toml
-from strata.search.recipes import PARTS, MadeSystem, Recipe
+from strata.search.recipes import PARTS, MadeSystem, SystemRecipe
 from strata.search.spans import read_spans
 from strata.search.upgrade_work import UpgradeWork, upgrade_work
 from strata.search.upgrades import GAINS, UpgradeValues, upgrade_values
@@ -17,13 +17,15 @@ from strata.search.upgrades import GAINS, UpgradeValues, upgrade_values
 UPGRADE_KEYS = ("upgrades", "spans", "samples", "seed")
 
 
-def read_recipes(path: Path) -> tuple[Recipe, list[Recipe], list[UpgradeWork], dict[str, dict[str, float]]]:
+def read_recipes(
+    path: Path,
+) -> tuple[SystemRecipe, list[SystemRecipe], list[UpgradeWork], dict[str, dict[str, float]]]:
     """The base, its upgrades, the work and the mixes of a file; files it names are looked for beside it."""
     table = read_toml(path)
     for key in ("base", "upgrade", "work"):
         require(key in table, f"{path.name} needs [base], [[upgrade]] and [[work]]", missing=key)
     stated = _beside(table["base"], path.parent)
-    empty = Recipe(name="base", title="", parts={})
+    empty = SystemRecipe(name="base", title="", parts={})
     base = empty.with_(stated)
     missing = [role for role in PARTS if role not in base.parts]
     require(not missing, f"{path.name}: the base names {', '.join(PARTS)}", missing=", ".join(missing))

@@ -14,7 +14,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import require
-from strata.search.recipes import MadeSystem, Recipe, made_system
+from strata.search.recipes import MadeSystem, SystemRecipe, made_system
 from strata.search.spans import Draws, SpanTable, spearman
 from strata.search.upgrade_work import UpgradeWork, plans_by_size, spent_by
 
@@ -27,8 +27,8 @@ class UpgradeValues:
     the base over those of an upgrade, by upgrade and sample.
     """
 
-    base: Recipe
-    upgrades: tuple[Recipe, ...]
+    base: SystemRecipe
+    upgrades: tuple[SystemRecipe, ...]
     works: tuple[str, ...]
     gains: dict[str, dict[str, Array]]
     stated: dict[str, MadeSystem]  # at stated numbers, by name
@@ -65,8 +65,8 @@ class UpgradeValues:
 
 
 def upgrade_values(
-    base: Recipe,
-    upgrades: Sequence[Recipe],
+    base: SystemRecipe,
+    upgrades: Sequence[SystemRecipe],
     works: Sequence[UpgradeWork],
     *,
     spans: SpanTable,

@@ -12,7 +12,7 @@ from strata.evaluate import evaluate
 from strata.hardware.components import memory_device
 from strata.search.inputs import make_workload
 from strata.search.plans import best_plans
-from strata.search.recipes import Recipe, made_system
+from strata.search.recipes import SystemRecipe, made_system
 from strata.search.spans import Draws, Span, SpanTable, drawn_within, read_spans, spearman
 from strata.search.upgrade_study import read_recipes, run_upgrades
 from strata.search.upgrade_work import plans_by_size, plans_of, spent_by, upgrade_work
@@ -182,7 +182,7 @@ def test_a_table_of_spans_without_reasons_or_below_one_is_refused(tmp_path):
 
 
 def test_movers_name_what_decides_between_two_kinds():
-    dear = Recipe(
+    dear = SystemRecipe(
         **{**BASE.__dict__, "name": "dear", "kind": "memory", "times": BASE.times | {"device.price": 1.2}}
     )
     quick = BASE.with_({"name": "quick", "kind": "link", "link": "nvlink6"})
