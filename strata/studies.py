@@ -98,7 +98,9 @@ class StudyOutcome:
         }
         for run in searched.values():  # a sampler without proof has no bound
             run["bound"] = None if run["bound"] is None or np.isnan(run["bound"]) else run["bound"]
-        return told | ({"searches": searched} if searched else {})
+        upgraded = {name: run["summary"] for name, run in self.runs.items() if "summary" in run}
+        told |= {"searches": searched} if searched else {}
+        return told | ({"upgrades": upgraded} if upgraded else {})
 
 
 def studies_folder() -> Path:
@@ -153,6 +155,10 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
             from strata.optimise.study_codesign import run_codesign
 
             runs[name] = run_codesign(entry, where, known.get(name))
+        elif "upgrades" in entry:
+            from strata.search.upgrade_study import run_upgrades
+
+            runs[name] = run_upgrades(entry, where, named.folder)
         else:
             runs[name] = run_entry(entry, where)
     values = {name: Names(f"run {name}", found) for name, found in runs.items()}
@@ -207,8 +213,8 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     if "chip" in entry:
         return _chip(entry, where)
     raise BadValue(
-        f"{where} must have a model and a system, a chip, a file of measurements, a space, generate, "
-        "tilings, or a technology, template and budget"
+        f"{where} must have a model and a system, a chip, a file of measurements, a space, upgrades, "
+        "generate, tilings, or a technology, template and budget"
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from strata import studies
 from strata.app.cli import run_command
+from strata.app.render.study_picture import draw_study
 from strata.errors import StrataError
 
 STUDY = """
@@ -286,3 +287,26 @@ def test_a_shipped_study_still_finds_what_was_written_down(name):
         )
     for entry in made.table.get("picture", []):
         assert (made.folder / entry["file"]).exists()
+
+
+def test_bars_have_whiskers_and_a_name_each(folder):
+    text = (folder / "study.toml").read_text(encoding="utf-8")
+    text += """
+[[picture]]
+file = "bars.svg"
+bars = "['small', 'large']"
+y = ["rate.tokens_per_s[:, 0]", "rate.tokens_per_s[:, 1]"]
+low = ["rate.tokens_per_s[:, 0] * 0.9", "rate.tokens_per_s[:, 1] * 0.9"]
+high = ["rate.tokens_per_s[:, 0] * 1.1", "rate.tokens_per_s[:, 1] * 1.1"]
+each = ["slow", "fast"]
+limit = 1.0
+"""
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+    outcome = studies.run_study(folder)
+    drawn = draw_study(outcome, folder)[-1].read_text(encoding="utf-8")
+    assert all(f">{word}<" in drawn for word in ("small", "large", "slow", "fast"))
+    (folder / "study.toml").write_text(
+        text.replace('each = ["slow", "fast"]', 'each = ["slow"]'), encoding="utf-8"
+    )
+    with pytest.raises(StrataError, match="y, low, high and each go together"):
+        draw_study(studies.run_study(folder), folder)

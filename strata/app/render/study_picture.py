@@ -31,6 +31,9 @@ KEYS = (
     "each",
     "box",
     "panels",
+    "bars",
+    "low",
+    "high",
 )
 
 
@@ -45,9 +48,10 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
             for key in entry:
                 if key not in KEYS:
                     raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
-            for key in ("file", "x", "y"):
-                require(key in entry, f"{place} needs file, x and y", missing=key)
-            written.append(save(pyplot, _figure(pyplot, entry, named, place), folder / entry["file"]))
+            for key in ("file", "y", "bars" if "bars" in entry else "x"):
+                require(key in entry, f"{place} needs file, x (or bars) and y", missing=key)
+            draw = _bars if "bars" in entry else _figure
+            written.append(save(pyplot, draw(pyplot, entry, named, place), folder / entry["file"]))
     return written
 
 
@@ -173,3 +177,37 @@ def _boxes(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, A
     said = [name if isinstance(name, str) else f"{name:g}" for name in x]
     long = max(len(name) for name in said) > 6
     axes.set_xticks(range(len(x)), said, rotation=60 if long else 0, ha="right" if long else "center")
+
+
+def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
+    """A group of bars for each of `bars`, one for each y, with whiskers from `low` to `high`, which have as
+    many entries; they start at the limit, where there is one.
+    """
+    names = [str(name) for name in calculate(entry["bars"], named, place)]
+    columns = {
+        key: [entry[key]] if isinstance(entry[key], str) else entry[key] for key in ("y", "low", "high")
+    }
+    labels = entry.get("each", [""] * len(columns["y"]))
+    counts = {key: len(listed) for key, listed in columns.items()} | {"each": len(labels)}
+    require(len(set(counts.values())) == 1, f"{place}: y, low, high and each go together", **counts)
+    figure, axes = pyplot.subplots(figsize=(6.6, 0.9 + 0.42 * len(names)), layout="constrained")
+    start, thick = float(entry.get("limit", 0.0)), 0.8 / len(labels)
+    for i, label in enumerate(labels):
+        y, low, high = (
+            np.asarray(calculate(columns[key][i], named, place), float) for key in ("y", "low", "high")
+        )
+        if y.shape != (len(names),):
+            raise BadValue(f"{place}: y has a number for each bar, but got shape {y.shape}")
+        at = np.arange(len(names)) + (i - 0.5 * (len(labels) - 1)) * thick
+        whiskers = {"xerr": [y - low, high - y], "error_kw": {"elinewidth": 0.9, "ecolor": "#333"}}
+        look = {"color": COLOURS[i % len(COLOURS)], "label": label or None, "capsize": 2.0}
+        axes.barh(at, y - start, thick, left=start, **whiskers, **look)
+    axes.axvline(start, color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited"))
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_title(entry.get("title", ""))
+    axes.set_xlabel(entry.get("xlabel", ""))
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=8)
+    return figure

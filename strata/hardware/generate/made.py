@@ -39,10 +39,10 @@ from strata.hardware.generate.onchip import (
     running_level,
 )
 from strata.hardware.generate.split import peak_power, power_split
-from strata.hardware.generate.template import CORE, MEMORY, Template
+from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
-from strata.hardware.technology import Technology, bonding, packaging
+from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
 
 
 @register_pytree
@@ -292,11 +292,11 @@ def _powers(
     at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
     weights: dict[str, Number] = {
         CORE: operation_energies(logic, template)[template.format],
-        MEMORY: device.access_energy * (template.memory_bytes_per_flop or 0.0),
+        MEMORY: device.access_energy * or_zero(template.memory_bytes_per_flop),
     }
     for level, component, banks in zip(template.levels, components, built.levels, strict=True):
         at_rest[level.name] = banks.static_power
-        weights[level.name] = component.read_energy * (level.bytes_per_flop or 0.0)
+        weights[level.name] = component.read_energy * or_zero(level.bytes_per_flop)
     split = power_split(
         budget.power,
         stated,
@@ -359,21 +359,25 @@ def _static(made: Made) -> Number:
     return made.rest_leakage + leaking + banks + built.memory.static_power
 
 
-def generated_cost(made: Made) -> Number | None:
-    """What a chip costs to make [USD]; None where its process or the price of its memory is not known."""
+def generated_cost(
+    made: Made, joint: Bonding | None = None, package: Packaging | None = None
+) -> Number | None:
+    """What a chip costs to make [USD], by the template's bonds and package or others; None where its process
+    or the price of its memory is not known. Devices on top are bonded, and all bonds of a die must hold.
+    """
     process, device, template = made.technology.process, made.device, made.template
     if process is None or device.price is None:
         return None
-    memory = made.built.memory
+    memory, dies = made.built.memory, 1.0 if made.budget.dies is None else made.budget.dies
     return chip_cost(
         process,
-        bonding(template.bonding),
-        packaging(template.packaging),
+        joint or bonding(template.bonding),
+        package or packaging(template.packaging),
         die_area=made.budget.die_area,
-        dies=1.0 if made.budget.dies is None else made.budget.dies,
+        dies=dies,
         memory=memory.capacity,
         memory_price=device.price,
-        layers=0.0,
+        layers=memory.devices / dies if device.mount == "on top" else 0.0,
         beside=memory.devices if device.mount == "beside" else 0.0,
         beside_area=device.area,
         known_good=1.0,

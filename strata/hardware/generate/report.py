@@ -11,7 +11,7 @@ from strata.arrays import Number, namespace
 from strata.errors import Infeasible
 from strata.hardware.generate.budget import die_edge, keeps_whole
 from strata.hardware.generate.made import Made, make
-from strata.hardware.generate.template import CORE, MEMORY
+from strata.hardware.generate.template import CORE, MEMORY, or_zero
 from strata.hardware.generate.voltage import least_voltage, power_ratio
 from strata.hardware.lanes import edge_lanes
 
@@ -42,7 +42,7 @@ def used(made: Made) -> dict[str, dict[str, Number]]:
     parts = zip(template.levels, made.components, built.levels, running.levels, strict=True)
     for level, component, banks, run in parts:
         area[level.name] = banks.area
-        moved = rate * (level.bytes_per_flop or 0.0) * component.read_energy
+        moved = rate * or_zero(level.bytes_per_flop) * component.read_energy
         power[level.name] = run.power if stated else banks.static_power + moved
     nets = template.networks or ()
     for net, lanes, runs, link in zip(nets, built.networks, running.networks, made.links, strict=True):
@@ -86,7 +86,7 @@ def _memory_draw(made: Made) -> Number:
     memory = made.running.memory
     if made.budget.split == "stated":
         return memory.power
-    moved = product_rate(made) * (made.template.memory_bytes_per_flop or 0.0)
+    moved = product_rate(made) * or_zero(made.template.memory_bytes_per_flop)
     moved = namespace(moved, memory.bandwidth).minimum(moved, memory.bandwidth)
     energy = made.device.access_energy * (memory.point.voltage / made.device.voltage) ** 2
     return made.built.memory.static_power + moved * energy

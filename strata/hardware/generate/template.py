@@ -37,6 +37,15 @@ UNITS, LANES = "matrix units", "vector lanes"
 CORE, MEMORY = "core", "memory"  # what shares of budgets call the units and DRAM, beside levels and networks
 
 
+def or_zero(stated: Number | None) -> Number:
+    """A number that a template may leave out, an array too: 0 where it does.
+
+    >>> or_zero(None), or_zero(0.1)
+    (0.0, 0.1)
+    """
+    return 0.0 if stated is None else stated
+
+
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TemplateLevel:
@@ -255,7 +264,7 @@ def _template(name: str) -> Template:
 def check_template(read: Template) -> None:
     """Refuse shares above 1."""
     for key in ("spare", "matrix_efficiency", "memory_efficiency", "repairable", "delivery"):
-        most = np.max(np.asarray(getattr(read, key) or 0.0))
+        most = np.max(np.asarray(or_zero(getattr(read, key))))
         require(
             bool(most <= 1), f"template {read.name}: {key} is a share and at most 1", **{key: float(most)}
         )
