@@ -147,7 +147,7 @@ def sweep_generated(
         metric=metric,
         where=where,
         gains=gains,
-        fixed=tuple(_change(text) for text in changes),
+        fixed=tuple(parse_setting(text) for text in changes),
     )
     axes = _axes(vary, asked)
     return GeneratedSweep(axes=axes, values=_found(asked, axes), metric=metric, program=code.name)
@@ -181,7 +181,12 @@ def _joined(
     return values
 
 
-def _change(text: str) -> tuple[str, str]:
+def parse_setting(text: str) -> tuple[str, str]:
+    """The path and the value of a number that is set.
+
+    >>> parse_setting("budget.power=500 W")
+    ('budget.power', '500 W')
+    """
     path, equals, value = text.partition("=")
     require(bool(equals and value.strip()), "a change is written like budget.power=500 W", change=text)
     return path.strip(), value.strip()
@@ -247,9 +252,19 @@ def _generated(asked: _Question, numbers: Mapping[str, Any]) -> Generation:
         links={key.removeprefix("links."): v for key, v in chosen.items() if key.startswith("links.")},
         **own,
     )
+    return with_chip_numbers(made, {path.removeprefix("chip."): v for path, v in over.items()})
+
+
+def with_chip_numbers(made: Generation, over: Mapping[str, Any]) -> Generation:
+    """A generation with numbers of its chip replaced, such as a bandwidth that is stated.
+
+    >>> made = generation("deepflow-v100", "deepflow-v100", "deepflow-2021")
+    >>> float(with_chip_numbers(made, {"memory.bandwidth": "2 TB/s"}).chip.memory.bandwidth)
+    2000000000000.0
+    """
     if not over:
         return made
-    chip, noted = override(made.chip, {path.removeprefix("chip."): v for path, v in over.items()}, "chip")
+    chip, noted = override(made.chip, over, "chip")
     return replace(made, chip=replace(chip, sources=made.chip.sources.updated(noted)))
 
 
