@@ -131,8 +131,8 @@ def codesign(
 
     Free may be the shares of area, power and perimeter, the die's area, the number of memory devices, the
     strategy and the shape of the model. `links` are taken for networks by name; `changes` set numbers by
-    their paths, of `chip.` and `fabric.` over what is generated. The search starts at random, or also at the budget as it is stated.
-    Where only choices are free, all are evaluated, and the best is proven.
+    their paths, of `chip.` and `fabric.` over what is generated. The search starts at random, or also at the
+    budget as it is stated. Where only choices are free, all are evaluated, and the best is proven.
     """
     problem = codesign_problem(
         technology, template, budget, program, workload, system,

@@ -30,7 +30,7 @@ from strata.pricing.metrics import METRICS
 from strata.pricing.step import Structure
 from strata.result import Result
 from strata.search.fields import changed_fabric
-from strata.search.generated import with_chip_numbers
+from strata.search.generated_readings import with_chip_numbers
 from strata.workload.tasks import Workload
 
 SPLITS = {"area": "area_share", "power": "power_share", "perimeter": "perimeter_share"}

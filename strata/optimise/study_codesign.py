@@ -12,7 +12,7 @@ from strata.hardware.generate.template import CORE, MEMORY
 from strata.optimise.codesign import Codesign, codesign, codesign_problem, model_shapes
 from strata.optimise.ledger import MethodTrace
 from strata.optimise.problem import FREE, CodesignProblem
-from strata.search.generated import parse_setting
+from strata.search.fields import parse_setting
 from strata.search.inputs import make_workload, phase_of
 from strata.workload.program import program as make_program
 
@@ -37,7 +37,8 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
         before = stored["each"] if stored is not None else [None] * len(names)
         require(len(before) == len(names), f"{where}: other technologies were searched before: write it anew")
         return _over(
-            names, [run_codesign({**entry, "technology": n}, where, b) for n, b in zip(names, before, strict=True)]
+            names,
+            [run_codesign({**entry, "technology": n}, where, b) for n, b in zip(names, before, strict=True)],
         )
     for key in entry:
         if key not in ("name", *CODESIGN_KEYS):
