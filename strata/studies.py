@@ -54,6 +54,7 @@ GENERATE_KEYS = (
     "phase",
     "plan",
     "where",
+    "orders",
     "engine",
     "set",
     "metric",
@@ -282,6 +283,7 @@ def _generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
         engine=entry.get("engine", "ideal"),
         metric=entry.get("metric", "step_time"),
         where=entry.get("where", ""),
+        orders=bool(entry.get("orders", False)),
         gains=bool(entry.get("gains", False)),
     )
     shorts = [_short(a) for a in found.axes]

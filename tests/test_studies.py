@@ -269,6 +269,49 @@ panels = ["rate", "network"]
         studies.run_study(made)
 
 
+def test_a_codesign_of_several_technologies_and_shapes_is_a_run_of_a_study(tmp_path):
+    made = tmp_path / "codesigned"
+    made.mkdir()
+    (made / "study.toml").write_text(
+        """
+title = "chips designed for each node"
+paper = "nobody, nowhere"
+
+[[run]]
+name = "chips"
+technology = ["deepflow-n12", "deepflow-n7"]
+template = "deepflow-2021"
+budget = "deepflow-casestudy"
+device = "deepflow-hbm4"
+program = "lstm-lm-v100"
+shapes = { hidden = [3072], keep = "work" }
+batch = 256
+system = 8
+strategies = ["d8", "RC-1-8"]
+free = ["power", "strategy", "shape"]
+set = ["fabric.inter.bandwidth=400 GB/s"]
+evaluations = 200
+from_stated = true
+
+[[claim]]
+id = "nodes"
+says = "a later node is no slower"
+ours = "chips.best[1] / chips.best[0]"
+holds = "(ours <= 1) & all(chips.best <= chips.stated)"
+""",
+        encoding="utf-8",
+    )
+    first = studies.run_study(made)
+    studies.store_result(first)
+    told = first.as_dict()
+    assert told["claims"][0]["holds"] and len(told["searches"]["chips"]["each"]) == 2
+    assert studies.run_study(made, quick=True).claims == first.claims
+    text = (made / "study.toml").read_text(encoding="utf-8").replace('"deepflow-n12", ', "")
+    (made / "study.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(StrataError, match="write it anew"):
+        studies.run_study(made, quick=True)
+
+
 @pytest.mark.parametrize("name", studies.study_names())
 def test_a_shipped_study_still_finds_what_was_written_down(name):
     made = studies.study(name)

@@ -29,6 +29,7 @@ KINDS = ("switch", "ring", "chain", "full", "dragonfly")
 DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
 TAPERED = ("switch", "dragonfly")  # these may be oversubscribed: links above a device's own are shared
 MEMORY_RING = "memory-ring"
+ONE_RING = "one ring"
 
 
 @register_pytree
@@ -113,6 +114,12 @@ class Dimension:
         "memory-ring where sums, gathers and scatters are rings whose every step passes local memory, with "
         "kernels of their own that add up; as its transport sends, or ideal, when left out",
         choices=("", MEMORY_RING),
+        default="",
+    )
+    crossing: str = text(
+        "one ring where a group that reaches into this dimension runs over it alone, links of inner "
+        "dimensions left idle; dimension by dimension when left out",
+        choices=("", ONE_RING),
         default="",
     )
     ring_memory: RingMemory | None = part(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
-from strata.hardware.fabric import DIRECT, Fabric
+from strata.hardware.fabric import DIRECT, ONE_RING, Fabric
 from strata.mapping.layout import Layout
 from strata.mapping.plan import ORDERS, Plan
 from strata.mapping.plan_layout import ORDERED
@@ -136,6 +136,12 @@ def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[GroupLayout,
     >>> node, between = spread(1.0, 6.0, sized(fabric("hgx-h200"), (4.0, 4.0)))
     >>> float(node.size), float(node.members), float(between.size)
     (4.0, 2.0, 2.0)
+
+    Over a dimension whose `crossing` is one ring, a group that reaches into it lies there alone:
+
+    >>> rings = replace(two, dimension=(two.dimension[0], replace(two.dimension[1], crossing=ONE_RING)))
+    >>> [[float(s.size) for s in spread(1.0, n, rings)] for n in (8.0, 16.0)]
+    [[8.0, 1.0], [1.0, 16.0]]
     """
     found: list[GroupLayout] = []
     below: Number = 1.0
@@ -152,5 +158,20 @@ def spread(stride: Number, degree: Number, fabric: Fabric) -> tuple[GroupLayout,
             )
             found[-1] = GroupLayout(inside.size, inside.stride, fewest)
         found.append(GroupLayout(size, xp.maximum(xp.minimum(stride, above) / below, 1.0), full))
+        if dimension.crossing == ONE_RING:
+            found = _one_ring(found, degree)
         below = above
     return tuple(found)
+
+
+def _one_ring(found: list[GroupLayout], degree: Number) -> list[GroupLayout]:
+    """A group that reaches into the last dimension as one ring over it: every member a step of its own."""
+    *inner, last = found
+    xp = namespace(last.size, degree)
+    crosses = last.size > 1
+    alone = [
+        GroupLayout(xp.where(crosses, 1.0, i.size), i.stride, xp.where(crosses, 1.0, i.members))
+        for i in inner
+    ]
+    whole = xp.where(crosses, degree, 1.0)
+    return [*alone, GroupLayout(whole, last.stride, whole)]

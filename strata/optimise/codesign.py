@@ -4,7 +4,7 @@ free; after DeepFlow's search and optimisation engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,10 +13,10 @@ import numpy as np
 
 from strata.errors import require
 from strata.evaluate import evaluate_case
-from strata.hardware.components import MemoryDevice, memory_device
+from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
 from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.budget import budget as read_budget
-from strata.hardware.generate.generate import Generation
+from strata.hardware.generate.generate import Generation, changed
 from strata.hardware.generate.template import Template
 from strata.hardware.generate.template import template as read_template
 from strata.hardware.system import economics
@@ -43,6 +43,9 @@ COMPARED = (
     "search-nsga2",
     "search-cmaes",
 )
+
+
+SHAPES_KEEP = ("parameters", "flop", "work")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -118,6 +121,8 @@ def codesign(
     spend: str = "all",
     engine: str | Engine = "ideal",
     device: str | MemoryDevice | None = None,
+    links: Mapping[str, str | LinkPhy] | None = None,
+    changes: Mapping[str, Any] | None = None,
     seed: int = 0,
     from_stated: bool = False,
     on_progress: Callable[[Ledger], Any] | None = None,
@@ -125,13 +130,14 @@ def codesign(
     """Choose what is `free` so that a workload of a program takes the least time (or has the best `metric`).
 
     Free may be the shares of area, power and perimeter, the die's area, the number of memory devices, the
-    strategy and the shape of the model. The search starts at random, or also at the budget as it is stated.
-    Where only choices are free, all are evaluated, and the best is proven.
+    strategy and the shape of the model. `links` are taken for networks by name; `changes` set numbers by
+    their paths, of `chip.` and `fabric.` over what is generated. The search starts at random, or also at the
+    budget as it is stated. Where only choices are free, all are evaluated, and the best is proven.
     """
     problem = codesign_problem(
         technology, template, budget, program, workload, system,
         strategies=strategies, shapes=shapes, free=free, metric=metric, spend=spend,
-        engine=engine, device=device,
+        engine=engine, device=device, links=links, changes=changes,
     )  # fmt: skip
     variables = problem.variables
     if not variables.smooth_count:
@@ -159,18 +165,26 @@ def codesign_problem(
     spend: str = "all",
     engine: str | Engine = "ideal",
     device: str | MemoryDevice | None = None,
+    links: Mapping[str, str | LinkPhy] | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> CodesignProblem:
     """The problem that `codesign` solves, from names or records."""
     built = read_template(template) if isinstance(template, str) else template
     code = make_program(program) if isinstance(program, str) else program
     wanted = device if device is not None else built.device
+    records = {
+        "budget": read_budget(budget) if isinstance(budget, str) else budget,
+        "template": built,
+        "technology": read_technology(technology) if isinstance(technology, str) else technology,
+        "device": memory_device(wanted) if isinstance(wanted, str) else wanted,
+    }
+    told = dict(changes or {})
+    over = {path: value for path, value in told.items() if path.startswith(("chip.", "fabric."))}
+    records = changed(records, {path: value for path, value in told.items() if path not in over})
     listed = [strategies] if isinstance(strategies, str | Strategy | Plan) else list(strategies)
     divided = tuple(_strategy(one, code) for one in listed)
     return CodesignProblem(
-        technology=read_technology(technology) if isinstance(technology, str) else technology,
-        template=built,
-        budget=read_budget(budget) if isinstance(budget, str) else budget,
-        device=memory_device(wanted) if isinstance(wanted, str) else wanted,
+        **records,
         program=code,
         workload=workload,
         sizes=system_sizes(system),
@@ -182,6 +196,10 @@ def codesign_problem(
         metric=metric,
         spend=spend,
         free=tuple(dict.fromkeys(free)),
+        links={
+            name: link_phy(link) if isinstance(link, str) else link for name, link in (links or {}).items()
+        },
+        changes=over,
     )
 
 
@@ -218,28 +236,30 @@ def _label(one: Strategy | Plan) -> str:
 def model_shapes(
     program: Any, workload: Workload, hidden: Iterable[float], *, keep: str = "parameters"
 ) -> tuple[ModelShape, ...]:
-    """Shapes of a model with as many parameters (or as much work a step) as it has: other hidden sizes, with
-    the whole number of layers that comes nearest, and the batch that keeps the work equal where `keep` is
-    "flop".
+    """Shapes of a model with other hidden sizes. `keep` says what stays equal: "parameters", by the whole
+    number of layers that comes nearest; "flop", those and the work of a step, by its batch too; "work", the
+    work of a step alone, by its batch, with the layers it has: fewer parameters see more sequences.
 
     The model as it is comes first; shapes that miss the parameters by more than a tenth are left out.
 
     >>> import strata as st
     >>> lstm = st.program("lstm-lm-512")
-    >>> shapes = model_shapes(lstm, st.train(64, 1), [lstm.hidden, lstm.hidden / 2])
-    >>> [s.label for s in shapes][0].split()[0] == f"{lstm.hidden:g}"
-    True
+    >>> [s.label for s in model_shapes(lstm, st.train(64, 1), [8192])]
+    ['16384 x 2 layers', '8192 x 32 layers']
+    >>> [(s.label, s.batch) for s in model_shapes(lstm, st.train(64, 1), [8192], keep="work")][1]
+    ('8192 x 2 layers', 146.0)
     """
-    require(keep in ("parameters", "flop"), "shapes keep parameters or flop", keep=keep)
+    require(keep in SHAPES_KEEP, f"shapes keep one of {', '.join(SHAPES_KEEP)}", keep=keep)
     base_parameters, base_flop = _size_of(program, workload)
     found: list[ModelShape] = []
     for size in dict.fromkeys([float(program.hidden), *(float(h) for h in hidden)]):
         one, two = (_size_of(replace(program, hidden=size, layers=n), workload)[0] for n in (1.0, 2.0))
         layers = max(round((base_parameters - one) / (two - one)) + 1, 1)
+        layers = int(program.layers) if keep == "work" else layers
         parameters, flop = _size_of(replace(program, hidden=size, layers=float(layers)), workload)
-        if abs(parameters / base_parameters - 1.0) > 0.1:
+        if keep != "work" and abs(parameters / base_parameters - 1.0) > 0.1:
             continue
-        batch = float(workload.batch) * (base_flop / flop if keep == "flop" else 1.0)
+        batch = float(workload.batch) * (1.0 if keep == "parameters" else base_flop / flop)
         found.append(
             ModelShape(
                 label=f"{size:g} x {layers} layers",

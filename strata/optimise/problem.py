@@ -5,7 +5,7 @@ evaluated like any other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from strata.case import Case
 from strata.errors import UnknownName, require
 from strata.evaluate import evaluate_case, summarised
 from strata.hardware.components import MemoryDevice
-from strata.hardware.fabric import sized
+from strata.hardware.fabric import Fabric, sized
 from strata.hardware.generate.budget import Budget, die_edge
 from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.template import Template
@@ -29,6 +29,8 @@ from strata.optimise.variables import ChoiceVariable, DesignVariables, RealVaria
 from strata.pricing.metrics import METRICS
 from strata.pricing.step import Structure
 from strata.result import Result
+from strata.search.fields import changed_fabric
+from strata.search.generated_readings import with_chip_numbers
 from strata.workload.tasks import Workload
 
 SPLITS = {"area": "area_share", "power": "power_share", "perimeter": "perimeter_share"}
@@ -69,6 +71,8 @@ class CodesignProblem:
     metric: str = "step_time"
     free: tuple[str, ...] = FREE
     spend: str = "all"  # shares of a budget add up to it, or to what the stated ones do
+    links: Mapping[str, Any] = field(default_factory=dict)  # by network; the template's where left out
+    changes: Mapping[str, Any] = field(default_factory=dict)  # numbers over what is generated: chip., fabric.
 
     def __post_init__(self) -> None:
         for name in self.free:
@@ -192,16 +196,22 @@ class CodesignProblem:
         return replace(self.budget, **changes)
 
     def generation_of(self, designs: Any) -> Generation:
-        """The chips of designs."""
-        return generation(self.technology, self.budget_of(designs), self.template, device=self.device)
+        """The chips of designs, with the numbers that are set over them."""
+        made = generation(
+            self.technology, self.budget_of(designs), self.template, device=self.device, links=self.links
+        )
+        return with_chip_numbers(made, self._over("chip."))
+
+    def _over(self, owner: str) -> dict[str, Any]:
+        """Numbers set over what is generated, of a chip or its fabric."""
+        return {path.removeprefix(owner): v for path, v in self.changes.items() if path.startswith(owner)}
 
     def case_of(self, designs: Any) -> Case:
         """The case of designs: their chips on their networks, each with its strategy and shape."""
         made = self.generation_of(designs)
-        require(made.fabric is not None, "several devices need a network with area, power and perimeter")
-        assert made.fabric is not None
-        outer = made.fabric.dimension[-len(self.sizes) :]
-        joined = sized(replace(made.fabric, dimension=outer), self.sizes[-len(outer) :])
+        joined = self._joined(made)
+        require(joined is not None, "several devices need a network with area, power and perimeter")
+        assert joined is not None
         program, batch = self._shaped(designs)
         return Case(
             system=System(f"{made.chip.name} x {float(np.prod(self.sizes)):g}", made.chip, joined),
@@ -211,6 +221,14 @@ class CodesignProblem:
             engine=self.engine,
             economics=self.economics,
         )
+
+    def _joined(self, made: Generation) -> Fabric | None:
+        """The fabric of designs; None where none of them has the networks that join its devices."""
+        given = made.fabric.dimension[-len(self.sizes) :] if made.fabric is not None else ()
+        if made.fabric is None or any(n > 1 for n in self.sizes[: len(self.sizes) - len(given)]):
+            return None
+        joined = sized(replace(made.fabric, dimension=given), self.sizes[-len(given) :])
+        return changed_fabric(joined, self._over("fabric."))
 
     def _chosen(self, designs: Any, name: str) -> Any:
         """Which of a list designs choose: whole numbers, or the first."""
@@ -245,8 +263,9 @@ class CodesignProblem:
         assert self.template.rules is not None
         # probes of DeepFlow's rule pass the budget; a generator that minds gets the nearest design within it
         legal = designs if self.template.rules.sums == "any" else self.variables.project(designs)
-        result = evaluate_case(self.case_of(legal))
-        return self.scored(result, len(designs))
+        if self._joined(self.generation_of(legal)) is None:  # no design of the batch has its networks
+            return np.full(len(designs), np.inf), np.ones(len(designs))
+        return self.scored(evaluate_case(self.case_of(legal)), len(designs))
 
     def scored(self, result: Result, count: int) -> tuple[Array, Array]:
         """Values and violations of a result."""

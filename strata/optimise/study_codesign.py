@@ -9,15 +9,17 @@ import numpy as np
 from strata.errors import UnknownName, require
 from strata.evaluate import evaluate_case
 from strata.hardware.generate.template import CORE, MEMORY
-from strata.optimise.codesign import Codesign, codesign, codesign_problem
+from strata.optimise.codesign import Codesign, codesign, codesign_problem, model_shapes
 from strata.optimise.ledger import MethodTrace
 from strata.optimise.problem import FREE, CodesignProblem
+from strata.search.fields import parse_setting
 from strata.search.inputs import make_workload, phase_of
 from strata.workload.program import program as make_program
 
 CODESIGN_KEYS = (
     "technology", "template", "budget", "program", "system", "strategies", "phase", "batch", "input",
-    "output", "free", "spend", "metric", "device", "method", "evaluations", "compare", "seed",
+    "output", "free", "spend", "metric", "device", "links", "set", "shapes", "method", "evaluations",
+    "compare", "seed", "from_stated",
 )  # fmt: skip
 POINTS = 25  # of a trace, along the number of evaluations
 
@@ -27,8 +29,17 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
     design, figures of its chip, and over `count` evaluations the `best_so_far` of each method.
 
     With nothing free (`free = []`) the stated budget alone is evaluated. With what was `stored` of an earlier
-    search its design is evaluated anew instead, and the way there is believed.
+    search its design is evaluated anew instead, and the way there is believed. Of several technologies each
+    gets its own search, and numbers are arrays over `technology`.
     """
+    names = entry["technology"]
+    if isinstance(names, list):
+        before = stored["each"] if stored is not None else [None] * len(names)
+        require(len(before) == len(names), f"{where}: other technologies were searched before: write it anew")
+        return _over(
+            names,
+            [run_codesign({**entry, "technology": n}, where, b) for n, b in zip(names, before, strict=True)],
+        )
     for key in entry:
         if key not in ("name", *CODESIGN_KEYS):
             raise UnknownName(f"key of {where}", key, CODESIGN_KEYS, ", ".join(CODESIGN_KEYS))
@@ -41,7 +52,10 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
     )
     inputs: dict[str, Any] = {k: entry[k] for k in ("technology", "template", "budget")}
     inputs |= {"program": code, "workload": work, "system": entry.get("system", 1)}
-    inputs |= {k: entry[k] for k in ("strategies", "spend", "metric", "device") if k in entry}
+    inputs |= {k: entry[k] for k in ("strategies", "spend", "metric", "device", "links") if k in entry}
+    inputs["changes"] = dict(parse_setting(text) for text in entry.get("set", []))
+    if "shapes" in entry:
+        inputs["shapes"] = model_shapes(code, work, **entry["shapes"])
     free = entry.get("free", list(FREE))
     if not free:
         problem = codesign_problem(**inputs)
@@ -50,11 +64,23 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
         problem = codesign_problem(**inputs, free=free)
         return _told(problem, np.array(stored["design"], float), stored)
     options: dict[str, Any] = {
-        k: entry[k] for k in ("method", "evaluations", "compare", "seed") if k in entry
+        k: entry[k] for k in ("method", "evaluations", "compare", "seed", "from_stated") if k in entry
     }
     found = codesign(**inputs, free=free, **options)
     require(found.found, f"{where}: no design fits")
     return _told(found.problem, found.trace.design, _kept(found))
+
+
+def _over(names: list[str], runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Runs of several technologies as one: numbers and words as arrays, over `technology`."""
+    plain = {k for k, v in runs[0].items() if isinstance(v, float | bool | str) and all(k in r for r in runs)}
+    found: dict[str, Any] = {k: np.array([run[k] for run in runs]) for k in plain}
+    found |= {"technology": np.array(names), "axes": ["technology"]}
+    if "kept" in runs[0]:
+        found["kept"] = {"bound": None, "each": [run["kept"] for run in runs]}
+        for kept in found["kept"]["each"]:
+            kept["bound"] = None
+    return found
 
 
 def _kept(found: Codesign) -> dict[str, Any]:

@@ -72,6 +72,18 @@ def parse_changes(items: Iterable[str]) -> dict[str, dict[str, str]]:
     return by_owner(changes)
 
 
+def parse_setting(text: str) -> tuple[str, str]:
+    """The path and the value of a number that is set.
+
+    >>> parse_setting("budget.power=500 W")
+    ('budget.power', '500 W')
+    """
+    path, equals, value = text.partition("=")
+    if not equals or not value.strip():
+        raise BadValue(f"a change is written like budget.power=500 W, but got (change='{text}')")
+    return path.strip(), value.strip()
+
+
 def fabric_path(fabric: Fabric, path: str) -> str | None:
     """The whole path of a fabric's quantity: `latency` is the innermost dimension's, `infiniband.latency` and
     `1.latency` that one's; None where the fabric has no such dimension.

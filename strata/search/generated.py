@@ -28,13 +28,13 @@ from strata.hardware.technology import Technology
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import by_structure, layout_of, strategy_text
 from strata.mapping.plan import division, division_text
-from strata.params import leaf_paths, override
+from strata.params import leaf_paths
 from strata.pricing.metrics import METRICS
 from strata.result import Result
-from strata.search.fields import changed_fabric, fabric_path
-from strata.search.generated_readings import faster_parts, generated_readings
+from strata.search.fields import changed_fabric, fabric_path, parse_setting
+from strata.search.generated_readings import faster_parts, generated_readings, with_chip_numbers
 from strata.search.plans import candidate_plans, plan_at
-from strata.search.strategies import candidate_strategies
+from strata.search.strategies import candidate_strategies, in_every_mesh_order
 from strata.search.sweep import BEST, SweepAxis, parse_axis
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
@@ -92,6 +92,7 @@ class _Question:
     engine: Engine
     metric: str
     where: str
+    orders: bool
     gains: bool
     fixed: tuple[tuple[str, str], ...]  # numbers changed for all points
     numbers: tuple[SweepAxis, ...] = ()
@@ -114,6 +115,7 @@ def sweep_generated(
     engine: Engine | str = "ideal",
     metric: str = "step_time",
     where: str = "",
+    orders: bool = False,
     gains: bool = False,
 ) -> GeneratedSweep:
     """Evaluate a program on a system of generated chips over everything that varies.
@@ -121,7 +123,8 @@ def sweep_generated(
     The system is `devices` chips on the fabric that the template's networks make: `sizes` are those of its
     inner dimensions by name (1 where left out), the outermost takes the rest. `changes` are numbers set for
     all points (``budget.power=500 W``); `chip.` and `fabric.` ones go over what was generated. `plan` is a
-    strategy or plan, or the best at each point by `metric`, of those that meet `where`. `gains` adds, for
+    strategy or plan, or the best at each point by `metric`, of those that meet `where`, with `orders`
+    in every order of its dimensions on the fabric. `gains` adds, for
     every part of the chip, by how many percent the step gets shorter when it gets one percent faster.
 
     >>> import strata as st
@@ -146,8 +149,9 @@ def sweep_generated(
         engine=as_engine(engine),
         metric=metric,
         where=where,
+        orders=orders,
         gains=gains,
-        fixed=tuple(_change(text) for text in changes),
+        fixed=tuple(parse_setting(text) for text in changes),
     )
     axes = _axes(vary, asked)
     return GeneratedSweep(axes=axes, values=_found(asked, axes), metric=metric, program=code.name)
@@ -179,12 +183,6 @@ def _joined(
         stacked = np.stack([box.get(name, nothing) for box in found])
         values[name] = stacked.reshape([len(axes[i].values) for i in order]).transpose(back)
     return values
-
-
-def _change(text: str) -> tuple[str, str]:
-    path, equals, value = text.partition("=")
-    require(bool(equals and value.strip()), "a change is written like budget.power=500 W", change=text)
-    return path.strip(), value.strip()
 
 
 def is_word_axis(name: str) -> bool:
@@ -247,10 +245,7 @@ def _generated(asked: _Question, numbers: Mapping[str, Any]) -> Generation:
         links={key.removeprefix("links."): v for key, v in chosen.items() if key.startswith("links.")},
         **own,
     )
-    if not over:
-        return made
-    chip, noted = override(made.chip, {path.removeprefix("chip."): v for path, v in over.items()}, "chip")
-    return replace(made, chip=replace(chip, sources=made.chip.sources.updated(noted)))
+    return with_chip_numbers(made, {path.removeprefix("chip."): v for path, v in over.items()})
 
 
 def generated_system(made: Generation, devices: int, sizes: Mapping[str, int] | None = None) -> System:
@@ -344,9 +339,9 @@ def _divisions(
     if hasattr(code, "kernel_modules"):
         many = candidate_strategies(joined, code, asked.where)
         count = np.size(many.dp)
-        return [layout_of(part, code) for _, part in by_structure(many)], [
-            strategy_text(many.at(i)) for i in range(count)
-        ]
+        made = [layout_of(part, code) for _, part in by_structure(many)]
+        texts = [strategy_text(many.at(i)) for i in range(count)]
+        return in_every_mesh_order(made[0], texts) if asked.orders else (made, texts)
     every = candidate_plans(joined, code, work, asked.engine, asked.where)
     return [every], [division_text(plan_at(every, i)) for i in range(np.size(every.tp))]
 

@@ -4,13 +4,28 @@ with one part faster.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from strata.arrays import Number
 from strata.hardware.generate.generate import Generation
 from strata.hardware.system import System
-from strata.params import leaf_paths, value_at
+from strata.params import leaf_paths, override, value_at
+
+
+def with_chip_numbers(made: Generation, over: Mapping[str, Any]) -> Generation:
+    """A generation with numbers of its chip replaced, such as a bandwidth that is stated.
+
+    >>> from strata.hardware.generate.generate import generation
+    >>> made = generation("deepflow-v100", "deepflow-v100", "deepflow-2021")
+    >>> float(with_chip_numbers(made, {"memory.bandwidth": "2 TB/s"}).chip.memory.bandwidth)
+    2000000000000.0
+    """
+    if not over:
+        return made
+    chip, noted = override(made.chip, over, "chip")
+    return replace(made, chip=replace(chip, sources=made.chip.sources.updated(noted)))
 
 
 def generated_readings(made: Generation, joined: System) -> dict[str, Number]:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.mapping.place import place
+from strata.hardware.fabric import ONE_RING, fabric, sized
+from strata.mapping.place import place, spread
 from strata.mapping.plan import DIMENSIONS, ORDERS
 from strata.mapping.plan_layout import ORDERED, exchange_ranks
 
@@ -47,3 +48,17 @@ def test_a_group_lies_on_the_fabric_with_all_its_members(exponents, data):
             assert [s.stride for s in placed[name] if s.size > 1] == [s.stride for s in lies if s.size > 1], (
                 name
             )
+
+
+def test_a_group_that_crosses_as_one_ring_lies_in_the_outer_dimension_alone():
+    """DeepFlow's rule: all members a step each between packages, or all of them inside one."""
+
+    plain = sized(fabric("hgx-h200"), (8, 4))
+    inner, outer = plain.dimension
+    rings = replace(plain, dimension=(inner, replace(outer, crossing=ONE_RING)))
+    degrees = np.array([1.0, 2.0, 8.0, 16.0, 32.0])
+    inside, between = spread(1.0, degrees, rings)
+    assert inside.size.tolist() == [1.0, 2.0, 8.0, 1.0, 1.0]
+    assert between.size.tolist() == [1.0, 1.0, 1.0, 16.0, 32.0]
+    apart, across = spread(8.0, 4.0, rings)
+    assert float(apart.size) == 1.0 and float(across.size) == 4.0

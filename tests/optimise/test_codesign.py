@@ -121,3 +121,37 @@ def test_bad_input_gets_one_line():
     with pytest.raises(BadValue, match="PACKAGESxDEVICES"):
         system_sizes("4x")
     assert set(SPLITS) < set(FREE)
+
+
+def test_numbers_that_are_stated_stand_over_what_is_generated():
+    """A network's bandwidth and a memory's capacity hold for every design, as a sweep sets them."""
+    told = {"fabric.inter.bandwidth": "200 GB/s", "chip.memory.capacity": "1 TB", "budget.power": "250 W"}
+    problem = codesign_problem(*V100, strategies="d4", changes=told, free=("power",))
+    designs = problem.variables.random(np.random.default_rng(0), 3)
+    case = problem.case_of(designs)
+    assert float(case.system.fabric.dimension[-1].bandwidth) == 200e9
+    assert float(case.system.chip.memory.capacity) == 1e12 and float(problem.budget.power) == 250.0
+
+
+def test_a_batch_without_any_network_is_out_and_not_an_error():
+    """One port asks for more edge than these shares have: no design of the batch joins its devices."""
+    problem = codesign_problem(
+        *V100, strategies="d4", links={"inter": "deepflow-gdr-x8"}, free=("perimeter",)
+    )
+    edge = problem.variables.column("perimeter.inter")
+    designs = np.full((2, len(problem.variables.names)), 0.5)
+    designs[:, edge] = 0.1
+    value, violation = problem(designs)
+    assert np.all(np.isinf(value)) and np.all(violation > 0.0)
+    with pytest.raises(BadValue, match="several devices need a network"):
+        problem.case_of(designs)
+
+
+def test_shapes_of_equal_work_take_their_batch_from_it():
+    lstm, work = st.program("lstm-lm-512"), st.train(16384, 1)
+    for shape in model_shapes(lstm, work, [8192, 12288, 20480], keep="work"):
+        changed = replace(lstm, **shape.changes).trace(st.train(shape.batch, 1))
+        assert float(changed.flop()) == pytest.approx(float(lstm.trace(work).flop()), rel=1e-3)
+        assert shape.changes["layers"] == lstm.layers
+    with pytest.raises(BadValue, match="shapes keep one of"):
+        model_shapes(lstm, work, [8192], keep="depth")

@@ -1,5 +1,7 @@
 """Sweeps of generated chips: a box is its points one by one, words and numbers stand in the order told."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,38 @@ def test_what_cannot_vary_says_so_in_one_line(vary, said):
     with pytest.raises(StrataError) as error:
         sweep_generated(*OLD, workload=WORK, devices=8, plan="d8", vary=vary)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+PACKAGES = [
+    "chip.memory.capacity=1 TB",
+    "budget.area_share.intra=0.02",
+    "budget.power_share.intra=0.004",
+    "budget.perimeter_share.inter=0.3",
+    "budget.perimeter_share.intra=0.2",
+    "fabric.intra.bandwidth=4 TB/s",
+]
+
+
+@pytest.mark.parametrize("template", ["deepflow-2021-packages", "deepflow-2021-line"])
+def test_every_order_is_no_worse_than_the_usual_one_and_counts_in_packages(template):
+    told = {"workload": WORK, "devices": 64, "where": "pp == 1", "vary": ["sizes.intra=1,4,16"]}
+    names = ("deepflow-v100", "deepflow-v100", template, "lstm-lm-v100")
+    usual = sweep_generated(*names, changes=PACKAGES, **told)
+    every = sweep_generated(*names, changes=PACKAGES, orders=True, **told)
+    assert np.all(every["step_time"] <= usual["step_time"] * (1 + 1e-12))
+    assert np.all(np.diff(every["step_time"]) <= 0.0)
+    if template == "deepflow-2021-packages":  # on one switch no order is better
+        assert every["step_time"][0] == pytest.approx(usual["step_time"][0], rel=1e-12)
+
+
+def test_an_order_is_the_layout_with_its_dimensions_in_that_order():
+    from strata.mapping.kernel_parallel import layout_of
+    from strata.search.strategies import candidate_strategies, in_every_mesh_order
+
+    lstm, system = st.program("lstm-lm-v100"), st.system("16xh200")
+    many = candidate_strategies(system, lstm, "(pp == 1) & (depth == 1) & (dp == 4)")
+    layouts, told = in_every_mesh_order(layout_of(many, lstm), ["a", "b", "c"])
+    assert len(layouts) == 6 and len(told) == 18
+    assert {layout.dimensions[:3] for layout in layouts} == set(permutations(("kp1", "kp2", "dp")))
+    results = [st.evaluate(system, lstm, WORK, layout) for layout in layouts]
+    assert all(r.fits.all() for r in results)

@@ -254,6 +254,7 @@ def fabric_of(made: Made, names: Sequence[str] | None = None) -> Fabric | None:
             latency=link.latency,
             energy=link.lane_energy * (running.point.voltage / link.voltage) ** 2,
             collectives=network.collectives,
+            crossing=network.crossing,
             divisors=network.divisors,
         )
         for network, running, link in zip(

@@ -15,7 +15,7 @@ from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
 from strata.hardware.fabric import KINDS as TOPOLOGIES
-from strata.hardware.fabric import MEMORY_RING, GroupDivisor
+from strata.hardware.fabric import MEMORY_RING, ONE_RING, GroupDivisor
 from strata.params import (
     Sources,
     build,
@@ -85,6 +85,7 @@ class TemplateNetwork:
         choices=("", MEMORY_RING),
         default="",
     )
+    crossing: str = text("as in a fabric's dimension", choices=("", ONE_RING), default="")
     divisors: tuple[GroupDivisor, ...] | None = part(
         GroupDivisor, "as in a fabric's dimension; none when left out", many=True, optional=True
     )
