@@ -13,15 +13,13 @@ import numpy as np
 
 from strata.errors import require
 from strata.evaluate import evaluate_case
-from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
+from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.generate.budget import Budget
-from strata.hardware.generate.budget import budget as read_budget
-from strata.hardware.generate.generate import Generation, changed
+from strata.hardware.generate.generate import Generation
+from strata.hardware.generate.recipe import changed_recipe, recipe
 from strata.hardware.generate.template import Template
-from strata.hardware.generate.template import template as read_template
 from strata.hardware.system import economics
 from strata.hardware.technology import Technology
-from strata.hardware.technology import technology as read_technology
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy, is_strategy, parse_strategy, strategy_text
 from strata.mapping.plan import Plan, plan, plan_text
@@ -123,6 +121,7 @@ def codesign(
     device: str | MemoryDevice | None = None,
     links: Mapping[str, str | LinkPhy] | None = None,
     changes: Mapping[str, Any] | None = None,
+    rules: str = "",
     seed: int = 0,
     from_stated: bool = False,
     on_progress: Callable[[Ledger], Any] | None = None,
@@ -131,13 +130,14 @@ def codesign(
 
     Free may be the shares of area, power and perimeter, the die's area, the number of memory devices, the
     strategy and the shape of the model. `links` are taken for networks by name; `changes` set numbers by
-    their paths, of `chip.` and `fabric.` over what is generated. The search starts at random, or also at the
-    budget as it is stated. Where only choices are free, all are evaluated, and the best is proven.
+    their paths, of `chip.` and `fabric.` over what is generated; `rules` are those of `layout_of`. The search
+    starts at random, or also at the budget as it is stated. Where only choices are free, all are evaluated,
+    and the best is proven.
     """
     problem = codesign_problem(
         technology, template, budget, program, workload, system,
         strategies=strategies, shapes=shapes, free=free, metric=metric, spend=spend,
-        engine=engine, device=device, links=links, changes=changes,
+        engine=engine, device=device, links=links, changes=changes, rules=rules,
     )  # fmt: skip
     variables = problem.variables
     if not variables.smooth_count:
@@ -167,24 +167,24 @@ def codesign_problem(
     device: str | MemoryDevice | None = None,
     links: Mapping[str, str | LinkPhy] | None = None,
     changes: Mapping[str, Any] | None = None,
+    rules: str = "",
 ) -> CodesignProblem:
     """The problem that `codesign` solves, from names or records."""
-    built = read_template(template) if isinstance(template, str) else template
     code = make_program(program) if isinstance(program, str) else program
-    wanted = device if device is not None else built.device
-    records = {
-        "budget": read_budget(budget) if isinstance(budget, str) else budget,
-        "template": built,
-        "technology": read_technology(technology) if isinstance(technology, str) else technology,
-        "device": memory_device(wanted) if isinstance(wanted, str) else wanted,
-    }
     told = dict(changes or {})
     over = {path: value for path, value in told.items() if path.startswith(("chip.", "fabric."))}
-    records = changed(records, {path: value for path, value in told.items() if path not in over})
+    stated, _ = changed_recipe(
+        recipe(technology, budget, template, device=device, links=links),
+        {path: value for path, value in told.items() if path not in over},
+    )
     listed = [strategies] if isinstance(strategies, str | Strategy | Plan) else list(strategies)
     divided = tuple(_strategy(one, code) for one in listed)
     return CodesignProblem(
-        **records,
+        technology=stated.technology,
+        budget=stated.budget,
+        template=stated.template,
+        device=stated.device,
+        links=stated.links,
         program=code,
         workload=workload,
         sizes=system_sizes(system),
@@ -196,10 +196,8 @@ def codesign_problem(
         metric=metric,
         spend=spend,
         free=tuple(dict.fromkeys(free)),
-        links={
-            name: link_phy(link) if isinstance(link, str) else link for name, link in (links or {}).items()
-        },
         changes=over,
+        rules=rules,
     )
 
 

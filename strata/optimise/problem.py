@@ -73,6 +73,7 @@ class CodesignProblem:
     spend: str = "all"  # shares of a budget add up to it, or to what the stated ones do
     links: Mapping[str, Any] = field(default_factory=dict)  # by network; the template's where left out
     changes: Mapping[str, Any] = field(default_factory=dict)  # numbers over what is generated: chip., fabric.
+    rules: str = ""  # of layouts of strategies (`layout_of`)
 
     def __post_init__(self) -> None:
         for name in self.free:
@@ -252,7 +253,7 @@ class CodesignProblem:
         which = self._chosen(designs, "strategy")
         several = len(self.strategies) > 1 and np.ndim(which) > 0
         chosen = _stacked(self.strategies, which) if several else self.strategies[int(np.ravel(which)[0])]
-        return layout_of(chosen, program) if isinstance(chosen, Strategy) else chosen
+        return layout_of(chosen, program, rules=self.rules) if isinstance(chosen, Strategy) else chosen
 
     # ---------------------------------------------------------------------------------- objective
 

@@ -19,8 +19,9 @@ from strata.workload.program import program as make_program
 CODESIGN_KEYS = (
     "technology", "template", "budget", "program", "system", "strategies", "phase", "batch", "input",
     "output", "free", "spend", "metric", "device", "links", "set", "shapes", "method", "evaluations",
-    "compare", "seed", "from_stated",
+    "compare", "seed", "from_stated", "engine", "rules", "model",
 )  # fmt: skip
+_PASSED = ("strategies", "spend", "metric", "device", "links", "engine", "rules")
 POINTS = 25  # of a trace, along the number of evaluations
 
 
@@ -43,7 +44,7 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
     for key in entry:
         if key not in ("name", *CODESIGN_KEYS):
             raise UnknownName(f"key of {where}", key, CODESIGN_KEYS, ", ".join(CODESIGN_KEYS))
-    code = make_program(entry["program"])
+    code = make_program(entry["program"], **entry.get("model", {}))
     work = make_workload(
         phase_of(code, entry.get("phase", "train")),
         float(entry.get("batch", 1)),
@@ -52,7 +53,7 @@ def run_codesign(entry: dict[str, Any], where: str, stored: dict[str, Any] | Non
     )
     inputs: dict[str, Any] = {k: entry[k] for k in ("technology", "template", "budget")}
     inputs |= {"program": code, "workload": work, "system": entry.get("system", 1)}
-    inputs |= {k: entry[k] for k in ("strategies", "spend", "metric", "device", "links") if k in entry}
+    inputs |= {k: entry[k] for k in _PASSED if k in entry}
     inputs["changes"] = dict(parse_setting(text) for text in entry.get("set", []))
     if "shapes" in entry:
         inputs["shapes"] = model_shapes(code, work, **entry["shapes"])
