@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from strata.arrays import Number, floor_div, register_pytree
 from strata.errors import UnknownName
 from strata.hardware.components import Logic
-from strata.hardware.generate.template import LANES, THROTTLE, Template
+from strata.hardware.generate.template import LANES, THROTTLE, Template, or_zero
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
 from strata.precision import bytes_of
 
@@ -128,7 +128,7 @@ def operation_energies(logic: Logic, template: Template) -> dict[str, Number]:
         each = 0.5 * logic.vector_energy
         return {name: each * (bytes_of(name) / LANE_BYTES) for name in LANE_FORMATS}
     _check_format(logic, template)
-    beside = template.vector_lanes * (template.lane_activity or 0.0) * logic.vector_energy
+    beside = template.vector_lanes * or_zero(template.lane_activity) * logic.vector_energy
     own = template.macs * logic.mac_area[template.format]
     found = {
         name: 0.5 * (energy + beside * (logic.mac_area.get(name, own / template.macs) / own))

@@ -336,7 +336,7 @@ def register_stream(moved: Number, flop: Number, device: Device) -> Price:
         dram=0.0,
         flop=0.0,
         joule=flop * chip.energy.vector,
-        lower=0.0,
+        lower=moved / first.bandwidth,
         floor=chip.overhead.kernel,
     )
 
