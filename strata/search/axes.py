@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.search.expression import calculate
+from strata.expression import calculate
 from strata.search.fields import PLAN_FIELDS, si_number
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
 

@@ -24,7 +24,7 @@ from strata.mapping.rules import LIMITS
 from strata.pricing.metrics import RATE, TIME, Metric
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
-from strata.search.expression import calculate
+from strata.expression import calculate
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

@@ -15,7 +15,7 @@ from strata.mapping.plan import Plan
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.derived_metrics import POINT_METRICS
-from strata.search.expression import calculate
+from strata.expression import calculate
 from strata.search.fields import PLAN_FIELDS
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space

@@ -18,7 +18,7 @@ from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, st
 from strata.mapping.layout import Layout
 from strata.pricing.metrics import METRICS
 from strata.result import Result
-from strata.search.expression import calculate
+from strata.expression import calculate
 from strata.search.plans import RankedPlan
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

@@ -12,7 +12,7 @@ import numpy as np
 
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
-from strata.search.expression import Names, calculate
+from strata.expression import Names, calculate
 from strata.studies import StudyOutcome
 
 KEYS = (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.errors import BadValue, UnknownName
-from strata.search.expression import Names, calculate
+from strata.expression import Names, calculate
 
 
 def test_arithmetic_comparison_choice_and_functions():
