@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.expression import Names, calculate
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
-from strata.expression import Names, calculate
 from strata.search.sweep import SweepAxis, parse_axis, sweep
 from strata.search.tiling_spread import run_tilings
 from strata.workload.program import program as make_program

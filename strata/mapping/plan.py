@@ -232,6 +232,8 @@ def layout_degrees(program: Any) -> tuple[str, ...]:
     """
     if hasattr(program, "kernel_modules"):
         return KERNEL_MESH
+    if hasattr(program, "mesh_dimensions"):
+        return tuple(program.mesh_dimensions)
     return tuple(inspect.signature(program.layout).parameters) if hasattr(program, "layout") else ()
 
 

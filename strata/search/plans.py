@@ -13,6 +13,7 @@ from strata.arrays import map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
+from strata.expression import calculate
 from strata.hardware.fabric import DIRECT, Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
@@ -24,7 +25,6 @@ from strata.mapping.rules import LIMITS
 from strata.pricing.metrics import RATE, TIME, Metric
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
-from strata.expression import calculate
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

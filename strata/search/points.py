@@ -11,11 +11,11 @@ import numpy as np
 from strata.batch import take
 from strata.case import Case
 from strata.evaluate import evaluate_case
+from strata.expression import calculate
 from strata.mapping.plan import Plan
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.derived_metrics import POINT_METRICS
-from strata.expression import calculate
 from strata.search.fields import PLAN_FIELDS
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space

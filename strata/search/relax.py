@@ -18,12 +18,12 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.case import Case
+from strata.expression import mentions
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.dram_access import banks_of
 from strata.search.axes import DesignAxis
-from strata.expression import mentions
 from strata.search.points import field_choices, set_choices, tied_values
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from strata.errors import UnknownName, require
+from strata.expression import calculate, mentions
 from strata.params import find, read_toml
 from strata.search.axes import DesignAxis, read_axis
-from strata.expression import calculate, mentions
 from strata.search.scenario import Scenario, checked_field
 
 COUNTED = 1 << 22  # most combinations of axes joined by constraints that are counted one by one

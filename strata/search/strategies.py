@@ -12,13 +12,13 @@ import numpy as np
 
 from strata.errors import require
 from strata.evaluate import evaluate
+from strata.expression import calculate
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
 from strata.mapping.layout import Layout
 from strata.pricing.metrics import METRICS
 from strata.result import Result
-from strata.expression import calculate
 from strata.search.plans import RankedPlan
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

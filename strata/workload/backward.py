@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.workload.graph import Block, Graph, Op, Tensor, checked
+from strata.workload.ops import is_vector
 
 BACKWARD = ".backward"
 
@@ -56,8 +57,8 @@ def _gradients(block: Block, forward: tuple[Op, ...], graph: Graph) -> tuple[tup
         arrives = [entry] if op.output in leaving and entry else []
         arrives += readers.get(op.output, [])
         made += [_joined_up(gradient, op, tuple(arrives), block, graph) for gradient in back]
-        for tensor in op.inputs[: int(op.gradients)]:
-            readers.setdefault(tensor, []).append(back[0].output)
+        for place, tensor in enumerate(op.inputs[: int(op.gradients)]):
+            readers.setdefault(tensor, []).append(op.gradient_place(place, back).output)
     leaving_back = readers.get(block.entry.name, []) if block.entry is not None else []
     return tuple(made), tuple(leaving_back)
 
@@ -73,4 +74,7 @@ def _joined_up(gradient: Op, op: Op, arrives: tuple[str, ...], block: Block, gra
             inputs.append(tensor if tensor in graph.inputs else f"{block.name}:{tensor}")
         else:
             inputs.append(name)
-    return replace(gradient, inputs=tuple(inputs))
+    # Readers of parts side by side send back gradients of parts; else all are of one shape and are added up.
+    summed = len(arrives) > 1 and is_vector(gradient) and len(gradient.n) == 1
+    more = {"adds": True} if summed else {}
+    return replace(gradient, inputs=tuple(inputs), **more)

@@ -156,6 +156,10 @@ class Op:
         """Ops that carry the gradient of its result back to its operands and weights."""
         return ()
 
+    def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
+        """Of those ops, the one whose result is the gradient of the operand at a place."""
+        return gradients[0]
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Exchange:
@@ -289,6 +293,7 @@ class Graph:
     # axes that are one coordinate of a tensor under two names: columns that a product makes, its reader's
     # depth
     coordinates: dict[str, str] = field(default_factory=dict)
+    stream: str = ""  # the axis along which fused kernels pass tiles on to each other
 
     def ops(self) -> Iterator[tuple[Block, Op]]:
         for block in self.blocks:

@@ -77,7 +77,7 @@ class MatMul(Op):
             self,
             name=f"{self.name}_dgrad",
             backward=True,
-            inputs=(back,),
+            inputs=(back,) if self.stored or len(self.inputs) < 2 else (back, f"forward:{second}"),
             output=f"d_{self.inputs[0]}@{self.name}",
             n=(self.k,),
             k=joined_extent(self.n),
@@ -100,6 +100,10 @@ class MatMul(Op):
             weight_gradient=self.stored,
         )
         return dgrad, wgrad
+
+    def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
+        # Operands of a product with a weight of its own are parts of the one activation.
+        return gradients[0 if self.stored or place == 0 else 1]
 
 
 def joined_extent(extents: tuple[Extent, ...]) -> Extent:

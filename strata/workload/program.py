@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from strata.arrays import Number
 from strata.errors import BadFile, UnknownName
 from strata.params import data_folder, names
+from strata.workload.dataflow import Dataflow
 from strata.workload.dlrm import Dlrm
 from strata.workload.fft import Fft
 from strata.workload.gemm import Gemm
@@ -39,6 +40,7 @@ class Program(Protocol):
 
 
 PROGRAMS: dict[str, Any] = {
+    "dataflow": Dataflow,
     "dlrm": Dlrm,
     "fft": Fft,
     "gemm": Gemm,

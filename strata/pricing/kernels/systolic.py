@@ -31,7 +31,7 @@ HELD = 0.5  # part of a memory that holds the block; the rest takes in the next 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Dataflow:
+class ArrayDataflow:
     """A product seen from what stays: a matrix of `rows` x `columns`, with `steps` of the other two streaming
     past.
 
@@ -64,7 +64,7 @@ class ArrayTimes:
     dram: Number
 
 
-def dataflows(product: Product, rank: int, xp: Any, kept: str = "best") -> Dataflow:
+def dataflows(product: Product, rank: int, xp: Any, kept: str = "best") -> ArrayDataflow:
     """Each of `CHOICES` on the leading axis, or those that keep weights ("ws"), activations or outputs.
 
     >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
@@ -80,7 +80,7 @@ def dataflows(product: Product, rank: int, xp: Any, kept: str = "best") -> Dataf
     )
     # a partial sum is written and read; the last one leaves as a result
     sums, once = 2.0 * ACCUMULATOR, o - 2.0 * ACCUMULATOR
-    return Dataflow(
+    return ArrayDataflow(
         rows=xp.where(results, xp.where(turned, n, m), k),
         columns=xp.where(weights | results & ~turned, n, m),
         steps=xp.where(results, k, xp.where(weights, m, n)),
@@ -135,7 +135,7 @@ def array_cycles(
 
 
 def resident_block(
-    s: Dataflow, elements: Number, rows: Number = 1.0, columns: Number = 1.0
+    s: ArrayDataflow, elements: Number, rows: Number = 1.0, columns: Number = 1.0
 ) -> tuple[Number, Number]:
     r"""Rows and columns of the block that stays in a memory of so many elements, at least those of the array.
 
@@ -158,7 +158,7 @@ def resident_block(
     return high, xp.minimum(s.columns, xp.maximum(elements / high, columns))
 
 
-def dataflow_traffic(s: Dataflow, by_rows: Number, by_columns: Number) -> Number:
+def dataflow_traffic(s: ArrayDataflow, by_rows: Number, by_columns: Number) -> Number:
     r"""Bytes into the level above, and back, when what stays is cut into so many blocks along rows and
     columns.
 
@@ -185,7 +185,7 @@ def dataflow_traffic(s: Dataflow, by_rows: Number, by_columns: Number) -> Number
     )
 
 
-def block_traffic(s: Dataflow, memory: Number, rows: Number = 1.0, columns: Number = 1.0) -> Number:
+def block_traffic(s: ArrayDataflow, memory: Number, rows: Number = 1.0, columns: Number = 1.0) -> Number:
     """Bytes into a memory of so many bytes from the one below it."""
     high, wide = resident_block(s, HELD * memory / s.held, rows, columns)
     return dataflow_traffic(s, ceil_div(s.rows, high), ceil_div(s.columns, wide))

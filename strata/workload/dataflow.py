@@ -1,0 +1,204 @@
+"""Any dataflow graph as a program: kernels that read and write tensors with named axes.
+
+A kernel names the tensors it reads, the axes of what it writes, and those of its weight; everything else
+follows as in an einsum: axes of both operands that the result lacks are summed over, those of all three are a
+batch. Sizes are numbers, or expressions over other sizes and the workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from strata.arrays import Number, register_pytree
+from strata.errors import BadValue, UnknownName, require
+from strata.expression import calculate
+from strata.records import readable
+from strata.workload.backward import with_backward
+from strata.workload.dataflow_kinds import KINDS, AxisSizes, KernelContext, Operand
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
+from strata.workload.tasks import Workload
+
+LAYER = "layer"
+
+
+@register_pytree
+@readable("name", "kind", "reads", "writes", "weight")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DataflowKernel:
+    """One kernel: its kind, the tensors it reads, the axes of the tensor it writes, which has its name.
+
+    A tensor may be read under other names of its axes ("k: keys heads head"): the same coordinate, of another
+    meaning to the reader. `settings` are what its kind asks for beside (operations an element, a formula).
+    """
+
+    name: str
+    kind: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+    weight: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+    format: str = ""  # of what it writes, where it is not the program's
+    backward: bool = False  # it belongs to the backward pass of a graph that writes both passes out
+
+
+@register_pytree
+@readable("name", "sizes", "kernels")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dataflow:
+    """A program of kernels, `layers` times with weights of their own.
+
+    `sizes`: axis to its extent; `derived`: sizes as expressions over these and the workload's batch, sequence
+    and context. `inputs`: tensors from outside with their axes; the first is what a layer takes in. `output`
+    is what it hands on. `stream`: the axis along which fused kernels pass tiles on. `layouts`: what each
+    dimension of its usual mesh divides, by kernel ("*": every kernel that has the axis).
+    """
+
+    name: str = "dataflow"
+    sizes: dict[str, Number] = field(default_factory=dict)
+    derived: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    kernels: tuple[DataflowKernel, ...] = ()
+    output: str = ""
+    precision: str = "bf16"
+    stream: str = ""
+    layers: Number = 1.0
+    items: str = "batch"  # an expression: what one pass yields
+    item: str = "item"
+    layouts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+
+    @property
+    def units(self) -> dict[str, Number]:
+        return {**self.sizes, LAYER + "s": self.layers}
+
+    @property
+    def mesh_dimensions(self) -> tuple[str, ...]:
+        """Dimensions of the mesh that a division of it is typed with: those it names, or its axes."""
+        return tuple(name for name, _ in self.layouts) or tuple(self.sizes)
+
+    def layout_text(self) -> str:
+        return ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+
+    def layout(self, **degrees: Number) -> dict[str, Any]:
+        """Mesh and axes of its usual layout, or of plain axes by their names."""
+        said = dict(self.layouts)
+        told: dict[str, Any] = {"mesh": dict(degrees), "axes": {}}
+        for dimension in degrees:
+            for kernel, axis in said.get(dimension, (("*", dimension),)):
+                own = told["axes"] if kernel == "*" else told.setdefault(kernel, {})
+                own[axis] = (*own.get(axis, ()), dimension)
+        return told
+
+    def sized(self, work: Workload) -> dict[str, Number]:
+        """Every size for a workload."""
+        known: dict[str, Number] = {
+            "batch": work.batch,
+            "sequence": work.sequence,
+            "context": work.context,
+            **self.sizes,
+        }
+        for name, text in self.derived:
+            known[name] = calculate(text, known, f"size {name} of {self.name}")
+        return known
+
+    def trace(self, work: Workload) -> Graph:
+        sizes = self.sized(work)
+        tensors = {name: Operand(name, axes) for name, axes in self.inputs}
+        context = KernelContext(AxisSizes(sizes, self.name), self.precision, self.stream)
+        ops, coordinates = [], dict[str, str]()
+        for kernel in in_order(self):
+            operands = [_operand(text, tensors, kernel, coordinates) for text in kernel.reads]
+            ops.append(KINDS[kernel.kind](kernel, operands, context))
+            tensors[kernel.name] = Operand(kernel.name, kernel.writes or operands[0].axes)
+        entry = self._boundary(self.inputs[0], context) if self.inputs else None
+        last = self.output or (ops[-1].output if ops else "")
+        output = self._boundary((last, tensors[last].axes), context) if last in tensors else None
+        block = Block(
+            name=LAYER,
+            role=LAYER,
+            ops=tuple(ops),
+            count=self.layers,
+            entry=entry,
+            output=output,
+            leaves=(last,) if last in tensors else (),
+        )
+        graph = Graph(
+            blocks=(block,),
+            sequence=BlockSequence(period=((LAYER,),), layers=self.layers),
+            items=calculate(self.items, sizes, f"items of {self.name}"),
+            item=self.item,
+            inputs=tuple(name for name, _ in self.inputs),
+            formats=((self.precision, self.precision),),
+            units=self.units,
+            coordinates=coordinates,
+            stream=self.stream,
+        )
+        written_out = any(kernel.backward for kernel in self.kernels)
+        return with_backward(graph) if work.phase == "train" and not written_out else checked(graph)
+
+    def _boundary(self, tensor: tuple[str, tuple[str, ...]], context: KernelContext) -> Tensor:
+        name, axes = tensor
+        extents: tuple[Extent, ...] = tuple(context.sizes.extent((axis,)) for axis in axes)
+        return Tensor(name, extents, self.precision)
+
+
+def _operand(
+    text: str, tensors: dict[str, Operand], kernel: DataflowKernel, coordinates: dict[str, str]
+) -> Operand:
+    """A tensor as a kernel reads it; other names of its axes are other names of its coordinates."""
+    name, _, renamed = (part.strip() for part in text.partition(":"))
+    if name not in tensors:
+        raise UnknownName(f"tensor that {kernel.name} reads", name, tensors, ", ".join(tensors))
+    made = tensors[name]
+    if not renamed:
+        return made
+    axes = tuple(renamed.split())
+    require(
+        len(axes) == len(made.axes),
+        f"{kernel.name} reads {name} under as many axes as it has",
+        axes=" ".join(axes),
+        of=" ".join(made.axes),
+    )
+    for new, old in zip(axes, made.axes, strict=True):
+        if new != old:
+            coordinates[new] = coordinates.get(old, old)
+            coordinates.setdefault(old, coordinates[new])
+    return Operand(name, axes)
+
+
+def in_order(program: Dataflow) -> list[DataflowKernel]:
+    """Kernels so that each stands after those it reads; a cycle, an unknown kind, a tensor that nothing makes
+    and a name given twice are told in one line.
+
+    >>> late = DataflowKernel(name="b", kind="simd", reads=("a",))
+    >>> early = DataflowKernel(name="a", kind="simd", reads=("x",))
+    >>> made = Dataflow(inputs=(("x", ("rows",)),), kernels=(late, early))
+    >>> [kernel.name for kernel in in_order(made)]
+    ['a', 'b']
+    """
+    by_name: dict[str, DataflowKernel] = {}
+    given = {name for name, _ in program.inputs}
+    for kernel in program.kernels:
+        if kernel.kind not in KINDS:
+            raise UnknownName(f"kind of kernel {kernel.name}", kernel.kind, KINDS, ", ".join(sorted(KINDS)))
+        if kernel.name in by_name or kernel.name in given:
+            raise BadValue(f"{program.name}: two tensors are called {kernel.name}")
+        by_name[kernel.name] = kernel
+    sources = {k.name: [text.partition(":")[0].strip() for text in k.reads] for k in program.kernels}
+    for name, read in sources.items():
+        for tensor in read:
+            if tensor not in by_name and tensor not in given:
+                known = {*by_name, *given}
+                raise UnknownName(f"tensor that {name} reads", tensor, known, ", ".join(sorted(known)))
+    placed, found = set(given), list[DataflowKernel]()
+    waiting = list(program.kernels)
+    while waiting:
+        ready = [k for k in waiting if all(t in placed for t in sources[k.name])]
+        if not ready:
+            names = ", ".join(k.name for k in waiting)
+            raise BadValue(f"{program.name}: these kernels wait for each other in a cycle: {names}")
+        first = ready[0]
+        found.append(first)
+        placed.add(first.name)
+        waiting.remove(first)
+    return found
