@@ -75,6 +75,6 @@ def _joined_up(gradient: Op, op: Op, arrives: tuple[str, ...], block: Block, gra
         else:
             inputs.append(name)
     # Readers of parts side by side send back gradients of parts; else all are of one shape and are added up.
-    summed = len(arrives) > 1 and is_vector(gradient) and len(gradient.n) == 1
-    more = {"adds": True} if summed else {}
-    return replace(gradient, inputs=tuple(inputs), **more)
+    if len(arrives) > 1 and is_vector(gradient) and len(gradient.n) == 1:
+        return replace(gradient, inputs=tuple(inputs), adds=True)
+    return replace(gradient, inputs=tuple(inputs))
