@@ -66,7 +66,7 @@ class Fusion:
 
     @property
     def optimal(self) -> bool:
-        return self.feasible and self.gap <= 1e-9
+        return self.feasible and self.gap <= 1e-6
 
 
 def fuse_kernels(

@@ -1,0 +1,113 @@
+"""How many mappings there are inside a chip: the exact number, as an integer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.optimise.fuse_path import fusion_steps
+from strata.optimise.fusion_problem import FusionProblem
+from strata.optimise.partition_prices import PartitionPricer
+
+STEPS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MappingSpace:
+    """Numbers of mappings: chains of partitions, those with numbers of tiles, those with cores shared out;
+    `counts` says in words what the last one counts.
+    """
+
+    chains: int
+    with_tiles: int
+    mappings: int
+    counts: str
+
+
+def mapping_space(problem: FusionProblem, limit: int = 20_000) -> MappingSpace | None:
+    """All mappings of a problem, whether or not they fit; None where it has more than `limit` order ideals.
+
+    Ordered partitions that respect the graph (chains of order ideals), times the numbers of tiles (one for
+    all or one for each), times, where rules share out cores, every way to give each kernel lanes x stages
+    (element-wise ones lanes alone) of the cores.
+    """
+    pricer = PartitionPricer(problem)
+    pricer.weights = 0.0 * pricer.weights  # what does not fit counts too
+    steps = fusion_steps(pricer, limit, STEPS)
+    if steps is None:
+        return None
+    products = np.array([k.depth > 0 for k in problem.kernels])
+    made = steps.sets[:, products].sum(1).astype(int).tolist()
+    plain = steps.sets[:, ~products].sum(1).astype(int).tolist()
+    shared = problem.rules.compute == "cores"
+    pairs = set(zip(made, plain, strict=True))
+    ways = _core_shares(pairs, problem.chip.cores) if shared else dict.fromkeys(pairs, 1)
+    choices = len(problem.tiles)
+    each = choices if problem.rules.tiles == "each" else 1
+    limits = problem.max_partitions
+    first, second = steps.first.tolist(), steps.second.tolist()
+    counted = [
+        _chains(first, second, steps.ideals, factors, limits)
+        for factors in (
+            [1] * len(first),
+            [each] * len(first),
+            [each * ways[pair] for pair in zip(made, plain, strict=True)],
+        )
+    ]
+    once = choices if each == 1 else 1
+    words = f"chains of order ideals x {'a number of tiles each' if each > 1 else 'one number of tiles'}"
+    return MappingSpace(
+        chains=counted[0],
+        with_tiles=counted[1] * once,
+        mappings=counted[2] * once,
+        counts=words + (f" x lanes and stages of {problem.chip.cores} cores" if shared else ""),
+    )
+
+
+def _chains(first: list[int], second: list[int], ideals: int, factors: list[int], limit: int) -> int:
+    """Sum over chains of the product of their steps' factors, within a number of steps (0: any)."""
+    if not limit:
+        total = [1] + [0] * (ideals - 1)
+        for i, j, factor in zip(first, second, factors, strict=True):  # by the second: all before are done
+            total[j] += total[i] * factor
+        return total[-1]
+    layer, whole = [1] + [0] * (ideals - 1), 0
+    for _ in range(limit):
+        after = [0] * ideals
+        for i, j, factor in zip(first, second, factors, strict=True):
+            after[j] += layer[i] * factor
+        layer, whole = after, whole + after[-1]
+    return whole
+
+
+def _core_shares(pairs: set[tuple[int, int]], cores: int) -> dict[tuple[int, int], int]:
+    """Ways to give so many products lanes x stages and so many element-wise kernels lanes, within the cores.
+
+    Generating functions, packed into one integer each: coefficients of x^c for c cores in all.
+
+    >>> _core_shares({(1, 0), (0, 2)}, 4) == {(1, 0): 1 + 2 + 2 + 3, (0, 2): 1 + 2 + 3}
+    True
+    """
+    most = max(a + b for a, b in pairs)
+    bits = 2 * most * max(cores, 2).bit_length() + cores.bit_length()
+    mask = (1 << bits * (cores + 1)) - 1
+
+    def packed(values: list[int]) -> int:
+        return sum(v << bits * c for c, v in enumerate(values))
+
+    divisors = [0] * (cores + 1)
+    for d in range(1, cores + 1):
+        for c in range(d, cores + 1, d):
+            divisors[c] += 1
+    product, lanes = packed(divisors), packed([0] + [1] * cores)
+    powers: dict[tuple[int, int], int] = {(0, 0): 1}
+
+    def power(a: int, b: int) -> int:
+        if (a, b) not in powers:
+            smaller = power(a - 1, b) * product if a else power(a, b - 1) * lanes
+            powers[a, b] = smaller & mask
+        return powers[a, b]
+
+    one = (1 << bits) - 1
+    return {(a, b): sum(power(a, b) >> bits * c & one for c in range(cores + 1)) for a, b in sorted(pairs)}
