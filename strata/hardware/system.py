@@ -1,4 +1,7 @@
-"""A system: chips joined by a fabric. `8xh200`, `4x8xh100` and `64xh200` name one, as does a TOML file."""
+"""A system: chips joined by a fabric. `8xh200`, `4x8xh100` and `64xh200` name one, as does a TOML file.
+
+Parts after a plus stand in for the chip's own: `1024xdfmodel-sn30+dfmodel-hbm3+dfmodel-nvlink4`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
+from strata.hardware.linear_parts import system_parts
 from strata.params import Sources, by_name, find, names, quantity, read_record, remembered, text
 from strata.records import readable
 
@@ -80,6 +84,12 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
     >>> s = system("64xh200")
     >>> float(s.devices), [d.size for d in s.fabric.dimension]
     (64.0, [8.0, 8.0])
+
+    A memory, links, a fabric and a shape may be named after the chip (`strata.hardware.linear_parts`):
+
+    >>> s = system("1024xdfmodel-h100+dfmodel-hbm3+dfmodel-dragonfly+32x32+dfmodel-nvlink4")
+    >>> s.chip.memory.bandwidth / 1e9, [(d.kind, d.size, d.bandwidth / 1e9) for d in s.fabric.dimension]
+    (3072.0, [('full', 32.0, 13950.0), ('full', 32.0, 13950.0)])
     """
     if isinstance(what, Chip):
         require(not changes, "change a chip's numbers where it is made: chip(name, field=value)")
@@ -140,12 +150,15 @@ def _from_name(name: str, changes: dict[str, Any]) -> System:
             [*names("system"), *(f"8x{c}" for c in names("chip"))],
             "strata list systems, or COUNTxCHIP like 8xh200",
         )
-    outer, inner, chip_name = int(match.group(1)), match.group(2), match.group(3)
-    base = chip(chip_name, **changes)
+    outer, inner = int(match.group(1)), match.group(2)
+    chip_name, *said = match.group(3).split("+")
+    parts = system_parts(said)
+    base = chip(chip_name, **{**parts.chip_changes(), **changes})
     beside = Path(chip_name).parent if chip_name.endswith(".toml") else Path()
-    joined = usual_fabric(base, beside)
-    sizes = _sizes(outer, int(inner) if inner else None, joined, name)
-    return System(name.lower(), base, sized(joined, sizes))
+    joined = usual_fabric(base, beside) if parts.fabric is None else parts.fabric
+    if not parts.shape:
+        joined = sized(joined, _sizes(outer, int(inner) if inner else None, joined, name))
+    return System(name.lower(), base, parts.joined(joined, outer * int(inner or 1)))
 
 
 def _sizes(count: int, per_node: int | None, joined: Fabric, name: str) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ class LinearCost:
     memory: Number = quantity("USD*s/B", "DRAM, for its bandwidth")
     link: Number = quantity("USD*s/B", "link, for its bandwidth")
     port: Number = quantity("USD*s/B", "switch port, for its bandwidth")
+    port_energy: Number = quantity("J/B", "power of a switch port, for its bandwidth")
     sources: Sources = field(default_factory=Sources)
 
 
