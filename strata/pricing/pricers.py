@@ -13,6 +13,7 @@ from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
 from strata.pricing.kernels.attention import price_attention
+from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
@@ -115,4 +116,5 @@ register_pricer("attention", lambda op, rank: price_attention(op, rank.device), 
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
+register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("collective", _price_collective)
