@@ -110,11 +110,11 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
     return once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
 
 
+register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
 register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
 register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
-register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("collective", _price_collective)
