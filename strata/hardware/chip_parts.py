@@ -43,6 +43,12 @@ class Compute:
         "1", "share of a plain product's rate that grouped products of experts reach", positive=True
     )
     softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
+    fft_efficiency: Number = quantity(
+        "1",
+        "fraction of the vector peak that Fourier transforms sustain in several passes, or of lines whose "
+        "length is no power of two",
+        positive=True,
+    )
     vector_rate: Number = quantity(
         "FLOP/s", "fp32 vector peak of the whole chip", positive=True, more="faster at equal cores"
     )
@@ -185,6 +191,14 @@ class Overhead:
         "s", "adding up the parts of a product that was cut to fill the cores, by format of the product"
     )
     merge: Number = quantity("s", "merging the parts of an attention whose cache was cut to fill the cores")
+    column: Number = quantity(
+        "s",
+        "one column of a factorisation's panel, held by one group of threads: the search for its pivot, a "
+        "swap, an update",
+    )
+    pivot: Number = quantity(
+        "s", "what every doubling of a column beyond one group adds to that: a level of the search"
+    )
     launch: Number = quantity("s", "host time to launch one kernel without a graph")
 
 

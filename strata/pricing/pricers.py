@@ -17,7 +17,10 @@ from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
+from strata.pricing.kernels.lu import price_lu
 from strata.pricing.kernels.matmul import price_matmul
+from strata.pricing.kernels.scan import price_scan
+from strata.pricing.kernels.sort import price_sort
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
@@ -117,4 +120,7 @@ register_pricer("attention", lambda op, rank: price_attention(op, rank.device), 
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
+register_pricer("lu", lambda op, rank: price_lu(op, rank.device))
+register_pricer("scan", lambda op, rank: price_scan(op, rank.device))
+register_pricer("sort", lambda op, rank: price_sort(op, rank.device))
 register_pricer("collective", _price_collective)

@@ -11,19 +11,24 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
 from strata.workload.fft import FftLines
 
-PASS_BITS = 8.0  # of a long line's length that one pass over the grid transforms: 256 points
+# of a long line's length that one pass over the grid transforms at most: 2048 points, as cuFFT's kernels on an
+# H200 (two passes for 2^21 points, three for 2^25)
+PASS_BITS = 11.0
+WORD = 4.0  # bytes that a lane works on at full rate
 
 
 def price_fft(op: FftLines, device: Device) -> Price:
     r"""Price of transforming all lines of one axis: a stream of the grid, its operations on the vector units.
 
-    .. math:: T = p \left(T_0 + \max\left(\frac{5 N \log_2 n}{p R_v}, \frac{2 b N}{B}\right)\right), \quad
-        p = \begin{cases} 1 & b n \le S \\ \lceil \log_2 n / 8 \rceil & \text{else} \end{cases}
+    .. math:: T = p \left(T_0 + \max\left(\frac{5 N \log_2 n}{p \, \eta R_v} \frac{w}{4},
+        \frac{2 b N}{B}\right)\right), \quad
+        p = \begin{cases} 1 & b n \le S / 2 \\ \lceil \log_2 n / 11 \rceil & \text{else} \end{cases}
 
-    N points of b bytes in lines of n; vector rate R_v, sustained bandwidth B, floor T_0 of a stream. A line
-    that fits a core's local memory S is read and written once (n = 16384 in complex fp32 is 128 KiB); a
-    longer one in passes over the grid, each of which takes 256 points of it (two for 65,536, four for 2^27:
-    what cuFFT's times on an H200 show, validation/h200/other.csv).
+    N points of b bytes (two parts of w) in lines of n; vector rate R_v of words of 4 B, sustained bandwidth B,
+    floor T_0 of a stream. A line that fits half of a core's local memory S, beside the next one, is read and
+    written once (n = 16384 in complex fp32 is 128 KiB); a longer one in passes over the grid. η is 1 for lines
+    of a power of two in one pass, which are bound by memory; else `fft_efficiency` of the chip: passes with
+    twiddle factors between them, and factors of 3 and 5, keep lanes waiting, which binds.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -34,8 +39,15 @@ def price_fft(op: FftLines, device: Device) -> Price:
     >>> bool(h200.memory > h200.compute), round(float(h200.time) * 1e6)  # 2 x 1.07 GB
     (True, 498)
     """
-    moved, points = op.output_bytes(), op.points.size
-    xp = namespace(points, device.chip.compute.sram_capacity)
-    fits = 2.0 * points * bytes_of(op.precision) <= device.chip.compute.sram_capacity
-    passes = xp.where(fits, 1.0, ceil_div(xp.log(points) / math.log(2.0), PASS_BITS))
-    return vector_kernel(moved, moved, op.flop() / passes, 0.0, device).times(passes)
+    moved, points, chip = op.output_bytes(), op.points.size, device.chip
+    width = bytes_of(op.precision)
+    xp = namespace(points, chip.compute.sram_capacity, chip.compute.fft_efficiency)
+    bits = xp.log(points) / math.log(2.0)
+    fits = 2.0 * points * width <= 0.5 * chip.compute.sram_capacity
+    whole = xp.abs(bits - xp.floor(bits + 0.5)) < 1e-9
+    passes = xp.where(fits, 1.0, ceil_div(bits, PASS_BITS))
+    efficiency = xp.where(fits & whole, 1.0, chip.compute.fft_efficiency)
+    flop = op.flop() * max(width / WORD, 1.0) / passes
+    resident = device.software.resident
+    once = vector_kernel(moved, moved, flop, 0.0, device, resident=resident, efficiency=efficiency)
+    return once.times(passes)

@@ -88,6 +88,7 @@ def vector_kernel(
     rows: RowSchedule | None = None,
     footprint: Number | None = None,
     read_share: Number | None = None,
+    efficiency: Number = 1.0,
 ) -> Price:
     r"""Price of a streaming kernel.
 
@@ -99,7 +100,8 @@ def vector_kernel(
     where `resident`, else all of it); arithmetic T_c of the whole chip; rows that wait λ in ν turns
     (`row_wait`), each with its own work o on one core; bytes read r, written w, and a read again, of which
     the rows in flight have pushed the share m out of the cache, at the cache's bandwidth B_c and DRAM's of
-    streams B; ε of the shorter of moving and waiting shows. `read_share`: r / (r + w) where known.
+    streams B; ε of the shorter of moving and waiting shows. `read_share`: r / (r + w) where known;
+    `efficiency`: share of the vector peak that its arithmetic reaches.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -110,12 +112,12 @@ def vector_kernel(
     chip, moved = device.chip, bytes_read + bytes_written
     if chip.kernel_model == "deepflow-2021":
         return register_stream(moved, flop, device)
-    xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency)
+    xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency, efficiency)
     touched = moved if footprint is None else footprint
     cold = cache_miss_share(touched, device.cache_capacity) if resident else 1.0
     dram = cold * moved
     arithmetic = flop / chip.compute.vector_rate
-    busy = xp.maximum(arithmetic, special / chip.compute.special_rate)
+    busy = xp.maximum(arithmetic / efficiency, special / chip.compute.special_rate)
     lower = xp.maximum(arithmetic, dram / chip.memory.bandwidth)
     if rows is not None:
         wait, busy, again = _walked(rows, cold, busy, bytes_read + 0.5 * bytes_written, device)

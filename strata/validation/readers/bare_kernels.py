@@ -21,9 +21,11 @@ from strata.pricing.kernels.eager import BAG_ROW_SLOTS, BAG_SLOTS, SLOT_FLOP
 from strata.pricing.kernels.expert_load import ExpertLoad
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
+from strata.pricing.kernels.lu import SECTOR, price_lu
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.quantize import quantize_activations
-from strata.pricing.kernels.vector import cache_miss_share, price_vector
+from strata.pricing.kernels.scan import price_scan
+from strata.pricing.kernels.vector import cache_miss_share, price_vector, vector_kernel
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.power_cap import power_capped
@@ -35,6 +37,8 @@ from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL
 from strata.workload.fft import FftLines
 from strata.workload.graph import Collective, Exchange, Extent
 from strata.workload.ops import Gather, MatMul, Vector
+from strata.workload.scan_ops import Scan
+from strata.workload.solver_ops import LuFactor
 
 V = TypeVar("V", bound=Vector)
 COPIES = 5.0  # of the weights, which take turns at most in ops/gemm.csv: small ones stay in the cache
@@ -82,6 +86,29 @@ def fft_price(points: Array, lines: Array, precision: str, dev: Device) -> Price
         precision=precision,
     )
     return price_fft(op, dev)
+
+
+def lu_price(order: Array, precision: str, dev: Device) -> Price:
+    """One matrix copied, columns for rows, as the library wants it, and factorised."""
+    element = bytes_of(precision)
+    op = LuFactor(name="lu", module="lu", inputs=(), output="lu", order=Extent(order), precision=precision)
+    # Neighbours in a row lie a column apart in the copy: each is an access of its own.
+    turned = vector_kernel(order * order * element, order * order * max(element, SECTOR), 0.0, 0.0, dev)
+    return turned + price_lu(op, dev)
+
+
+def cumsum_price(steps: Array, channels: Array, precision: str, dev: Device) -> Price:
+    """Sums over the steps before, for each channel; channels lie side by side."""
+    op = Scan(
+        name="cumsum",
+        module="cumsum",
+        inputs=(),
+        output="cumsum",
+        length=Extent(steps),
+        inner=Extent(channels),
+        precision=precision,
+    )
+    return price_scan(op, dev)
 
 
 def embedding_bag_price(bags: Array, per_bag: Array, width: Array, precision: str, dev: Device) -> Price:

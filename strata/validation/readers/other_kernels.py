@@ -17,8 +17,10 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
 from strata.validation.readers.bare_kernels import (
     benchmark_time,
+    cumsum_price,
     embedding_bag_price,
     fft_price,
+    lu_price,
     repeated_gemm,
 )
 from strata.validation.readers.benchmark_conditions import HostLaunchedConditions, read_conditions
@@ -114,6 +116,15 @@ def _fft3d(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditio
     return fft_price(side, side * side, precision, device(chip)).times(3.0)
 
 
+def _lu(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    return lu_price(sizes[0], precision, device(chip))
+
+
+def _cumsum(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
+    steps, channels, _, _ = sizes
+    return cumsum_price(steps, channels, precision, device(chip))
+
+
 KERNELS: dict[str, Kernel] = {
     "gemm": _gemm,
     "bmm": _bmm,
@@ -122,4 +133,6 @@ KERNELS: dict[str, Kernel] = {
     "lstm_train": _lstm_train,
     "fft1d": _fft1d,
     "fft3d": _fft3d,
+    "lu": _lu,
+    "cumsum": _cumsum,
 }
