@@ -9,8 +9,7 @@ from strata.workload.graph import Block, Graph, Op, is_collective
 
 
 def without_idle_collectives(graph: Graph, active: Collection[str]) -> Graph:
-    """The graph without collectives over groups of one rank: whoever reads what one made reads what it read.
-    """
+    """The graph without collectives over groups of one rank: whoever reads what one made reads what it read."""
     idle = {
         f"{block.name}:{op.output}": f"{block.name}:{op.inputs[0]}"
         for block, op in graph.ops()

@@ -172,9 +172,7 @@ class Dataflow:
     def trace(self, work: Workload) -> Graph:
         sizes = self.sized(work)
         tensors = {name: Operand(name, axes) for name, axes in self.inputs}
-        context = KernelContext(
-            AxisSizes(sizes, self.name, self.divided_axes()), self.precision, self.stream
-        )
+        context = KernelContext(AxisSizes(sizes, self.name, self.divided_axes()), self.precision, self.stream)
         kinds = kinds_of(self.kinds, self.name)
         ops, coordinates = [], dict[str, str]()
         for kernel in in_order(self):

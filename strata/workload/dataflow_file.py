@@ -85,7 +85,9 @@ def checked_program(program: Dataflow) -> Dataflow:
 def _inputs(table: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
     given = table.get("inputs", {})
     if not isinstance(given, Mapping) or not given:
-        raise BadFile(f'{name}: [inputs] names tensors from outside with their axes, like x = "tokens hidden"')
+        raise BadFile(
+            f'{name}: [inputs] names tensors from outside with their axes, like x = "tokens hidden"'
+        )
     yield from given.items()
 
 

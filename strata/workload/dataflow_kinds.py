@@ -15,6 +15,7 @@ from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.fft import FftLines
 from strata.workload.graph import ONE, Extent, Op
 from strata.workload.ops import Gather, MatMul, Vector
+from strata.workload.scan_ops import Scan, Sort
 
 if TYPE_CHECKING:
     from strata.workload.dataflow import DataflowKernel
@@ -88,7 +89,12 @@ def _gemm(kernel: DataflowKernel, operands: list[Operand], context: KernelContex
             f"kernel {kernel.name}: a gemm reads a weight or a second tensor, but it has neither; "
             "a kernel of one tensor is a simd"
         )
-    left, right, out, sizes = operands[0].axes, kernel.weight or operands[1].axes, kernel.writes, context.sizes
+    left, right, out, sizes = (
+        operands[0].axes,
+        kernel.weight or operands[1].axes,
+        kernel.writes,
+        context.sizes,
+    )
     summed = _summed_axes(kernel, left, right)
     batch = tuple(a for a in out if a in left and a in right)
     rows = tuple(a for a in out if a in left and a not in right)
@@ -143,21 +149,16 @@ def _elementwise(kernel: DataflowKernel, operands: list[Operand], context: Kerne
         float(len(operands)) if same else sum(sizes.product(o.axes) for o in operands) / sizes.product(axes)
     )
     return {
-        "name": kernel.name,
-        "module": kernel.name,
-        "inputs": tuple(o.name for o in operands),
-        "output": kernel.name,
+        **_named(kernel, operands, context),
         "m": sizes.extent(rows),
         "n": (sizes.extent(beside),),
         "reads": context.setting(kernel, "elements_read", moved),
         "writes": context.setting(kernel, "elements_written", 1.0),
         "flop_per_element": context.setting(kernel, "flop", 1.0),
         "special_per_element": context.setting(kernel, "special", 0.0),
-        "precision": kernel.format or context.precision,
         "needs_whole": tuple(context.setting(kernel, "whole", "").split()),
         "parameters": sizes.extents(kernel.weight),
         "parameter_precision": context.setting(kernel, "weight_format", context.precision),
-        "backward": kernel.backward,
     }
 
 
@@ -175,22 +176,53 @@ def _gather(kernel: DataflowKernel, operands: list[Operand], context: KernelCont
     return Gather(**told, row=context.setting(kernel, "row", 0.0) or None)
 
 
-def _fft(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> Op:
-    """Complex transforms along the axis `along` (the last where none is named), for all lines of the rest."""
+def _line_axes(
+    kernel: DataflowKernel, operands: list[Operand], context: KernelContext
+) -> tuple[tuple[str, ...], int]:
+    """Axes of a kernel that works along one of them, and the place of `along` (the last where none is told)."""
     axes = kernel.writes or operands[0].axes
     along = context.setting(kernel, "along", axes[-1])
     if along not in axes:
-        raise UnknownName(f"axis of fft {kernel.name}", along, axes, " ".join(axes))
-    return FftLines(
-        name=kernel.name,
-        module=kernel.name,
-        inputs=tuple(o.name for o in operands),
-        output=kernel.name,
-        points=context.sizes.extents((along,))[0],
-        lines=context.sizes.extents(tuple(a for a in axes if a != along)),
-        precision=kernel.format or context.precision,
-        backward=kernel.backward,
+        raise UnknownName(f"axis of {kernel.kind} kernel {kernel.name}", along, axes, " ".join(axes))
+    return axes, axes.index(along)
+
+
+def _named(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> dict[str, Any]:
+    """What every op is told: its name, its edges, its format."""
+    return {
+        "name": kernel.name,
+        "module": kernel.name,
+        "inputs": tuple(o.name for o in operands),
+        "output": kernel.name,
+        "precision": kernel.format or context.precision,
+        "backward": kernel.backward,
+    }
+
+
+def _fft(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> Op:
+    """Complex transforms along an axis, for all lines of the rest."""
+    axes, place = _line_axes(kernel, operands, context)
+    points, rest = context.sizes.extents(axes)[place], (*axes[:place], *axes[place + 1 :])
+    return FftLines(points=points, lines=context.sizes.extents(rest), **_named(kernel, operands, context))
+
+
+def _scan(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> Op:
+    """Prefix sums along an axis; axes after it lie closer together in memory."""
+    axes, place = _line_axes(kernel, operands, context)
+    length, outer, inner = (
+        context.sizes.extent(part) for part in (axes[place : place + 1], axes[:place], axes[place + 1 :])
     )
+    return Scan(length=length, outer=outer, inner=inner, **_named(kernel, operands, context))
+
+
+def _sort(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> Op:
+    """Lines along an axis brought into order, each key with an index that goes along."""
+    axes, place = _line_axes(kernel, operands, context)
+    length, lines = (
+        context.sizes.extent(part) for part in (axes[place : place + 1], (*axes[:place], *axes[place + 1 :]))
+    )
+    value = context.setting(kernel, "value_bytes", 8.0)
+    return Sort(length=length, lines=lines, value_bytes=value, **_named(kernel, operands, context))
 
 
 def _communication(pattern: str) -> MakeOp:
@@ -200,16 +232,9 @@ def _communication(pattern: str) -> MakeOp:
             raise BadValue(
                 f'kernel {kernel.name}: {pattern} needs the dimension of the mesh it goes over (over = "tp")'
             )
+        extents = context.sizes.extents(kernel.writes or operands[0].axes)
         return Communication(
-            name=kernel.name,
-            module=kernel.name,
-            inputs=tuple(o.name for o in operands),
-            output=kernel.name,
-            pattern=pattern,
-            group=over,
-            extents=context.sizes.extents(kernel.writes or operands[0].axes),
-            precision=kernel.format or context.precision,
-            backward=kernel.backward,
+            pattern=pattern, group=over, extents=extents, **_named(kernel, operands, context)
         )
 
     return make
@@ -261,20 +286,15 @@ class UserKind:
             else told(self.writes, "writes") * width
         )
         return CustomOp(
-            name=kernel.name,
-            module=kernel.name,
-            inputs=tuple(o.name for o in operands),
-            output=kernel.name,
             extents=sizes.extents(axes),
             flop_per_element=told(self.flop, "flop") / elements,
             bytes_read=read / elements,
             bytes_written=written / elements,
-            precision=precision,
             unit=self.unit,
             gradient_flop=told(self.gradient_flop, "gradient_flop"),
             parameters=sizes.extents(kernel.weight),
             parameter_precision=context.precision,
-            backward=kernel.backward,
+            **_named(kernel, operands, context),
         )
 
 
@@ -297,6 +317,8 @@ register_kind("gemm", _gemm, ("weight_format", "bias", "weight_gradient"))
 register_kind("simd", _simd, _ELEMENTWISE)
 register_kind("gather", _gather, (*_ELEMENTWISE, "row"))
 register_kind("fft", _fft, ("along",))
+register_kind("scan", _scan, ("along",))
+register_kind("sort", _sort, ("along", "value_bytes"))
 register_kind("all_to_all", _communication("all_to_all"), ("over",))
 register_kind("broadcast", _communication("broadcast"), ("over",))
 
