@@ -7,6 +7,7 @@ batch. Sizes are numbers, or expressions over other sizes and the workload.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -111,9 +112,23 @@ class Dataflow:
                 own[axis] = (*own.get(axis, ()), dimension)
         return told
 
-    def usual_division(self, devices: Number) -> str:
-        """The division over so many devices where none is asked for: all on its first dimension."""
-        return f"{self.mesh_dimensions[0]}={devices:g}" if self.mesh_dimensions and devices > 1 else ""
+    def usual_division(self, devices: float) -> str:
+        """The division over so many devices where none is asked for: each dimension of its mesh takes what
+        its axes allow of those left, the last the rest.
+
+        >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
+        >>> Dataflow(sizes={"heads": 12.0}, layouts=two).usual_division(32.0)
+        'tp=4,dp=8'
+        """
+        left, parts = int(devices), list[str]()
+        for place, name in enumerate(self.mesh_dimensions):
+            axes = [axis for _, axis in dict(self.layouts).get(name, ((name, name),))]
+            known = [int(np.min(self.sizes[axis])) for axis in axes if axis in self.sizes]
+            last = place == len(self.mesh_dimensions) - 1
+            degree = left if last else math.gcd(left, *known)
+            left //= degree
+            parts += [f"{name}={degree}"] if degree > 1 else []
+        return ",".join(parts)
 
     def with_changes(self, **changes: Any) -> Dataflow:
         """The program with sizes or fields replaced: a number, or an expression for a size.
