@@ -26,6 +26,8 @@ from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
 from strata.result import Result, reasons
+from strata.workload.dataflow import Dataflow
+from strata.workload.dataflow_builder import dataflow
 from strata.workload.model import Model, model
 from strata.workload.program import Program, program
 from strata.workload.routing import Routing, read_routing, routing
@@ -62,6 +64,7 @@ _GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving")}
 }
 __all__ = [
     "Case",
+    "Dataflow",
     "Engine",
     "Infeasible",
     "Kernel",
@@ -78,6 +81,7 @@ __all__ = [
     "chip",
     "codesign",
     "codesign_problem",
+    "dataflow",
     "decode",
     "engine",
     "evaluate",

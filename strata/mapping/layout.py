@@ -107,7 +107,18 @@ class Sharding:
     def axis(self, module: str, axis: str) -> AxisLayout:
         own = self.modules.get(module)
         found = own.get(axis) if own is not None else None
-        return found if found is not None else self.axes.get(axis, UNDIVIDED)
+        found = found if found is not None else self.axes.get(axis)
+        if found is None:
+            return self._along(module, axis) if "*" in axis else UNDIVIDED
+        return found
+
+    def _along(self, module: str, axis: str) -> AxisLayout:
+        """How the product of several axes lies: each as it lies alone."""
+        parts, inside, spec = UNDIVIDED.parts, UNDIVIDED.inside, UNDIVIDED.spec
+        for name in axis.split("*"):
+            one = self.axis(module, name)
+            parts, inside, spec = parts * one.parts, inside * one.inside, spec + one.spec
+        return AxisLayout(parts, inside, spec)
 
     def spec(self, module: str, axes: tuple[str, ...], alternative: Alternative = PLAIN) -> PartitionSpec:
         """Where axes lie while a module's ops run, in coordinates."""

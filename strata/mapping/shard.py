@@ -28,6 +28,7 @@ from strata.mapping.layout import (
     conversions,
     divide,
 )
+from strata.mapping.written_collectives import without_idle_collectives
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
 
@@ -50,6 +51,7 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     """The graph of the busiest rank under a layout, for one micro-batch. A layout of one rank leaves the
     graph as it is.
     """
+    graph = without_idle_collectives(graph, sharding.active)
     if sharding.whole:
         return graph
     known: dict[tuple[int, str], Extent] = {}

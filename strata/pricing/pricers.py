@@ -13,6 +13,7 @@ from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
 from strata.pricing.kernels.attention import price_attention
+from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
@@ -112,6 +113,7 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
     return once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
 
 
+register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
 register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
 register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)

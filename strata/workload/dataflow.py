@@ -7,16 +7,26 @@ batch. Sizes are numbers, or expressions over other sizes and the workload.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
+
+import numpy as np
 
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.expression import calculate
+from strata.expression import calculate, mentions
 from strata.records import readable
 from strata.workload.backward import with_backward
-from strata.workload.dataflow_kinds import KINDS, AxisSizes, KernelContext, Operand
-from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
+from strata.workload.dataflow_kinds import (
+    SETTINGS,
+    AxisSizes,
+    KernelContext,
+    Operand,
+    UserKind,
+    kinds_of,
+)
+from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
 from strata.workload.tasks import Workload
 
 LAYER = "layer"
@@ -42,6 +52,9 @@ class DataflowKernel:
     backward: bool = False  # it belongs to the backward pass of a graph that writes both passes out
 
 
+KERNEL_FIELDS = tuple(f.name for f in fields(DataflowKernel) if f.name != "settings")
+
+
 @register_pytree
 @readable("name", "sizes", "kernels")
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,8 +63,10 @@ class Dataflow:
 
     `sizes`: axis to its extent; `derived`: sizes as expressions over these and the workload's batch, sequence
     and context. `inputs`: tensors from outside with their axes; the first is what a layer takes in. `output`
-    is what it hands on. `stream`: the axis along which fused kernels pass tiles on. `layouts`: what each
-    dimension of its usual mesh divides, by kernel ("*": every kernel that has the axis).
+    is what it hands on; tensors named after it leave as well (gradients of a graph that writes both passes
+    out). `stream`: the axis along which fused kernels pass tiles on. `layouts`: what each dimension of its
+    usual mesh divides, by kernel ("*": every kernel that has the axis). `kinds`: kinds of kernels of its own.
+    `cited`: sources of its sizes.
     """
 
     name: str = "dataflow"
@@ -66,6 +81,14 @@ class Dataflow:
     items: str = "batch"  # an expression: what one pass yields
     item: str = "item"
     layouts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    kinds: tuple[UserKind, ...] = ()
+    title: str = ""
+    source: str = ""
+    cited: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in (*self.sizes.items(), ("layers", self.layers)):
+            _check_size(self.name, name, value)
 
     @property
     def units(self) -> dict[str, Number]:
@@ -89,30 +112,94 @@ class Dataflow:
                 own[axis] = (*own.get(axis, ()), dimension)
         return told
 
+    def usual_division(self, devices: float) -> str:
+        """The division over so many devices where none is asked for: each dimension of its mesh takes what
+        its axes allow of those left, the last the rest.
+
+        >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
+        >>> Dataflow(sizes={"heads": 12.0}, layouts=two).usual_division(32.0)
+        'tp=4,dp=8'
+        """
+        left, parts = int(devices), list[str]()
+        for place, name in enumerate(self.mesh_dimensions):
+            axes = [axis for _, axis in dict(self.layouts).get(name, ((name, name),))]
+            known = [int(np.min(self.sizes[axis])) for axis in axes if axis in self.sizes]
+            last = place == len(self.mesh_dimensions) - 1
+            degree = left if last else math.gcd(left, *known)
+            left //= degree
+            parts += [f"{name}={degree}"] if degree > 1 else []
+        return ",".join(parts)
+
+    def with_changes(self, **changes: Any) -> Dataflow:
+        """The program with sizes or fields replaced: a number, or an expression for a size.
+
+        >>> Dataflow(sizes={"rows": 8.0}).with_changes(rows=16, layers=2).sizes
+        {'rows': 16.0}
+        """
+        sizes, derived, own = dict(self.sizes), dict(self.derived), dict[str, Any]()
+        plain = ("layers", "precision", "stream", "output", "items", "item")
+        for key, value in changes.items():
+            if key in plain:
+                own[key] = value if isinstance(value, str) else value * 1.0
+            elif key in sizes or key in derived:
+                sizes.pop(key, None)
+                derived.pop(key, None)
+                if isinstance(value, str):
+                    derived[key] = value
+                else:
+                    sizes[key] = value * 1.0
+            else:
+                known = [*sizes, *derived, *plain]
+                raise UnknownName(f"size or field of {self.name}", key, known, ", ".join(known))
+        return replace(self, sizes=sizes, derived=tuple(derived.items()), **own)
+
+    def to_toml(self) -> str:
+        """The program as the text of its file; `program()` reads it back."""
+        from strata.workload.dataflow_file import dataflow_toml
+
+        return dataflow_toml(self)
+
     def sized(self, work: Workload) -> dict[str, Number]:
-        """Every size for a workload."""
+        """Every size for a workload; expressions may stand in any order."""
         known: dict[str, Number] = {
             "batch": work.batch,
             "sequence": work.sequence,
             "context": work.context,
             **self.sizes,
         }
-        for name, text in self.derived:
-            known[name] = calculate(text, known, f"size {name} of {self.name}")
+        waiting = dict(self.derived)
+        for name in waiting:  # what the program says stands before what the workload brings
+            known.pop(name, None)
+        while waiting:
+            ready = [n for n, text in waiting.items() if not any(mentions(text, other) for other in waiting)]
+            if not ready:
+                raise BadValue(f"{self.name}: sizes follow from each other in a circle: {', '.join(waiting)}")
+            for name in ready:
+                known[name] = calculate(waiting.pop(name), known, f"size {name} of {self.name}")
+                _check_size(self.name, name, known[name])
         return known
+
+    def divided_axes(self) -> frozenset[str]:
+        """Axes that its layouts divide (any, where it names none), and the one that tiles pass along."""
+        named = {axis for _, pairs in self.layouts for _, axis in pairs}
+        return frozenset((*(named or (*self.sizes, *dict(self.derived))), self.stream))
 
     def trace(self, work: Workload) -> Graph:
         sizes = self.sized(work)
         tensors = {name: Operand(name, axes) for name, axes in self.inputs}
-        context = KernelContext(AxisSizes(sizes, self.name), self.precision, self.stream)
+        context = KernelContext(AxisSizes(sizes, self.name, self.divided_axes()), self.precision, self.stream)
+        kinds = kinds_of(self.kinds, self.name)
         ops, coordinates = [], dict[str, str]()
         for kernel in in_order(self):
             operands = [_operand(text, tensors, kernel, coordinates) for text in kernel.reads]
-            ops.append(KINDS[kernel.kind](kernel, operands, context))
+            ops.append(kinds[kernel.kind](kernel, operands, context))
             tensors[kernel.name] = Operand(kernel.name, kernel.writes or operands[0].axes)
         entry = self._boundary(self.inputs[0], context) if self.inputs else None
-        last = self.output or (ops[-1].output if ops else "")
-        output = self._boundary((last, tensors[last].axes), context) if last in tensors else None
+        leaves = tuple(self.output.split()) or tuple(op.output for op in ops[-1:])
+        for name in leaves:
+            if name not in tensors:
+                raise UnknownName(f"output of {self.name}", name, tensors, ", ".join(tensors))
+        output = self._boundary((leaves[0], tensors[leaves[0]].axes), context) if leaves else None
         block = Block(
             name=LAYER,
             role=LAYER,
@@ -120,7 +207,7 @@ class Dataflow:
             count=self.layers,
             entry=entry,
             output=output,
-            leaves=(last,) if last in tensors else (),
+            leaves=leaves,
         )
         graph = Graph(
             blocks=(block,),
@@ -138,8 +225,13 @@ class Dataflow:
 
     def _boundary(self, tensor: tuple[str, tuple[str, ...]], context: KernelContext) -> Tensor:
         name, axes = tensor
-        extents: tuple[Extent, ...] = tuple(context.sizes.extent((axis,)) for axis in axes)
-        return Tensor(name, extents, self.precision)
+        return Tensor(name, context.sizes.extents(axes), self.precision)
+
+
+def _check_size(program: str, name: str, value: Number) -> None:
+    """Sizes are positive; traced ones were looked at before."""
+    if isinstance(value, int | float | np.ndarray | np.generic) and not np.all(np.asarray(value) > 0):
+        raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
 
 
 def _operand(
@@ -178,11 +270,20 @@ def in_order(program: Dataflow) -> list[DataflowKernel]:
     """
     by_name: dict[str, DataflowKernel] = {}
     given = {name for name, _ in program.inputs}
+    kinds = kinds_of(program.kinds, program.name)
     for kernel in program.kernels:
-        if kernel.kind not in KINDS:
-            raise UnknownName(f"kind of kernel {kernel.name}", kernel.kind, KINDS, ", ".join(sorted(KINDS)))
+        if kernel.kind not in kinds:
+            raise UnknownName(f"kind of kernel {kernel.name}", kernel.kind, kinds, ", ".join(sorted(kinds)))
         if kernel.name in by_name or kernel.name in given:
             raise BadValue(f"{program.name}: two tensors are called {kernel.name}")
+        if not kernel.reads:
+            raise BadValue(f"kernel {kernel.name}: it reads no tensor; a tensor from outside is an input")
+        for key, _ in kernel.settings if kernel.kind in SETTINGS else ():
+            known = (*SETTINGS[kernel.kind], *KERNEL_FIELDS)
+            if key not in known:
+                raise UnknownName(
+                    f"setting of {kernel.kind} kernel {kernel.name}", key, known, ", ".join(known)
+                )
         by_name[kernel.name] = kernel
     sources = {k.name: [text.partition(":")[0].strip() for text in k.reads] for k in program.kernels}
     for name, read in sources.items():

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from strata.arrays import Number
 from strata.errors import BadFile, UnknownName
-from strata.params import data_folder, names
+from strata.params import data_folder, names, read_toml
 from strata.workload.dataflow import Dataflow
+from strata.workload.dataflow_file import read_dataflow
 from strata.workload.dlrm import Dlrm
 from strata.workload.fft import Fft
 from strata.workload.gemm import Gemm
@@ -55,26 +56,42 @@ def program(name: str | Path, **changes: Any) -> Any:
     >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
     (512.0, 32.0)
     """
-    path = Path(name)
-    if path.suffix != ".json" or not path.exists():
-        path = data_folder("programs") / f"{name}.json"
-    if str(name) not in names("programs") and not _says_its_kind(path):
+    path = program_path(name)
+    if path is None:
         return model(name, **changes)
-    table = json.loads(path.read_text(encoding="utf-8"))
+    table = program_table(path)
     kind = table.pop("kind")
     if kind not in PROGRAMS:
         raise UnknownName(f"kind of program in {path.name}", kind, PROGRAMS, ", ".join(PROGRAMS))
+    if kind == "dataflow":
+        made = read_dataflow(path.stem, table)
+        return made.with_changes(**changes) if changes else made
     table.pop("_strata", None)
     return with_fields(PROGRAMS[kind](name=path.stem), {**table, **changes})
 
 
-def _says_its_kind(path: Path) -> bool:
-    if not path.exists():
-        return False
+def program_path(name: str | Path) -> Path | None:
+    """The file of a program by shipped name or path; None where the name is that of a language model."""
+    path = Path(name)
+    if path.suffix == ".toml" and not path.exists():
+        raise BadFile(f"no program file at {path}")
+    if path.suffix in (".toml", ".json") and path.exists():
+        return path if "kind" in program_table(path) else None
+    if str(name) not in names("programs"):
+        return None
+    both = (data_folder("programs") / f"{name}{ending}" for ending in (".toml", ".json"))
+    return next(path for path in both if path.exists())
+
+
+def program_table(path: Path) -> dict[str, Any]:
+    """The table of a program's file."""
+    if path.suffix == ".toml":
+        return read_toml(path)
     try:
-        return "kind" in json.loads(path.read_text(encoding="utf-8"))
+        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
+    return table
 
 
 def with_fields(record: Any, changes: dict[str, Any]) -> Any:

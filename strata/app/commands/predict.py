@@ -83,6 +83,8 @@ def predict_command(
     size = typed_sizes(batch, input, output)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
+    if not plan and hasattr(served, "usual_division"):
+        plan = served.usual_division(float(hardware.devices))
     as_told = bool(plan or (layout_degrees(served) and not hasattr(served, "kernel_modules")))
     ranking = None if as_told else plan_for(hardware, served, work, software, top=1)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
