@@ -1,0 +1,243 @@
+"""The exactly best layout between chips: one layout per kernel, with every collective that follows from it.
+
+Tables of `layout_factors` are added up over modules; the least sum is found by bucket elimination where the
+induced width allows it, else by CP-SAT, with a proof or a gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array, Number
+from strata.case import Case
+from strata.errors import BadValue, require
+from strata.evaluate import pricing_of
+from strata.hardware.system import System, as_system
+from strata.hardware.system import economics as read_economics
+from strata.mapping.engine import Engine, as_engine
+from strata.mapping.layout import STAGES, Layout
+from strata.mapping.shard import shard
+from strata.optimise.factor_graph import TABLE_LIMIT, Assignment, eliminated, restricted, surviving
+from strata.optimise.layout_cpsat import CpsatAnswer, cpsat_assignment
+from strata.optimise.layout_factors import LayoutTables, layout_tables
+from strata.optimise.layout_options import module_options
+from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.pricing.pricers import Rank, price_op
+from strata.pricing.step import Structure, rank_in_step
+from strata.workload.graph import Collective, Graph, is_collective
+from strata.workload.program import Program
+from strata.workload.program import program as make_program
+from strata.workload.tasks import Workload
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayoutChoice:
+    """A layout with its certificate.
+
+    `value`: the objective, seconds or bytes of all blocks (as often as they run); `bound`: below which no
+    layout of the mesh can be. `time` is kernels and collectives one after the other, of the busiest rank.
+    """
+
+    layout: Layout
+    value: float
+    bound: float
+    proved: bool
+    method: str  # bucket elimination, or CP-SAT
+    options: dict[str, tuple[str, ...]]  # by module the axis on each dimension of the mesh
+    collectives: tuple[tuple[str, Collective], ...]  # by block, as `shard` puts them in
+    time: float
+    compute: float
+    communication: float
+    weight_bytes: float  # of one rank
+    combinations: float  # layouts there are
+    kept: float  # of these, not beaten one module at a time
+    width: int
+    seconds: float  # that finding it took
+
+    @property
+    def gap(self) -> float:
+        """How far above the bound the value may be, of the value."""
+        return 0.0 if self.proved or self.value == 0 else (self.value - self.bound) / self.value
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayoutSetting:
+    """What a layout is chosen for: a program's graph on the ranks of a system."""
+
+    graph: Graph
+    work: Workload
+    mesh: dict[str, Number]
+    rank: Rank
+
+
+def layout_setting(
+    system: System | str,
+    program: Program | str,
+    workload: Workload,
+    mesh: dict[str, Number],
+    engine: Engine | str = "ideal",
+) -> LayoutSetting:
+    """The graph and the rank that `evaluate` would price a layout of this mesh with."""
+    code = make_program(program) if isinstance(program, str) else program
+    degrees = {name: float(degree) for name, degree in mesh.items()}
+    bare = Layout(degrees)
+    case = Case(
+        system=as_system(system),
+        program=code,
+        workload=workload,
+        plan=bare,
+        engine=as_engine(engine),
+        economics=read_economics(),
+    )
+    work = first_step(workload)
+    pricing = pricing_of(case, work, Structure(bare.active(), 0))
+    return LayoutSetting(graph=pricing.whole, work=work, mesh=degrees, rank=rank_in_step(pricing))
+
+
+def first_step(workload: Workload) -> Workload:
+    """The step a layout is chosen for: the first that generates, or the reading one."""
+    reading, generating = workload.steps()
+    if generating:
+        return generating[0][1]
+    assert reading is not None
+    return reading
+
+
+def best_layout(
+    system: System | str,
+    program: Program | str,
+    workload: Workload,
+    mesh: dict[str, Number],
+    engine: Engine | str = "ideal",
+    *,
+    rules: LayoutRules | str = "strata",
+    pinned: dict[str, dict[str, str]] | None = None,
+    capacity: float | None = None,
+    method: str = "",
+    time_limit: float = 60.0,
+) -> LayoutChoice:
+    """The best layout of a program on a mesh of ranks, one per module, with its proof.
+
+    `pinned`: module to mesh dimension to axis ("" for none), fixed. `capacity`: bytes that the weights of one
+    rank may take. `method`: "elimination" or "cpsat" alone; both in turn when left out.
+    """
+    setting = layout_setting(system, program, workload, mesh, engine)
+    return chosen_layout(
+        setting, rules=rules, pinned=pinned, capacity=capacity, method=method, time_limit=time_limit
+    )
+
+
+def chosen_layout(
+    setting: LayoutSetting,
+    *,
+    rules: LayoutRules | str = "strata",
+    pinned: dict[str, dict[str, str]] | None = None,
+    capacity: float | None = None,
+    method: str = "",
+    time_limit: float = 60.0,
+) -> LayoutChoice:
+    """`best_layout` of a graph on a rank that are there already."""
+    require(method in ("", "elimination", "cpsat"), "method must be elimination or cpsat", method=method)
+    start = time.perf_counter()
+    stated, mesh, graph = layout_rules(rules), setting.mesh, setting.graph
+    inside = {name: degree for name, degree in mesh.items() if name != STAGES}
+    for module, told in (pinned or {}).items():
+        for dimension in told:
+            require(dimension in inside, f"{module} is pinned on a dimension of the mesh", on=dimension)
+    options = module_options(graph, inside, stated, pinned or {})
+    for module, own in options.items():
+        if not len(own):
+            raise BadValue(f"module {module} has no layout that divides it as it was pinned")
+    tables = layout_tables(graph, setting.work, inside, setting.rank, stated, options)
+    answer, how, kept, width = _solved(tables, capacity, method, time_limit)
+    modules = tuple((m, own.axes(answer.choice[m])) for m, own in options.items())
+    layout = Layout(dict(mesh), modules=modules)
+    compute, found = _priced(layout, setting)
+    communication = sum(seconds for _, _, seconds in found)
+    return LayoutChoice(
+        layout=layout,
+        value=answer.value,
+        bound=answer.bound,
+        proved=answer.proved,
+        method=how,
+        options={m: own.choices[answer.choice[m]] for m, own in options.items()},
+        collectives=tuple((block, op) for block, op, _ in found),
+        time=compute + communication,
+        compute=compute,
+        communication=communication,
+        weight_bytes=float(sum(held[answer.choice[m]] for m, held in tables.weights.items() if m in options)),
+        combinations=float(np.prod([float(len(o)) for o in options.values()])),
+        kept=kept,
+        width=width,
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _solved(
+    tables: LayoutTables, capacity: float | None, method: str, time_limit: float
+) -> tuple[CpsatAnswer, str, float, int]:
+    """The best choice, how it was found, how many choices were left after pruning, and the width."""
+    whole = tables.factors
+    alive = surviving(whole, tables.hidden)
+    graph = restricted(whole, alive)
+    kept = float(np.prod([float(len(alive[m])) for m in tables.options]))
+    exact = eliminated(graph, TABLE_LIMIT) if method != "cpsat" else None
+    if exact is not None and not np.isfinite(exact.value):
+        raise BadValue("no layout of this mesh is legal: a sum that nobody reads would stay in parts")
+    if exact is not None:
+        answer = _unpacked(exact, alive)
+        if capacity is None or _held(tables, answer.choice) <= capacity:
+            return answer, "bucket elimination", kept, exact.width
+    if method == "elimination":
+        raise BadValue("bucket elimination cannot answer: tables too large, or weights above the capacity")
+    limits = []
+    if capacity is not None:  # what pruning dropped may hold fewer weights
+        graph, alive = whole, {v: np.arange(n) for v, n in whole.domains.items()}
+        limits = [({m: tables.weights[m] for m in tables.options if m in tables.weights}, capacity)]
+    found = cpsat_assignment(graph, limits=limits, time_limit=time_limit)
+    if found is None:
+        raise BadValue("no layout of this mesh holds its weights: more ranks, or more memory")
+    choice = {v: int(alive[v][k]) for v, k in found.choice.items()}
+    value = whole.value(choice)
+    proved = found.proved
+    return CpsatAnswer(choice, value, min(found.bound, value), proved), "CP-SAT", kept, 0
+
+
+def _unpacked(found: Assignment, alive: dict[str, Array]) -> CpsatAnswer:
+    choice = {v: int(alive[v][k]) for v, k in found.choice.items()}
+    return CpsatAnswer(choice, found.value, found.value, True)
+
+
+def _held(tables: LayoutTables, choice: dict[str, int]) -> float:
+    return float(sum(w[choice[m]] for m, w in tables.weights.items() if m in tables.options))
+
+
+def _priced(layout: Layout, setting: LayoutSetting) -> tuple[float, list[tuple[str, Collective, float]]]:
+    """Seconds of the kernels of a sharded graph, and its collectives with theirs."""
+    graph = shard(setting.graph, layout.sharding(setting.graph, setting.work, layout.active()))
+    compute, found = 0.0, list[tuple[str, Collective, float]]()
+    for block in graph.blocks:
+        for weight, ops in block.at_nodes():
+            share = float(block.times) * float(weight if block.nodes else 1.0)
+            for op in ops:
+                seconds = share * float(price_op(op, setting.rank).time)
+                if is_collective(op):
+                    found.append((block.name, op, seconds))
+                else:
+                    compute += seconds
+    return compute, found
+
+
+def collective_summary(choice: LayoutChoice) -> list[tuple[str, str, str, str]]:
+    """Collectives of a choice in order: block, pattern, mesh dimension, and the tensor they carry."""
+    return [(block, op.pattern, op.group, op.output) for block, op in choice.collectives]
+
+
+def pinned_like(options: dict[str, Sequence[str]], dimensions: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Pins that repeat a choice."""
+    return {m: dict(zip(dimensions, axes, strict=True)) for m, axes in options.items()}
