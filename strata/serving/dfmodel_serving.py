@@ -163,7 +163,7 @@ def draft_passes(window: Number, tree: Number) -> Number:
     "it requires it to generate an exponential amount of tokens": no run of a tree is among its results.
     SpecInfer itself drafts a level of the tree in one pass: `strata.serving.speculate`.
 
-    >>> draft_passes(4.0, False), draft_passes(4.0, True)
+    >>> float(draft_passes(4.0, False)), float(draft_passes(4.0, True))
     (4.0, 16.0)
     """
     xp = namespace(window, tree)
