@@ -1,5 +1,5 @@
-"""Serving in DFModel's terms: a stage's time as a sum without overlap, latency through a pipeline, speculative
-decoding from passes. A paper's closed form, to compare with; `evaluate` is ours.
+"""Serving in DFModel's terms: a stage's time as a sum without overlap, latency through a pipeline,
+speculative decoding from passes. A paper's closed form, to compare with; `evaluate` is ours.
 
 Ko et al., DFModel (arXiv 2412.16432), sec. VIII, and the results it logged: what its text leaves
 open was read from those and is said at each equation.
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.pricing.network.algorithms import ring_scatter
-from strata.serving.acceptance import proportional_tokens
 
 SIMD_KERNELS = 7.0  # of a layer that every chip repeats: three adds, two norms, two dropouts
 SCORE_KERNELS = 2.0  # softmax and dropout, one operation an element
@@ -21,12 +20,14 @@ ALL_REDUCES = 2.0  # of a layer: after the projection and after the second FFN p
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedLayer:
-    """A transformer layer as DFModel's graph has it: as many heads of K and V as of Q, an FFN without gate."""
+    """A transformer layer as DFModel's graph has it: as many heads of K and V as of Q, an FFN without
+    gate.
+    """
 
     hidden: Number
     inner: Number  # width of the FFN
     heads: Number
-    read: Number  # bytes of weights and cache that a decode pass reads, all chips together; stated, not derived
+    read: Number  # bytes of weights and cache that a decode pass reads, all chips together: as stated
 
 
 @register_pytree
@@ -75,12 +76,12 @@ def layer_work(layer: ServedLayer, tokens: Number, context: Number, cached: Numb
 
     .. math:: F = \frac{2h(4h + 2f)s + fs + 2hcs + 4hc\,d}{p} + \lceil \tfrac{n s}{p} \rceil\, c (2h/n + 2) + 7hs
 
-    hidden size h, FFN width f, heads n, tokens s, context c, chips p of tensor parallelism; d = 1 where K and V
-    come from a cache (decode) and 0 where not (prefill). The cached rows cost 4hc once, whatever s: the logged
-    operations of passes of one and of five tokens have it so. Only the score product and its softmax and
-    dropout go by whole rows n s, so that 12 heads on 16 chips work as 16; seven elementwise kernels are
-    repeated by every chip. Read from the FLOP and the compute times DFModel logged; these seventeen values are
-    met to 1e-6.
+    hidden size h, FFN width f, heads n, tokens s, context c, chips p of tensor parallelism; d = 1 where K and
+    V come from a cache (decode) and 0 where not (prefill). The cached rows cost 4hc once, whatever s: the
+    logged operations of passes of one and of five tokens have it so. Only the score product and its softmax
+    and dropout go by whole rows n s, so that 12 heads on 16 chips work as 16; seven elementwise kernels are
+    repeated by every chip. Read from the operations and compute times DFModel logged; the seventeen times
+    are met to 1e-6.
 
     >>> eight = ServedLayer(hidden=4096.0, inner=14336.0, heads=32.0, read=0.0)
     >>> round(layer_work(eight, 1.0, 4097.0, 1.0, 16.0) / (0.9 * 638.976e12) * 1e9, 3)
@@ -159,9 +160,9 @@ def draft_passes(window: Number, tree: Number) -> Number:
 
     .. math:: n = w \text{ (sequence)}, \quad 2^w \text{ (tree)}
 
-    A tree "of a total of 2^K tokens" (sec. VIII-B, of SpecInfer). That each of them is a pass is our reading of
-    "it requires it to generate an exponential amount of tokens": no run of a tree is among its results.
-    SpecInfer itself drafts a level of the tree in one pass: `strata.serving.speculate`.
+    A tree "with a total of 2^K tokens" (sec. VIII-B, of SpecInfer). That each of them is a pass is our
+    reading of a draft that has to "generate an exponential amount of tokens": no run of a tree is among its
+    results. SpecInfer itself drafts a level of the tree in one pass: `strata.serving.speculate`.
 
     >>> float(draft_passes(4.0, False)), float(draft_passes(4.0, True))
     (4.0, 16.0)
@@ -178,6 +179,7 @@ def dfmodel_tokens_per_s(passes: Number, draft: Number, verify: Number, tokens: 
     tokens E of a round, in DFModel's results w a + 1; n passes of the draft of t_d [s], one of the target t_v
     [s], which DFModel priced for five tokens at every window.
 
+    >>> from strata.serving.acceptance import proportional_tokens
     >>> rate = dfmodel_tokens_per_s(4.0, 0.8419e-3, 31.4758e-3, proportional_tokens(4.0, 0.8))
     >>> round(rate, 1)
     120.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,6 @@ class DraftComparison:
     acceptances: Array
     drafts: dict[str, Speculation]
     sizes: dict[str, float]  # parameters of each draft
-    size: float  # of the target
 
     @property
     def plain(self) -> float:
@@ -72,7 +72,7 @@ class DraftComparison:
         return [n for n, s in self.drafts.items() if float(s.draft.model.vocab) != float(self.target.vocab)]
 
 
-def stored_weights(model: Model) -> float:
+def parameters_of(model: Model) -> float:
     """Weights of a model, each counted once."""
     return float(model.trace(decode(1.0, 1.0)).parameters())
 
@@ -90,6 +90,22 @@ def quickest_plan(system: System, model: Model, batch: float, context: float, en
 
 def _axis(values: Number | Sequence[float]) -> Array:
     return np.atleast_1d(np.asarray(values, float))
+
+
+def _checked_drafts(target: Model, drafts: Sequence[Model | str] | Model | str) -> list[Model]:
+    listed = [drafts] if isinstance(drafts, str | Model) else list(drafts)
+    small = [make_model(d) if isinstance(d, str) else d for d in listed]
+    require(bool(small), "at least one draft is needed")
+    require(len({d.name for d in small}) == len(small), "every draft is named once")
+    size = parameters_of(target)
+    for draft in small:
+        require(
+            parameters_of(draft) <= size,
+            f"the draft {draft.name} is larger than its target {target.name}: swap them",
+            draft=f"{parameters_of(draft) / 1e9:.3g}B",
+            target=f"{size / 1e9:.3g}B",
+        )
+    return small
 
 
 def compare_drafts(
@@ -118,51 +134,23 @@ def compare_drafts(
     """
     hardware, software = as_system(system), as_engine(engine)
     large = make_model(target) if isinstance(target, str) else target
-    one = [drafts] if isinstance(drafts, str | Model) else list(drafts)
-    small = [make_model(d) if isinstance(d, str) else d for d in one]
-    require(bool(small), "at least one draft is needed")
-    require(len({d.name for d in small}) == len(small), "every draft is named once")
-    size, sizes = stored_weights(large), {d.name: stored_weights(d) for d in small}
-    for name, count in sizes.items():
-        require(
-            count <= size,
-            f"the draft {name} is larger than its target {large.name}: swap them",
-            draft=f"{count / 1e9:.3g}B",
-            target=f"{size / 1e9:.3g}B",
-        )
+    small = _checked_drafts(large, drafts)
     chosen = make_plan(plan) if isinstance(plan, str) else plan
     chosen = chosen or quickest_plan(hardware, large, batch, context, software)
     guessing = make_plan(draft_plan) if isinstance(draft_plan, str) else draft_plan
     windows, acceptances = _axis(window), _axis(acceptance)
-    found = {
-        d.name: speculate(
-            hardware,
-            large,
-            d,
-            chosen,
-            batch=batch,
-            context=context,
-            window=windows[:, None],
-            acceptance=acceptances[None, :],
-            branches=branches,
-            engine=software,
-            draft_plan=guessing,
-            counting=counting,
-        )
-        for d in small
-    }
+    asked: dict[str, Any] = {"batch": batch, "context": context, "branches": branches, "counting": counting}
+    grid = {"window": windows[:, None], "acceptance": acceptances[None, :]}
+    run_by: dict[str, Any] = {"engine": software, "draft_plan": guessing}
+    found = {d.name: speculate(hardware, large, d, chosen, **asked, **grid, **run_by) for d in small}
     return DraftComparison(
         target=large,
         system=hardware,
         plan=chosen,
         engine=software,
-        batch=batch,
-        context=context,
-        branches=branches,
-        counting=counting,
+        **asked,
         windows=windows,
         acceptances=acceptances,
         drafts=found,
-        sizes=sizes,
-        size=size,
+        sizes={d.name: parameters_of(d) for d in small},
     )

@@ -82,8 +82,12 @@ class Drafting:
         return float(expected_tokens(self.window, branch_acceptance(self.acceptance, self.branches)))
 
 
-def check_drafting(window: Number, branches: Number, acceptance: Number) -> None:
+def check_drafting(
+    window: Number, branches: Number, acceptance: Number, counting: str = "independent"
+) -> None:
     """Raise where a guess cannot be."""
+    if counting not in COUNTINGS:
+        raise UnknownName("way to count tokens", counting, COUNTINGS, ", ".join(COUNTINGS))
     for name, value, low, high in (
         ("acceptance", acceptance, 0.0, 1.0),
         ("window", window, 1.0, 64.0),
@@ -186,20 +190,16 @@ def speculate(
 
     The draft runs on the same devices under its quickest plan unless told, and then both must fit their
     memory; or on `draft_system`, devices of its own. Rounds follow each other: guessing waits for the
-    verdict. Sizes may be arrays. `counting`: tokens of a round by chances that are independent, or
-    proportional to the acceptance as DFModel counts them.
+    verdict. Sizes may be arrays. `counting`: one of acceptance.COUNTINGS.
 
     >>> import strata as st
     >>> target, draft = st.model("llama-3-70b"), st.model("llama-3.2-1b")
-    >>> s = speculate(
-    ...     st.system("8xh200"), target, draft, st.plan(tp=8), batch=1, context=2048, acceptance=0.8
-    ... )
+    >>> asked = {"batch": 1, "context": 2048, "acceptance": 0.8}
+    >>> s = speculate(st.system("8xh200"), target, draft, st.plan(tp=8), **asked)
     >>> float(s.verified), round(float(s.tokens), 3), bool(s.speedup > 1.3)
     (5.0, 3.362, True)
     """
-    check_drafting(window, branches, acceptance)
-    if counting not in COUNTINGS:
-        raise UnknownName("way to count tokens", counting, COUNTINGS, ", ".join(COUNTINGS))
+    check_drafting(window, branches, acceptance, counting)
     size = tree_size(np.asarray(branches, float), np.asarray(window, float))
     devices = draft_system or system
     few = float(np.min(np.asarray(batch)))

@@ -88,7 +88,7 @@ def _guessed(
     verified = np.asarray(entry.get("verified", passes + 1.0), float)
     tp, pp = float(entry["tp"]), float(entry.get("pp", 1.0))
     verify = _stage(layers[name], chips, entry, tp, pp, tokens=verified).latency
-    tokens = COUNTINGS[counting](window, share)
+    tokens = np.asarray(COUNTINGS[counting](window, share), float)
     drafts = [n for n in layers if n != name]
     steps = np.array([float(_stage(layers[n], chips, entry, tp, pp).latency) for n in drafts])
     rate = dfmodel_tokens_per_s(passes[None], steps[:, None, None], verify, tokens[None])
@@ -115,9 +115,11 @@ def run_drafts(entry: dict[str, Any], where: str) -> dict[str, Any]:
     system, target, software = named_inputs(
         entry["target"], entry["system"], engine, "", "", entry.get("set", [])
     )
-    asked = {k: entry[k] for k in ("plan", "draft_plan", "window", "acceptance", "counting") if k in entry}
-    sizes = {k: float(entry[k]) for k in ("batch", "context", "branches") if k in entry}
-    found = compare_drafts(target, entry["drafts"], system, engine=software, **asked, **sizes)
+    asked: dict[str, Any] = {
+        k: entry[k] for k in ("plan", "draft_plan", "window", "acceptance", "counting") if k in entry
+    }
+    asked |= {k: float(entry[k]) for k in ("batch", "context", "branches") if k in entry}
+    found = compare_drafts(target, entry["drafts"], system, engine=software, **asked)
     names, windows = list(found.drafts), (len(found.windows), 1)
 
     def by_window(value: Any) -> Array:

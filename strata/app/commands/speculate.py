@@ -90,7 +90,9 @@ EngineOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="change a number of chip, fabric or engine, as often as needed"),
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="change a number of chip, fabric or engine, as often as needed"
+    ),
 ]
 SvgOption = Annotated[
     Path | None,
@@ -129,7 +131,7 @@ def speculate_command(
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
     """
-    from strata.app.render.speculate import comparison_dict, comparison_tables
+    from strata.app.render.speculate import draft_comparison_dict, draft_comparison_tables
     from strata.search.inputs import named_inputs
     from strata.serving.drafts import compare_drafts
     from strata.workload.model import Model
@@ -154,9 +156,9 @@ def speculate_command(
         counting=counting,
     )
     if json:
-        print_json(comparison_dict(found))
+        print_json(draft_comparison_dict(found))
     else:
-        say(*comparison_tables(found))
+        say(*draft_comparison_tables(found))
     if svg is not None:
         from strata.app.render.speculate_picture import draw_comparison
 

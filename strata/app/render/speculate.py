@@ -12,7 +12,7 @@ from strata.serving.drafts import DraftComparison
 from strata.units import show
 
 
-def comparison_tables(found: DraftComparison) -> list[Any]:
+def draft_comparison_tables(found: DraftComparison) -> list[Any]:
     """A heading, a table of tokens/s for each draft, and what is best."""
     shape = f"trees of {found.branches:g} branches" if found.branches > 1 else "sequences"
     parts: list[Any] = [
@@ -59,9 +59,7 @@ def _best_table(found: DraftComparison) -> Any:
         rate = float(np.max(found.tokens_per_s(name)[:, j]))
         if rate > 0:
             window = found.best_windows(name)[j]
-            table.add_row(
-                f"{chance:g}", name, f"{window:g}", f"{rate:.4g}", f"{rate / found.plain:.2f}x"
-            )
+            table.add_row(f"{chance:g}", name, f"{window:g}", f"{rate:.4g}", f"{rate / found.plain:.2f}x")
         else:
             table.add_row(f"{chance:g}", "none fits", "", "", "")
     return titled("best", table)
@@ -84,7 +82,7 @@ def _count(parameters: float) -> str:
     return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
 
 
-def comparison_dict(found: DraftComparison) -> dict[str, Any]:
+def draft_comparison_dict(found: DraftComparison) -> dict[str, Any]:
     """Every number, SI units; tables are by window, then acceptance."""
     windows = (len(found.windows), 1)
     return {
