@@ -207,6 +207,10 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
         return run_measured(entry, where, studies_folder().parent / "validation")
     if "tilings" in entry:
         return run_tilings(entry, where)
+    if "served_layers" in entry or "drafts" in entry:
+        from strata.serving.study_serving import run_drafts, run_served
+
+        return run_served(entry, where) if "served_layers" in entry else run_drafts(entry, where)
     if "generate" in entry:
         return _generated(entry, where)
     if "model" in entry:
@@ -215,7 +219,7 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
         return _chip(entry, where)
     raise BadValue(
         f"{where} must have a model and a system, a chip, a file of measurements, a space, upgrades, "
-        "generate, tilings, or a technology, template and budget"
+        "generate, tilings, served_layers, drafts, or a technology, template and budget"
     )
 
 

@@ -26,6 +26,7 @@ from strata.app.commands.plan import register_plan
 from strata.app.commands.predict import register_predict
 from strata.app.commands.search import register_search
 from strata.app.commands.serving import register_serving
+from strata.app.commands.speculate import register_speculate
 from strata.app.commands.study import register_study
 from strata.app.commands.sweep import register_sweep
 from strata.app.commands.timeline import register_timeline
@@ -74,6 +75,7 @@ for register in (
     register_catalogue,
     register_diff,
     register_serving,
+    register_speculate,
     register_generate,
     register_codesign,
     register_fabric,

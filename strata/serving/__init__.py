@@ -1,6 +1,7 @@
 """Requests under load: queues, limits, pools, speculation, frontier. As `st.serving`: its public names."""
 
 from strata.serving.curve import Curve, Requests, curve
+from strata.serving.drafts import DraftComparison, compare_drafts
 from strata.serving.frontier import ServingFrontier, serving_frontier
 from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
 from strata.serving.pools import Disaggregation, disaggregate
@@ -10,6 +11,7 @@ from strata.serving.under_load import UnderLoad, serve_under_load
 __all__ = [
     "Curve",
     "Disaggregation",
+    "DraftComparison",
     "Drafting",
     "LoadMetrics",
     "Requests",
@@ -18,6 +20,7 @@ __all__ = [
     "UnderLoad",
     "best_window",
     "closed_load",
+    "compare_drafts",
     "curve",
     "disaggregate",
     "goodput",

@@ -4,6 +4,8 @@ numbers and arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from strata.arrays import Number, namespace
 
 
@@ -57,3 +59,26 @@ def tree_size(branches: Number, depth: Number) -> Number:
     single = branches < 1.5
     b = xp.where(single, 2.0, branches)
     return xp.where(single, depth, b * (b**depth - 1.0) / (b - 1.0))
+
+
+def proportional_tokens(depth: Number, kept: Number) -> Number:
+    r"""Mean tokens gained by one verification where a share of the guesses is kept, wherever they stand.
+
+    .. math:: E = w k + 1
+
+    depth w of the guess; share k of the guessed tokens that is kept, from 0 to 1. It equals
+    :func:`expected_tokens` where k is what independent acceptances leave, (E - 1) / w; with the chance of one
+    token in place of the share it counts tokens behind a rejected one, too, and is too high.
+
+    DFModel (Ko et al., arXiv 2412.16432), sec. VIII-B, as its published results are counted.
+
+    >>> proportional_tokens(4.0, 0.8), round(float(expected_tokens(4.0, 0.8)), 4)
+    (4.2, 3.3616)
+    """
+    return depth * kept + 1.0
+
+
+COUNTINGS: dict[str, Callable[[Number, Number], Number]] = {
+    "independent": expected_tokens,
+    "proportional": proportional_tokens,
+}  # how an acceptance becomes tokens of a round

@@ -11,14 +11,14 @@ import numpy as np
 
 from strata.arrays import Number, map_leaves
 from strata.batch import take
-from strata.errors import require
+from strata.errors import UnknownName, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
-from strata.serving.acceptance import branch_acceptance, expected_tokens, tree_size
+from strata.serving.acceptance import COUNTINGS, branch_acceptance, expected_tokens, tree_size
 from strata.workload.model import Model
 from strata.workload.tasks import decode
 
@@ -82,8 +82,12 @@ class Drafting:
         return float(expected_tokens(self.window, branch_acceptance(self.acceptance, self.branches)))
 
 
-def check_drafting(window: Number, branches: Number, acceptance: Number) -> None:
+def check_drafting(
+    window: Number, branches: Number, acceptance: Number, counting: str = "independent"
+) -> None:
     """Raise where a guess cannot be."""
+    if counting not in COUNTINGS:
+        raise UnknownName("way to count tokens", counting, COUNTINGS, ", ".join(COUNTINGS))
     for name, value, low, high in (
         ("acceptance", acceptance, 0.0, 1.0),
         ("window", window, 1.0, 64.0),
@@ -116,6 +120,7 @@ class Speculation:
     verified: Number  # tokens of a sequence the target looks at
     fits: Number  # whether target and draft fit the devices together
     memory: Number  # bytes of the fullest device
+    counting: str = "independent"  # how acceptance becomes tokens: acceptance.COUNTINGS
 
     @property
     def chance(self) -> Number:
@@ -124,7 +129,7 @@ class Speculation:
 
     @property
     def tokens(self) -> Number:
-        return expected_tokens(self.window, self.chance)
+        return COUNTINGS[self.counting](self.window, self.chance)
 
     @property
     def cycle(self) -> Number:
@@ -149,7 +154,8 @@ class Speculation:
         low, high = np.zeros_like(needed), np.ones_like(needed)
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            enough = expected_tokens(self.window, branch_acceptance(middle, self.branches)) >= needed
+            tokens = COUNTINGS[self.counting](self.window, branch_acceptance(middle, self.branches))
+            enough = tokens >= needed
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
         never = (needed > np.asarray(self.window) + 1.0) | ~np.asarray(self.fits, bool)
         return np.where(never, np.nan, np.where(needed <= 1.0, 0.0, high))
@@ -177,23 +183,23 @@ def speculate(
     engine: Engine | str = "ideal",
     draft_plan: Plan | None = None,
     draft_system: System | None = None,
+    counting: str = "independent",
 ) -> Speculation:
     """Decode with guesses of `draft`: `window` tokens deep, each with `branches` alternatives (1: a sequence,
     more: a tree).
 
     The draft runs on the same devices under its quickest plan unless told, and then both must fit their
     memory; or on `draft_system`, devices of its own. Rounds follow each other: guessing waits for the
-    verdict. Sizes may be arrays.
+    verdict. Sizes may be arrays. `counting`: one of acceptance.COUNTINGS.
 
     >>> import strata as st
     >>> target, draft = st.model("llama-3-70b"), st.model("llama-3.2-1b")
-    >>> s = speculate(
-    ...     st.system("8xh200"), target, draft, st.plan(tp=8), batch=1, context=2048, acceptance=0.8
-    ... )
+    >>> asked = {"batch": 1, "context": 2048, "acceptance": 0.8}
+    >>> s = speculate(st.system("8xh200"), target, draft, st.plan(tp=8), **asked)
     >>> float(s.verified), round(float(s.tokens), 3), bool(s.speedup > 1.3)
     (5.0, 3.362, True)
     """
-    check_drafting(window, branches, acceptance)
+    check_drafting(window, branches, acceptance, counting)
     size = tree_size(np.asarray(branches, float), np.asarray(window, float))
     devices = draft_system or system
     few = float(np.min(np.asarray(batch)))
@@ -221,6 +227,7 @@ def speculate(
         verified=size + 1.0,
         fits=fits,
         memory=used,
+        counting=counting,
     )
 
 

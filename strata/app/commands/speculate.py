@@ -1,0 +1,192 @@
+"""`strata speculate`: a target decodes with guesses of drafts, over windows and acceptances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import JsonFlag
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    print_json,
+    say,
+    system_names,
+    typed_number,
+    whole,
+    wrote,
+)
+from strata.errors import BadValue, require
+
+MOST = 64  # windows or acceptances of a table
+
+TargetOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="model that decodes: name, or path of a Hugging Face config.json",
+        autocompletion=names_of("models"),
+    ),
+]
+DraftOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="models that guess, one table each",
+        autocompletion=names_of("models"),
+    ),
+]
+SystemOption = Annotated[
+    str,
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME",
+        help="system of both, like 16xsn40l, or a TOML path",
+        autocompletion=system_names,
+    ),
+]
+WindowOption = Annotated[
+    str, typer.Option(metavar="K", help="tokens a guess is deep: 4, a list 2,4,8 or a range 1:8")
+]
+AcceptanceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SHARE,...", help="chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8"
+    ),
+]
+TreeFlag = Annotated[bool, typer.Option("--tree", help="guess trees of two branches; --branches for others")]
+BranchesOption = Annotated[
+    str, typer.Option(metavar="N", help="alternatives at each level of a guess  [default: 1, a sequence]")
+]
+CountingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+        autocompletion=one_of("independent", "proportional"),
+    ),
+]
+BatchOption = Annotated[str, typer.Option("--batch", "-b", metavar="N", help="sequences at once")]
+ContextOption = Annotated[str, typer.Option(metavar="N", help="tokens of a sequence so far")]
+PlanOption = Annotated[
+    str,
+    typer.Option(
+        "--plan", "-p", metavar="PLAN", help="of the target, like tp=16  [default: its quickest that fits]"
+    ),
+]
+DraftPlanOption = Annotated[
+    str, typer.Option(metavar="PLAN", help="of the drafts  [default: the quickest of each]")
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="software: ideal, vllm, sglang, trtllm, or a TOML path",
+        autocompletion=names_of("engine"),
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="change a number of chip, fabric or engine, as often as needed"
+    ),
+]
+SvgOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="write a heat map of tokens/s over window and acceptance, by draft"),
+]
+
+
+def register_speculate(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "speculate",
+        short_help="Speculative decoding: drafts, windows, acceptances.",
+        epilog="Example: strata speculate --target llama-3.1-405b --draft llama-3.1-8b --system 16xsn40l "
+        "--window 1:8 --acceptance 0.6,0.8",
+    )(speculate_command)
+
+
+def speculate_command(
+    target: TargetOption,
+    draft: DraftOption,
+    system: SystemOption,
+    window: WindowOption = "1:8",
+    acceptance: AcceptanceOption = "0.6,0.8",
+    tree: TreeFlag = False,
+    branches: BranchesOption = "",
+    counting: CountingOption = "independent",
+    batch: BatchOption = "1",
+    context: ContextOption = "2048",
+    plan: PlanOption = "",
+    draft_plan: DraftPlanOption = "",
+    engine: EngineOption = "ideal",
+    set: SetOption = None,
+    svg: SvgOption = None,
+    json: JsonFlag = False,
+) -> None:
+    """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
+    acceptance, the speed-up, the best window, and which draft is best.
+    """
+    from strata.app.render.speculate import draft_comparison_dict, draft_comparison_tables
+    from strata.search.inputs import named_inputs
+    from strata.serving.drafts import compare_drafts
+    from strata.workload.model import Model
+
+    require(not (tree and branches), "--tree is --branches 2; give one of them")
+    names = [name.strip() for name in draft.split(",") if name.strip()]
+    require(bool(names), "--draft names at least one model", given=draft)
+    hardware, large, software = named_inputs(target, system, engine, "", "", set or [])
+    require(isinstance(large, Model), "--target is a language model that decodes", target=target)
+    found = compare_drafts(
+        large,
+        names,
+        hardware,
+        window=typed_windows(window),
+        acceptance=typed_acceptances(acceptance),
+        branches=2.0 if tree else whole(branches, "--branches") if branches else 1.0,
+        batch=whole(batch, "--batch"),
+        context=whole(context, "--context"),
+        plan=plan or None,
+        draft_plan=draft_plan or None,
+        engine=software,
+        counting=counting,
+    )
+    if json:
+        print_json(draft_comparison_dict(found))
+    else:
+        say(*draft_comparison_tables(found))
+    if svg is not None:
+        from strata.app.render.speculate_picture import draw_comparison
+
+        wrote("picture", draw_comparison(found, svg))
+
+
+def typed_windows(text: str) -> list[float]:
+    """Windows as typed: one, a list, or every whole number from one to another.
+
+    >>> typed_windows("1:4"), typed_windows("2,8")
+    ([1.0, 2.0, 3.0, 4.0], [2.0, 8.0])
+    """
+    first, between, last = text.partition(":")
+    if not between:
+        return [whole(item.strip(), "--window") for item in text.split(",")]
+    low, high = whole(first.strip(), "--window"), whole(last.strip(), "--window")
+    if not low <= high < low + MOST:
+        raise BadValue(f"--window is a range like 1:8, at most {MOST} long, but got '{text}'")
+    return [low + i for i in range(int(high - low) + 1)]
+
+
+def typed_acceptances(text: str) -> list[float]:
+    """Acceptances as typed, each from 0 to 1.
+
+    >>> typed_acceptances("0.6,0.8")
+    [0.6, 0.8]
+    """
+    values = [typed_number(item.strip(), "--acceptance") for item in text.split(",")]
+    wrong = [v for v in values if not 0.0 <= v <= 1.0]
+    require(not wrong, "--acceptance must lie between 0 and 1", acceptance=text)
+    return values
