@@ -140,7 +140,7 @@ def compare_drafts(
     guessing = make_plan(draft_plan) if isinstance(draft_plan, str) else draft_plan
     windows, acceptances = _axis(window), _axis(acceptance)
     asked: dict[str, Any] = {"batch": batch, "context": context, "branches": branches, "counting": counting}
-    grid = {"window": windows[:, None], "acceptance": acceptances[None, :]}
+    grid: dict[str, Any] = {"window": windows[:, None], "acceptance": acceptances[None, :]}
     run_by: dict[str, Any] = {"engine": software, "draft_plan": guessing}
     found = {d.name: speculate(hardware, large, d, chosen, **asked, **grid, **run_by) for d in small}
     return DraftComparison(
