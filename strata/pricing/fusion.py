@@ -81,15 +81,14 @@ def weight_passes(weights: Number, buffers: Number, capacity: Number) -> Number:
 
     .. math:: f = \left\lceil \frac{W}{S - b} \right\rceil
 
-    1 where they fit beside its buffers b; infinite where not even the buffers do.
+    1 where they fit beside its buffers b, and where not even the buffers do: then no passes help.
 
     >>> weight_passes(600.0, 20.0, 320.0), weight_passes(300.0, 20.0, 320.0), weight_passes(1.0, 320.0, 320.0)
-    (2.0, 1.0, inf)
+    (2.0, 1.0, 1.0)
     """
     xp = namespace(weights, buffers, capacity)
     room = capacity - buffers
-    passes = xp.maximum(ceil_div(weights, xp.where(room > 0, room, 1.0)), 1.0)
-    return xp.where((room > 0) | ((weights <= 0) & (room >= 0)), passes, float("inf"))
+    return xp.where(room > 0, xp.maximum(ceil_div(weights, xp.where(room > 0, room, 1.0)), 1.0), 1.0)
 
 
 def partition_traffic(
