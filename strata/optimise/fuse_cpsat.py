@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.optimise.fuse import Fusion, kernel_by_kernel, price_mapping
+from strata.optimise.fuse import Fusion, price_mapping, priced_path
+from strata.optimise.fuse_path import PathResult, in_line
 from strata.optimise.fusion_problem import FusionProblem
 from strata.optimise.partition_prices import PartitionPricer, core_steps, fills
 from strata.pricing.fusion import tile_columns
@@ -33,14 +34,16 @@ def fuse_by_cpsat(
     from ortools.sat.python import cp_model
 
     pricer = PartitionPricer(problem)
-    model = _Model(problem, pricer, cp_model)
+    model, start = _Model(problem, pricer, cp_model), in_line(pricer)
+    if start is not None:
+        model.hint(start)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     status = solver.solve(model.model, _reporter(cp_model, progress, model.unit) if progress else None)
     bound = max(0.0, solver.best_objective_bound) * model.unit
     rounding = f"times in units of {model.unit:.2g} s, rounded down"
-    known = [] if problem.pinned or problem.max_partitions else [kernel_by_kernel(problem)]
+    known = [] if start is None else [priced_path(problem, pricer, start)]
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         known.append(price_mapping(problem, *model.mapping(solver), pricer=pricer))
     elif status == cp_model.INFEASIBLE:
@@ -62,7 +65,8 @@ def fuse_by_cpsat(
         f"optimal by CP-SAT to {found.gap:.1e} ({rounding})"
         if found.optimal
         else (
-            f"within {found.gap:.2%} of the optimum by CP-SAT, stopped after {solver.wall_time:.1f} s ({rounding})"
+            f"within {found.gap:.2%} of the optimum by CP-SAT, stopped after {solver.wall_time:.1f} s "
+            f"({rounding})"
         )
     )
     return replace(found, proof=proof)
@@ -105,7 +109,8 @@ class _Model:
             self._dram()
         computes = self._compute()
         times = [self._time(p, computes[p]) for p in range(self.slots)]
-        self.model.minimize(sum(times))
+        self.total = sum(times)
+        self.model.minimize(self.total)
 
     def _units(self, seconds: float) -> int:
         return math.floor(seconds / self.unit)
@@ -244,6 +249,11 @@ class _Model:
                 shares[p].append(taken)
         for taken in shares:
             model.add(sum(taken) <= problem.chip.cores)
+        for n, tiles in enumerate(problem.tiles):  # what follows of it: core-cycles over cores
+            least = [self._units(float(t)) for t in self.pricer.least_compute(np.eye(self.count), tiles)]
+            for p in range(self.slots):
+                work = sum(t * row[p] for t, row in zip(least, self.at, strict=True))
+                model.add(own[p] >= work).only_enforce_if(self.tiled[p][n])
         return own
 
     def _share(self, kernel: int) -> tuple[Any, Any]:
@@ -314,6 +324,22 @@ class _Model:
             total = compute * (tiles * over) + waits * under
             model.add(filled * (tiles * over) >= total).only_enforce_if(self.tiled[p][n])
         return filled
+
+    def hint(self, start: PathResult) -> None:
+        """Begin with a known mapping, and look for nothing longer."""
+        self.model.add(self.total <= math.ceil(start.time / self.unit))
+        half = self.slots // 2 if self.problem.apart and self.problem.max_partitions else 0
+        back = [k.backward for k in self.problem.kernels]
+        forward = sum(1 for row in start.sets if not np.any(row[back]))
+        for place, (row, tiles) in enumerate(zip(start.sets, start.tiles, strict=True)):
+            p = place if not half or place < forward else half + place - forward
+            for k in range(self.count):
+                for q in range(self.slots):
+                    if row[k]:
+                        self.model.add_hint(self.at[k][q], int(q == p))
+            if self.problem.rules.tiles == "each" or place == 0:
+                for n, literal in zip(self.problem.tiles, self.tiled[p], strict=True):
+                    self.model.add_hint(literal, int(n == tiles))
 
     def mapping(self, solver: Any) -> tuple[list[tuple[str, ...]], list[int]]:
         """Names of kernels in each partition of a solution, and its numbers of tiles."""

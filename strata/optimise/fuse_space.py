@@ -8,6 +8,7 @@ import numpy as np
 
 from strata.optimise.fuse_path import fusion_steps
 from strata.optimise.fusion_problem import FusionProblem
+from strata.optimise.ideals import order_ideals
 from strata.optimise.partition_prices import PartitionPricer
 
 STEPS = 1_000_000
@@ -34,12 +35,16 @@ def mapping_space(problem: FusionProblem, limit: int = 20_000) -> MappingSpace |
     """
     pricer = PartitionPricer(problem)
     pricer.weights = 0.0 * pricer.weights  # what does not fit counts too
-    steps = fusion_steps(pricer, limit, STEPS)
+    masks = order_ideals(problem.before, limit)
+    steps = None if masks is None else fusion_steps(pricer, masks, STEPS)
     if steps is None:
         return None
     products = np.array([k.depth > 0 for k in problem.kernels])
-    made = steps.sets[:, products].sum(1).astype(int).tolist()
-    plain = steps.sets[:, ~products].sum(1).astype(int).tolist()
+    every = [
+        rows.sum(1)[steps.second] - rows.sum(1)[steps.first]
+        for rows in (steps.rows[:, products], steps.rows[:, ~products])
+    ]
+    made, plain = (counts.astype(int).tolist() for counts in every)
     shared = problem.rules.compute == "cores"
     pairs = set(zip(made, plain, strict=True))
     ways = _core_shares(pairs, problem.chip.cores) if shared else dict.fromkeys(pairs, 1)

@@ -1,4 +1,4 @@
-"""From a rank's ops to a fusion problem: times on the chip, weights, tensors and communication by the pricers."""
+"""From a rank's ops to a fusion problem: times on the chip, weights, tensors, communication."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def tensor_sizes(graph: Graph) -> dict[str, Number]:
 
 @dataclass
 class _Made:
-    """A tensor that is there: the kernel that makes it (none: from outside), its bytes, whether it streams."""
+    """A tensor that is there: the kernel that makes it ("": outside), its bytes, whether it streams."""
 
     kernel: str
     bytes: float

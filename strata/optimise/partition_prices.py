@@ -233,13 +233,14 @@ class PartitionPricer:
         sets: Array,
         tiles: int,
         *,
-        before: Array | None = None,
+        live: Array | None = None,
         flows: dict[str, Array] | None = None,
         span: tuple[Array, Array] | None = None,
         compute: Array | None = None,
     ) -> PartitionPrices:
         """Prices of partitions; what does not depend on the number of tiles may be handed in, and a bound
-        instead of the compute time before its fill. Without `before` DRAM's capacity is not asked for.
+        instead of the compute time before its fill. Without `live` tensors only weights must fit the
+        DRAM.
         """
         problem, rules, chip = self.problem, self.problem.rules, self.problem.chip
         sets = np.asarray(sets, dtype=np.float64)
@@ -263,7 +264,7 @@ class PartitionPricer:
         critical = critical_time(compute, memory, network, rules.overlap)
         start = chip.start if rules.start == "yes" else 0.0
         time = np.asarray(partition_time(critical, start, problem.micro_batches))
-        live = np.zeros(len(sets)) if before is None else self.live(np.asarray(before), sets)
+        live = np.zeros(len(sets)) if live is None else live
         dram = np.asarray(
             partition_dram(
                 self.weights.sum() * problem.layers, problem.held_bytes, live, problem.micro_batches
@@ -284,7 +285,7 @@ class PartitionPricer:
 
 
 def fills(problem: FusionProblem, tiles: int) -> bool:
-    """Whether a pipeline fills: not with one tile and no cores of their own, when kernels take turns on all."""
+    """Whether a pipeline fills: not with one tile, unless kernels have cores of their own; they take turns."""
     return problem.rules.fill == "yes" and (tiles > 1 or problem.rules.compute == "cores")
 
 

@@ -31,6 +31,7 @@ def random_problem(seed, *, rules=None, kernels=None, tiles=(2, 4), outside=True
     rng = np.random.default_rng(seed)
     count = int(rng.integers(3, 6)) if kernels is None else kernels
     names = [f"k{i}" for i in range(count)]
+    heavy = 4.0 if rules is None and seed % 4 == 1 else 1.0  # more than the SRAM holds
     nodes = tuple(
         FusionKernel(
             name=name,
@@ -39,7 +40,7 @@ def random_problem(seed, *, rules=None, kernels=None, tiles=(2, 4), outside=True
             depth=float(rng.integers(0, 3) * 16),
             time=float(rng.integers(1, 30)) * 1e-6,
             flop=float(rng.integers(1, 30)) * 1e6,
-            weight_bytes=float(rng.integers(0, 4) * 100),
+            weight_bytes=float(rng.integers(0, 4) * 100) * heavy,
             network=(float(rng.integers(0, 3)) * 5e-6,),
             extra_bytes=float(rng.integers(0, 2) * 50),
             backward=i >= count - 2 and seed % 3 == 0,
