@@ -285,7 +285,7 @@ class PartitionPricer:
 
 
 def fills(problem: FusionProblem, tiles: int) -> bool:
-    """Whether a pipeline fills: not with one tile, unless kernels have cores of their own; they take turns."""
+    """Whether a pipeline fills: not where kernels without cores of their own take turns on one tile."""
     return problem.rules.fill == "yes" and (tiles > 1 or problem.rules.compute == "cores")
 
 
