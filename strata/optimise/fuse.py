@@ -10,12 +10,13 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import BadValue, UnknownName, require
-from strata.optimise.fuse_path import fusion_steps, ranked_fusions, shortest_fusion
+from strata.optimise.fuse_path import PathResult, Steps, fusion_steps, ranked_fusions, shortest_fusion
 from strata.optimise.fusion_problem import FusionProblem
+from strata.optimise.ideals import order_ideals
 from strata.optimise.partition_prices import PartitionPricer
 
-IDEAL_LIMIT = 20_000  # beyond, their pairs take longer than CP-SAT
-STEP_LIMIT = 1_000_000  # rows of them fill some 0.5 GB
+IDEAL_LIMIT = 20_000
+STEP_LIMIT = 5_000_000  # some 20 s, 1 GB
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,7 +88,7 @@ def fuse_kernels(
     began = time.perf_counter()
     pricer = PartitionPricer(problem)
     if method != "cp-sat":
-        steps = fusion_steps(pricer, IDEAL_LIMIT, STEP_LIMIT)
+        steps = all_steps(pricer)
         if steps is not None:
             best = shortest_fusion(pricer, steps)
             if best is None:
@@ -96,7 +97,7 @@ def fuse_kernels(
                 f"optimal by shortest path over {best.ideals:,} order ideals, {best.steps:,} partitions "
                 f"({best.priced:,} priced in full, the others excluded by bounds)"
             )
-            found = price_mapping(problem, _names(problem, best.sets), best.tiles, pricer=pricer)
+            found = priced_path(problem, pricer, best)
             return replace(
                 found,
                 lower_bound=found.time,
@@ -112,6 +113,12 @@ def fuse_kernels(
 
     found = fuse_by_cpsat(problem, seconds=seconds, workers=workers, progress=progress)
     return replace(found, seconds=time.perf_counter() - began)
+
+
+def all_steps(pricer: PartitionPricer) -> Steps | None:
+    """Partitions between all ideals of a problem; None where they are too many for a shortest path."""
+    masks = order_ideals(pricer.problem.before, IDEAL_LIMIT)
+    return None if masks is None else fusion_steps(pricer, masks, STEP_LIMIT)
 
 
 def price_mapping(
@@ -130,7 +137,8 @@ def price_mapping(
     pricer = PartitionPricer(problem) if pricer is None else pricer
     sets, before = _rows(problem, partitions)
     if tiles is None:
-        table = np.stack([pricer.prices(sets, n, before=before).time for n in problem.tiles])
+        live = pricer.live(before, sets)
+        table = np.stack([pricer.prices(sets, n, live=live).time for n in problem.tiles])
         if problem.rules.tiles == "one":
             best = np.full(len(sets), int(table.sum(1).argmin()))
         else:
@@ -153,6 +161,11 @@ def price_mapping(
     )
 
 
+def priced_path(problem: FusionProblem, pricer: PartitionPricer, path: PathResult) -> Fusion:
+    """The mapping of a path over ideals."""
+    return price_mapping(problem, _names(problem, path.sets), path.tiles, pricer=pricer)
+
+
 def kernel_by_kernel(problem: FusionProblem) -> Fusion:
     """Each kernel a partition of its own: the mapping of processors without dataflow."""
     return price_mapping(problem, [(problem.kernels[i].name,) for i in problem.order])
@@ -162,7 +175,7 @@ def next_best(problem: FusionProblem, count: int = 2) -> tuple[Fusion, ...]:
     """The `count` best mappings, best first; they differ in a partition or a number of tiles."""
     require(not problem.max_partitions, "next_best takes no limit of partitions")
     pricer = PartitionPricer(problem)
-    steps = fusion_steps(pricer, IDEAL_LIMIT, STEP_LIMIT)
+    steps = all_steps(pricer)
     if steps is None:
         raise BadValue(f"more than {IDEAL_LIMIT:,} order ideals: the next best mapping is not searched for")
     best = shortest_fusion(pricer, steps)
@@ -195,7 +208,7 @@ def _partition(
     problem: FusionProblem, pricer: PartitionPricer, rows: tuple[Array, Array], tiles: int
 ) -> FusedPartition:
     sets, before = rows[0][None, :], rows[1][None, :]
-    price = pricer.prices(sets, tiles, before=before)
+    price = pricer.prices(sets, tiles, live=pricer.live(before, sets))
     return FusedPartition(
         kernels=tuple(problem.kernels[i].name for i in problem.order if rows[0][i]),
         tiles=int(tiles),

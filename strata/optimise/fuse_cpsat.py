@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.optimise.fuse import Fusion, kernel_by_kernel, price_mapping
+from strata.optimise.fuse import Fusion, price_mapping, priced_path
+from strata.optimise.fuse_path import PathResult, in_line
 from strata.optimise.fusion_problem import FusionProblem
-from strata.optimise.partition_prices import PartitionPricer, core_steps
+from strata.optimise.partition_prices import PartitionPricer, core_steps, fills
 from strata.pricing.fusion import tile_columns
 
 TIME_BITS = 32  # of the time of the kernel-by-kernel mapping; fewer where the fill of pipelines multiplies it
@@ -33,14 +34,16 @@ def fuse_by_cpsat(
     from ortools.sat.python import cp_model
 
     pricer = PartitionPricer(problem)
-    model = _Model(problem, pricer, cp_model)
+    model, start = _Model(problem, pricer, cp_model), in_line(pricer)
+    if start is not None:
+        model.hint(start)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     status = solver.solve(model.model, _reporter(cp_model, progress, model.unit) if progress else None)
     bound = max(0.0, solver.best_objective_bound) * model.unit
     rounding = f"times in units of {model.unit:.2g} s, rounded down"
-    known = [] if problem.pinned or problem.max_partitions else [kernel_by_kernel(problem)]
+    known = [] if start is None else [priced_path(problem, pricer, start)]
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         known.append(price_mapping(problem, *model.mapping(solver), pricer=pricer))
     elif status == cp_model.INFEASIBLE:
@@ -62,14 +65,15 @@ def fuse_by_cpsat(
         f"optimal by CP-SAT to {found.gap:.1e} ({rounding})"
         if found.optimal
         else (
-            f"within {found.gap:.2%} of the optimum by CP-SAT, stopped after {solver.wall_time:.1f} s ({rounding})"
+            f"within {found.gap:.2%} of the optimum by CP-SAT, stopped after {solver.wall_time:.1f} s "
+            f"({rounding})"
         )
     )
     return replace(found, proof=proof)
 
 
 def _reporter(cp_model: Any, progress: Progress, unit: float) -> Any:
-    class Reporter(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+    class Reporter(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             progress(self.objective_value * unit, self.best_objective_bound * unit)
 
@@ -93,6 +97,7 @@ class _Model:
         # Where few partitions are allowed, kernels on a share of the cores may take longer than on all.
         crowded = problem.rules.compute == "cores" and bool(problem.pinned or problem.max_partitions)
         self.most = 2 ** (bits + (10 if crowded else 1))
+        self.deepest = 2 + int(pricer.level.max() + pricer.whole_level.max())
         self._alone = every
         self._assignment()
         self._tiles()
@@ -104,7 +109,8 @@ class _Model:
             self._dram()
         computes = self._compute()
         times = [self._time(p, computes[p]) for p in range(self.slots)]
-        self.model.minimize(sum(times))
+        self.total = sum(times)
+        self.model.minimize(self.total)
 
     def _units(self, seconds: float) -> int:
         return math.floor(seconds / self.unit)
@@ -225,13 +231,14 @@ class _Model:
     def _compute(self) -> list[Any]:
         """Compute time of each partition."""
         problem, model, how = self.problem, self.model, self.problem.rules.compute
-        if how != "cores":
-            times = self.pricer.compute(np.eye(self.count), 1)
-            return [
-                sum(self._units(float(t)) * row[p] for t, row in zip(times, self.at, strict=True))
-                for p in range(self.slots)
-            ]
         own = [model.new_int_var(0, self.most, "") for _ in range(self.slots)]
+        if how != "cores":
+            for n, tiles in enumerate(problem.tiles):
+                times = [self._units(float(t)) for t in self.pricer.compute(np.eye(self.count), tiles)]
+                for p in range(self.slots):
+                    work = sum(t * row[p] for t, row in zip(times, self.at, strict=True))
+                    model.add(own[p] >= work).only_enforce_if(self.tiled[p][n])
+            return own
         shares: list[list[Any]] = [[] for _ in range(self.slots)]
         for k in range(self.count):
             cores, cycles = self._share(k)
@@ -242,6 +249,11 @@ class _Model:
                 shares[p].append(taken)
         for taken in shares:
             model.add(sum(taken) <= problem.chip.cores)
+        for n, tiles in enumerate(problem.tiles):  # what follows of it: core-cycles over cores
+            least = [self._units(float(t)) for t in self.pricer.least_compute(np.eye(self.count), tiles)]
+            for p in range(self.slots):
+                work = sum(t * row[p] for t, row in zip(least, self.at, strict=True))
+                model.add(own[p] >= work).only_enforce_if(self.tiled[p][n])
         return own
 
     def _share(self, kernel: int) -> tuple[Any, Any]:
@@ -268,7 +280,8 @@ class _Model:
         for channel in range(self.pricer.network.shape[1]):
             column = self.pricer.network[:, channel]
             model.add(network >= sum(self._units(t) * row[p] for t, row in zip(column, self.at, strict=True)))
-        critical = model.new_int_var(0, self.most, "")
+        compute = self._filled(p, compute) if rules.fill == "yes" else compute
+        critical = model.new_int_var(0, self.most * self.deepest, "")
         if rules.overlap == "none":
             model.add(critical >= compute + memory + network)
         else:
@@ -276,9 +289,8 @@ class _Model:
             model.add(critical >= compute + apart)
             model.add(critical >= memory + apart)
             model.add(critical >= network)
-        filled = self._filled(p, critical) if rules.fill == "yes" else critical
         start = problem.chip.start / problem.micro_batches if rules.start == "yes" else 0.0
-        return filled + self._units(start) * self.used[p]
+        return critical + self._units(start) * self.used[p]
 
     def _memory(self, p: int) -> Any:
         problem, pricer = self.problem, self.pricer
@@ -291,8 +303,8 @@ class _Model:
             moved += self._units(repeated / bandwidth) * lone
         return moved
 
-    def _filled(self, p: int, critical: Any) -> Any:
-        """Critical time with the pipeline's fill and drain: n m T >= (n m + levels - 1 + n whole levels) T."""
+    def _filled(self, p: int, compute: Any) -> Any:
+        """Compute time with the pipeline's fill and drain: n m T >= (n m + levels - 1 + n whole levels) C."""
         model, batches = self.model, Fraction(self.problem.micro_batches).limit_denominator(1000)
         products = []
         for level in (self.pricer.level, self.pricer.whole_level):
@@ -303,17 +315,31 @@ class _Model:
                 model.add(low <= int(level[k])).only_enforce_if(self.at[k][p])
             model.add(span >= high - low)
             product = model.new_int_var(0, self.most * max(top, 1), "")
-            model.add_multiplication_equality(product, [span, critical])
+            model.add_multiplication_equality(product, [span, compute])
             products.append(product)
-        deepest = 2 + int(self.pricer.level.max() + self.pricer.whole_level.max())
-        filled = model.new_int_var(0, self.most * deepest, "")
+        filled = model.new_int_var(0, self.most * self.deepest, "")
         over, under = batches.numerator, batches.denominator
         for n, tiles in enumerate(self.problem.tiles):
-            model.add(
-                filled * (tiles * over)
-                >= critical * (tiles * over) + (products[0] + tiles * products[1]) * under
-            ).only_enforce_if(self.tiled[p][n])
+            waits = products[0] + tiles * products[1] if fills(self.problem, tiles) else 0
+            total = compute * (tiles * over) + waits * under
+            model.add(filled * (tiles * over) >= total).only_enforce_if(self.tiled[p][n])
         return filled
+
+    def hint(self, start: PathResult) -> None:
+        """Begin with a known mapping, and look for nothing longer."""
+        self.model.add(self.total <= math.ceil(start.time / self.unit))
+        half = self.slots // 2 if self.problem.apart and self.problem.max_partitions else 0
+        back = [k.backward for k in self.problem.kernels]
+        forward = sum(1 for row in start.sets if not np.any(row[back]))
+        for place, (row, tiles) in enumerate(zip(start.sets, start.tiles, strict=True)):
+            p = place if not half or place < forward else half + place - forward
+            for k in range(self.count):
+                for q in range(self.slots):
+                    if row[k]:
+                        self.model.add_hint(self.at[k][q], int(q == p))
+            if self.problem.rules.tiles == "each" or place == 0:
+                for n, literal in zip(self.problem.tiles, self.tiled[p], strict=True):
+                    self.model.add_hint(literal, int(n == tiles))
 
     def mapping(self, solver: Any) -> tuple[list[tuple[str, ...]], list[int]]:
         """Names of kernels in each partition of a solution, and its numbers of tiles."""

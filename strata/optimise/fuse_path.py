@@ -7,14 +7,14 @@ cannot lie on a path as short as the best known are never priced in full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from strata.arrays import Array
 from strata.optimise.fusion_problem import FusionProblem
-from strata.optimise.ideals import as_rows, nested_pairs, order_ideals
+from strata.optimise.ideals import as_rows, nested_pairs
 from strata.optimise.partition_prices import PartitionPricer
 
 SLACK = 1 + 1e-9  # of a bound against an incumbent, for rounding
@@ -22,63 +22,49 @@ SLACK = 1 + 1e-9  # of a bound against an incumbent, for rounding
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Steps:
-    """Partitions between nested ideals: places of both, sorted by the second, and what is theirs at any
-    number of tiles.
-    """
+    """Partitions between nested ideals: places of both, sorted by the second; rows of the ideals."""
 
     first: Array
     second: Array
-    ideals: int
-    sets: Array
-    before: Array
-    flows: dict[str, Array]
-    span: tuple[Array, Array]
+    rows: Array
     section: Array  # 0 in the forward kernels, 1 in the backward ones where these are apart
 
-    def kept(self, keep: Array) -> Steps:
-        return Steps(
-            first=self.first[keep],
-            second=self.second[keep],
-            ideals=self.ideals,
-            sets=self.sets[keep],
-            before=self.before[keep],
-            flows={name: flow[keep] for name, flow in self.flows.items()},
-            span=(self.span[0][keep], self.span[1][keep]),
-            section=self.section[keep],
-        )
+    @property
+    def ideals(self) -> int:
+        return len(self.rows)
+
+    def sets(self, chosen: Array | slice) -> Array:
+        """Rows of the kernels of some steps; all at once would fill the memory."""
+        return (self.rows[self.second[chosen]] - self.rows[self.first[chosen]]).astype(np.float64)
 
 
-def fusion_steps(pricer: PartitionPricer, ideal_limit: int, step_limit: int) -> Steps | None:
+def fusion_steps(pricer: PartitionPricer, masks: Sequence[int], limit: int) -> Steps | None:
     """All partitions between nested ideals that pins and directions allow; None where they are too many."""
     problem = pricer.problem
-    masks = order_ideals(problem.before, ideal_limit)
-    if masks is None:
-        return None
     rows = as_rows(masks, len(problem.kernels))
     # Weights stay in SRAM whole but in a partition of one kernel: most sets are out for that alone.
-    first, second = nested_pairs(rows, problem.chip.sram * (1 + 1e-6), pricer.weights)
-    if len(first) > step_limit:
+    found = nested_pairs(rows, problem.chip.sram * (1 + 1e-6), pricer.weights, limit)
+    if found is None:
         return None
-    sets = rows[second] - rows[first]
+    steps = Steps(first=found[0], second=found[1], rows=rows, section=np.zeros(len(found[0]), dtype=np.int8))
+    allowed = [_allowed(problem, steps.sets(part)) for part in _blocks(len(steps.first))]
+    keep, section = (np.concatenate(both) for both in zip(*allowed, strict=True))
+    return Steps(first=steps.first[keep], second=steps.second[keep], rows=rows, section=section[keep])
+
+
+def _blocks(count: int, size: int = 1 << 16) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, max(count, 1), size)]
+
+
+def _allowed(problem: FusionProblem, sets: Array) -> tuple[Array, Array]:
+    """Whether pins and directions allow each partition, and its section."""
+    section = np.zeros(len(sets), dtype=np.int8)
     allowed = np.ones(len(sets), dtype=bool)
-    backward = np.array([k.backward for k in problem.kernels])
-    section = np.zeros(len(sets), dtype=np.int64)
     if problem.apart:
-        section = (sets[:, backward].sum(1) > 0).astype(np.int64)
+        backward = np.array([k.backward for k in problem.kernels])
+        section = (sets[:, backward].sum(1) > 0).astype(np.int8)
         allowed &= (section == 0) | (sets[:, ~backward].sum(1) == 0)
-    if problem.pinned:
-        allowed &= _one_group(problem, sets)
-    first, second, sets, section = first[allowed], second[allowed], sets[allowed], section[allowed]
-    return Steps(
-        first=first,
-        second=second,
-        ideals=len(masks),
-        sets=sets.astype(np.float64),
-        before=rows[first],
-        flows=pricer.flows(sets),
-        span=pricer.span(sets),
-        section=section,
-    )
+    return (allowed & _one_group(problem, sets) if problem.pinned else allowed), section
 
 
 def _one_group(problem: FusionProblem, sets: Array) -> Array:
@@ -167,21 +153,28 @@ class PathResult:
     priced: int
 
 
-def _bounds(pricer: PartitionPricer, steps: Steps, tiles: int) -> Array:
-    """Lower bounds of the time of each step; infinite where it does not fit."""
-    return pricer.prices(
-        steps.sets,
-        tiles,
-        before=steps.before if np.isfinite(pricer.problem.chip.dram_capacity) else None,
-        flows=steps.flows,
-        span=steps.span,
-        compute=pricer.least_compute(steps.sets, tiles),
-    ).time
+def _bounds(pricer: PartitionPricer, steps: Steps) -> Array:
+    """Lower bounds of the time of each step at each number of tiles; infinite where it does not fit."""
+    problem = pricer.problem
+    count = len(steps.first)
+    bounds = np.empty((len(problem.tiles), count), dtype=np.float32)
+    for part in _blocks(count):
+        sets = steps.sets(part)
+        flows = pricer.flows(sets)
+        span = pricer.span(sets) if problem.rules.fill == "yes" else None
+        live = pricer.live(steps.rows[steps.first[part]], sets)
+        for i, tiles in enumerate(problem.tiles):
+            least = pricer.least_compute(sets, tiles)
+            bounds[i, part] = pricer.prices(
+                sets, tiles, live=live, flows=flows, span=span, compute=least
+            ).time
+    return bounds * np.float32(1 - 1e-6)  # below the real bounds, however they were rounded
 
 
 def _times(pricer: PartitionPricer, steps: Steps, tiles: int, chosen: Array) -> Array:
-    own = steps.kept(chosen)
-    return pricer.prices(own.sets, tiles, flows=own.flows, span=own.span).time
+    """Times of chosen steps, in full."""
+    parts = [chosen[part] for part in _blocks(len(chosen))]
+    return np.concatenate([pricer.prices(steps.sets(part), tiles).time for part in parts])
 
 
 def shortest_fusion(pricer: PartitionPricer, steps: Steps, worst: float = np.inf) -> PathResult | None:
@@ -190,7 +183,7 @@ def shortest_fusion(pricer: PartitionPricer, steps: Steps, worst: float = np.inf
     With one number of tiles for all, the incumbent of each is the bound for the next; most promising first.
     """
     problem = pricer.problem
-    bounds = np.stack([_bounds(pricer, steps, n) for n in problem.tiles])
+    bounds = _bounds(pricer, steps)
     one = problem.rules.tiles == "one"
     rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
     paths = Paths(steps, problem.max_partitions, problem.apart)
@@ -230,9 +223,8 @@ def _one_round(
     costs = np.full((len(which), len(steps.first)), np.inf)
     priced = 0
     for row, i in enumerate(which):
-        chosen = np.nonzero(through + bounds[i] <= worst)[0]
-        costs[row, chosen] = _times(pricer, steps, problem.tiles[i], chosen)
-        costs[row, chosen] = np.where(np.isfinite(bounds[i][chosen]), costs[row, chosen], np.inf)
+        chosen = np.nonzero(np.isfinite(bounds[i]) & (through + bounds[i] <= worst))[0]
+        costs[row, chosen] = _times(pricer, steps, problem.tiles[i], chosen)  # bounds know the DRAM's limit
         priced += len(chosen)
     cost = costs.min(0)
     final = paths.forward(cost)
@@ -240,7 +232,36 @@ def _one_round(
         return None, priced
     path = np.array(paths.trace(cost, final))
     tiles = tuple(problem.tiles[which[int(costs[:, s].argmin())]] for s in path)
-    return (float(final[-1][-1]), steps.sets[path], tiles), priced
+    return (float(final[-1][-1]), steps.sets(path), tiles), priced
+
+
+def in_line(pricer: PartitionPricer) -> PathResult | None:
+    """A good mapping in no time: the best one whose partitions are runs of a topological order, of two such
+    orders.
+    """
+    best = None
+    for order in (pricer.problem.order, _depth_first(pricer.problem)):
+        masks = [0]
+        for kernel in order:
+            masks.append(masks[-1] | 1 << kernel)
+        steps = fusion_steps(pricer, masks, len(masks) ** 2)
+        found = (
+            None if steps is None else shortest_fusion(pricer, steps, np.inf if best is None else best.time)
+        )
+        best = best if found is None else found
+    return best
+
+
+def _depth_first(problem: FusionProblem) -> list[int]:
+    """A topological order that follows what was just made."""
+    left, order = {i: set(b) for i, b in enumerate(problem.before)}, list[int]()
+    while left:
+        ready = [i for i, b in left.items() if not b]
+        latest = {k: place for place, k in enumerate(order)}
+        chosen = max(ready, key=lambda i: max((latest[b] for b in problem.before[i]), default=-1))
+        order.append(chosen)
+        left = {i: b - {chosen} for i, b in left.items() if i != chosen}
+    return order
 
 
 def ranked_fusions(
@@ -252,7 +273,7 @@ def ranked_fusions(
     problem = pricer.problem
     one = problem.rules.tiles == "one"
     rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
-    bounds = np.stack([_bounds(pricer, steps, n) for n in problem.tiles])
+    bounds = _bounds(pricer, steps)
     paths = Paths(steps, 0, problem.apart)
     stretch = 1.02
     while True:
@@ -269,7 +290,7 @@ def ranked_fusions(
             break
         stretch = 1 + (stretch - 1) * 4
     for time, chain in found[:count]:
-        chosen_sets = steps.sets[[s for s, _ in chain]]
+        chosen_sets = steps.sets(np.array([s for s, _ in chain]))
         yield time, chosen_sets, tuple(problem.tiles[i] for _, i in chain)
 
 

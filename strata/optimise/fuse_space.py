@@ -8,6 +8,7 @@ import numpy as np
 
 from strata.optimise.fuse_path import fusion_steps
 from strata.optimise.fusion_problem import FusionProblem
+from strata.optimise.ideals import order_ideals
 from strata.optimise.partition_prices import PartitionPricer
 
 STEPS = 1_000_000
@@ -34,21 +35,27 @@ def mapping_space(problem: FusionProblem, limit: int = 20_000) -> MappingSpace |
     """
     pricer = PartitionPricer(problem)
     pricer.weights = 0.0 * pricer.weights  # what does not fit counts too
-    steps = fusion_steps(pricer, limit, STEPS)
+    masks = order_ideals(problem.before, limit)
+    steps = None if masks is None else fusion_steps(pricer, masks, STEPS)
     if steps is None:
         return None
     products = np.array([k.depth > 0 for k in problem.kernels])
-    made = steps.sets[:, products].sum(1).astype(int).tolist()
-    plain = steps.sets[:, ~products].sum(1).astype(int).tolist()
+    every = [
+        rows.sum(1)[steps.second] - rows.sum(1)[steps.first]
+        for rows in (steps.rows[:, products], steps.rows[:, ~products])
+    ]
+    made, plain = (counts.astype(int).tolist() for counts in every)
     shared = problem.rules.compute == "cores"
     pairs = set(zip(made, plain, strict=True))
     ways = _core_shares(pairs, problem.chip.cores) if shared else dict.fromkeys(pairs, 1)
     choices = len(problem.tiles)
     each = choices if problem.rules.tiles == "each" else 1
-    limits = problem.max_partitions
+    halves = problem.apart and problem.max_partitions
+    sections = steps.section.tolist() if halves else [0] * len(made)
+    limit = problem.max_partitions // 2 if halves else problem.max_partitions
     first, second = steps.first.tolist(), steps.second.tolist()
     counted = [
-        _chains(first, second, steps.ideals, factors, limits)
+        _chains(list(zip(first, second, factors, sections, strict=True)), steps.ideals, limit)
         for factors in (
             [1] * len(first),
             [each] * len(first),
@@ -65,20 +72,24 @@ def mapping_space(problem: FusionProblem, limit: int = 20_000) -> MappingSpace |
     )
 
 
-def _chains(first: list[int], second: list[int], ideals: int, factors: list[int], limit: int) -> int:
-    """Sum over chains of the product of their steps' factors, within a number of steps (0: any)."""
+def _chains(steps: list[tuple[int, int, int, int]], ideals: int, limit: int) -> int:
+    """Sum over chains of the product of their steps' factors, within a number of steps of each section (0:
+    any). Steps are (first, second, factor, section), by the second: all before it are done.
+    """
+    total = [1] + [0] * (ideals - 1)
     if not limit:
-        total = [1] + [0] * (ideals - 1)
-        for i, j, factor in zip(first, second, factors, strict=True):  # by the second: all before are done
+        for i, j, factor, _ in steps:
             total[j] += total[i] * factor
         return total[-1]
-    layer, whole = [1] + [0] * (ideals - 1), 0
-    for _ in range(limit):
-        after = [0] * ideals
-        for i, j, factor in zip(first, second, factors, strict=True):
-            after[j] += layer[i] * factor
-        layer, whole = after, whole + after[-1]
-    return whole
+    for section in sorted({s for *_, s in steps}):
+        own = [(i, j, factor) for i, j, factor, s in steps if s == section]
+        layer, total = total, [0] * ideals
+        for _ in range(limit):
+            after = [0] * ideals
+            for i, j, factor in own:
+                after[j] += layer[i] * factor
+            layer, total = after, [a + b for a, b in zip(total, after, strict=True)]
+    return total[-1]
 
 
 def _core_shares(pairs: set[tuple[int, int]], cores: int) -> dict[tuple[int, int], int]:

@@ -19,7 +19,8 @@ class FusionKernel:
     """One kernel of a rank, after sharding.
 
     What rules "cores" need: M rows, N columns (the streamed axis), depth K of a product, 0 of element-wise
-    work. What "priced" needs: `time`, on the chip with DRAM out of the way [s]. What "utilisation" needs:
+    work. What "priced" needs: `time`, on the chip with DRAM out of the way [s], and for
+    products (depth above 0) the columns. What "utilisation" needs:
     FLOP. `network` is the time of its communication [s], one number for each set of links that work side by
     side. `extra_bytes` are read from DRAM besides tensors and weights.
     """
@@ -52,7 +53,7 @@ class FusionTensor:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FusionChip:
     """Limits of the chip, in SI: cores of W x H multipliers, clock, peak and its stated utilisation, SRAM and
-    DRAM, start of a kernel.
+    DRAM, start of a kernel, and the columns of a matrix instruction, to which short tiles are padded.
     """
 
     sram: float
@@ -64,6 +65,7 @@ class FusionChip:
     peak: float = 1.0
     utilisation: float = 1.0
     start: float = 0.0
+    grain: float = 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -48,22 +48,27 @@ def as_rows(masks: Sequence[int], count: int) -> Array:
     return rows
 
 
-def nested_pairs(rows: Array, heaviest: float, weights: Array, block: int = 512) -> tuple[Array, Array]:
+def nested_pairs(
+    rows: Array, heaviest: float, weights: Array, limit: int, block: int = 512
+) -> tuple[Array, Array] | None:
     """Places (i, j) of ideals with the first inside of the second and what lies between them at most so
-    heavy, unless it is one kernel.
+    heavy, unless it is one kernel; None where there are more than `limit`.
 
-    >>> first, second = nested_pairs(as_rows([0, 1, 3], 2), 1.0, np.array([1.0, 1.0]))
+    >>> first, second = nested_pairs(as_rows([0, 1, 3], 2), 1.0, np.array([1.0, 1.0]), 10)
     >>> list(zip(first.tolist(), second.tolist()))
     [(0, 1), (1, 2)]
     """
     size, load = rows.sum(1), rows @ weights.astype(np.float64)
-    found_i, found_j = [], []
+    found_i, found_j, count = [], [], 0
     for start in range(0, len(rows), block):
         part = slice(start, start + block)
         inside = rows @ rows[part].T == size[:, None]
         added = size[None, part] - size[:, None]
         inside &= (added > 0) & ((load[None, part] - load[:, None] <= heaviest) | (added == 1))
         j, i = np.nonzero(inside.T)
-        found_i.append(i)
-        found_j.append(j + start)
+        found_i.append(i.astype(np.int32))
+        found_j.append((j + start).astype(np.int32))
+        count += len(i)
+        if count > limit:
+            return None
     return np.concatenate(found_i), np.concatenate(found_j)

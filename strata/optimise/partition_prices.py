@@ -17,6 +17,7 @@ from strata.pricing.fusion import (
     core_cycles,
     critical_time,
     fill_factor,
+    padded_work,
     partition_dram,
     partition_sram,
     partition_time,
@@ -209,7 +210,16 @@ class PartitionPricer:
             return found
         if how == "utilisation":
             return np.asarray(utilised_time(sets @ self.flop, problem.chip.peak, problem.chip.utilisation))
-        return np.asarray(sets @ self.time)
+        return np.asarray(sets @ self.own_times(tiles))
+
+    def own_times(self, tiles: int) -> Array:
+        """Times of kernels on the whole chip [s]; products with short tiles take longer."""
+        grain = self.problem.chip.grain
+        if grain <= 1.0:
+            return self.time
+        columns = np.array([k.columns for k in self.problem.kernels])
+        products = np.array([k.depth > 0 for k in self.problem.kernels])
+        return np.where(products, self.time * padded_work(columns, float(tiles), grain), self.time)
 
     def least_compute(self, sets: Array, tiles: int) -> Array:
         """A lower bound of `compute` that needs no bisection: core-cycles over cores."""
@@ -223,21 +233,22 @@ class PartitionPricer:
         sets: Array,
         tiles: int,
         *,
-        before: Array | None = None,
+        live: Array | None = None,
         flows: dict[str, Array] | None = None,
         span: tuple[Array, Array] | None = None,
         compute: Array | None = None,
     ) -> PartitionPrices:
         """Prices of partitions; what does not depend on the number of tiles may be handed in, and a bound
-        instead of the compute time. Without `before` DRAM's capacity is not asked for.
+        instead of the compute time before its fill. Without `live` tensors only weights must fit the
+        DRAM.
         """
         problem, rules, chip = self.problem, self.problem.rules, self.problem.chip
         sets = np.asarray(sets, dtype=np.float64)
         flows = self.flows(sets) if flows is None else flows
-        levels, whole_levels = (
-            (self.span(sets) if span is None else span) if rules.fill == "yes" else (1.0, 0.0)
-        )
         compute = self.compute(sets, tiles) if compute is None else compute
+        if fills(problem, tiles):
+            levels, whole_levels = self.span(sets) if span is None else span
+            compute = compute * fill_factor(float(tiles), problem.micro_batches, levels, whole_levels)
         weights = sets @ self.weights
         internal, crossing, whole = flows["internal"] / tiles, flows["crossing"] / tiles, flows["whole"]
         buffers = internal + crossing + whole
@@ -251,12 +262,9 @@ class PartitionPricer:
         memory = np.asarray(transfer_time(traffic, chip.dram_bandwidth))
         network = (sets @ self.network).max(1)
         critical = critical_time(compute, memory, network, rules.overlap)
-        fill = fill_factor(float(tiles), problem.micro_batches, levels, whole_levels)
         start = chip.start if rules.start == "yes" else 0.0
-        time = np.asarray(
-            partition_time(critical, fill if rules.fill == "yes" else 1.0, start, problem.micro_batches)
-        )
-        live = np.zeros(len(sets)) if before is None else self.live(np.asarray(before), sets)
+        time = np.asarray(partition_time(critical, start, problem.micro_batches))
+        live = np.zeros(len(sets)) if live is None else live
         dram = np.asarray(
             partition_dram(
                 self.weights.sum() * problem.layers, problem.held_bytes, live, problem.micro_batches
@@ -274,6 +282,11 @@ class PartitionPricer:
             passes=passes,
             fits=fits,
         )
+
+
+def fills(problem: FusionProblem, tiles: int) -> bool:
+    """Whether a pipeline fills: not where kernels without cores of their own take turns on one tile."""
+    return problem.rules.fill == "yes" and (tiles > 1 or problem.rules.compute == "cores")
 
 
 def _spread(held: Array, level: Array) -> Array:

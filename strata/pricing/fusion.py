@@ -63,20 +63,32 @@ def utilised_time(flop: Number, peak: Number, utilisation: Number) -> Number:
     return flop / (utilisation * peak)
 
 
+def padded_work(columns: Number, tiles: Number, grain: Number) -> Number:
+    r"""Work of a product in n tiles over that of it at once, where an array pads short tiles.
+
+    .. math:: \frac{n \lceil N' / g \rceil}{\lceil N / g \rceil}, \quad N' = \lceil N / n \rceil
+
+    N columns along the streamed axis, g of them to a matrix instruction.
+
+    >>> padded_work(2048.0, 64.0, 32.0), padded_work(2048.0, 256.0, 32.0)
+    (1.0, 4.0)
+    """
+    return tiles * ceil_div(tile_columns(columns, tiles), grain) / ceil_div(columns, grain)
+
+
 def weight_passes(weights: Number, buffers: Number, capacity: Number) -> Number:
     r"""Passes f in which a kernel alone on the chip takes weights that exceed the SRAM.
 
     .. math:: f = \left\lceil \frac{W}{S - b} \right\rceil
 
-    1 where they fit beside its buffers b; infinite where not even the buffers do.
+    1 where they fit beside its buffers b, and where not even the buffers do: then no passes help.
 
     >>> weight_passes(600.0, 20.0, 320.0), weight_passes(300.0, 20.0, 320.0), weight_passes(1.0, 320.0, 320.0)
-    (2.0, 1.0, inf)
+    (2.0, 1.0, 1.0)
     """
     xp = namespace(weights, buffers, capacity)
     room = capacity - buffers
-    passes = xp.maximum(ceil_div(weights, xp.where(room > 0, room, 1.0)), 1.0)
-    return xp.where((room > 0) | ((weights <= 0) & (room >= 0)), passes, float("inf"))
+    return xp.where(room > 0, xp.maximum(ceil_div(weights, xp.where(room > 0, room, 1.0)), 1.0), 1.0)
 
 
 def partition_traffic(
@@ -126,8 +138,8 @@ def partition_sram(
 
 
 def fill_factor(tiles: Number, micro_batches: Number, levels: Number, whole_levels: Number) -> Number:
-    r"""Time of a pipeline of tiles over that of its steady state: it fills and drains once for all
-    micro-batches.
+    r"""Compute time of a pipeline of tiles over that of its steady state: it fills and drains once for all
+    micro-batches. DRAM runs ahead of it, so that its time does not stretch.
 
     .. math:: \phi = \frac{n m + (d - 1) + n d_w}{n m}
 
@@ -142,7 +154,7 @@ def fill_factor(tiles: Number, micro_batches: Number, levels: Number, whole_leve
 
 
 def critical_time(compute: Number, memory: Number, network: Number, overlap: str) -> Number:
-    r"""Time of a partition in steady state [s].
+    r"""Time of a partition whose compute, DRAM and network take so long each [s].
 
     .. math:: T = \max(C, M, N) \quad\text{or}\quad \max(C, M) + N \quad\text{or}\quad C + M + N
 
@@ -161,17 +173,17 @@ def critical_time(compute: Number, memory: Number, network: Number, overlap: str
     raise BadValue(f"overlap is all, network apart or none, but got '{overlap}'")
 
 
-def partition_time(critical: Number, fill: Number, start: Number, micro_batches: Number) -> Number:
+def partition_time(critical: Number, start: Number, micro_batches: Number) -> Number:
     r"""Time of a partition for one micro-batch [s].
 
-    .. math:: T = \phi\, T_c + T_0 / m
+    .. math:: T = T_c + T_0 / m
 
-    Critical time with fill and drain; the chip's kernel start T_0 is paid once for m micro-batches.
+    Critical time, and the chip's kernel start T_0, paid once for m micro-batches.
 
-    >>> partition_time(1e-3, 1.5, 4e-6, 4.0)
-    0.001501
+    >>> partition_time(1e-3, 4e-6, 4.0)
+    0.001001
     """
-    return critical * fill + start / micro_batches
+    return critical + start / micro_batches
 
 
 def partition_dram(weights: Number, held: Number, live: Number, micro_batches: Number) -> Number:

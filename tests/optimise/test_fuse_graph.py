@@ -1,0 +1,85 @@
+"""From a rank's ops to a fusion problem: prices of the pricers, tensors of the graph, collectives as network."""
+
+import pytest
+from cases import rank_graph
+from programs import elementwise, extent, one_block, product
+
+import strata as st
+from strata.errors import BadValue
+from strata.mapping.place import Placement, place
+from strata.optimise.fuse import fuse_kernels, kernel_by_kernel
+from strata.optimise.fusion_graph import fusion_problem, on_chip, tensor_sizes
+from strata.pricing.kernels.device import device
+from strata.pricing.pricers import Rank, price_op
+from strata.workload.graph import is_collective
+
+SYSTEM = st.system("8xh200")
+ALONE = Rank(device=device(SYSTEM.chip), placement=Placement({}), fabric=SYSTEM.fabric)
+T, H, F, S = extent(512, "tokens"), extent(256), extent(1024), extent(512, "kv_tokens")
+
+
+def rank_of(plan):
+    made = st.plan(plan)
+    return Rank(
+        device=ALONE.device, placement=place(made, SYSTEM.fabric, made.active()), fabric=SYSTEM.fabric
+    )
+
+
+def mlp():
+    up = product("up", "x", "a", m=T, n=F, k=H)
+    act = elementwise("act", "a", "b", m=T, n=F)
+    return one_block(up, act, product("down", "b", "y", m=T, n=H, k=F)).blocks[0]
+
+
+def test_kernels_and_tensors_are_those_of_the_block():
+    block = mlp()
+    problem = fusion_problem(block, ALONE, sizes={"x": 512 * 256 * 2.0})
+    assert [k.name for k in problem.kernels] == ["up", "act", "down"]
+    ends = [(t.source, t.target, t.bytes) for t in problem.tensors]
+    wide, narrow = 512 * 1024 * 2.0, 512 * 256 * 2.0
+    assert ends == [("", "up", narrow), ("up", "act", wide), ("act", "down", wide), ("down", "", narrow)]
+    for op, kernel in zip(block.ops, problem.kernels, strict=True):
+        price = price_op(
+            op, Rank(device=on_chip(ALONE.device), placement=ALONE.placement, fabric=ALONE.fabric)
+        )
+        assert kernel.time == pytest.approx(price.time - price.overhead, rel=1e-12)
+        assert kernel.weight_bytes == op.weight_bytes() and kernel.flop == op.flop()
+        assert kernel.time <= price_op(op, ALONE).time
+    assert problem.tiles[-1] == 512  # as many as there are tokens
+    assert not any(t.whole for t in problem.tensors)
+
+
+def test_an_operand_without_the_streamed_axis_is_needed_whole():
+    """Scores of queries against keys: the keys' tokens are another axis than the queries'."""
+    q = product("q", "x", "qs", m=T, n=H, k=H)
+    k = product("k", "x", "ks", m=T, n=H, k=H)
+    score = product("score", ("qs", "ks"), "s", m=T, n=S, k=H, stored=False)
+    problem = fusion_problem(one_block(q, k, score).blocks[0], ALONE, sizes={"x": 1.0})
+    assert {t.source: t.whole for t in problem.tensors if t.target == "score"} == {"q": False, "k": True}
+
+
+def test_what_comes_from_outside_must_have_a_size():
+    with pytest.raises(BadValue, match=r"up reads x from outside.*give it in sizes"):
+        fusion_problem(mlp(), ALONE)
+
+
+@pytest.mark.parametrize("work", [st.prefill(1.0, 2048.0), st.decode(16.0, 2048.0), st.train(8.0, 2048.0)])
+def test_layers_of_a_model_are_fused_on_a_rank(work):
+    """Network time is that of the collectives; fused is never slower than kernel by kernel."""
+    graph, rank = rank_graph("llama-3-8b", work, "tp=8"), rank_of("tp=8")
+    for block in graph.blocks:
+        problem = fusion_problem(block, rank, sizes={"ids": 0.0, **tensor_sizes(graph)})
+        expected = sum(float(price_op(op, rank).time) for op in block.ops if is_collective(op))
+        assert sum(sum(k.network) for k in problem.kernels) == pytest.approx(expected, rel=1e-12)
+        assert len(problem.kernels) == sum(not is_collective(op) for op in block.ops)
+        found = fuse_kernels(problem)
+        assert found.optimal and found.time <= kernel_by_kernel(problem).time * (1 + 1e-12)
+
+
+def test_rows_of_a_table_are_read_and_the_table_only_held():
+    graph, rank = rank_graph("llama-3-8b", st.decode(16.0, 2048.0), "tp=8"), rank_of("tp=8")
+    block = next(b for b in graph.blocks if b.role == "embedding")
+    problem = fusion_problem(block, rank, sizes={"ids": 0.0})
+    table = sum(float(op.weight_bytes()) for op in block.ops)
+    assert problem.held_bytes == table and problem.kernels[0].weight_bytes == 0.0
+    assert problem.kernels[0].extra_bytes < 1e-3 * table

@@ -1,0 +1,54 @@
+"""Equations of a fused partition: arrays equal singles, and a million chips at a fixed partition are a call."""
+
+import time
+
+import numpy as np
+import pytest
+
+from strata.errors import BadValue, UnknownName
+from strata.pricing import fusion
+from strata.pricing.fusion_rules import fusion_rules
+
+
+def whole(sram, bandwidth, peak):
+    """A partition with 600 MB of weights on chips."""
+    passes = fusion.weight_passes(600e6, 50e6, sram)
+    traffic = fusion.partition_traffic(40e6, 10e6, passes, 600e6 / 8, 0.0, False)
+    compute = fusion.utilised_time(3e12, peak, 0.9) * fusion.fill_factor(32.0, 8.0, 4.0, 1.0)
+    memory = fusion.transfer_time(traffic, bandwidth)
+    return fusion.partition_time(fusion.critical_time(compute, memory, 1e-4, "all"), 4e-6, 8.0)
+
+
+def test_a_batch_of_chips_equals_single_ones():
+    rng = np.random.default_rng(1)
+    sram, bandwidth, peak = (
+        rng.uniform(1e8, 1e9, 50),
+        rng.uniform(1e10, 1e12, 50),
+        rng.uniform(1e13, 1e15, 50),
+    )
+    batch = whole(sram, bandwidth, peak)
+    assert batch == pytest.approx(
+        [whole(*map(float, one)) for one in zip(sram, bandwidth, peak, strict=True)], rel=1e-12
+    )
+
+
+def test_a_million_chips_are_one_call():
+    grid = np.linspace(1e8, 1e9, 1_000_000)
+    began = time.process_time()
+    assert whole(grid, 1e11, 3e14).shape == grid.shape
+    assert time.process_time() - began < 2.0
+
+
+def test_more_passes_and_less_overlap_never_shorten():
+    assert fusion.critical_time(3.0, 4.0, 2.0, "all") <= fusion.critical_time(3.0, 4.0, 2.0, "network apart")
+    assert fusion.critical_time(3.0, 4.0, 2.0, "network apart") <= fusion.critical_time(3.0, 4.0, 2.0, "none")
+    with pytest.raises(BadValue, match="overlap is all, network apart or none"):
+        fusion.critical_time(1.0, 1.0, 1.0, "some")
+
+
+def test_rules_are_data():
+    ours, theirs = fusion_rules("strata"), fusion_rules("dfmodel-2024")
+    assert (ours.weight_traffic, theirs.weight_traffic) == ("read", "free")
+    assert fusion_rules(theirs, fill="yes").fill == "yes"
+    with pytest.raises(UnknownName, match="dfmodel-2024"):
+        fusion_rules("dfmodel-2023")
