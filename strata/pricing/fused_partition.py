@@ -62,9 +62,9 @@ def partition_flows(
     .. math:: r = \sum_{s \notin P,\, t \in P} b, \quad w = \sum_{s \in P,\, t \notin P} b
 
     `inside`: for each kernel, and last for the world outside, whether it lies in a partition; `level` of
-    each. A tensor that stays in a partition is buffered for the difference of levels + 1 tiles; one that crosses,
-    for 2; one that stays and leaves, for the more. What a reader needs whole is held in `copies`. DFModel
-    (2024), matrices B and D (equations 1 and 2).
+    each. A tensor that stays in a partition is buffered for the difference of levels + 1 tiles; one that
+    crosses, for 2; one that stays and leaves, for the more. What a reader needs whole is held in `copies`.
+    DFModel (2024), matrices B and D (equations 1 and 2).
 
     >>> chain = [TensorUse(source=0, targets=(1,), bytes=8.0, whole=(False,))]
     >>> fused = partition_flows(chain, (True, True, False), (0.0, 1.0, 0.0), 1.0)
