@@ -18,7 +18,7 @@ import numpy as np
 from strata.arrays import Array
 
 HUGE = 1e30  # stands for a forbidden combination inside of differences
-TABLE_LIMIT = 30_000_000  # entries of the largest table that elimination may build
+ENTRIES_LIMIT = 30_000_000  # entries of the largest table that elimination may build
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def elimination_order(graph: FactorGraph) -> tuple[list[str], int, int]:
     return order, width, entries
 
 
-def eliminated(graph: FactorGraph, limit: int = TABLE_LIMIT) -> Assignment | None:
+def eliminated(graph: FactorGraph, limit: int = ENTRIES_LIMIT) -> Assignment | None:
     """The best choice by bucket elimination; None where a table would exceed `limit` entries."""
     order, width, entries = elimination_order(graph)
     if entries > limit:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,22 @@ from strata.hardware.system import economics as read_economics
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
-from strata.optimise.factor_graph import TABLE_LIMIT, Assignment, eliminated, restricted, surviving
+from strata.optimise.conditioning import ConditionedSearch
+from strata.optimise.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layout_cpsat import CpsatAnswer, cpsat_assignment
 from strata.optimise.layout_factors import LayoutTables, layout_tables
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.optimise.message_passing import consistent
 from strata.pricing.pricers import Rank, price_op
 from strata.pricing.step import Structure, rank_in_step
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
+
+FIRST_LIMIT = 3_000_000  # entries of the largest table before options are narrowed by messages
+ELIMINATION, CONDITIONING, CPSAT = "bucket elimination", "cutset conditioning", "CP-SAT"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -182,35 +187,44 @@ def _solved(
     tables: LayoutTables, capacity: float | None, method: str, time_limit: float
 ) -> tuple[CpsatAnswer, str, float, int]:
     """The best choice, how it was found, how many choices were left after pruning, and the width."""
-    whole = tables.factors
+    whole, start = tables.factors, time.perf_counter()
     alive = surviving(whole, tables.hidden)
-    graph = restricted(whole, alive)
-    kept = float(np.prod([float(len(alive[m])) for m in tables.options]))
-    exact = eliminated(graph, TABLE_LIMIT) if method != "cpsat" else None
-    if exact is not None and not np.isfinite(exact.value):
+    if any(len(found) == 0 for found in consistent(restricted(whole, alive)).values()):
         raise BadValue("no layout of this mesh is legal: a sum that nobody reads would stay in parts")
-    if exact is not None:
-        answer = _unpacked(exact, alive)
-        if capacity is None or _held(tables, answer.choice) <= capacity:
-            return answer, "bucket elimination", kept, exact.width
+    small = restricted(whole, alive)
+    kept = float(np.prod([float(small.domains[m]) for m in tables.options]))
+    seen: Assignment | None = None
+    bound = 0.0
+    if method != "cpsat":
+        exact, how = eliminated(small, FIRST_LIMIT), ELIMINATION
+        if exact is None:
+            search = ConditionedSearch(small, list(tables.options), start + time_limit).run()
+            seen, bound, how = search.best, search.bound, CONDITIONING
+            exact = seen if search.proved else None
+        if exact is not None:
+            choice = _picked(exact.choice, alive)
+            if capacity is None or _held(tables, choice) <= capacity:
+                return CpsatAnswer(choice, exact.value, exact.value, True), how, kept, exact.width
+        elif seen is not None and capacity is None:
+            choice = _picked(seen.choice, alive)
+            return CpsatAnswer(choice, seen.value, min(bound, seen.value), False), how, kept, seen.width
     if method == "elimination":
         raise BadValue("bucket elimination cannot answer: tables too large, or weights above the capacity")
     limits = []
     if capacity is not None:  # what pruning dropped may hold fewer weights
-        graph, alive = whole, {v: np.arange(n) for v, n in whole.domains.items()}
-        limits = [({m: tables.weights[m] for m in tables.options if m in tables.weights}, capacity)]
-    found = cpsat_assignment(graph, limits=limits, time_limit=time_limit)
+        alive = {v: np.arange(n) for v, n in whole.domains.items()}
+        limits = [({m: w for m, w in tables.weights.items() if m in tables.options}, capacity)]
+    left = max(time_limit - (time.perf_counter() - start), 1.0)
+    found = cpsat_assignment(restricted(whole, alive), limits=limits, time_limit=left)
     if found is None:
-        raise BadValue("no layout of this mesh holds its weights: more ranks, or more memory")
-    choice = {v: int(alive[v][k]) for v, k in found.choice.items()}
-    value = whole.value(choice)
-    proved = found.proved
-    return CpsatAnswer(choice, value, min(found.bound, value), proved), "CP-SAT", kept, 0
+        raise BadValue("no layout of this mesh was found: its weights need more ranks or memory, or more time")
+    answer = CpsatAnswer(_picked(found.choice, alive), found.value, max(found.bound, bound), found.proved)
+    return answer, CPSAT, kept, 0
 
 
-def _unpacked(found: Assignment, alive: dict[str, Array]) -> CpsatAnswer:
-    choice = {v: int(alive[v][k]) for v, k in found.choice.items()}
-    return CpsatAnswer(choice, found.value, found.value, True)
+def _picked(choice: dict[str, int], alive: dict[str, Array]) -> dict[str, int]:
+    """A choice among some options, as numbers of all options."""
+    return {v: int(alive[v][k]) for v, k in choice.items()}
 
 
 def _held(tables: LayoutTables, choice: dict[str, int]) -> float:
