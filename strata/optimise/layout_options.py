@@ -45,8 +45,8 @@ def module_options(
 ) -> dict[str, ModuleOptions]:
     """The options of every module of a graph, its blocks' boundaries among them, on a mesh.
 
-    An axis lies on a dimension where its units divide evenly and no other axis of the same operand is the
-    same coordinate under another name. `pinned`: module to mesh dimension to axis ("" for none), fixed.
+    An axis lies on a dimension where its units divide evenly, no op needs it whole, and no other axis of the
+    same operand is the same coordinate under another name. `pinned`: module to mesh dimension to axis ("" for none), fixed.
     """
     dimensions = tuple(d for d, degree in mesh.items() if float(degree) > 1)
     units: dict[str, dict[str, float]] = {}
@@ -59,7 +59,7 @@ def module_options(
                 own = units.setdefault(op.module, {})
                 for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
                     own[extent.axis] = _common(own.get(extent.axis), extent)
-                barred.setdefault(op.module, set()).update(_aliased(op, graph))
+                barred.setdefault(op.module, set()).update((*op.indivisible_axes(), *_aliased(op, graph)))
                 if isinstance(op, MatMul) and op.batch.axis and op.batch.count > 1:
                     forced[op.module] = op.batch.axis
                 if float(op.weight_bytes()) > 0:

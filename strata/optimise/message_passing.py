@@ -43,7 +43,9 @@ class Messages:
     """A factor graph whose costs move between variables and factors."""
 
     def __init__(self, graph: FactorGraph):
-        self.most = sum(float(np.max(np.abs(f.table[np.isfinite(f.table)]), initial=0.0)) for f in graph.factors)
+        self.most = sum(
+            float(np.max(np.abs(f.table[np.isfinite(f.table)]), initial=0.0)) for f in graph.factors
+        )
         # a forbidden combination costs more than any choice: sums stay finite
         forbidden = 1e3 * (self.most or 1.0)
         self.own = {v: np.zeros(n) for v, n in graph.domains.items()}
@@ -80,9 +82,13 @@ class Messages:
                     least = self._least(n, v)
                     self.own[v] += least
                     self._move(n, v, -least)
-                ahead = [n for n in near if any(turn * (self.rank[u] - self.rank[v]) > 0 for u in self.scopes[n])]
+                ahead = [
+                    n for n in near if any(turn * (self.rank[u] - self.rank[v]) > 0 for u in self.scopes[n])
+                ]
                 if ahead:
-                    behind = sum(any(turn * (self.rank[u] - self.rank[v]) < 0 for u in self.scopes[n]) for n in near)
+                    behind = sum(
+                        any(turn * (self.rank[u] - self.rank[v]) < 0 for u in self.scopes[n]) for n in near
+                    )
                     share = self.own[v] / max(len(ahead), behind)
                     for n in ahead:
                         self._move(n, v, share)
