@@ -53,6 +53,9 @@ class FftLines(Op):
     def operand_axes(self, place: int) -> tuple[str, ...]:
         return axes_of(self.points, *self.lines)
 
+    def indivisible_axes(self) -> tuple[str, ...]:
+        return axes_of(self.points)
+
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(self.points, *self.lines)
 

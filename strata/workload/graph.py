@@ -133,6 +133,10 @@ class Op:
         """Axes that must lie whole on a rank before it runs, although its own work on them is divided."""
         return ()
 
+    def indivisible_axes(self) -> tuple[str, ...]:
+        """Axes that its work cannot be divided along at all: each result needs all of them."""
+        return ()
+
     def result_axes(self) -> tuple[str, ...]:
         return ()
 
