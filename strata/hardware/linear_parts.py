@@ -1,4 +1,4 @@
-"""Memories and links that stand for a technology by their bandwidth alone, put into any chip and any fabric."""
+"""Memories and links that stand for a technology by their bandwidth, for any chip and any fabric."""
 
 from __future__ import annotations
 

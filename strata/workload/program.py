@@ -15,9 +15,10 @@ from strata.params import data_folder, names, read_toml
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import read_dataflow
 from strata.workload.dlrm import Dlrm
-from strata.workload.fft import Fft
+from strata.workload.fft import Fft, LongFft
 from strata.workload.gemm import Gemm
 from strata.workload.graph import Graph
+from strata.workload.hpl import Hpl
 from strata.workload.lstm import Lstm
 from strata.workload.mlp import Mlp
 from strata.workload.model import model
@@ -44,7 +45,9 @@ PROGRAMS: dict[str, Any] = {
     "dataflow": Dataflow,
     "dlrm": Dlrm,
     "fft": Fft,
+    "fft-1d": LongFft,
     "gemm": Gemm,
+    "hpl": Hpl,
     "lstm": Lstm,
     "mlp": Mlp,
 }  # beside language models; a file says its kind

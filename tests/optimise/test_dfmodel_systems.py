@@ -85,7 +85,9 @@ def test_dfmodel_reference_ratios_of_the_paper():
     halved, machine = as_run("FFT")
     run = np.broadcast_to(study_point(halved, machine, WAFER).utilisation, (4, 5, 2, 2))
     assert geometric(run[:, 2]) / geometric(run[:, rest]) == pytest.approx(3.22, abs=0.01)
-    whole = np.broadcast_to(study_point(fft_times(fft_run(), MACHINE), MACHINE, WAFER).utilisation, (4, 5, 2, 2))
+    whole = np.broadcast_to(
+        study_point(fft_times(fft_run(), MACHINE), MACHINE, WAFER).utilisation, (4, 5, 2, 2)
+    )
     assert geometric(whole[:, 2]) / geometric(whole[:, rest]) == pytest.approx(2.75, abs=0.01)
     assert whole[0, 2].ravel() == pytest.approx([0.044, 0.155, 0.050, 0.369], abs=6e-4)
 
@@ -107,7 +109,9 @@ def test_a_batch_is_its_points_and_more_of_anything_never_hurts():
     for chip, torus, memory, link in ((0, 0, 0, 0), (2, 2, 1, 1), (3, 4, 0, 1)):
         one = study_machine([CHIPS[chip]], [TOPOLOGIES[torus]], [MEMORIES[memory]], [LINKS[link]])
         alone = study_point(dlrm_times(dlrm_run(), one), one, WAFER[chip]).time
-        assert float(alone.squeeze()) == float(np.broadcast_to(every, (4, 5, 2, 2))[chip, torus, memory, link])
+        assert float(alone.squeeze()) == float(
+            np.broadcast_to(every, (4, 5, 2, 2))[chip, torus, memory, link]
+        )
     for what in ("peak", "memory", "link", "crossing"):
         more = replace(MACHINE, **{what: 2.0 * getattr(MACHINE, what)})
         for times in (dlrm_times(dlrm_run(), more), fft_times(fft_run(), more), hpl_times(hpl_run(), more)):
