@@ -104,7 +104,8 @@ class SystemParts:
                 continue
             each = old.bandwidth / links_of(old) if link is None else link.bandwidth
             energy = old.energy if link is None else link.energy
-            made.append(replace(new, bandwidth=each * links_of(new), energy=energy))
+            price = None if old.price is None else old.price * each * links_of(old) / old.bandwidth
+            made.append(replace(new, bandwidth=each * links_of(new), energy=energy, price=price))
         return replace(shaped, dimension=tuple(made))
 
 

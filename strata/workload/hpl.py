@@ -63,9 +63,9 @@ class Hpl:
     Axes: `rows` and `columns` of what is left of the matrix, dealt out block-cyclically on p x q processes,
     so that every rank has its share to the end, and `panel`, the columns of a block. A panel is worked on in
     parts by the q ranks of a row and gathered there; rows of U likewise by the p ranks of a column: HPL's
-    long broadcast and its spread-roll exchange. Its choice of one pivot after the other and the sending of single
-    rows are left out, as is the solution of the triangular system. Dongarra, Luszczek & Petitet, The LINPACK
-    Benchmark: Past, Present and Future (2003), sec. 4.
+    long broadcast and its spread-roll exchange. Its choice of one pivot after the other and the sending
+    of single rows are left out, as is the solution of the triangular system. Dongarra, Luszczek &
+    Petitet, The LINPACK Benchmark: Past, Present and Future (2003), sec. 4.
 
     Iterations are counted at `NODES` sizes (`iteration_nodes`): operations exactly, times to
     1 % where there are 16 or more.
