@@ -67,6 +67,7 @@ class Hpl:
     of single rows are left out, as is the solution of the triangular system. Dongarra, Luszczek &
     Petitet, The LINPACK Benchmark: Past, Present and Future (2003), sec. 4.
 
+    With look-ahead, as HPL runs by default, what is sent hides behind the update of the iteration before.
     Iterations are counted at `NODES` sizes (`iteration_nodes`): operations exactly, times to
     1 % where there are 16 or more.
     """
@@ -75,6 +76,7 @@ class Hpl:
     order: Number = 65536.0  # rows and columns of the matrix
     block: Number = 1024.0  # columns of a panel
     iterations: Number | None = None  # run from the first on; all, order / block of them, where left out
+    lookahead: bool = True  # the next panel is made and sent while the rest is updated
     precision: str = "fp64"
 
     @property
@@ -108,6 +110,7 @@ class Hpl:
             nodes=nodes,
             repeats=work.batch,
             entry=matrix,
+            ahead=self.lookahead,
         )
         graph = Graph(
             blocks=(block,),

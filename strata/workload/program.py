@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strata.arrays import Number
-from strata.errors import BadFile, UnknownName
+from strata.errors import BadFile, UnknownName, require
 from strata.params import data_folder, names, read_toml
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import read_dataflow
@@ -51,6 +51,9 @@ PROGRAMS: dict[str, Any] = {
     "lstm": Lstm,
     "mlp": Mlp,
 }  # beside language models; a file says its kind
+
+
+TRUTH = {"true": True, "false": False}
 
 
 def program(name: str | Path, **changes: Any) -> Any:
@@ -104,7 +107,10 @@ def with_fields(record: Any, changes: dict[str, Any]) -> Any:
     for key, value in changes.items():
         if key not in known:
             raise UnknownName(f"field of {record.name}", key, known, ", ".join(known))
-        if isinstance(value, list | tuple):
+        if isinstance(getattr(record, key), bool) and isinstance(value, str):
+            require(value.lower() in TRUTH, f"{key} of {record.name} is true or false", **{key: value})
+            made[key] = TRUTH[value.lower()]
+        elif isinstance(value, list | tuple):
             made[key] = tuple(v if isinstance(v, str) else v * 1.0 for v in value)
         else:
             made[key] = value if isinstance(value, str | bool) or value is None else value * 1.0

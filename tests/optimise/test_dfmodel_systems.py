@@ -49,7 +49,7 @@ def as_run(workload):
     return fft_times(fft_run(), machine), machine
 
 
-# of 80 systems: the worst; DLRM's is TPU on a dragonfly with HBM and PCIe, where its solver stopped early
+# of 80 systems: the worst; DLRM's is TPU on a dragonfly with HBM and PCIe, where its solver seems to have stopped early
 WORST = {"HPL": 1e-7, "FFT": 1e-7, "DLRM": 9e-4}
 
 
@@ -58,7 +58,7 @@ def test_dfmodel_reference_utilisation_of_all_systems(workload):
     found = np.broadcast_to(study_point(*as_run(workload), WAFER).utilisation, (4, 5, 2, 2))
     off = np.abs(found / np.array(LOGGED[workload]["utilisation"]) - 1)
     assert off.shape == (4, 5, 2, 2) and off.max() < WORST[workload]
-    assert (off > 1e-6).sum() <= (6 if workload == "DLRM" else 0)
+    assert (off > 1e-6).sum() <= (4 if workload == "DLRM" else 0)
 
 
 @pytest.mark.parametrize("workload", WORST)
