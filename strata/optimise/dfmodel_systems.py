@@ -1,4 +1,4 @@
-"""DFModel's 80-system study of HPL, FFT and DLRM in closed form: its semantics, for comparison with its numbers.
+"""DFModel's 80-system study of HPL, FFT and DLRM in closed form, by its own semantics.
 
 Kernels follow one another; each is a partition of its own, or all are one (a wafer holds them). A partition
 takes the longest of its compute, memory and network times, or their sum where nothing overlaps. Every number
@@ -132,12 +132,18 @@ def study_point(
     [5.0, 7.0, 2.0, 4.0]
     """
     xp = namespace(kernels.compute, kernels.memory, kernels.network, fused)
-    compute, network = kernels.compute.sum(-1), kernels.network.sum(-1)
-    memory = xp.where(fused > 0.0, kernels.inside.sum(-1), kernels.memory.sum(-1))
-    apart = _critical(kernels.compute, kernels.memory, kernels.network, overlapped).sum(-1)
+    compute, network = _total(kernels.compute), _total(kernels.network)
+    memory = xp.where(fused > 0.0, _total(kernels.inside), _total(kernels.memory))
+    apart = _total(_critical(kernels.compute, kernels.memory, kernels.network, overlapped))
     time = xp.where(fused > 0.0, _critical(compute, memory, network, overlapped), apart)
-    useful = kernels.flop.sum(-1) / machine.peak
+    useful = _total(kernels.flop) / machine.peak
     return StudyPoint(compute=compute, memory=memory, network=network, time=time, utilisation=useful / time)
+
+
+def _total(values: Number) -> Number:
+    """Over all kernels."""
+    found: Number = namespace(values).sum(values, axis=-1)
+    return found
 
 
 def _last(value: Number) -> Number:
@@ -260,7 +266,7 @@ def fft_times(run: FftRun, machine: StudyMachine) -> KernelTimes:
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DlrmRun:
-    """A recommender as DFModel has it: equal dense layers, tables that are read and exchanged once each way."""
+    """A recommender as DFModel has it: equal dense layers, tables read and exchanged once each way."""
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")

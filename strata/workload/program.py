@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strata.arrays import Number
-from strata.errors import BadFile, UnknownName
+from strata.errors import BadFile, UnknownName, require
 from strata.params import data_folder, names, read_toml
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import read_dataflow
 from strata.workload.dlrm import Dlrm
-from strata.workload.fft import Fft
+from strata.workload.fft import Fft, LongFft
 from strata.workload.gemm import Gemm
 from strata.workload.graph import Graph
+from strata.workload.hpl import Hpl
 from strata.workload.lstm import Lstm
 from strata.workload.mlp import Mlp
 from strata.workload.model import model
@@ -44,10 +45,15 @@ PROGRAMS: dict[str, Any] = {
     "dataflow": Dataflow,
     "dlrm": Dlrm,
     "fft": Fft,
+    "fft-1d": LongFft,
     "gemm": Gemm,
+    "hpl": Hpl,
     "lstm": Lstm,
     "mlp": Mlp,
 }  # beside language models; a file says its kind
+
+
+TRUTH = {"true": True, "false": False}
 
 
 def program(name: str | Path, **changes: Any) -> Any:
@@ -101,7 +107,10 @@ def with_fields(record: Any, changes: dict[str, Any]) -> Any:
     for key, value in changes.items():
         if key not in known:
             raise UnknownName(f"field of {record.name}", key, known, ", ".join(known))
-        if isinstance(value, list | tuple):
+        if isinstance(getattr(record, key), bool) and isinstance(value, str):
+            require(value.lower() in TRUTH, f"{key} of {record.name} is true or false", **{key: value})
+            made[key] = TRUTH[value.lower()]
+        elif isinstance(value, list | tuple):
             made[key] = tuple(v if isinstance(v, str) else v * 1.0 for v in value)
         else:
             made[key] = value if isinstance(value, str | bool) or value is None else value * 1.0
