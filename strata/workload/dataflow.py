@@ -103,13 +103,14 @@ class Dataflow:
         return ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
 
     def layout(self, **degrees: Number) -> dict[str, Any]:
-        """Mesh and axes of its usual layout, or of plain axes by their names."""
-        said = dict(self.layouts)
-        told: dict[str, Any] = {"mesh": dict(degrees), "axes": {}}
-        for dimension in degrees:
-            for kernel, axis in said.get(dimension, (("*", dimension),)):
-                own = told["axes"] if kernel == "*" else told.setdefault(kernel, {})
-                own[axis] = (*own.get(axis, ()), dimension)
+        """Mesh and axes of its usual layout, or of plain axes by their names. A kernel that a dimension names
+        takes what is said there in place of what is said for all.
+        """
+        said = {name: dict(self.layouts).get(name, (("*", name),)) for name in degrees}
+        kernels = dict.fromkeys(kernel for pairs in said.values() for kernel, _ in pairs if kernel != "*")
+        told: dict[str, Any] = {"mesh": dict(degrees), "axes": _dimensions_of("*", said)}
+        for kernel in kernels:
+            told[kernel] = dict.fromkeys(told["axes"], ()) | _dimensions_of(kernel, said)
         return told
 
     def usual_division(self, devices: float) -> str:
@@ -226,6 +227,18 @@ class Dataflow:
     def _boundary(self, tensor: tuple[str, tuple[str, ...]], context: KernelContext) -> Tensor:
         name, axes = tensor
         return Tensor(name, context.sizes.extents(axes), self.precision)
+
+
+def _dimensions_of(
+    kernel: str, said: dict[str, tuple[tuple[str, str], ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Axes with the dimensions that divide them for a kernel."""
+    found: dict[str, tuple[str, ...]] = {}
+    for dimension, pairs in said.items():
+        named = any(k == kernel for k, _ in pairs)
+        for axis in (axis for k, axis in pairs if k == (kernel if named else "*")):
+            found[axis] = (*found.get(axis, ()), dimension)
+    return found
 
 
 def _check_size(program: str, name: str, value: Number) -> None:

@@ -56,7 +56,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
         kinds=tuple(_kind(one, name) for one in table.get("kinds", [])),
         layouts=tuple((d, tuple(_divided(d, told, name))) for d, told in table.get("layout", {}).items()),
         cited=tuple(cited.items()),
-        **{key: _word(table[key], f"{name}: {key}") for key in WORDS if key in table},
+        **{key: _cited(_word(table[key], f"{name}: {key}"), cites, name) for key in WORDS if key in table},
     )
     return checked_program(made)
 
@@ -69,7 +69,7 @@ def checked_program(program: Dataflow) -> Dataflow:
         raise BadValue(f"{program.name} has no kernels")
     for dimension, pairs in program.layouts:
         for kernel, axis in pairs:
-            if kernel != "*" and kernel not in names:
+            if kernel not in ("*", LAYER, *names):
                 raise UnknownName(f"kernel in layout {dimension} of {program.name}", kernel, names)
             if axis not in known:
                 raise UnknownName(
