@@ -229,9 +229,7 @@ class Dataflow:
         return Tensor(name, context.sizes.extents(axes), self.precision)
 
 
-def _dimensions_of(
-    kernel: str, said: dict[str, tuple[tuple[str, str], ...]]
-) -> dict[str, tuple[str, ...]]:
+def _dimensions_of(kernel: str, said: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, tuple[str, ...]]:
     """Axes with the dimensions that divide them for a kernel."""
     found: dict[str, tuple[str, ...]] = {}
     for dimension, pairs in said.items():
