@@ -173,6 +173,7 @@ def _gather(kernel: DataflowKernel, operands: list[Operand], context: KernelCont
     """
     told = _elementwise(kernel, operands, context)
     told["reads"] = context.setting(kernel, "elements_read", 1.0)
+    told["flop_per_element"] = context.setting(kernel, "flop", 0.0)
     return Gather(**told, row=context.setting(kernel, "row", 0.0) or None)
 
 

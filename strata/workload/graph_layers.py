@@ -6,6 +6,7 @@ mean place of their neighbours, and boxes then move towards these as far as thos
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def layered(
             layers[between].append(way[-1])
         way.append(target)
         ways[source, target] = way
-        links += list(zip(way, way[1:], strict=False))
+        links += list(itertools.pairwise(way))
     up, down = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for above, below in links:
         down[above].append(below)
@@ -127,7 +128,7 @@ def _spread(
 def _kept_apart(layer: list[str], wanted: list[float], apart: Callable[[str, str], float]) -> list[float]:
     """Places nearest to those wanted, in this order: those that press on each other move as one."""
     offset = [0.0]
-    for a, b in zip(layer, layer[1:], strict=False):
+    for a, b in itertools.pairwise(layer):
         offset.append(offset[-1] + apart(a, b))
     groups: list[list[float]] = []  # sum of wanted places, number
     for want, shift in zip(wanted, offset, strict=True):

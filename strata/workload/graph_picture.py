@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,12 +58,16 @@ class _Panel:
 
 
 def _panel(block: Block) -> _Panel:
-    """Ops with the tensors that come from outside as pills above their readers."""
+    """Ops with the tensors that come from outside as pills above their readers; what a backward block reads
+    of the forward pass is left out.
+    """
     made: dict[str, str] = {}
     ops: dict[str, Op | None] = {}
     edges: list[tuple[str, str]] = []
     for op in block.ops:
         for tensor in op.inputs:
+            if ":" in tensor:  # a tensor that the forward pass left
+                continue
             source = made.get(tensor, f"in:{tensor}")
             if tensor not in made:
                 ops.setdefault(source, None)
@@ -91,7 +96,7 @@ def graph_svg(graph: Graph, partitions: Partitions | None = None, title: str = "
     top = MARGIN + (34.0 if title else 8.0)
     for column in (c for c in columns if c):
         panels = [_panel(block) for block in column]
-        wide = max(max(panel.size[0] for panel in panels), BOX)
+        wide = max(*(panel.size[0] for panel in panels), BOX)
         y = top
         for panel in panels:
             left = x + (wide - panel.size[0]) / 2
@@ -133,7 +138,7 @@ def _block_svg(panel: _Panel, x: float, y: float, partitions: Partitions) -> Ite
         size = 0.0 if op is None else float(op.output_bytes())
         wide = 1.0 + 0.35 * max(math.log10(max(size, 1.0)) - 4.0, 0.0)
         yield f'<path d="{_curve(way)}" fill="none" stroke="#9aa4b0" stroke-width="{wide:.2f}"/>'
-        (ax, ay), (bx, by) = way[-2:]
+        (ax, _ay), (bx, by) = way[-2:]
         tip = by - HIGH / 2
         lean = 1.2 if bx > ax else -1.2 if bx < ax else 0.0
         yield (
@@ -172,7 +177,7 @@ def _grounds(
 def _curve(points: list[tuple[float, float]]) -> str:
     """A smooth way down through points."""
     found = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
-    for (ax, ay), (bx, by) in zip(points, points[1:], strict=False):
+    for (ax, ay), (bx, by) in itertools.pairwise(points):
         middle = (ay + by) / 2
         found.append(f"C{ax:.1f} {middle:.1f} {bx:.1f} {middle:.1f} {bx:.1f} {by:.1f}")
     return " ".join(found)
