@@ -106,19 +106,20 @@ class Dataflow:
         """Mesh and axes of its usual layout, or of plain axes by their names. A kernel that a dimension names
         takes what is said there in place of what is said for all.
         """
-        said = {name: dict(self.layouts).get(name, (("*", name),)) for name in degrees}
+        mesh = dict.fromkeys((name for name, _ in self.layouts), 1.0) | degrees
+        said = {name: dict(self.layouts).get(name, (("*", name),)) for name in mesh}
         kernels = dict.fromkeys(kernel for pairs in said.values() for kernel, _ in pairs if kernel != "*")
-        told: dict[str, Any] = {"mesh": dict(degrees), "axes": _dimensions_of("*", said)}
+        told: dict[str, Any] = {"mesh": mesh, "axes": _dimensions_of("*", said)}
         for kernel in kernels:
             told[kernel] = dict.fromkeys(told["axes"], ()) | _dimensions_of(kernel, said)
         return told
 
-    def usual_division(self, devices: float) -> str:
+    def division_over(self, devices: float) -> str:
         """The division over so many devices where none is asked for: each dimension of its mesh takes what
         its axes allow of those left, the last the rest.
 
         >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
-        >>> Dataflow(sizes={"heads": 12.0}, layouts=two).usual_division(32.0)
+        >>> Dataflow(sizes={"heads": 12.0}, layouts=two).division_over(32.0)
         'tp=4,dp=8'
         """
         left, parts = int(devices), list[str]()
@@ -290,10 +291,10 @@ def in_order(program: Dataflow) -> list[DataflowKernel]:
         if not kernel.reads:
             raise BadValue(f"kernel {kernel.name}: it reads no tensor; a tensor from outside is an input")
         for key, _ in kernel.settings if kernel.kind in SETTINGS else ():
-            known = (*SETTINGS[kernel.kind], *KERNEL_FIELDS)
-            if key not in known:
+            words = (*SETTINGS[kernel.kind], *KERNEL_FIELDS)
+            if key not in words:
                 raise UnknownName(
-                    f"setting of {kernel.kind} kernel {kernel.name}", key, known, ", ".join(known)
+                    f"setting of {kernel.kind} kernel {kernel.name}", key, words, ", ".join(words)
                 )
         by_name[kernel.name] = kernel
     sources = {k.name: [text.partition(":")[0].strip() for text in k.reads] for k in program.kernels}

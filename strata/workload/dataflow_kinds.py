@@ -180,7 +180,7 @@ def _gather(kernel: DataflowKernel, operands: list[Operand], context: KernelCont
 def _line_axes(
     kernel: DataflowKernel, operands: list[Operand], context: KernelContext
 ) -> tuple[tuple[str, ...], int]:
-    """Axes of a kernel that works along one of them, and the place of `along` (the last where none is told)."""
+    """Axes of a kernel that works along one of them, and the place of that: `along`, or the last."""
     axes = kernel.writes or operands[0].axes
     along = context.setting(kernel, "along", axes[-1])
     if along not in axes:

@@ -1,4 +1,4 @@
-"""Where the boxes of a drawn graph stand: layers by the longest way from a source, few crossings, short edges.
+"""Where the boxes of a drawn graph stand: layers by the longest way from a source, few crossings.
 
 Sugiyama, Tagawa and Toda (1981): long edges pass through a point in every layer, layers are ordered by the
 mean place of their neighbours, and boxes then move towards these as far as those beside them allow.

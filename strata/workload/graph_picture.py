@@ -187,15 +187,16 @@ def _node(node: str, op: Op | None, at: tuple[float, float], wide: float, read: 
     x, y = at
     if op is None:
         name = node.removeprefix("in:")
-        look = 'fill="#ffffff" stroke="#9aa4b0" stroke-dasharray="3 3" rx="12"'
-        yield f'<rect x="{x - wide / 2 + 14:.1f}" y="{y - 12:.1f}" width="{wide - 28:.1f}" height="24" {look}/>'
+        look = 'height="24" fill="#ffffff" stroke="#9aa4b0" stroke-dasharray="3 3" rx="12"'
+        yield f'<rect x="{x - wide / 2 + 14:.1f}" y="{y - 12:.1f}" width="{wide - 28:.1f}" {look}/>'
         yield _text(x, y + 3.5, _short(name, 19), 10.0, GREY, middle=True)
         return
     colour, corner = KIND_COLOURS.get(op.kind, OTHER), (x - wide / 2, y - HIGH / 2)
     box = f'x="{corner[0]:.1f}" y="{corner[1]:.1f}" width="{wide:.1f}" height="{HIGH:.1f}" rx="6"'
     yield f'<rect {box} fill="#ffffff"/>'
     yield f'<rect {box} fill="{colour}" fill-opacity="0.16" stroke="{colour}" stroke-width="1.3"/>'
-    yield f'<rect x="{corner[0]:.1f}" y="{corner[1]:.1f}" width="5" height="{HIGH:.1f}" rx="2" fill="{colour}"/>'
+    strip = f'width="5" height="{HIGH:.1f}" rx="2" fill="{colour}"'
+    yield f'<rect x="{corner[0]:.1f}" y="{corner[1]:.1f}" {strip}/>'
     yield _text(x + 2.0, y - 4.0, _short(op.name, 28), 10.5, DARK, bold=True, middle=True)
     work, weight = op_work(op), held_weight(op)
     said = [op.kind if not work else show(work, "FLOP")] + ([f"w {show(weight, 'B')}"] if weight else [])

@@ -87,19 +87,20 @@ def program_table(path: Path) -> dict[str, Any]:
     """The table of a program's file, over that of the program it names as its `base`."""
     if path.suffix == ".toml":
         table = read_toml(path)
-        if "base" not in table:
-            return table
-        base = str(table.pop("base"))
-        beside = path.parent / (base if base.endswith(".toml") else f"{base}.toml")
-        below = beside if beside.exists() else data_folder("programs") / f"{base}.toml"
-        if not below.exists() or below == path:
-            raise UnknownName(f"base of {path.name}", base, names("programs"))
-        return merged(program_table(below), table)
+        return _over_base(table, path) if "base" in table else table
     try:
-        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
-    return dict(table)
+
+
+def _over_base(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    base = str(table.pop("base"))
+    beside = path.parent / (base if base.endswith(".toml") else f"{base}.toml")
+    below = beside if beside.exists() else data_folder("programs") / f"{base}.toml"
+    if not below.exists() or below == path:
+        raise UnknownName(f"base of {path.name}", base, names("programs"))
+    return merged(program_table(below), table)
 
 
 def with_fields(record: Any, changes: dict[str, Any]) -> Any:
