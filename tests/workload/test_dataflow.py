@@ -67,7 +67,7 @@ def test_a_batch_of_sizes_is_as_many_single_ones():
     many = st.evaluate("1xh200", made.with_changes(heads=heads), st.forward(512.0))
     for i, one in enumerate(heads):
         alone = st.evaluate("1xh200", made.with_changes(heads=one), st.forward(512.0))
-        assert many.summary.time[i] == pytest.approx(alone.summary.time, rel=1e-12)
+        assert many.metrics.items_per_s[i] == pytest.approx(alone.metrics.items_per_s, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -154,9 +154,10 @@ def test_every_kind_is_priced_divided_and_trained(kernel, kind):
     assert only_op(made).kind == kind
     for work in (st.forward(1.0), st.train(1.0, 1.0)):
         check_graph(made.trace(work))
-        for system, plan in (("1xh200", ""), ("2xh200", "dp=2")):
+        # one rank alone has nothing to send
+        for system, plan in (("2xh200", "dp=2"), ("1xh200", ""))[: 1 if kind == "collective" else 2]:
             result = st.evaluate(system, made, work, plan)
-            assert result.fits and result.steps[0].time > 0 or kind == "collective"
+            assert result.fits and result.steps[0].time > 0
 
 
 def test_communication_stands_only_where_the_mesh_has_its_dimension():
