@@ -253,3 +253,13 @@ def test_the_builder_says_at_once_what_is_wrong():
         g.simd("x", x)
     with pytest.raises(UnknownName, match="no size or field of gpt3-layer called 'hiden'; nearest: hidden"):
         program("gpt3-layer", hiden=3)
+
+
+def test_compiled_code_prices_a_program_alike():
+    made = attention()
+    for heads in (np.array([8.0, 16.0]), 32.0):
+        plain, compiled = (
+            st.evaluate("8xh200", made.with_changes(heads=heads), st.train(512.0, 1.0), "tp=8", backend=b)
+            for b in ("numpy", "jax")
+        )
+        assert compiled.metrics.items_per_s == pytest.approx(plain.metrics.items_per_s, rel=1e-9)
