@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from strata.arrays import Number
 from strata.errors import BadFile, UnknownName, require
-from strata.params import data_folder, names, read_toml
+from strata.params import data_folder, merged, names, read_toml
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import read_dataflow
 from strata.workload.dlrm import Dlrm
@@ -90,14 +90,23 @@ def program_path(name: str | Path) -> Path | None:
 
 
 def program_table(path: Path) -> dict[str, Any]:
-    """The table of a program's file."""
+    """The table of a program's file, over that of the program it names as its `base`."""
     if path.suffix == ".toml":
-        return read_toml(path)
+        table = read_toml(path)
+        return _over_base(table, path) if "base" in table else table
     try:
-        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
-    return table
+
+
+def _over_base(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    base = str(table.pop("base"))
+    beside = path.parent / (base if base.endswith(".toml") else f"{base}.toml")
+    below = beside if beside.exists() else data_folder("programs") / f"{base}.toml"
+    if not below.exists() or below == path:
+        raise UnknownName(f"base of {path.name}", base, names("programs"))
+    return merged(program_table(below), table)
 
 
 def with_fields(record: Any, changes: dict[str, Any]) -> Any:
