@@ -28,6 +28,11 @@ SIZES = {
         "head_dim": 128,
     },
     "stream": {"rows": 1024, "columns": 4096},
+    "lu": {"order": 2048},
+    "fft": {"points": 4096, "lines": 1000},
+    "scan": {"length": 4096, "inner": 1000},
+    "sort": {"length": 1_000_000, "lines": 3},
+    "embedding_bag": {"bags": 4096, "per_bag": 20, "width": 128},
 }
 KINDS = list(SIZES)
 

@@ -140,7 +140,9 @@ def price_lu(op: LuFactor, device: Device) -> Price:
         rows = xp.maximum(order - op.block * ((i + 0.5) * apart - 0.5), 1.0)
         inside, update, solves, panels = _block_prices(op, rows, element, device)
         parts += [(count * panels, inside), (count, update), (count, solves)]
-    return total_price(parts).replaced(flop=op.flop() / op.batch.size).times(op.batch.size)
+    flop = op.flop() / op.batch.size
+    lower = flop / device.matrix(op.precision, op.precision).peak
+    return total_price(parts).replaced(flop=flop, lower=lower).times(op.batch.size)
 
 
 def max_nodes(blocks: Number) -> int:

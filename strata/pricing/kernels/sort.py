@@ -46,7 +46,5 @@ def price_sort(op: Sort, device: Device) -> Price:
     read = xp.where(inside, key + value, 2.0 * key + value)
     written = key + value + xp.where(inside, 0.0, (1.0 + carried) * SECTOR / run)
     passes = xp.where(inside, 1.0, key)
-    once = vector_kernel(
-        number * read, number * written, 0.0, 0.0, device, resident=device.software.resident
-    )
+    once = vector_kernel(number * read, number * written, 0.0, 0.0, device, resident=device.software.resident)
     return once.times(passes)

@@ -112,7 +112,9 @@ def vector_kernel(
     chip, moved = device.chip, bytes_read + bytes_written
     if chip.kernel_model == "deepflow-2021":
         return register_stream(moved, flop, device)
-    xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency, efficiency)
+    xp = namespace(
+        moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency, efficiency
+    )
     touched = moved if footprint is None else footprint
     cold = cache_miss_share(touched, device.cache_capacity) if resident else 1.0
     dram = cold * moved
