@@ -27,7 +27,7 @@ def price_sort(op: Sort, device: Device) -> Price:
 
     Merrill & Grimshaw, High Performance and Scalable Radix Sorting, Parallel Process. Lett. 21 (2011). No
     measured rows: of two readings on an H200 (3e7 keys of fp32 and fp64 with 8 B indices, PyTorch 2.11: 1.38
-    and 3.12 ms) this is 31 % and 15 % below.
+    and 3.12 ms) this is 35 % and 21 % below.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
