@@ -22,10 +22,10 @@ from strata.pricing.price import Price
 # or a norm is far from this bound.
 SLOTS = {"copy": 2.0, "add": 3.0, "gelu": 42.0, "rms_norm": 20.0, "softmax": 61.0}
 SOFTMAX_IN_REGISTERS = 101.0
-# Rows of a table added up by bag: a thread for each element of a result, with its own index work (divisions of
-# 64 bits), and that of each row it adds. Fitted to 138 kernels on an H200 outside the validation files (widths
-# 96 to 512, 2 to 60 rows a bag, fp32 and bf16): mean error 6 %, 5 to 11 % of a precision, width, number of bags
-# or of rows a bag left out.
+# Rows of a table added up by bag: a thread for each element of a result, with its own index work (divisions
+# of 64 bits), and that of each row it adds. Fitted to 138 kernels on an H200 outside the validation files
+# (widths 96 to 512, 2 to 60 rows a bag, fp32 and bf16): mean error 6 %; 5 to 11 % of a precision, a width, a
+# number of bags or of rows a bag that is left out.
 BAG_SLOTS, BAG_ROW_SLOTS = 335.0, 51.0
 SLOT_FLOP = 2.0  # a slot could have been a multiply-add, which peaks count as two
 BLOCK = 1024.0  # elements of a block of an element-wise kernel: 128 threads of eight, 16 blocks on a core

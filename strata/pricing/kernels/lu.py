@@ -13,8 +13,8 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price, total_price
 from strata.workload.solver_ops import LuFactor
 
-# Bytes of a column that the threads of one block hold, a word of 4 B each: 512 threads, as the panel kernels of
-# cuSOLVER have. What is longer takes more words a thread, then more cores.
+# Bytes of a column that the threads of one block hold, a word of 4 B each: 512 threads, as the panel kernels
+# of cuSOLVER have. What is longer takes more words a thread, then more cores.
 GROUP = 2048.0
 SECTOR = 32.0  # bytes of the least access of a GPU's DRAM (CUDA C++ Best Practices Guide, coalesced access)
 SWAP_TRIPS = 4.0  # a swap reads and writes an element of two rows, which lie a column apart

@@ -34,7 +34,7 @@ def price_sort(op: Sort, device: Device) -> Price:
     >>> from strata.workload.graph import Extent
     >>> no = {"name": "s", "module": "s", "inputs": ("a",), "output": "b"}
     >>> op = Sort(length=Extent(3e7), precision="fp32", **no)
-    >>> round(float(price_sort(op, device(chip("h200"))).memory_bytes) / 1e9, 2)  # 4 passes of 3e7 x (16 + 16)
+    >>> round(float(price_sort(op, device(chip("h200"))).memory_bytes) / 1e9, 2)  # 4 x 3e7 x (16 + 16)
     3.84
     """
     key, value = bytes_of(op.precision), op.value_bytes
