@@ -45,8 +45,9 @@ def _lu(sizes: Sizes, dev: Device, precision: str) -> Price:
 
 
 def _scan(sizes: Sizes, dev: Device, precision: str) -> Price:
-    extents = {name: Extent(sizes[name]) for name in ("length", "outer", "inner")}
-    return price_scan(Scan(**_alone("scan"), **extents, precision=precision), dev)
+    outer, inner = Extent(sizes["outer"]), Extent(sizes["inner"])
+    op = Scan(**_alone("scan"), length=Extent(sizes["length"]), outer=outer, inner=inner, precision=precision)
+    return price_scan(op, dev)
 
 
 def _sort(sizes: Sizes, dev: Device, precision: str) -> Price:
