@@ -63,7 +63,7 @@ def test_dfmodel_reference_utilisation_of_all_systems(workload):
 
 @pytest.mark.parametrize("workload", WORST)
 def test_dfmodel_reference_breakdown_without_overlap(workload):
-    found, logged = study_point(*as_run(workload), WAFER, overlapped=False), LOGGED[workload]
+    found, logged = study_point(*as_run(workload), WAFER, overlap="none"), LOGGED[workload]
     for part in ("compute", "memory", "network"):
         there = np.array(logged[f"nonoverlap_{part}"]) * 1e-9
         ours = np.broadcast_to(getattr(found, part), (4, 5, 2, 2))
@@ -98,8 +98,8 @@ def test_at_the_papers_size_every_chip_is_busy_with_hpl():
     found = np.broadcast_to(study_point(hpl_times(run, MACHINE), MACHINE, WAFER).utilisation, (4, 5, 2, 2))
     assert found[:3] == pytest.approx(0.9, rel=1e-3)  # the last iterations wait for panels
     assert found[3, ..., 0] == pytest.approx(0.732574, rel=1e-5)  # a wafer on PCIe waits for panels
-    apart = study_point(hpl_times(run, MACHINE), MACHINE, WAFER, overlapped=False).utilisation
-    small = study_point(*as_run("HPL"), WAFER, overlapped=False).utilisation
+    apart = study_point(hpl_times(run, MACHINE), MACHINE, WAFER, overlap="none").utilisation
+    small = study_point(*as_run("HPL"), WAFER, overlap="none").utilisation
     assert (apart >= small * (1 - 1e-12)).all()
 
 
