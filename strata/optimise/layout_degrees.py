@@ -90,7 +90,7 @@ class BestDegrees:
 
 
 @dataclass(eq=False)
-class _Search:
+class DegreeSearch:
     system: System
     program: Program
     workload: Workload
@@ -207,7 +207,7 @@ class _Search:
             op = Collective(pattern="all_reduce", group=REPLICAS, payload=GRADIENT_BYTES * share * held)
             sent = float(price_collective(op, groups[REPLICAS], fabric).time)
             gradients = float(beside(sent, share * choice.backward, 0.0))  # beside the last backward pass
-        memory = _state(local, self.keeps(candidate, setting))
+        memory = rank_state(local, self.keeps(candidate, setting))
         return PricedDegrees(
             candidate=candidate,
             choice=choice,
@@ -225,7 +225,7 @@ def trains(setting: LayoutSetting) -> bool:
     return any(op.backward for _, op in setting.graph.ops())
 
 
-def _state(local: Graph, keeps: RankMemory) -> float:
+def rank_state(local: Graph, keeps: RankMemory) -> float:
     """Bytes a rank keeps of a sharded graph."""
     held = 0.0
     for block, op in local.ops():
@@ -257,7 +257,7 @@ def best_degrees(
     """
     start, machine = time.perf_counter(), as_system(system)
     code = make_program(program) if isinstance(program, str) else program
-    search = _Search(
+    search = DegreeSearch(
         system=machine,
         program=code,
         workload=workload,
@@ -282,7 +282,7 @@ def best_degrees(
 
 
 def _searched(
-    search: _Search, every: list[DegreeCandidate], deadline: float
+    search: DegreeSearch, every: list[DegreeCandidate], deadline: float
 ) -> tuple[PricedDegrees | None, list[PricedDegrees], bool]:
     """The best candidate that fits, all that were priced, and whether time was out; lowest bounds first."""
     best: PricedDegrees | None = None
