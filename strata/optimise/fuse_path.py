@@ -171,6 +171,19 @@ def _bounds(pricer: PartitionPricer, steps: Steps) -> Array:
     return bounds * np.float32(1 - 1e-6)  # below the real bounds, however they were rounded
 
 
+def useful_steps(pricer: PartitionPricer, steps: Steps, worst: float) -> Steps:
+    """The steps that may lie on a chain quicker than `worst`; of dearer problems of the same graph no others
+    do.
+    """
+    paths = Paths(steps, 0, pricer.problem.apart)
+    least = _bounds(pricer, steps).min(0)
+    through = paths.forward(least)[-1][steps.first] + least + paths.backward(least)[steps.second]
+    keep = through <= worst * SLACK
+    return Steps(
+        first=steps.first[keep], second=steps.second[keep], rows=steps.rows, section=steps.section[keep]
+    )
+
+
 def _times(pricer: PartitionPricer, steps: Steps, tiles: int, chosen: Array) -> Array:
     """Times of chosen steps, in full."""
     parts = [chosen[part] for part in _blocks(len(chosen))]

@@ -73,12 +73,14 @@ def module_options(
     def along(axis: str) -> str:
         return graph.coordinates.get(axis, axis)
 
+    alone = {a: n for sizes in counts.values() for a, n in sizes.items() if len(axis_names(a)) == 1}
     for module, sizes in counts.items():
         axes = dict.fromkeys(name for axis in sizes for name in axis_names(axis))
         legal = [a for a in axes if a not in barred.get(module, ())]
         if rules.stream == "whole":
             legal = [a for a in legal if along(a) != along(graph.stream)]
-        units = sizes | {a: float(n) for a, n in graph.units.items() if a in axes and np.ndim(n) == 0}
+        units = sizes | {a: alone[a] for a in axes if a in alone and a not in sizes}
+        units |= {a: float(n) for a, n in graph.units.items() if a in axes and np.ndim(n) == 0}
         choices = list(_choices(legal, units, dimensions, mesh))
         told = pinned.get(module, {})
         for place, dimension in enumerate(dimensions):

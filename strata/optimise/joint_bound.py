@@ -1,0 +1,364 @@
+"""Lower bounds of a layer's time while layouts are still open: fusion at the least of every quantity, and sums
+of compute, weights and communication over all layouts at once.
+
+Fusion time never falls as any kernel's time, weight, tensor or collective grows, so that the fusion problem of
+the least values over the open options is below every layout of them. The longest of compute, memory and
+network of each partition is at least any weighted mean of them, whose sum over partitions no longer knows the
+partitions: its least value over layouts is exact by bucket elimination.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.mapping.gradients import held_before
+from strata.mapping.layout import conversions, divide
+from strata.optimise.factor_graph import (
+    Assignment,
+    Factor,
+    FactorGraph,
+    eliminated,
+    min_marginals,
+    restricted,
+)
+from strata.optimise.fuse import all_steps
+from strata.optimise.fuse_path import Steps, shortest_fusion, useful_steps
+from strata.optimise.fusion_graph import on_chip
+from strata.optimise.fusion_problem import OUTSIDE, FusionProblem, FusionTensor
+from strata.optimise.joint_problem import (
+    MapSettings,
+    block_problems,
+    element_bytes,
+    kernel_ops,
+    kernel_shape,
+    node_blocks,
+    streamed_axes,
+)
+from strata.optimise.layout import LayoutSetting
+from strata.optimise.layout_factors import layout_tables
+from strata.optimise.layout_options import ModuleOptions, extents_of, per_option
+from strata.optimise.layout_rules import LayoutRules
+from strata.optimise.layout_states import LayoutTables
+from strata.optimise.partition_prices import PartitionPricer
+from strata.pricing.pricers import price_op
+from strata.workload.graph import Block, Op
+
+Open = dict[str, Array]  # by module the options that are still open
+KERNEL_FIELDS = ("time", "flop", "rows", "columns", "depth", "weight_bytes", "extra_bytes")
+ELIMINATION_LIMIT = 3_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class PairCost:
+    """Seconds of what stands between a kernel and one reader of its result, by options of both modules."""
+
+    kernel: str
+    modules: tuple[str, str]
+    table: Array
+
+
+class OpenBlock:
+    """One block with all options of its modules: the least fusion problem of those that are open."""
+
+    def __init__(
+        self, name: str, times: float, block: Block, base: FusionProblem, layer: OpenLayer
+    ):
+        self.name, self.times, self.block, self.base, self.layer = name, times, block, base, layer
+        self.values: dict[str, dict[str, Array]] = {}
+        self.full: dict[str, Array] = {}  # prices with DRAM and start, as tables of layouts have them
+        self.module: dict[str, str] = {}
+        self.bytes: dict[str, Array] = {}  # of results, by kernel
+        self.pairs: list[PairCost] = []
+        for kernel, op in kernel_ops(block):
+            self._measure(kernel, op)
+        self._join()
+        self.steps: Steps | None = None
+
+    def _measure(self, kernel: str, op: Op) -> None:
+        layer, module = self.layer, op.module
+        count = layer.count(module)
+        local = divide(op, layer.tables.every, {})
+        price = price_op(local, layer.tables.rank)
+        weight = local.read_weight()
+        held = local.weight_bytes() + local.tied_bytes() + (weight.bytes() if weight else 0.0)
+        moved = price.cache_bytes
+        table = np.asarray(held) > np.asarray(moved) * (1.0 + 1e-6)
+        rows = [e for e in extents_of(local) if e.axis in layer.axes]
+        columns = np.prod([per_option(e.size, count) for e in rows], axis=0) if rows else np.ones(count)
+        shape = kernel_shape(local, columns, element_bytes(op, layer.setting))
+        made = {
+            "time": price.time - price.overhead,
+            "weight_bytes": np.where(table, 0.0, held),
+            "extra_bytes": np.where(table, np.maximum(0.0, moved - local.output_bytes()), 0.0),
+            "columns": columns,
+            **shape,
+        }
+        self.values[kernel] = {name: per_option(made[name], count) for name in KERNEL_FIELDS}
+        self.full[kernel] = per_option(price.time, count)
+        self.module[kernel] = module
+        self.bytes[kernel] = per_option(local.output_bytes(), count)
+
+    def _join(self) -> None:
+        """Tables between kernels and readers, and what a sum leaves of a result's bytes."""
+        layer, rules = self.layer, self.layer.rules
+        ops = dict(kernel_ops(self.block))
+        makers = {op.output: kernel for kernel, op in ops.items()}
+        readers: dict[str, int] = {}
+        for op in ops.values():
+            for tensor in op.inputs:
+                readers[tensor] = readers.get(tensor, 0) + 1
+        for kernel, op in ops.items():
+            local = divide(op, layer.tables.every, {})
+            if getattr(op, "adds", False):
+                continue  # adds up on each rank first: no table of pairs
+            for place, tensor in enumerate(op.inputs):
+                if tensor in makers and not op.stored_axes(place):
+                    own = local.operand_bytes(place)
+                    stated = None if own is None else per_option(own, layer.count(op.module))
+                    self._pair(makers[tensor], ops[makers[tensor]], op, place, stated, readers[tensor] > 1)
+                    if stated is not None:
+                        least = np.full(1, stated.min())
+                        self.bytes[makers[tensor]] = np.minimum(self.bytes[makers[tensor]], least)
+        for kernel, op in ops.items():
+            partial = [layer.left(op, k)[1] for k in range(layer.count(op.module))]
+            pieces = [float(np.prod([float(layer.tables.every.degrees[g]) for g in p])) for p in partial]
+            self.bytes[kernel] = self.bytes[kernel] / np.array(pieces)
+            summed = per_option(divide(op, layer.tables.every, {}).partial_bytes(), len(partial))
+            if rules.sums == "at kernel" and any(partial) and not op.weight_gradient:
+                cost = [
+                    sum(layer.tables.collective("all_reduce", g, float(summed[k]), 1.0) for g in groups)
+                    for k, groups in enumerate(partial)
+                ]
+                self.pairs.append(PairCost(kernel, (op.module, op.module), np.diag(np.array(cost))))
+
+    def _pair(
+        self, kernel: str, made: Op, read: Op, place: int, stated: Array | None, shared: bool
+    ) -> None:
+        layer, tables = self.layer, self.layer.tables
+        first, second = layer.count(made.module), layer.count(read.module)
+        local = divide(made, tables.every, {})
+        size, summed = per_option(local.output_bytes(), first), per_option(local.partial_bytes(), first)
+        axes = tuple(a for a in read.operand_axes(place) if a not in read.whole_axes())
+        table = np.zeros((first, second))
+        for i in range(first):
+            spec, partial = layer.left(made, i)
+            partial = () if layer.rules.sums == "at kernel" else partial
+            for j in range(second):
+                want = tables.each[j].spec(read.module, axes)
+                found = conversions(spec, partial, want)
+                if partial and shared:  # another reader may have asked for the sum in another way
+                    found = found[: len(partial)]
+                for one, held in zip(found, held_before(found, tables.every), strict=True):
+                    degree = float(tables.every.degrees[one.group]) if one.gathered else 1.0
+                    if one.pattern in ("all_reduce", "reduce_scatter"):
+                        payload = float(summed[i] * held)
+                    else:
+                        payload = float((size[i] * held if stated is None else stated[j]) * degree)
+                    cost = tables.collective(one.pattern, one.group, payload, 1.0)
+                    if partial and shared:
+                        other = tables.collective("reduce_scatter", one.group, payload, 1.0)
+                        cost = min(cost, other)
+                    table[i, j] += cost
+        if table.any():
+            if made.module == read.module:
+                table = np.diag(np.diag(table))
+            self.pairs.append(PairCost(kernel, (made.module, read.module), table))
+
+    def relaxed(self, alive: Open) -> FusionProblem:
+        """The fusion problem of the least value of everything over open options."""
+        network: dict[str, float] = {}
+        at_kernel = self.layer.rules.sums == "at kernel"
+        for pair in self.pairs:
+            a, b = pair.modules
+            if a == b:
+                least = float(np.diag(pair.table)[alive.get(a, [0])].min())
+            else:
+                least = float(pair.table[np.ix_(alive.get(a, [0]), alive.get(b, [0]))].min())
+            known = network.get(pair.kernel, 0.0)
+            # conversions that several readers share are made once: only the dearest counts
+            network[pair.kernel] = known + least if at_kernel and a == b else max(known, least)
+        kernels = []
+        for kernel in self.base.kernels:
+            own = self.values.get(kernel.name)
+            if own is None:
+                kernels.append(replace(kernel, network=()))
+                continue
+            which = alive.get(self.module[kernel.name], [0])
+            least_of = {name: float(values[which].min()) for name, values in own.items()}
+            sent = network.get(kernel.name, 0.0)
+            kernels.append(replace(kernel, network=(sent,) if sent else (), **least_of))
+        tensors = tuple(self._tensor(t, alive) for t in self.base.tensors)
+        return replace(self.base, kernels=tuple(kernels), tensors=tensors)
+
+    def _tensor(self, tensor: FusionTensor, alive: Open) -> FusionTensor:
+        if tensor.source != OUTSIDE:
+            own = self.bytes.get(tensor.source)
+            if own is None:
+                return replace(tensor, bytes=0.0)
+            return replace(tensor, bytes=float(own[alive.get(self.module[tensor.source], [0])].min()))
+        entry = self.block.entry
+        if entry is not None and entry.name == tensor.name:
+            role = self.block.role
+            return replace(tensor, bytes=float(self.layer.entry_bytes(self.block)[alive.get(role, [0])].min()))
+        return replace(tensor, bytes=tensor.bytes / self.layer.ranks)
+
+    def bound(self, alive: Open, worst: float) -> float:
+        """Below the block's time under any open layout; infinite where that is above `worst`."""
+        problem = self.relaxed(alive)
+        pricer = PartitionPricer(problem)
+        if self.steps is None:
+            return plain_bound(problem)
+        found = shortest_fusion(pricer, self.steps, worst)
+        return float("inf") if found is None else found.time * (1.0 - 1e-9)
+
+    def prepare(self, alive: Open) -> float:
+        """Partitions of the block, and its bound."""
+        problem = self.relaxed(alive)
+        pricer = PartitionPricer(problem)
+        self.steps = all_steps(pricer)
+        return self.bound(alive, np.inf)
+
+    def narrow(self, alive: Open, worst: float) -> None:
+        """Drop the partitions that cannot be part of anything as quick as `worst`."""
+        if self.steps is not None:
+            self.steps = useful_steps(PartitionPricer(self.relaxed(alive)), self.steps, worst)
+
+
+def plain_bound(problem: FusionProblem) -> float:
+    """A lower bound without any path: all work at once, all weights and what comes in and goes out.
+
+    `directions_apart`, limits of SRAM and fills are left out.
+    """
+    pricer = PartitionPricer(problem)
+    every = np.ones((1, len(problem.kernels)))
+    best = []
+    for tiles in problem.tiles:
+        price = pricer.prices(every, tiles, compute=pricer.least_compute(every, tiles), span=None)
+        compute = float(pricer.least_compute(every, tiles)[0])
+        sums = (compute, float(price.memory[0]), float(price.network[0]))
+        best.append(max(sums))
+    return min(best)
+
+
+class OpenLayer:
+    """All blocks of a layer with all layouts of a mesh."""
+
+    def __init__(
+        self,
+        setting: LayoutSetting,
+        rules: LayoutRules,
+        told: MapSettings,
+        options: dict[str, ModuleOptions],
+    ):
+        self.setting, self.told = setting, told
+        self.rules = replace(rules, objective="time")
+        self.options = options
+        inside = {d: n for d, n in setting.mesh.items()}
+        self.ranks = float(np.prod([float(n) for n in inside.values()]))
+        fast = replace(setting.rank, device=on_chip(setting.rank.device))
+        self.tables: LayoutTables = layout_tables(
+            setting.graph, setting.work, inside, fast, self.rules, options
+        )
+        self.axes = streamed_axes(setting.graph)
+        base = {b.block: b.problem for b in block_problems(setting.graph, setting, told)}
+        self.blocks = [
+            OpenBlock(name, times, block, base[name], self) for name, times, block in node_blocks(setting.graph)
+        ]
+
+    def count(self, module: str) -> int:
+        return len(self.options[module]) if module in self.options else 1
+
+    def left(self, op: Op, option: int) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+        """How an option leaves an op's result: its layout, and groups over which it is partial."""
+        sharding = self.tables.each[option]
+        spec = sharding.spec(op.module, op.result_axes())
+        contracted = op.contracted_axes()
+        over = sharding.spec(op.module, contracted) if contracted else {}
+        partial = tuple(dict.fromkeys(g for groups in over.values() for g in groups))
+        return (
+            {c: kept for c, g in spec.items() if (kept := tuple(x for x in g if x not in partial))},
+            partial,
+        )
+
+    def entry_bytes(self, block: Block) -> Array:
+        """Bytes of what a block takes in, by option of its boundary."""
+        assert block.entry is not None
+        every, role = self.tables.every, block.role
+        extents = tuple(every.axis(role, e.axis).local(e) if e.axis else e for e in block.entry.extents)
+        return per_option(replace(block.entry, extents=extents).bytes(), self.count(role))
+
+    @property
+    def whole(self) -> Open:
+        return {m: np.arange(len(o)) for m, o in self.options.items()}
+
+    @cached_property
+    def sums(self) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+        """By module and option, over all blocks: seconds on the chip, what tables of layouts count for them,
+        and seconds of reading weights.
+        """
+        compute, counted, weights = ({m: np.zeros(len(o)) for m, o in self.options.items()} for _ in range(3))
+        bandwidth = float(self.setting.rank.device.bandwidth)
+        utilised = self.told.rules.compute
+        for block in self.blocks:
+            for kernel, values in block.values.items():
+                module = block.module[kernel]
+                if module not in self.options:
+                    continue
+                counted[module] += block.times * block.full[kernel]
+                if utilised == "priced":
+                    compute[module] += block.times * values["time"]
+                elif utilised == "utilisation":
+                    chip = block.base.chip
+                    compute[module] += block.times * values["flop"] / (chip.peak * chip.utilisation)
+                if self.told.rules.weight_traffic == "read":
+                    read = values["weight_bytes"] / self.told.together / bandwidth
+                    weights[module] += block.times * read
+        return compute, counted, weights
+
+    def weighted(self, shares: tuple[float, float, float], alive: Open) -> FactorGraph:
+        """The sum of shares of compute, memory and network over all blocks, as tables over open layouts."""
+        compute, counted, weights = self.sums
+        part = shares[2]
+        graph = FactorGraph(
+            dict(self.tables.factors.domains),
+            [Factor(f.scope, part * f.table) for f in self.tables.factors.factors],
+        )
+        for m in self.options:
+            own = shares[0] * compute[m] + shares[1] * weights[m] - part * counted[m]
+            graph.factors.append(Factor((m,), own))
+        keep = {v: alive.get(v, np.arange(n)) for v, n in graph.domains.items()}
+        return restricted(graph, keep)
+
+    def sum_bound(self, shares: tuple[float, float, float], alive: Open) -> Assignment | None:
+        """The least weighted sum, with its layout; None where tables are too large."""
+        found = eliminated(self.weighted(shares, alive), ELIMINATION_LIMIT)
+        if found is None:
+            return None
+        choice = {m: int(alive[m][found.choice[m]]) for m in self.options}
+        return replace(found, choice=choice)
+
+    def sum_marginals(self, shares: tuple[float, float, float], alive: Open, module: str) -> Array:
+        graph = self.weighted(shares, alive)
+        return min_marginals(graph.factors, graph.domains, module)
+
+
+def shares_grid(overlap: str) -> tuple[tuple[float, float, float], ...]:
+    """Weights of compute, memory and network that bounds are tried with; each times sum is below the time of a
+    partition with this overlap.
+
+    >>> shares_grid("none")
+    ((1.0, 1.0, 1.0),)
+    """
+    if overlap == "none":
+        return ((1.0, 1.0, 1.0),)
+    if overlap == "network apart":
+        return tuple((share, 1.0 - share, 1.0) for share in (1.0, 0.5, 0.0))
+    found: list[tuple[float, float, float]] = []
+    for network in (0.98, 0.75, 0.5, 0.25, 0.02):
+        rest = 1.0 - network
+        found += [(rest, 0.0, network), (0.5 * rest, 0.5 * rest, network), (0.0, rest, network)]
+    return tuple(found)

@@ -1,0 +1,312 @@
+"""The best layouts and partitions of a layer on one mesh, together: branch and bound over layouts.
+
+A node is a set of open options for every module. Its bound is the larger of the two of `joint_bound`; a node
+of one layout is priced exactly by the shortest path over order ideals of every block. Best nodes come first, so
+that the bound of the layer is that of the next node at any time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.errors import BadValue
+from strata.mapping.layout import Layout
+from strata.optimise.fuse import Fusion, fuse_kernels, priced_path, too_large
+from strata.optimise.fuse_path import shortest_fusion
+from strata.optimise.joint_bound import OpenLayer, shares_grid
+from strata.optimise.joint_problem import BlockProblem, MapSettings, fusion_blocks
+from strata.optimise.layout import LayoutSetting, chosen_layout
+from strata.optimise.layout_states import RankMemory
+from strata.optimise.layout_options import module_options
+from strata.optimise.layout_rules import LayoutRules
+from strata.optimise.partition_prices import PartitionPricer
+
+SLACK = 1e-9  # of a comparison of sums in another order
+NOWHERE = float("inf")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappedBlock:
+    """One block under a layout with its best partitions, and how often it runs."""
+
+    block: str
+    times: float
+    problem: BlockProblem
+    fusion: Fusion
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerMapping:
+    """Layouts of all modules and partitions of all blocks: seconds of one micro-batch on one rank, all
+    layers.
+    """
+
+    layout: Layout
+    options: dict[str, tuple[str, ...]]
+    blocks: tuple[MappedBlock, ...]
+    time: float
+    kept: float  # bytes a rank keeps of all layers, and the most that is alive at once besides
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerCertificate:
+    """The best mapping of a layer quicker than a limit, if there is one, and what no mapping is quicker than."""
+
+    best: LayerMapping | None
+    bound: float
+    nodes: int
+    layouts: int  # priced in full
+    combinations: int  # layouts there are
+    reason: str = ""
+
+
+@dataclass
+class _Room:
+    """What a rank may keep: bytes, and how they are counted."""
+
+    capacity: float
+    keeps: RankMemory
+
+
+@dataclass(eq=False)
+class LayerSearch:
+    """Branch and bound over the layouts of one mesh; may be asked again with another limit."""
+
+    setting: LayoutSetting
+    rules: LayoutRules
+    told: MapSettings
+    pinned: dict[str, dict[str, str]] = field(default_factory=dict)
+    nodes: int = 0
+    priced: dict[tuple[int, ...], LayerMapping | None] = field(default_factory=dict)
+    proved: dict[tuple[int, ...], float] = field(default_factory=dict)  # bounds of layouts cut short
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        options = module_options(self.setting.graph, self.setting.mesh, self.rules, self.pinned)
+        for module, own in options.items():
+            if not len(own):
+                raise BadValue(f"module {module} has no layout that divides it as it was pinned")
+        self.layer = OpenLayer(self.setting, self.rules, self.told, options)
+        self.root = self.layer.whole
+        self.floors = [block.prepare(self.root) for block in self.layer.blocks]
+        self.shares = shares_grid(self.told.rules.overlap)
+        self.order = list(dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options))
+        self.order += [m for m in options if m not in self.order]
+
+    @property
+    def combinations(self) -> int:
+        found = 1
+        for own in self.layer.options.values():
+            found *= len(own)
+        return found
+
+    @property
+    def floor(self) -> float:
+        """Below every mapping of the layer."""
+        return max(sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True)), self._sums)
+
+    @property
+    def _sums(self) -> float:
+        if not hasattr(self, "_known_sums"):
+            found = [self.layer.sum_bound(s, self.root) for s in self.shares]
+            values = [f.value for f in found if f is not None]
+            self._known_sums = max(values, default=0.0)
+            ranked = sorted(
+                (s for s, f in zip(self.shares, found, strict=True) if f is not None),
+                key=lambda s: -next(f.value for g, f in zip(self.shares, found, strict=True) if g == s and f),
+            )
+            self.shares = tuple(ranked)
+            self.starts = [f.choice for f in found if f is not None]
+        return self._known_sums
+
+    def solve(
+        self,
+        room: _Room,
+        limit: float = NOWHERE,
+        deadline: float = NOWHERE,
+        progress: Callable[[float, float], None] | None = None,
+    ) -> LayerCertificate:
+        """The best mapping quicker than `limit`, with a bound."""
+        best = self._first(room, limit, deadline)
+        worst = limit if best is None else min(limit, best.time)
+        floor = self.floor
+        if np.isfinite(worst):
+            for block, own in zip(self.layer.blocks, self.floors, strict=True):
+                spare = worst - (sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True)))
+                block.narrow(self.root, own + max(spare, 0.0) / block.times * (1 + 1e-6))
+        alive = self._reduced(room, worst)
+        heap: list[tuple[float, int, dict[str, Array]]] = []
+        if alive is not None and floor < worst * (1 - SLACK):
+            heap.append((floor, 0, alive))
+        count = 0
+        while heap and heap[0][0] < worst * (1 - SLACK):
+            if time.perf_counter() > deadline:
+                break
+            bound, _, alive = heapq.heappop(heap)
+            if progress is not None:
+                progress(worst, bound)
+            module = next((m for m in self.order if len(alive[m]) > 1), None)
+            if module is None:
+                found = self.price({m: int(a[0]) for m, a in alive.items()}, room, worst)
+                if found is not None and found.time < worst:
+                    best, worst = found, found.time
+                continue
+            for option in alive[module]:
+                child = {**alive, module: np.array([option])}
+                self.nodes += 1
+                low = max(bound, self.bound(child, worst, room))
+                if low < worst * (1 - SLACK):
+                    count += 1
+                    heapq.heappush(heap, (low, count, child))
+        left = min((entry[0] for entry in heap), default=worst)
+        return LayerCertificate(
+            best=best,
+            bound=min(left, worst),
+            nodes=self.nodes,
+            layouts=len(self.priced),
+            combinations=self.combinations,
+            reason=self.reason if best is None else "",
+        )
+
+    def _first(self, room: _Room, limit: float, deadline: float) -> LayerMapping | None:
+        """Good layouts to begin with: the one whose sum is least, and those of weighted sums."""
+        best: LayerMapping | None = None
+        _ = self.floor
+        starts = list(self.starts)
+        if self.combinations > 1:
+            try:
+                chosen = chosen_layout(self.setting, rules=self.layer.rules, pinned=self.pinned, time_limit=10.0)
+                own = self.layer.options
+                starts.insert(0, {m: own[m].choices.index(c) for m, c in chosen.options.items()})
+            except BadValue:
+                pass
+        for choice in starts:
+            if time.perf_counter() > deadline and best is not None:
+                break
+            worst = limit if best is None else min(limit, best.time)
+            found = self.price(choice, room, worst)
+            if found is not None and found.time < worst:
+                best = found
+        return best
+
+    def _reduced(self, room: _Room, worst: float) -> dict[str, Array] | None:
+        """Options that may still be part of something quicker than `worst`, module by module; None where a
+        module has none.
+        """
+        alive = dict(self.root)
+        if not np.isfinite(worst) or self.combinations == 1:
+            return alive
+        changed = True
+        while changed:
+            changed = False
+            for module in self.order:
+                if len(alive[module]) < 2:
+                    continue
+                keep = np.ones(len(alive[module]), bool)
+                for shares in self.shares[:3]:
+                    keep &= self.layer.sum_marginals(shares, alive, module) < worst * (1 - SLACK)
+                for place in np.nonzero(keep)[0]:
+                    child = {**alive, module: alive[module][[place]]}
+                    self.nodes += 1
+                    keep[place] = self.bound(child, worst, room, sums=False) < worst * (1 - SLACK)
+                if not keep.any():
+                    return None
+                if not keep.all():
+                    alive[module] = alive[module][keep]
+                    changed = True
+        return alive
+
+    def bound(self, alive: dict[str, Array], worst: float, room: _Room, sums: bool = True) -> float:
+        """Below every mapping of the open options; infinite where nothing fits or is quicker than `worst`."""
+        held = self.layer.tables.held(room.keeps)
+        kept = sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive)
+        if kept > room.capacity:
+            return NOWHERE
+        low = 0.0
+        if sums:
+            for shares in self.shares[:2]:
+                found = self.layer.sum_bound(shares, alive)
+                low = max(low, 0.0 if found is None else found.value)
+                if low >= worst * (1 - SLACK):
+                    return low
+        spare = worst - sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True))
+        total = 0.0
+        rest = [b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True)]
+        for place, block in enumerate(self.layer.blocks):
+            room_here = self.floors[place] + (spare / block.times if np.isfinite(spare) else NOWHERE)
+            own = block.bound(alive, room_here * (1 + 1e-6))
+            total += block.times * own
+            if total + sum(rest[place + 1 :]) >= worst:
+                return NOWHERE if np.isinf(total) else total + sum(rest[place + 1 :])
+        return max(low, total)
+
+    def price(self, choice: dict[str, int], room: _Room, worst: float) -> LayerMapping | None:
+        """One layout exactly, with the best partitions of every block; None where it does not fit or is not
+        quicker than `worst`.
+        """
+        key = tuple(choice[m] for m in self.layer.options)
+        if self.proved.get(key, 0.0) >= worst:
+            return None
+        held = self.layer.tables.held(room.keeps)
+        kept = float(sum(w[choice[m]] for m, w in held.items() if m in choice))
+        if kept > room.capacity:
+            self.reason = self.reason or _dram(kept, room.capacity)
+            return None
+        options = {m: own.choices[choice[m]] for m, own in self.layer.options.items()}
+        modules = tuple((m, own.axes(choice[m])) for m, own in self.layer.options.items())
+        layout = Layout(dict(self.setting.mesh), modules=modules)
+        blocks = fusion_blocks(self.setting, layout, self.told)
+        made: list[MappedBlock] = []
+        total = 0.0
+        for one in blocks:
+            found = self._fused(one, (worst - total) / one.times, room.capacity - kept)
+            if found is None or not found.feasible:
+                if found is not None:
+                    self.reason = found.reason
+                self.proved[key] = worst if found is None else NOWHERE
+                return None
+            total += one.times * found.time
+            made.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=found))
+        live = max((p.dram for b in made for p in b.fusion.partitions), default=0.0)
+        answer = LayerMapping(
+            layout=layout, options=options, blocks=tuple(made), time=total, kept=kept + live
+        )
+        self.priced[key] = answer
+        return answer
+
+    def _fused(self, one: BlockProblem, worst: float, free: float) -> Fusion | None:
+        """The best partitions of a block; None where they are not quicker than `worst`."""
+        problem = one.problem
+        own = next((b for b in self.layer.blocks if b.name == one.block), None)
+        names = [k.name for k in problem.kernels]
+        steps = None
+        if own is not None and own.steps is not None and [k.name for k in own.base.kernels] == names:
+            steps = own.steps
+        if steps is None or not problem.tiles:
+            return fuse_kernels(problem)
+        pricer = PartitionPricer(problem)
+        path = shortest_fusion(pricer, steps, worst * (1 + SLACK))
+        if path is None:
+            reason = too_large(problem, pricer)
+            return fuse_kernels(problem) if reason else None
+        found = priced_path(problem, pricer, path)
+        found = replace(found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals")
+        if max(p.dram for p in found.partitions) > free:
+            limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
+            return fuse_kernels(limited)
+        return found
+
+
+def _dram(need: float, room: float) -> str:
+    return f"needs {need / 1e9:.4g} GB of DRAM a chip, has {room / 1e9:.4g} GB ({need / room:.3g} times)"
+
+
+def rank_room(capacity: float, keeps: RankMemory) -> _Room:
+    """What a rank may keep."""
+    return _Room(capacity, keeps)
