@@ -153,7 +153,7 @@ class PathResult:
     priced: int
 
 
-def _bounds(pricer: PartitionPricer, steps: Steps) -> Array:
+def step_bounds(pricer: PartitionPricer, steps: Steps) -> Array:
     """Lower bounds of the time of each step at each number of tiles; infinite where it does not fit."""
     problem = pricer.problem
     count = len(steps.first)
@@ -171,19 +171,6 @@ def _bounds(pricer: PartitionPricer, steps: Steps) -> Array:
     return bounds * np.float32(1 - 1e-6)  # below the real bounds, however they were rounded
 
 
-def useful_steps(pricer: PartitionPricer, steps: Steps, worst: float) -> Steps:
-    """The steps that may lie on a chain quicker than `worst`; of dearer problems of the same graph no others
-    do.
-    """
-    paths = Paths(steps, 0, pricer.problem.apart)
-    least = _bounds(pricer, steps).min(0)
-    through = paths.forward(least)[-1][steps.first] + least + paths.backward(least)[steps.second]
-    keep = through <= worst * SLACK
-    return Steps(
-        first=steps.first[keep], second=steps.second[keep], rows=steps.rows, section=steps.section[keep]
-    )
-
-
 def _times(pricer: PartitionPricer, steps: Steps, tiles: int, chosen: Array) -> Array:
     """Times of chosen steps, in full."""
     parts = [chosen[part] for part in _blocks(len(chosen))]
@@ -196,7 +183,7 @@ def shortest_fusion(pricer: PartitionPricer, steps: Steps, worst: float = np.inf
     With one number of tiles for all, the incumbent of each is the bound for the next; most promising first.
     """
     problem = pricer.problem
-    bounds = _bounds(pricer, steps)
+    bounds = step_bounds(pricer, steps)
     one = problem.rules.tiles == "one"
     rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
     paths = Paths(steps, problem.max_partitions, problem.apart)
@@ -286,7 +273,7 @@ def ranked_fusions(
     problem = pricer.problem
     one = problem.rules.tiles == "one"
     rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
-    bounds = _bounds(pricer, steps)
+    bounds = step_bounds(pricer, steps)
     paths = Paths(steps, 0, problem.apart)
     stretch = 1.02
     while True:

@@ -26,7 +26,7 @@ from strata.optimise.factor_graph import (
     restricted,
 )
 from strata.optimise.fuse import all_steps
-from strata.optimise.fuse_path import Steps, shortest_fusion, useful_steps
+from strata.optimise.fuse_path import Steps, shortest_fusion
 from strata.optimise.fusion_graph import on_chip
 from strata.optimise.fusion_problem import OUTSIDE, FusionProblem, FusionTensor
 from strata.optimise.joint_problem import (
@@ -38,6 +38,7 @@ from strata.optimise.joint_problem import (
     node_blocks,
     streamed_axes,
 )
+from strata.optimise.joint_steps import NarrowedSteps
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import ModuleOptions, extents_of, per_option
@@ -54,11 +55,15 @@ ELIMINATION_LIMIT = 3_000_000
 
 @dataclass(frozen=True, eq=False)
 class PairCost:
-    """Seconds of what stands between a kernel and one reader of its result, by options of both modules."""
+    """Seconds of what stands between a kernel and one reader of its result, and the bytes that come there, by
+    options of both modules.
+    """
 
     kernel: str
     modules: tuple[str, str]
     table: Array
+    reader: str = ""
+    bytes: Array | None = None
 
 
 class OpenBlock:
@@ -76,7 +81,8 @@ class OpenBlock:
         for kernel, op in kernel_ops(block):
             self._measure(kernel, op)
         self._join()
-        self.steps: Steps | None = None
+        self.every: Steps | None = None
+        self.steps: NarrowedSteps | None = None
 
     def _measure(self, kernel: str, op: Op) -> None:
         layer, module = self.layer, op.module
@@ -104,8 +110,8 @@ class OpenBlock:
 
     def _join(self) -> None:
         """Tables between kernels and readers, and what a sum leaves of a result's bytes."""
-        layer, rules = self.layer, self.layer.rules
-        ops = dict(kernel_ops(self.block))
+        layer = self.layer
+        ops = self.ops = dict(kernel_ops(self.block))
         makers = {op.output: kernel for kernel, op in ops.items()}
         readers: dict[str, int] = {}
         for op in ops.values():
@@ -114,39 +120,52 @@ class OpenBlock:
         for kernel, op in ops.items():
             local = divide(op, layer.tables.every, {})
             if getattr(op, "adds", False):
-                continue  # adds up on each rank first: no table of pairs
+                self._added(kernel, op, makers)
+                continue
             for place, tensor in enumerate(op.inputs):
                 if tensor in makers and not op.stored_axes(place):
                     own = local.operand_bytes(place)
                     stated = None if own is None else per_option(own, layer.count(op.module))
-                    self._pair(makers[tensor], ops[makers[tensor]], op, place, stated, readers[tensor] > 1)
-                    if stated is not None:
-                        least = np.full(1, stated.min())
-                        self.bytes[makers[tensor]] = np.minimum(self.bytes[makers[tensor]], least)
+                    self._pair(makers[tensor], kernel, place, stated, readers[tensor] > 1)
         for kernel, op in ops.items():
             partial = [layer.left(op, k)[1] for k in range(layer.count(op.module))]
             pieces = [float(np.prod([float(layer.tables.every.degrees[g]) for g in p])) for p in partial]
             self.bytes[kernel] = self.bytes[kernel] / np.array(pieces)
-            summed = per_option(divide(op, layer.tables.every, {}).partial_bytes(), len(partial))
-            if rules.sums == "at kernel" and any(partial) and not op.weight_gradient:
-                cost = [
-                    sum(layer.tables.collective("all_reduce", g, float(summed[k]), 1.0) for g in groups)
-                    for k, groups in enumerate(partial)
-                ]
-                self.pairs.append(PairCost(kernel, (op.module, op.module), np.diag(np.array(cost))))
 
-    def _pair(
-        self, kernel: str, made: Op, read: Op, place: int, stated: Array | None, shared: bool
-    ) -> None:
+    def _added(self, reader: str, op: Op, makers: dict[str, str]) -> None:
+        """Operands that are added up on each rank first, then once between ranks with the last one that is
+        partial: as large as it is, or as the block's boundary.
+        """
         layer, tables = self.layer, self.layer.tables
+        mine = [makers[t] for t in op.inputs if t in makers]
+        output = self.block.output
+        least = np.inf if output is None else float(output.bytes()) / layer.ranks
+        for number, kernel in enumerate(mine):
+            made = self.ops[kernel]
+            count, readers = layer.count(made.module), layer.count(op.module)
+            local = divide(made, tables.every, {})
+            size, summed = per_option(local.output_bytes(), count), per_option(local.partial_bytes(), count)
+            partial = np.array([bool(layer.left(made, k)[1]) for k in range(count)])
+            size = np.where(partial, np.minimum(size, least), size)  # a sum is as large as the boundary
+            cost = np.zeros(count)
+            for k in range(count) if number == len(mine) - 1 else ():
+                for group in layer.left(made, k)[1]:
+                    cost[k] += tables.collective("all_reduce", group, min(float(summed[k]), least), 1.0)
+            spread = (count, readers)
+            table, sizes = (np.broadcast_to(v[:, None], spread) for v in (cost, size))
+            self.pairs.append(PairCost(kernel, (made.module, op.module), table, reader, sizes))
+
+    def _pair(self, kernel: str, reader: str, place: int, stated: Array | None, shared: bool) -> None:
+        layer, tables = self.layer, self.layer.tables
+        made, read = self.ops[kernel], self.ops[reader]
         first, second = layer.count(made.module), layer.count(read.module)
         local = divide(made, tables.every, {})
         size, summed = per_option(local.output_bytes(), first), per_option(local.partial_bytes(), first)
         axes = tuple(a for a in read.operand_axes(place) if a not in read.whole_axes())
         table = np.zeros((first, second))
+        carried = np.broadcast_to(size[:, None], table.shape).copy()
         for i in range(first):
             spec, partial = layer.left(made, i)
-            partial = () if layer.rules.sums == "at kernel" else partial
             for j in range(second):
                 want = tables.each[j].spec(read.module, axes)
                 found = conversions(spec, partial, want)
@@ -159,28 +178,28 @@ class OpenBlock:
                     else:
                         payload = float((size[i] * held if stated is None else stated[j]) * degree)
                     cost = tables.collective(one.pattern, one.group, payload, 1.0)
+                    ranks = float(tables.every.degrees[one.group])
+                    carried[i, j] = payload / (ranks if one.pattern == "reduce_scatter" else 1.0)
                     if partial and shared:
                         other = tables.collective("reduce_scatter", one.group, payload, 1.0)
                         cost = min(cost, other)
+                        carried[i, j] = min(carried[i, j], payload / ranks)
                     table[i, j] += cost
-        if table.any():
-            if made.module == read.module:
-                table = np.diag(np.diag(table))
-            self.pairs.append(PairCost(kernel, (made.module, read.module), table))
+        self.pairs.append(PairCost(kernel, (made.module, read.module), table, reader, carried))
+
+    def left_behind(self, alive: Open) -> dict[str, float]:
+        """The least bytes of what the block's kernels leave, as later blocks read it."""
+        carried = self._carried(alive)[1]
+        found: dict[str, float] = {}
+        for kernel, op in self.ops.items():
+            own = float(self.bytes[kernel][alive.get(op.module, [0])].min())
+            sizes = [size for (source, _), size in carried.items() if source == kernel]
+            found[f"{self.block.name}:{op.output}"] = min(sizes, default=own)
+        return found
 
     def relaxed(self, alive: Open) -> FusionProblem:
         """The fusion problem of the least value of everything over open options."""
-        network: dict[str, float] = {}
-        at_kernel = self.layer.rules.sums == "at kernel"
-        for pair in self.pairs:
-            a, b = pair.modules
-            if a == b:
-                least = float(np.diag(pair.table)[alive.get(a, [0])].min())
-            else:
-                least = float(pair.table[np.ix_(alive.get(a, [0]), alive.get(b, [0]))].min())
-            known = network.get(pair.kernel, 0.0)
-            # conversions that several readers share are made once: only the dearest counts
-            network[pair.kernel] = known + least if at_kernel and a == b else max(known, least)
+        network, carried = self._carried(alive)
         kernels = []
         for kernel in self.base.kernels:
             own = self.values.get(kernel.name)
@@ -189,12 +208,39 @@ class OpenBlock:
                 continue
             which = alive.get(self.module[kernel.name], [0])
             least_of = {name: float(values[which].min()) for name, values in own.items()}
+            if self.base.rules.compute == "priced" and np.ptp(own["columns"][which]) > 0:
+                least_of["depth"] = 0.0  # tiles of another number of columns pad otherwise: none is below
             sent = network.get(kernel.name, 0.0)
             kernels.append(replace(kernel, network=(sent,) if sent else (), **least_of))
-        tensors = tuple(self._tensor(t, alive) for t in self.base.tensors)
+        behind = self.layer.left_behind(self, alive)
+        tensors = tuple(self._tensor(t, alive, carried, behind) for t in self.base.tensors)
         return replace(self.base, kernels=tuple(kernels), tensors=tensors)
 
-    def _tensor(self, tensor: FusionTensor, alive: Open) -> FusionTensor:
+    def _carried(self, alive: Open) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+        """The least network time of kernels, and the least bytes on the way to their readers."""
+        network: dict[str, float] = {}
+        carried: dict[tuple[str, str], float] = {}
+        for pair in self.pairs:
+            a, b = pair.modules
+            least = float(_over(pair.table, alive, a, b).min())
+            if pair.bytes is not None:
+                key = (pair.kernel, pair.reader)
+                size = float(_over(pair.bytes, alive, a, b).min())
+                carried[key] = min(carried.get(key, size), size)
+            known = network.get(pair.kernel, 0.0)
+            # conversions that several readers share are made once: only the dearest counts
+            network[pair.kernel] = max(known, least)
+        return network, carried
+
+    def _tensor(
+        self,
+        tensor: FusionTensor,
+        alive: Open,
+        carried: dict[tuple[str, str], float],
+        behind: dict[str, float],
+    ) -> FusionTensor:
+        if (tensor.source, tensor.target) in carried:
+            return replace(tensor, bytes=carried[tensor.source, tensor.target])
         if tensor.source != OUTSIDE:
             own = self.bytes.get(tensor.source)
             if own is None:
@@ -204,28 +250,45 @@ class OpenBlock:
         if entry is not None and entry.name == tensor.name:
             role = self.block.role
             return replace(tensor, bytes=float(self.layer.entry_bytes(self.block)[alive.get(role, [0])].min()))
-        return replace(tensor, bytes=tensor.bytes / self.layer.ranks)
+        return replace(tensor, bytes=behind.get(tensor.name, tensor.bytes / self.layer.ranks))
 
-    def bound(self, alive: Open, worst: float) -> float:
-        """Below the block's time under any open layout; infinite where that is above `worst`."""
+    def bound(self, alive: Open) -> float:
+        """Below the block's time under any open layout; infinite where it is of no use any more."""
         problem = self.relaxed(alive)
-        pricer = PartitionPricer(problem)
         if self.steps is None:
-            return plain_bound(problem)
-        found = shortest_fusion(pricer, self.steps, worst)
-        return float("inf") if found is None else found.time * (1.0 - 1e-9)
+            return self.floor(alive)
+        return self.steps.least(problem) * (1.0 - 1e-9)
 
     def prepare(self, alive: Open) -> float:
-        """Partitions of the block, and its bound."""
+        """A first bound of the block, over all of its partitions."""
+        pricer = PartitionPricer(self.relaxed(alive))
+        steps = all_steps(pricer)
+        self.every = steps
+        return self.floor(alive)
+
+    def floor(self, alive: Open) -> float:
+        """The bound over all partitions, without an incumbent."""
         problem = self.relaxed(alive)
-        pricer = PartitionPricer(problem)
-        self.steps = all_steps(pricer)
-        return self.bound(alive, np.inf)
+        if self.every is None:
+            return plain_bound(problem)
+        found = shortest_fusion(PartitionPricer(problem), self.every)
+        return float("inf") if found is None else found.time * (1.0 - 1e-9)
 
     def narrow(self, alive: Open, worst: float) -> None:
         """Drop the partitions that cannot be part of anything as quick as `worst`."""
-        if self.steps is not None:
-            self.steps = useful_steps(PartitionPricer(self.relaxed(alive)), self.steps, worst)
+        if self.every is None:
+            return
+        pricer = PartitionPricer(self.relaxed(alive))
+        steps = self.every if self.steps is None else self.steps.steps
+        self.steps = NarrowedSteps(pricer, steps, worst)
+
+
+def _over(table: Array, alive: Open, first: str, second: str) -> Array:
+    """The entries of a table over two modules that are open."""
+    if first == second:
+        return np.diag(table)[alive.get(first, [0])]
+    found: Array = table[np.ix_(alive.get(first, [0]), alive.get(second, [0]))]
+    return found
 
 
 def plain_bound(problem: FusionProblem) -> float:
@@ -255,7 +318,8 @@ class OpenLayer:
         options: dict[str, ModuleOptions],
     ):
         self.setting, self.told = setting, told
-        self.rules = replace(rules, objective="time")
+        # Leaves are priced as `shard` divides them: sums where they are read, conversions once for all readers.
+        self.rules = replace(rules, objective="time", consumers="shared", sums="at reader")
         self.options = options
         inside = {d: n for d, n in setting.mesh.items()}
         self.ranks = float(np.prod([float(n) for n in inside.values()]))
@@ -268,6 +332,15 @@ class OpenLayer:
         self.blocks = [
             OpenBlock(name, times, block, base[name], self) for name, times, block in node_blocks(setting.graph)
         ]
+
+    def left_behind(self, reader: OpenBlock, alive: Open) -> dict[str, float]:
+        """The least bytes of tensors of other blocks that a block reads."""
+        found: dict[str, float] = {}
+        wanted = {t.name.partition(":")[0] for t in reader.base.tensors if ":" in t.name}
+        for block in self.blocks:
+            if block is not reader and block.block.name in wanted:
+                found |= block.left_behind(alive)
+        return found
 
     def count(self, module: str) -> int:
         return len(self.options[module]) if module in self.options else 1
@@ -314,6 +387,8 @@ class OpenLayer:
                 elif utilised == "utilisation":
                     chip = block.base.chip
                     compute[module] += block.times * values["flop"] / (chip.peak * chip.utilisation)
+                else:
+                    compute[module] += block.times * full_array_time(values, block.base)
                 if self.told.rules.weight_traffic == "read":
                     read = values["weight_bytes"] / self.told.together / bandwidth
                     weights[module] += block.times * read
@@ -344,6 +419,16 @@ class OpenLayer:
     def sum_marginals(self, shares: tuple[float, float, float], alive: Open, module: str) -> Array:
         graph = self.weighted(shares, alive)
         return min_marginals(graph.factors, graph.domains, module)
+
+
+def full_array_time(values: dict[str, Array], problem: FusionProblem) -> Array:
+    """Seconds of a kernel with every multiplier of all cores at work, which no share of cores is below."""
+    chip = problem.chip
+    width, height = chip.array
+    product = values["depth"] > 0
+    cycles = values["rows"] * values["columns"] * np.where(product, values["depth"] / height, 1.0) / width
+    found: Array = cycles / (chip.cores * chip.clock)
+    return found
 
 
 def shares_grid(overlap: str) -> tuple[tuple[float, float, float], ...]:

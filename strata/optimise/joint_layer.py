@@ -19,7 +19,8 @@ from strata.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import Fusion, fuse_kernels, priced_path, too_large
 from strata.optimise.fuse_path import shortest_fusion
-from strata.optimise.joint_bound import OpenLayer, shares_grid
+from strata.optimise.joint_bound import OpenBlock, OpenLayer, shares_grid
+from strata.optimise.joint_steps import tensor_ends
 from strata.optimise.joint_problem import BlockProblem, MapSettings, fusion_blocks
 from strata.optimise.layout import LayoutSetting, chosen_layout
 from strata.optimise.layout_states import RankMemory
@@ -29,6 +30,8 @@ from strata.optimise.partition_prices import PartitionPricer
 
 SLACK = 1e-9  # of a comparison of sums in another order
 NOWHERE = float("inf")
+FEW = 5000  # partitions of a block that are quick to price
+AGAIN = 40  # nodes after which partitions are looked through again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,7 +97,8 @@ class LayerSearch:
                 raise BadValue(f"module {module} has no layout that divides it as it was pinned")
         self.layer = OpenLayer(self.setting, self.rules, self.told, options)
         self.root = self.layer.whole
-        self.floors = [block.prepare(self.root) for block in self.layer.blocks]
+        self.root_floors = [block.prepare(self.root) for block in self.layer.blocks]
+        self.floors = list(self.root_floors)
         self.shares = shares_grid(self.told.rules.overlap)
         self.order = list(dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options))
         self.order += [m for m in options if m not in self.order]
@@ -109,7 +113,11 @@ class LayerSearch:
     @property
     def floor(self) -> float:
         """Below every mapping of the layer."""
-        return max(sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True)), self._sums)
+        return max(self._least, self._sums)
+
+    @property
+    def _least(self) -> float:
+        return sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True))
 
     @property
     def _sums(self) -> float:
@@ -133,21 +141,29 @@ class LayerSearch:
         progress: Callable[[float, float], None] | None = None,
     ) -> LayerCertificate:
         """The best mapping quicker than `limit`, with a bound."""
-        best = self._first(room, limit, deadline)
+        for block in self.layer.blocks:
+            block.steps = None
+        self.floors = list(self.root_floors)
+        best = self._first(room, limit)
         worst = limit if best is None else min(limit, best.time)
         floor = self.floor
-        if np.isfinite(worst):
-            for block, own in zip(self.layer.blocks, self.floors, strict=True):
-                spare = worst - (sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True)))
-                block.narrow(self.root, own + max(spare, 0.0) / block.times * (1 + 1e-6))
-        alive = self._reduced(room, worst)
+        alive: dict[str, Array] | None = dict(self.root)
+        if floor < worst * (1 - SLACK) and self.combinations > 1 and np.isfinite(worst):
+            alive = self._reduced(room, worst, deadline)
+            if alive is not None:
+                best = self._start(alive, room, best, worst, deadline)
+                worst = worst if best is None else min(worst, best.time)
+                floor = max(floor, self._least)
         heap: list[tuple[float, int, dict[str, Array]]] = []
         if alive is not None and floor < worst * (1 - SLACK):
             heap.append((floor, 0, alive))
-        count = 0
+        count, again = 0, self.nodes + AGAIN
         while heap and heap[0][0] < worst * (1 - SLACK):
             if time.perf_counter() > deadline:
                 break
+            if self.nodes >= again:
+                again = self.nodes + AGAIN
+                self._narrow(_union([entry[2] for entry in heap]), worst)
             bound, _, alive = heapq.heappop(heap)
             if progress is not None:
                 progress(worst, bound)
@@ -174,9 +190,8 @@ class LayerSearch:
             reason=self.reason if best is None else "",
         )
 
-    def _first(self, room: _Room, limit: float, deadline: float) -> LayerMapping | None:
-        """Good layouts to begin with: the one whose sum is least, and those of weighted sums."""
-        best: LayerMapping | None = None
+    def _first(self, room: _Room, limit: float) -> LayerMapping | None:
+        """A good layout to begin with: the quickest with kernels one after the other."""
         _ = self.floor
         starts = list(self.starts)
         if self.combinations > 1:
@@ -187,42 +202,98 @@ class LayerSearch:
             except BadValue:
                 pass
         for choice in starts:
-            if time.perf_counter() > deadline and best is not None:
-                break
-            worst = limit if best is None else min(limit, best.time)
-            found = self.price(choice, room, worst)
-            if found is not None and found.time < worst:
-                best = found
+            found = self.price(choice, room, limit)
+            if found is not None:
+                return found
+        return None
+
+    def _start(
+        self,
+        alive: dict[str, Array],
+        room: _Room,
+        best: LayerMapping | None,
+        worst: float,
+        deadline: float,
+    ) -> LayerMapping | None:
+        """Better layouts from the least weighted sums of those that are open."""
+        seen = list[dict[str, int]]()
+        for shares in self.shares:
+            found = self.layer.sum_bound(shares, alive)
+            if found is None or found.choice in seen or time.perf_counter() > deadline:
+                continue
+            seen.append(found.choice)
+            made = self.price(found.choice, room, worst)
+            if made is not None and made.time < worst:
+                best, worst = made, made.time
+                self._narrow(alive, worst)
         return best
 
-    def _reduced(self, room: _Room, worst: float) -> dict[str, Array] | None:
+    def _narrow(self, alive: dict[str, Array], worst: float) -> None:
+        """Bounds of blocks over open options, and only partitions that something quicker than `worst` holds."""
+        for place, block in enumerate(self.layer.blocks):
+            own = block.floor(alive) if block.steps is None else block.bound(alive)
+            self.floors[place] = max(self.floors[place], own)
+        spare = max(worst - self._least, 0.0)
+        for block, floor in zip(self.layer.blocks, self.floors, strict=True):
+            block.narrow(alive, floor + spare / block.times)
+
+    def _reduced(self, room: _Room, worst: float, deadline: float) -> dict[str, Array] | None:
         """Options that may still be part of something quicker than `worst`, module by module; None where a
-        module has none.
+        module has none. First by what is cheap, then by all partitions.
         """
         alive = dict(self.root)
-        if not np.isfinite(worst) or self.combinations == 1:
-            return alive
-        changed = True
-        while changed:
-            changed = False
-            for module in self.order:
-                if len(alive[module]) < 2:
-                    continue
-                keep = np.ones(len(alive[module]), bool)
-                for shares in self.shares[:3]:
-                    keep &= self.layer.sum_marginals(shares, alive, module) < worst * (1 - SLACK)
-                for place in np.nonzero(keep)[0]:
-                    child = {**alive, module: alive[module][[place]]}
-                    self.nodes += 1
-                    keep[place] = self.bound(child, worst, room, sums=False) < worst * (1 - SLACK)
-                if not keep.any():
-                    return None
-                if not keep.all():
-                    alive[module] = alive[module][keep]
-                    changed = True
+        small = [b for b in self.layer.blocks if b.every is not None and len(b.every.first) <= FEW]
+        for blocks in (small, self.layer.blocks):
+            changed = True
+            while changed and time.perf_counter() < deadline:
+                changed = False
+                if blocks is not small:
+                    self._narrow(alive, worst)
+                    if self._least >= worst * (1 - SLACK):
+                        return None
+                for module in self.order:
+                    keep = self._useful(alive, module, room, worst, blocks)
+                    if not keep.any():
+                        return None
+                    if not keep.all():
+                        alive[module] = alive[module][keep]
+                        changed = True
+        self._rank_modules(alive)
         return alive
 
-    def bound(self, alive: dict[str, Array], worst: float, room: _Room, sums: bool = True) -> float:
+    def _rank_modules(self, alive: dict[str, Array]) -> None:
+        """Modules in the order in which nodes choose: those first whose second best option costs most."""
+        regret = dict.fromkeys(self.order, 0.0)
+        for module in self.order:
+            if len(alive[module]) > 1:
+                for shares in self.shares[:3]:
+                    found = np.sort(self.layer.sum_marginals(shares, alive, module))
+                    regret[module] = max(regret[module], float(found[1] - found[0]))
+        self.order.sort(key=lambda m: -regret[m])
+
+    def _useful(
+        self, alive: dict[str, Array], module: str, room: _Room, worst: float, blocks: list[OpenBlock]
+    ) -> Array:
+        """Whether each open option of a module may be part of something quicker than `worst`."""
+        keep = np.ones(len(alive[module]), bool)
+        if len(keep) < 2:
+            return keep
+        for shares in self.shares[:3]:
+            keep &= self.layer.sum_marginals(shares, alive, module) < worst * (1 - SLACK)
+        for place in np.nonzero(keep)[0]:
+            child = {**alive, module: alive[module][[place]]}
+            self.nodes += 1
+            keep[place] = self.bound(child, worst, room, blocks=blocks, sums=False) < worst * (1 - SLACK)
+        return keep
+
+    def bound(
+        self,
+        alive: dict[str, Array],
+        worst: float,
+        room: _Room,
+        blocks: list[OpenBlock] | None = None,
+        sums: bool = True,
+    ) -> float:
         """Below every mapping of the open options; infinite where nothing fits or is quicker than `worst`."""
         held = self.layer.tables.held(room.keeps)
         kept = sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive)
@@ -230,20 +301,18 @@ class LayerSearch:
             return NOWHERE
         low = 0.0
         if sums:
-            for shares in self.shares[:2]:
+            for shares in self.shares[:3]:
                 found = self.layer.sum_bound(shares, alive)
                 low = max(low, 0.0 if found is None else found.value)
                 if low >= worst * (1 - SLACK):
                     return low
-        spare = worst - sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True))
-        total = 0.0
-        rest = [b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True)]
-        for place, block in enumerate(self.layer.blocks):
-            room_here = self.floors[place] + (spare / block.times if np.isfinite(spare) else NOWHERE)
-            own = block.bound(alive, room_here * (1 + 1e-6))
-            total += block.times * own
-            if total + sum(rest[place + 1 :]) >= worst:
-                return NOWHERE if np.isinf(total) else total + sum(rest[place + 1 :])
+        total = self._least
+        for floor, block in zip(self.floors, self.layer.blocks, strict=True):
+            if blocks is not None and block not in blocks:
+                continue
+            total += block.times * max(block.bound(alive) - floor, 0.0)
+            if total >= worst:
+                return total
         return max(low, total)
 
     def price(self, choice: dict[str, int], room: _Room, worst: float) -> LayerMapping | None:
@@ -284,14 +353,16 @@ class LayerSearch:
         """The best partitions of a block; None where they are not quicker than `worst`."""
         problem = one.problem
         own = next((b for b in self.layer.blocks if b.name == one.block), None)
-        names = [k.name for k in problem.kernels]
-        steps = None
-        if own is not None and own.steps is not None and [k.name for k in own.base.kernels] == names:
-            steps = own.steps
-        if steps is None or not problem.tiles:
+        if own is None or own.every is None:
             return fuse_kernels(problem)
         pricer = PartitionPricer(problem)
-        path = shortest_fusion(pricer, steps, worst * (1 + SLACK))
+        if own.steps is not None and own.steps.fits(problem):
+            path = own.steps.best(problem, len(problem.tiles))
+            path = path if path is not None and path.time < worst else None
+        elif tensor_ends(problem) == tensor_ends(own.base):
+            path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
+        else:
+            return fuse_kernels(problem)
         if path is None:
             reason = too_large(problem, pricer)
             return fuse_kernels(problem) if reason else None
@@ -301,6 +372,11 @@ class LayerSearch:
             limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
             return fuse_kernels(limited)
         return found
+
+
+def _union(nodes: list[dict[str, Array]]) -> dict[str, Array]:
+    """Options that are open in some node."""
+    return {m: np.unique(np.concatenate([node[m] for node in nodes])) for m in nodes[0]}
 
 
 def _dram(need: float, room: float) -> str:
