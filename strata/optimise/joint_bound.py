@@ -38,7 +38,7 @@ from strata.optimise.joint_problem import (
     node_blocks,
     streamed_axes,
 )
-from strata.optimise.joint_steps import NarrowedSteps
+from strata.optimise.joint_steps import NarrowedSteps, OpenPricer
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import ModuleOptions, extents_of, per_option
@@ -252,35 +252,46 @@ class OpenBlock:
             return replace(tensor, bytes=float(self.layer.entry_bytes(self.block)[alive.get(role, [0])].min()))
         return replace(tensor, bytes=behind.get(tensor.name, tensor.bytes / self.layer.ranks))
 
+    def pricer(self, alive: Open) -> PartitionPricer:
+        """Prices below those of every open layout."""
+        problem = self.relaxed(alive)
+        if problem.rules.compute != "cores":
+            return PartitionPricer(problem)
+        shapes = []
+        for kernel in problem.kernels:
+            own = self.values.get(kernel.name)
+            if own is None:
+                shapes.append([(kernel.rows, kernel.columns, kernel.depth)])
+                continue
+            which = alive.get(self.module[kernel.name], [0])
+            sides = zip(*(own[side][which].tolist() for side in ("rows", "columns", "depth")), strict=True)
+            shapes.append(list(dict.fromkeys(sides)))
+        return OpenPricer(problem, shapes)
+
     def bound(self, alive: Open) -> float:
         """Below the block's time under any open layout; infinite where it is of no use any more."""
-        problem = self.relaxed(alive)
         if self.steps is None:
             return self.floor(alive)
-        return self.steps.least(problem) * (1.0 - 1e-9)
+        return self.steps.least(self.pricer(alive)) * (1.0 - 1e-9)
 
     def prepare(self, alive: Open) -> float:
         """A first bound of the block, over all of its partitions."""
-        pricer = PartitionPricer(self.relaxed(alive))
-        steps = all_steps(pricer)
-        self.every = steps
+        self.every = all_steps(self.pricer(alive))
         return self.floor(alive)
 
     def floor(self, alive: Open) -> float:
         """The bound over all partitions, without an incumbent."""
-        problem = self.relaxed(alive)
+        pricer = self.pricer(alive)
         if self.every is None:
-            return plain_bound(problem)
-        found = shortest_fusion(PartitionPricer(problem), self.every)
+            return plain_bound(pricer)
+        found = shortest_fusion(pricer, self.every)
         return float("inf") if found is None else found.time * (1.0 - 1e-9)
 
     def narrow(self, alive: Open, worst: float) -> None:
         """Drop the partitions that cannot be part of anything as quick as `worst`."""
-        if self.every is None:
-            return
-        pricer = PartitionPricer(self.relaxed(alive))
-        steps = self.every if self.steps is None else self.steps.steps
-        self.steps = NarrowedSteps(pricer, steps, worst)
+        if self.every is not None:
+            steps = self.every if self.steps is None else self.steps.steps
+            self.steps = NarrowedSteps(self.pricer(alive), steps, worst)
 
 
 def _over(table: Array, alive: Open, first: str, second: str) -> Array:
@@ -291,20 +302,17 @@ def _over(table: Array, alive: Open, first: str, second: str) -> Array:
     return found
 
 
-def plain_bound(problem: FusionProblem) -> float:
-    """A lower bound without any path: all work at once, all weights and what comes in and goes out.
-
-    `directions_apart`, limits of SRAM and fills are left out.
+def plain_bound(pricer: PartitionPricer) -> float:
+    """A lower bound without any path: all work at once, all weights, and what comes in and goes out; no limit
+    of SRAM, no fill.
     """
-    pricer = PartitionPricer(problem)
-    every = np.ones((1, len(problem.kernels)))
-    best = []
-    for tiles in problem.tiles:
-        price = pricer.prices(every, tiles, compute=pricer.least_compute(every, tiles), span=None)
-        compute = float(pricer.least_compute(every, tiles)[0])
-        sums = (compute, float(price.memory[0]), float(price.network[0]))
-        best.append(max(sums))
-    return min(best)
+    every = np.ones((1, len(pricer.problem.kernels)))
+    found = []
+    for tiles in pricer.problem.tiles:
+        compute = pricer.least_compute(every, tiles)
+        price = pricer.prices(every, tiles, compute=compute)
+        found.append(max(float(compute[0]), float(price.memory[0]), float(price.network[0])))
+    return min(found)
 
 
 class OpenLayer:

@@ -258,18 +258,7 @@ class LayerSearch:
                     if not keep.all():
                         alive[module] = alive[module][keep]
                         changed = True
-        self._rank_modules(alive)
         return alive
-
-    def _rank_modules(self, alive: dict[str, Array]) -> None:
-        """Modules in the order in which nodes choose: those first whose second best option costs most."""
-        regret = dict.fromkeys(self.order, 0.0)
-        for module in self.order:
-            if len(alive[module]) > 1:
-                for shares in self.shares[:3]:
-                    found = np.sort(self.layer.sum_marginals(shares, alive, module))
-                    regret[module] = max(regret[module], float(found[1] - found[0]))
-        self.order.sort(key=lambda m: -regret[m])
 
     def _useful(
         self, alive: dict[str, Array], module: str, room: _Room, worst: float, blocks: list[OpenBlock]
@@ -356,8 +345,8 @@ class LayerSearch:
         if own is None or own.every is None:
             return fuse_kernels(problem)
         pricer = PartitionPricer(problem)
-        if own.steps is not None and own.steps.fits(problem):
-            path = own.steps.best(problem, len(problem.tiles))
+        if own.steps is not None and own.steps.same(problem):
+            path = own.steps.best(pricer)
             path = path if path is not None and path.time < worst else None
         elif tensor_ends(problem) == tensor_ends(own.base):
             path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))

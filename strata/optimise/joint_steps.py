@@ -12,11 +12,40 @@ import numpy as np
 from strata.arrays import Array
 from strata.optimise.fuse_path import PathResult, Paths, Steps, step_bounds
 from strata.optimise.fusion_problem import FusionProblem
-from strata.optimise.partition_prices import PartitionPricer
+from strata.optimise.partition_prices import PartitionPricer, core_steps
 from strata.pricing.fused_partition import PartitionFlows, TensorUse
+from strata.pricing.fusion import tile_columns
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
 ROWS_LIMIT = 60_000  # partitions whose flows are kept as matrices
+
+
+class OpenPricer(PartitionPricer):
+    """Prices where kernels may still have one of several shapes: each cycle count takes the fewest cores that
+    any of them needs.
+    """
+
+    def __init__(self, problem: FusionProblem, shapes: list[list[tuple[float, float, float]]]):
+        super().__init__(problem)
+        self.shapes = shapes
+
+    def grid(self, tiles: int) -> tuple[Array, Array, Array]:
+        if tiles not in self._grids:
+            chip = self.problem.chip
+            steps = [
+                [core_steps(m, float(tile_columns(n, float(tiles))), k, chip.array, chip.cores) for m, n, k in own]
+                for own in self.shapes
+            ]
+            candidates = np.unique(np.concatenate([cycles for own in steps for cycles, _ in own]))
+            cores = np.full((len(candidates), len(steps)), chip.cores + 1.0)
+            for i, own in enumerate(steps):
+                for cycles, used in own:
+                    at = np.searchsorted(-cycles, -candidates)
+                    needed = np.where(at < len(used), used[np.minimum(at, len(used) - 1)], np.inf)
+                    cores[:, i] = np.minimum(cores[:, i], needed)
+            areas = np.array([min((c * u).min() for c, u in own) for own in steps])
+            self._grids[tiles] = candidates, cores, areas
+        return self._grids[tiles]
 
 
 class NarrowedSteps:
@@ -62,17 +91,12 @@ class NarrowedSteps:
         pricer.groups = own
         return [np.array(rows).T.reshape(len(self.sets), -1) for rows in made]
 
-    def fits(self, problem: FusionProblem) -> bool:
+    def same(self, problem: FusionProblem) -> bool:
         """Whether a problem has the same kernels and tensors."""
         return tensor_ends(problem) == self.ends
 
-    def narrowed(self, problem: FusionProblem, worst: float) -> NarrowedSteps:
-        """The partitions that are useful below a lower limit, or at larger values."""
-        return NarrowedSteps(PartitionPricer(problem), self.steps, worst)
-
-    def costs(self, problem: FusionProblem) -> Array:
+    def costs(self, pricer: PartitionPricer) -> Array:
         """Times of all useful partitions at every number of tiles; infinite where they are of no use."""
-        pricer = PartitionPricer(problem)
         found = np.full(self.useful.shape, np.inf)
         sizes = np.array([float(group.bytes) for group in pricer.groups])
         if self.matrices is not None:
@@ -81,7 +105,7 @@ class NarrowedSteps:
             whole = pricer.flows(self.sets)
             flows = [np.broadcast_to(getattr(whole, name), len(self.sets)) for name in FLOWS]
         levels, waits = self.span
-        for place, tiles in enumerate(problem.tiles):
+        for place, tiles in enumerate(pricer.problem.tiles):
             rows = self.rows[place]
             if len(rows):
                 part = PartitionFlows(**{n: f[rows] for n, f in zip(FLOWS, flows, strict=True)})
@@ -89,9 +113,9 @@ class NarrowedSteps:
                 found[place, rows] = pricer.prices(self.sets[rows], tiles, flows=part, span=span).time
         return found
 
-    def least(self, problem: FusionProblem) -> float:
+    def least(self, pricer: PartitionPricer) -> float:
         """Time of the best chain."""
-        costs = self.costs(problem)
+        costs = self.costs(pricer)
         if not len(self.sets):
             return float("inf")
         if not self.one:
@@ -101,9 +125,10 @@ class NarrowedSteps:
             default=float("inf"),
         )
 
-    def best(self, problem: FusionProblem, allowed: int) -> PathResult | None:
-        """The best chain itself; `allowed`: how many of the numbers of tiles a problem has."""
-        costs = self.costs(problem)[:allowed]
+    def best(self, pricer: PartitionPricer) -> PathResult | None:
+        """The best chain itself; a problem with fewer numbers of tiles takes the first ones."""
+        problem = pricer.problem
+        costs = self.costs(pricer)[: len(problem.tiles)]
         rounds = list(costs[:, None]) if self.one else [costs]
         best: tuple[float, list[int], Array, int] | None = None
         for number, rows in enumerate(rounds):
