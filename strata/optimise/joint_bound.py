@@ -33,6 +33,7 @@ from strata.optimise.joint_problem import (
     MapSettings,
     block_problems,
     element_bytes,
+    kernel_columns,
     kernel_ops,
     kernel_shape,
     node_blocks,
@@ -41,7 +42,7 @@ from strata.optimise.joint_problem import (
 from strata.optimise.joint_steps import NarrowedSteps, OpenPricer
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_factors import layout_tables
-from strata.optimise.layout_options import ModuleOptions, extents_of, per_option
+from strata.optimise.layout_options import ModuleOptions, per_option
 from strata.optimise.layout_rules import LayoutRules
 from strata.optimise.layout_states import LayoutTables
 from strata.optimise.partition_prices import PartitionPricer
@@ -93,8 +94,7 @@ class OpenBlock:
         held = local.weight_bytes() + local.tied_bytes() + (weight.bytes() if weight else 0.0)
         moved = price.cache_bytes
         table = np.asarray(held) > np.asarray(moved) * (1.0 + 1e-6)
-        rows = [e for e in extents_of(local) if e.axis in layer.axes]
-        columns = np.prod([per_option(e.size, count) for e in rows], axis=0) if rows else np.ones(count)
+        columns = per_option(kernel_columns(local, layer.setting.graph, layer.axes, layer.tables.every), count)
         shape = kernel_shape(local, columns, element_bytes(op, layer.setting))
         made = {
             "time": price.time - price.overhead,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from strata.arrays import Number
+from strata.arrays import Number, ceil_div
 from strata.errors import UnknownName
 from strata.mapping.layout import Layout, Sharding
 from strata.mapping.shard import shard
@@ -70,14 +70,16 @@ def block_problems(
             layers=0.0,
             held_bytes=0.0,
         )
-        shaped = tuple(_shaped(made, block, axes, setting))
+        shaped = tuple(_shaped(made, block, setting, sharding))
+        longest = min((k.columns for k in shaped if k.columns > 1), default=1.0)
+        tiles = tuple(n for n in made.tiles if n <= longest) or (1,)
         chip = replace(made.chip, dram_capacity=float("inf"), **_rates(setting))
         here = {kernel.name for kernel in shaped}
         groups = (tuple(k for k in group if k in here) for group in told.pinned)
         pinned = tuple(group for group in groups if group)
         found.append(
             BlockProblem(
-                block=name, times=times, problem=replace(made, kernels=shaped, chip=chip, pinned=pinned)
+                block=name, times=times, problem=replace(made, kernels=shaped, chip=chip, pinned=pinned, tiles=tiles)
             )
         )
     _all_known(told.pinned, found)
@@ -106,9 +108,30 @@ def node_blocks(graph: Graph) -> Iterator[tuple[str, float, Block]]:
 
 def streamed_axes(graph: Graph) -> tuple[str, ...]:
     """Axes along which tiles follow one another: the program's stream, and products of axes with it."""
-    single = {*STREAM_AXES, graph.stream} - {""}
+    single = {graph.stream} if graph.stream else set(STREAM_AXES)
     products = {e.axis for _, op in graph.ops() for e in extents_of(op) if single & set(axis_names(e.axis))}
     return tuple(sorted(single | products))
+
+
+def stream_size(graph: Graph) -> float | None:
+    """Length of the program's stream, where it names one."""
+    tensors = (t for block in graph.blocks for t in (block.entry, block.output) if t is not None)
+    sizes = [float(e.size) for t in tensors for e in t.extents if e.axis == graph.stream]
+    return max(sizes, default=None) if graph.stream else None
+
+
+def kernel_columns(op: Op, graph: Graph, axes: tuple[str, ...], sharding: Sharding | None) -> Number:
+    """Columns of a kernel along the stream: its own part of the program's stream, or of the axes that tiles of
+    language models follow; one where it has none.
+    """
+    extents = [e for e in extents_of(op) if e.axis in axes]
+    size = stream_size(graph)
+    if size is None or not extents:
+        found: Number = 1.0
+        for e in extents:
+            found = found * e.size
+        return found
+    return ceil_div(size, 1.0 if sharding is None else sharding.axis(op.module, graph.stream).parts)
 
 
 def outside_sizes(block: Block, told: MapSettings, sharding: Sharding | None) -> dict[str, Number]:
@@ -154,16 +177,17 @@ def _least(value: Number) -> float:
 
 
 def _shaped(
-    made: FusionProblem, block: Block, axes: tuple[str, ...], setting: LayoutSetting
+    made: FusionProblem, block: Block, setting: LayoutSetting, sharding: Sharding | None
 ) -> Iterator[FusionKernel]:
-    ops = dict(kernel_ops(block))
+    ops, axes = dict(kernel_ops(block)), streamed_axes(setting.graph)
     for kernel in made.kernels:
         op = ops.get(kernel.name)
         if op is None:
             yield kernel
             continue
-        shape = kernel_shape(op, kernel.columns, element_bytes(op, setting))
-        yield replace(kernel, **{key: float(value) for key, value in shape.items()})
+        columns = float(kernel_columns(op, setting.graph, axes, sharding))
+        shape = kernel_shape(op, columns, element_bytes(op, setting))
+        yield replace(kernel, columns=columns, **{key: float(value) for key, value in shape.items()})
 
 
 def element_bytes(op: Op, setting: LayoutSetting) -> float:
