@@ -52,6 +52,7 @@ from strata.workload.graph import Block, Op
 Open = dict[str, Array]  # by module the options that are still open
 KERNEL_FIELDS = ("time", "flop", "rows", "columns", "depth", "weight_bytes", "extra_bytes")
 ELIMINATION_LIMIT = 3_000_000
+BELOW = 1.0 - 1e-9  # of a bound, for the order of its sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,7 @@ class PairCost:
 class OpenBlock:
     """One block with all options of its modules: the least fusion problem of those that are open."""
 
-    def __init__(
-        self, name: str, times: float, block: Block, base: FusionProblem, layer: OpenLayer
-    ):
+    def __init__(self, name: str, times: float, block: Block, base: FusionProblem, layer: OpenLayer):
         self.name, self.times, self.block, self.base, self.layer = name, times, block, base, layer
         self.values: dict[str, dict[str, Array]] = {}
         self.full: dict[str, Array] = {}  # prices with DRAM and start, as tables of layouts have them
@@ -83,7 +82,6 @@ class OpenBlock:
             self._measure(kernel, op)
         self._join()
         self.every: Steps | None = None
-        self.steps: NarrowedSteps | None = None
 
     def _measure(self, kernel: str, op: Op) -> None:
         layer, module = self.layer, op.module
@@ -94,7 +92,9 @@ class OpenBlock:
         held = local.weight_bytes() + local.tied_bytes() + (weight.bytes() if weight else 0.0)
         moved = price.cache_bytes
         table = np.asarray(held) > np.asarray(moved) * (1.0 + 1e-6)
-        columns = per_option(kernel_columns(local, layer.setting.graph, layer.axes, layer.tables.every), count)
+        columns = per_option(
+            kernel_columns(local, layer.setting.graph, layer.axes, layer.tables.every), count
+        )
         shape = kernel_shape(local, columns, element_bytes(op, layer.setting))
         made = {
             "time": price.time - price.overhead,
@@ -249,7 +249,9 @@ class OpenBlock:
         entry = self.block.entry
         if entry is not None and entry.name == tensor.name:
             role = self.block.role
-            return replace(tensor, bytes=float(self.layer.entry_bytes(self.block)[alive.get(role, [0])].min()))
+            return replace(
+                tensor, bytes=float(self.layer.entry_bytes(self.block)[alive.get(role, [0])].min())
+            )
         return replace(tensor, bytes=behind.get(tensor.name, tensor.bytes / self.layer.ranks))
 
     def pricer(self, alive: Open) -> PartitionPricer:
@@ -268,30 +270,30 @@ class OpenBlock:
             shapes.append(list(dict.fromkeys(sides)))
         return OpenPricer(problem, shapes)
 
-    def bound(self, alive: Open) -> float:
-        """Below the block's time under any open layout; infinite where it is of no use any more."""
-        if self.steps is None:
-            return self.floor(alive)
-        return self.steps.least(self.pricer(alive)) * (1.0 - 1e-9)
-
     def prepare(self, alive: Open) -> float:
         """A first bound of the block, over all of its partitions."""
-        self.every = all_steps(self.pricer(alive))
-        return self.floor(alive)
-
-    def floor(self, alive: Open) -> float:
-        """The bound over all partitions, without an incumbent."""
         pricer = self.pricer(alive)
+        self.every = all_steps(pricer)
         if self.every is None:
             return plain_bound(pricer)
         found = shortest_fusion(pricer, self.every)
-        return float("inf") if found is None else found.time * (1.0 - 1e-9)
+        return float("inf") if found is None else found.time * BELOW
 
-    def narrow(self, alive: Open, worst: float) -> None:
-        """Drop the partitions that cannot be part of anything as quick as `worst`."""
-        if self.every is not None:
-            steps = self.every if self.steps is None else self.steps.steps
-            self.steps = NarrowedSteps(self.pricer(alive), steps, worst)
+    @cached_property
+    def steps(self) -> NarrowedSteps | None:
+        """All partitions, to be narrowed."""
+        return None if self.every is None else NarrowedSteps(PartitionPricer(self.base), self.every)
+
+    def bound(
+        self, alive: Open, steps: NarrowedSteps | None, worst: float
+    ) -> tuple[float, NarrowedSteps | None]:
+        """Below the block's time under any open layout, and the partitions that are still of use below
+        `worst`.
+        """
+        if steps is None:
+            return plain_bound(self.pricer(alive)), None
+        least, left = steps.branch(self.pricer(alive), worst)
+        return least * BELOW, left
 
 
 def _over(table: Array, alive: Open, first: str, second: str) -> Array:
@@ -338,7 +340,8 @@ class OpenLayer:
         self.axes = streamed_axes(setting.graph)
         base = {b.block: b.problem for b in block_problems(setting.graph, setting, told)}
         self.blocks = [
-            OpenBlock(name, times, block, base[name], self) for name, times, block in node_blocks(setting.graph)
+            OpenBlock(name, times, block, base[name], self)
+            for name, times, block in node_blocks(setting.graph)
         ]
 
     def left_behind(self, reader: OpenBlock, alive: Open) -> dict[str, float]:

@@ -11,6 +11,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -19,19 +20,18 @@ from strata.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import Fusion, fuse_kernels, priced_path, too_large
 from strata.optimise.fuse_path import shortest_fusion
-from strata.optimise.joint_bound import OpenBlock, OpenLayer, shares_grid
-from strata.optimise.joint_steps import tensor_ends
+from strata.optimise.joint_bound import OpenLayer, shares_grid
 from strata.optimise.joint_problem import BlockProblem, MapSettings, fusion_blocks
+from strata.optimise.joint_steps import NarrowedSteps, tensor_ends
 from strata.optimise.layout import LayoutSetting, chosen_layout
-from strata.optimise.layout_states import RankMemory
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import LayoutRules
+from strata.optimise.layout_states import RankMemory
 from strata.optimise.partition_prices import PartitionPricer
 
 SLACK = 1e-9  # of a comparison of sums in another order
 NOWHERE = float("inf")
 FEW = 5000  # partitions of a block that are quick to price
-AGAIN = 40  # nodes after which partitions are looked through again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,6 +67,7 @@ class LayerCertificate:
     layouts: int  # priced in full
     combinations: int  # layouts there are
     reason: str = ""
+    stopped: bool = False  # out of time before it was proved
 
 
 @dataclass
@@ -75,6 +76,20 @@ class _Room:
 
     capacity: float
     keeps: RankMemory
+
+
+@dataclass(eq=False)
+class _Node:
+    """Open options with their bound, and what is left of every block: partitions and their own bounds."""
+
+    bound: float
+    number: int
+    alive: dict[str, Array]
+    steps: list[NarrowedSteps | None]
+    floors: list[float]
+
+    def __lt__(self, other: _Node) -> bool:
+        return (self.bound, self.number) < (other.bound, other.number)
 
 
 @dataclass(eq=False)
@@ -97,10 +112,11 @@ class LayerSearch:
                 raise BadValue(f"module {module} has no layout that divides it as it was pinned")
         self.layer = OpenLayer(self.setting, self.rules, self.told, options)
         self.root = self.layer.whole
-        self.root_floors = [block.prepare(self.root) for block in self.layer.blocks]
-        self.floors = list(self.root_floors)
+        self.extra: dict[str, Array] = {}
         self.shares = shares_grid(self.told.rules.overlap)
-        self.order = list(dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options))
+        self.order = list(
+            dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options)
+        )
         self.order += [m for m in options if m not in self.order]
 
     @property
@@ -110,28 +126,25 @@ class LayerSearch:
             found *= len(own)
         return found
 
+    @cached_property
+    def root_floors(self) -> list[float]:
+        """Bounds of the blocks over all layouts."""
+        return [block.prepare(self.root) for block in self.layer.blocks]
+
     @property
     def floor(self) -> float:
         """Below every mapping of the layer."""
-        return max(self._least, self._sums)
+        blocks = zip(self.layer.blocks, self.root_floors, strict=True)
+        return max(sum(b.times * f for b, f in blocks), self.sums)
 
-    @property
-    def _least(self) -> float:
-        return sum(b.times * f for b, f in zip(self.layer.blocks, self.floors, strict=True))
-
-    @property
-    def _sums(self) -> float:
-        if not hasattr(self, "_known_sums"):
-            found = [self.layer.sum_bound(s, self.root) for s in self.shares]
-            values = [f.value for f in found if f is not None]
-            self._known_sums = max(values, default=0.0)
-            ranked = sorted(
-                (s for s, f in zip(self.shares, found, strict=True) if f is not None),
-                key=lambda s: -next(f.value for g, f in zip(self.shares, found, strict=True) if g == s and f),
-            )
-            self.shares = tuple(ranked)
-            self.starts = [f.choice for f in found if f is not None]
-        return self._known_sums
+    @cached_property
+    def sums(self) -> float:
+        """Below every mapping: the best weighted sum of compute, memory and network."""
+        found = [(s, f) for s in self.shares if (f := self.layer.sum_bound(s, self.root)) is not None]
+        found.sort(key=lambda pair: -pair[1].value)
+        self.shares = tuple(shares for shares, _ in found)
+        self.starts = [f.choice for _, f in found]
+        return found[0][1].value if found else 0.0
 
     def solve(
         self,
@@ -139,48 +152,33 @@ class LayerSearch:
         limit: float = NOWHERE,
         deadline: float = NOWHERE,
         progress: Callable[[float, float], None] | None = None,
+        extra: dict[str, Array] | None = None,
     ) -> LayerCertificate:
-        """The best mapping quicker than `limit`, with a bound."""
-        for block in self.layer.blocks:
-            block.steps = None
-        self.floors = list(self.root_floors)
+        """The best mapping quicker than `limit`, with a bound; `extra`: seconds that options of modules cost
+        beside (a stage's hand-over).
+        """
+        self.extra = extra or {}
         best = self._first(room, limit)
         worst = limit if best is None else min(limit, best.time)
-        floor = self.floor
-        alive: dict[str, Array] | None = dict(self.root)
-        if floor < worst * (1 - SLACK) and self.combinations > 1 and np.isfinite(worst):
-            alive = self._reduced(room, worst, deadline)
-            if alive is not None:
-                best = self._start(alive, room, best, worst, deadline)
-                worst = worst if best is None else min(worst, best.time)
-                floor = max(floor, self._least)
-        heap: list[tuple[float, int, dict[str, Array]]] = []
-        if alive is not None and floor < worst * (1 - SLACK):
-            heap.append((floor, 0, alive))
-        count, again = 0, self.nodes + AGAIN
-        while heap and heap[0][0] < worst * (1 - SLACK):
-            if time.perf_counter() > deadline:
-                break
-            if self.nodes >= again:
-                again = self.nodes + AGAIN
-                self._narrow(_union([entry[2] for entry in heap]), worst)
-            bound, _, alive = heapq.heappop(heap)
+        heap: list[_Node] = []
+        root = self._root(room, worst)
+        if root is not None and root.bound < worst * (1 - SLACK):
+            heap.append(root)
+        while heap and heap[0].bound < worst * (1 - SLACK) and time.perf_counter() < deadline:
+            node = heapq.heappop(heap)
             if progress is not None:
-                progress(worst, bound)
-            module = next((m for m in self.order if len(alive[m]) > 1), None)
+                progress(worst, node.bound)
+            module = next((m for m in self.order if len(node.alive[m]) > 1), None)
             if module is None:
-                found = self.price({m: int(a[0]) for m, a in alive.items()}, room, worst)
+                found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
                 if found is not None and found.time < worst:
                     best, worst = found, found.time
                 continue
-            for option in alive[module]:
-                child = {**alive, module: np.array([option])}
-                self.nodes += 1
-                low = max(bound, self.bound(child, worst, room))
-                if low < worst * (1 - SLACK):
-                    count += 1
-                    heapq.heappush(heap, (low, count, child))
-        left = min((entry[0] for entry in heap), default=worst)
+            for option in node.alive[module]:
+                child = self._child(node, {**node.alive, module: np.array([option])}, worst, room)
+                if child is not None:
+                    heapq.heappush(heap, child)
+        left = min((node.bound for node in heap), default=worst)
         return LayerCertificate(
             best=best,
             bound=min(left, worst),
@@ -188,15 +186,98 @@ class LayerSearch:
             layouts=len(self.priced),
             combinations=self.combinations,
             reason=self.reason if best is None else "",
+            stopped=left < worst * (1 - SLACK),
         )
+
+    def _root(self, room: _Room, worst: float) -> _Node | None:
+        """The node of all options that cheap bounds leave; None where nothing is quicker than `worst`."""
+        blocks = self.layer.blocks
+        steps = [block.steps for block in blocks]
+        node = _Node(self.floor, 0, self.root, steps, list(self.root_floors))
+        if not np.isfinite(worst) or self.combinations == 1:
+            return node
+        alive = self._reduced(room, worst)
+        if alive is None:
+            return None
+        return self._child(node, alive, worst, room)
+
+    def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: _Room) -> _Node | None:
+        """A node of fewer options with its bound; None where it is of no use."""
+        self.nodes += 1
+        held = self.layer.tables.held(room.keeps)
+        if sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive) > room.capacity:
+            self.reason = self.reason or "needs more DRAM than a chip has, in every layout that is open"
+            return None
+        beside = sum(float(cost[alive[m]].min()) for m, cost in self.extra.items())
+        low = node.bound
+        for shares in self.shares[:3]:
+            found = self.layer.sum_bound(shares, alive)
+            low = max(low, 0.0 if found is None else found.value + beside)
+            if low >= worst * (1 - SLACK):
+                return None
+        floors, steps = list(node.floors), list(node.steps)
+        blocks = self.layer.blocks
+        for place in sorted(range(len(blocks)), key=lambda i: 0 if steps[i] is None else len(steps[i].index)):
+            block = blocks[place]
+            rest = sum(b.times * f for i, (b, f) in enumerate(zip(blocks, floors, strict=True)) if i != place)
+            own, steps[place] = block.bound(alive, steps[place], (worst - beside - rest) / block.times)
+            floors[place] = max(floors[place], own)
+            low = max(low, sum(b.times * f for b, f in zip(blocks, floors, strict=True)) + beside)
+            if low >= worst * (1 - SLACK):
+                return None
+        return _Node(low, self.nodes, alive, steps, floors)
+
+    def _reduced(self, room: _Room, worst: float) -> dict[str, Array] | None:
+        """Options that may be part of something quicker than `worst` by what is cheap: weighted sums, and
+        blocks of few partitions; None where a module has none.
+        """
+        alive = dict(self.root)
+        small = [
+            b.steps if b.steps is not None and len(b.steps.index) <= FEW else None for b in self.layer.blocks
+        ]
+        changed = True
+        while changed:
+            changed = False
+            for module in self.order:
+                keep = np.ones(len(alive[module]), bool)
+                if len(keep) < 2:
+                    continue
+                for shares in self.shares[:3]:
+                    keep &= self.layer.sum_marginals(shares, alive, module) < worst * (1 - SLACK)
+                for place in np.nonzero(keep)[0]:
+                    child = {**alive, module: alive[module][[place]]}
+                    keep[place] = self._quick(child, small) < worst * (1 - SLACK)
+                if not keep.any():
+                    return None
+                if not keep.all():
+                    alive[module] = alive[module][keep]
+                    changed = True
+        return alive
+
+    def _quick(self, alive: dict[str, Array], small: list[NarrowedSteps | None]) -> float:
+        """A bound with all partitions of small blocks, and the first bound of others."""
+        self.nodes += 1
+        total = 0.0
+        for block, steps, floor in zip(self.layer.blocks, small, self.root_floors, strict=True):
+            own = floor if steps is None else max(floor, block.bound(alive, steps, NOWHERE)[0])
+            total += block.times * own
+        return total
+
+    def first(self, room: _Room) -> LayerMapping | None:
+        """A good mapping in no time."""
+        self.extra = {}
+        _ = self.root_floors
+        return self._first(room, NOWHERE)
 
     def _first(self, room: _Room, limit: float) -> LayerMapping | None:
         """A good layout to begin with: the quickest with kernels one after the other."""
-        _ = self.floor
+        _ = self.sums
         starts = list(self.starts)
         if self.combinations > 1:
             try:
-                chosen = chosen_layout(self.setting, rules=self.layer.rules, pinned=self.pinned, time_limit=10.0)
+                chosen = chosen_layout(
+                    self.setting, rules=self.layer.rules, pinned=self.pinned, time_limit=10.0
+                )
                 own = self.layer.options
                 starts.insert(0, {m: own[m].choices.index(c) for m, c in chosen.options.items()})
             except BadValue:
@@ -207,104 +288,13 @@ class LayerSearch:
                 return found
         return None
 
-    def _start(
+    def price(
         self,
-        alive: dict[str, Array],
+        choice: dict[str, int],
         room: _Room,
-        best: LayerMapping | None,
         worst: float,
-        deadline: float,
+        steps: list[NarrowedSteps | None] | None = None,
     ) -> LayerMapping | None:
-        """Better layouts from the least weighted sums of those that are open."""
-        seen = list[dict[str, int]]()
-        for shares in self.shares:
-            found = self.layer.sum_bound(shares, alive)
-            if found is None or found.choice in seen or time.perf_counter() > deadline:
-                continue
-            seen.append(found.choice)
-            made = self.price(found.choice, room, worst)
-            if made is not None and made.time < worst:
-                best, worst = made, made.time
-                self._narrow(alive, worst)
-        return best
-
-    def _narrow(self, alive: dict[str, Array], worst: float) -> None:
-        """Bounds of blocks over open options, and only partitions that something quicker than `worst` holds."""
-        for place, block in enumerate(self.layer.blocks):
-            own = block.floor(alive) if block.steps is None else block.bound(alive)
-            self.floors[place] = max(self.floors[place], own)
-        spare = max(worst - self._least, 0.0)
-        for block, floor in zip(self.layer.blocks, self.floors, strict=True):
-            block.narrow(alive, floor + spare / block.times)
-
-    def _reduced(self, room: _Room, worst: float, deadline: float) -> dict[str, Array] | None:
-        """Options that may still be part of something quicker than `worst`, module by module; None where a
-        module has none. First by what is cheap, then by all partitions.
-        """
-        alive = dict(self.root)
-        small = [b for b in self.layer.blocks if b.every is not None and len(b.every.first) <= FEW]
-        for blocks in (small, self.layer.blocks):
-            changed = True
-            while changed and time.perf_counter() < deadline:
-                changed = False
-                if blocks is not small:
-                    self._narrow(alive, worst)
-                    if self._least >= worst * (1 - SLACK):
-                        return None
-                for module in self.order:
-                    keep = self._useful(alive, module, room, worst, blocks)
-                    if not keep.any():
-                        return None
-                    if not keep.all():
-                        alive[module] = alive[module][keep]
-                        changed = True
-        return alive
-
-    def _useful(
-        self, alive: dict[str, Array], module: str, room: _Room, worst: float, blocks: list[OpenBlock]
-    ) -> Array:
-        """Whether each open option of a module may be part of something quicker than `worst`."""
-        keep = np.ones(len(alive[module]), bool)
-        if len(keep) < 2:
-            return keep
-        for shares in self.shares[:3]:
-            keep &= self.layer.sum_marginals(shares, alive, module) < worst * (1 - SLACK)
-        for place in np.nonzero(keep)[0]:
-            child = {**alive, module: alive[module][[place]]}
-            self.nodes += 1
-            keep[place] = self.bound(child, worst, room, blocks=blocks, sums=False) < worst * (1 - SLACK)
-        return keep
-
-    def bound(
-        self,
-        alive: dict[str, Array],
-        worst: float,
-        room: _Room,
-        blocks: list[OpenBlock] | None = None,
-        sums: bool = True,
-    ) -> float:
-        """Below every mapping of the open options; infinite where nothing fits or is quicker than `worst`."""
-        held = self.layer.tables.held(room.keeps)
-        kept = sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive)
-        if kept > room.capacity:
-            return NOWHERE
-        low = 0.0
-        if sums:
-            for shares in self.shares[:3]:
-                found = self.layer.sum_bound(shares, alive)
-                low = max(low, 0.0 if found is None else found.value)
-                if low >= worst * (1 - SLACK):
-                    return low
-        total = self._least
-        for floor, block in zip(self.floors, self.layer.blocks, strict=True):
-            if blocks is not None and block not in blocks:
-                continue
-            total += block.times * max(block.bound(alive) - floor, 0.0)
-            if total >= worst:
-                return total
-        return max(low, total)
-
-    def price(self, choice: dict[str, int], room: _Room, worst: float) -> LayerMapping | None:
         """One layout exactly, with the best partitions of every block; None where it does not fit or is not
         quicker than `worst`.
         """
@@ -321,9 +311,9 @@ class LayerSearch:
         layout = Layout(dict(self.setting.mesh), modules=modules)
         blocks = fusion_blocks(self.setting, layout, self.told)
         made: list[MappedBlock] = []
-        total = 0.0
+        total = sum(float(cost[choice[m]]) for m, cost in self.extra.items())
         for one in blocks:
-            found = self._fused(one, (worst - total) / one.times, room.capacity - kept)
+            found = self._fused(one, (worst - total) / one.times, room.capacity - kept, steps)
             if found is None or not found.feasible:
                 if found is not None:
                     self.reason = found.reason
@@ -338,34 +328,33 @@ class LayerSearch:
         self.priced[key] = answer
         return answer
 
-    def _fused(self, one: BlockProblem, worst: float, free: float) -> Fusion | None:
+    def _fused(
+        self, one: BlockProblem, worst: float, free: float, steps: list[NarrowedSteps | None] | None
+    ) -> Fusion | None:
         """The best partitions of a block; None where they are not quicker than `worst`."""
         problem = one.problem
-        own = next((b for b in self.layer.blocks if b.name == one.block), None)
-        if own is None or own.every is None:
+        place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
+        own = None if place is None else self.layer.blocks[place]
+        if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
             return fuse_kernels(problem)
         pricer = PartitionPricer(problem)
-        if own.steps is not None and own.steps.same(problem):
-            path = own.steps.best(pricer)
-            path = path if path is not None and path.time < worst else None
-        elif tensor_ends(problem) == tensor_ends(own.base):
-            path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
+        narrowed = None if steps is None or place is None else steps[place]
+        if narrowed is not None:
+            path = narrowed.best(pricer)
+            path = path if path is not None and path.time < worst * (1 + SLACK) else None
         else:
-            return fuse_kernels(problem)
+            path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
         if path is None:
             reason = too_large(problem, pricer)
             return fuse_kernels(problem) if reason else None
         found = priced_path(problem, pricer, path)
-        found = replace(found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals")
+        found = replace(
+            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
+        )
         if max(p.dram for p in found.partitions) > free:
             limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
             return fuse_kernels(limited)
         return found
-
-
-def _union(nodes: list[dict[str, Array]]) -> dict[str, Array]:
-    """Options that are open in some node."""
-    return {m: np.unique(np.concatenate([node[m] for node in nodes])) for m in nodes[0]}
 
 
 def _dram(need: float, room: float) -> str:

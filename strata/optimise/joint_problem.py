@@ -13,8 +13,8 @@ from strata.optimise.fusion_graph import STREAM_AXES, fusion_problem, tensor_siz
 from strata.optimise.fusion_problem import FusionKernel, FusionProblem
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_options import axis_names, extents_of
-from strata.pricing.fusion_rules import FusionRules
 from strata.precision import bytes_of
+from strata.pricing.fusion_rules import FusionRules
 from strata.workload.graph import Block, Graph, Op, is_collective
 from strata.workload.ops import is_vector
 
@@ -79,7 +79,9 @@ def block_problems(
         pinned = tuple(group for group in groups if group)
         found.append(
             BlockProblem(
-                block=name, times=times, problem=replace(made, kernels=shaped, chip=chip, pinned=pinned, tiles=tiles)
+                block=name,
+                times=times,
+                problem=replace(made, kernels=shaped, chip=chip, pinned=pinned, tiles=tiles),
             )
         )
     _all_known(told.pinned, found)

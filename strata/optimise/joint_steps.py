@@ -7,17 +7,19 @@ value of everything is never priced again.
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from strata.arrays import Array
-from strata.optimise.fuse_path import PathResult, Paths, Steps, step_bounds
+from strata.optimise.fuse_path import PathResult, Paths, Steps
 from strata.optimise.fusion_problem import FusionProblem
 from strata.optimise.partition_prices import PartitionPricer, core_steps
 from strata.pricing.fused_partition import PartitionFlows, TensorUse
 from strata.pricing.fusion import tile_columns
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
-ROWS_LIMIT = 60_000  # partitions whose flows are kept as matrices
+ROWS_LIMIT = 200_000  # partitions whose flows are kept as matrices
 
 
 class OpenPricer(PartitionPricer):
@@ -33,7 +35,10 @@ class OpenPricer(PartitionPricer):
         if tiles not in self._grids:
             chip = self.problem.chip
             steps = [
-                [core_steps(m, float(tile_columns(n, float(tiles))), k, chip.array, chip.cores) for m, n, k in own]
+                [
+                    core_steps(m, float(tile_columns(n, float(tiles))), k, chip.array, chip.cores)
+                    for m, n, k in own
+                ]
                 for own in self.shapes
             ]
             candidates = np.unique(np.concatenate([cycles for own in steps for cycles, _ in own]))
@@ -49,34 +54,22 @@ class OpenPricer(PartitionPricer):
 
 
 class NarrowedSteps:
-    """The useful partitions of a block and the numbers of tiles they are useful with."""
+    """The useful partitions of a block, and the numbers of tiles they are useful with."""
 
-    def __init__(self, pricer: PartitionPricer, steps: Steps, worst: float):
+    def __init__(self, pricer: PartitionPricer, steps: Steps):
         problem = pricer.problem
         self.ends = tensor_ends(problem)
         self.one = problem.rules.tiles == "one"
-        bounds = step_bounds(pricer, steps)
-        useful = self._through(Paths(steps, 0, problem.apart), bounds, steps) <= worst * (1 + 1e-6)
-        keep = useful.any(0)
-        self.steps = Steps(
-            first=steps.first[keep], second=steps.second[keep], rows=steps.rows, section=steps.section[keep]
-        )
-        self.useful = useful[:, keep]
-        self.paths = Paths(self.steps, 0, problem.apart)
-        self.sets = self.steps.sets(slice(None))
+        self.apart = problem.apart
+        self.sets = steps.sets(slice(None))
         self.span = pricer.span(self.sets)
-        self.rows = [np.nonzero(row)[0] for row in self.useful]
+        self.useful = np.ones((len(problem.tiles), len(self.sets)), dtype=bool)
         self.matrices = self._matrices(pricer) if len(self.sets) <= ROWS_LIMIT else None
+        self._take(steps, np.arange(len(self.sets)))
 
-    def _through(self, paths: Paths, bounds: Array, steps: Steps) -> Array:
-        """The least time of a chain through every partition with every number of tiles."""
-        found = np.empty(bounds.shape)
-        rounds = [[i] for i in range(len(bounds))] if self.one else [list(range(len(bounds)))]
-        for which in rounds:
-            least = bounds[which].min(0)
-            around = paths.forward(least)[-1][steps.first] + paths.backward(least)[steps.second]
-            found[which] = around + bounds[which]
-        return found
+    def _take(self, steps: Steps, rows: Array) -> None:
+        self.steps, self.index = steps, rows
+        self.paths = Paths(steps, 0, self.apart)
 
     def _matrices(self, pricer: PartitionPricer) -> list[Array]:
         """For each flow the share of every tensor's bytes that belongs to it, by partition."""
@@ -87,7 +80,7 @@ class NarrowedSteps:
             pricer.groups = [one]
             flows = pricer.flows(self.sets)
             for place, name in enumerate(FLOWS):
-                made[place].append(np.broadcast_to(getattr(flows, name), len(self.sets)))
+                made[place].append(np.broadcast_to(getattr(flows, name), len(self.sets)).astype(np.float16))
         pricer.groups = own
         return [np.array(rows).T.reshape(len(self.sets), -1) for rows in made]
 
@@ -98,56 +91,72 @@ class NarrowedSteps:
     def costs(self, pricer: PartitionPricer) -> Array:
         """Times of all useful partitions at every number of tiles; infinite where they are of no use."""
         found = np.full(self.useful.shape, np.inf)
-        sizes = np.array([float(group.bytes) for group in pricer.groups])
+        sets = self.sets[self.index]
         if self.matrices is not None:
-            flows = [matrix @ sizes for matrix in self.matrices]
+            sizes = np.array([float(group.bytes) for group in pricer.groups])
+            flows = [matrix[self.index].astype(np.float64) @ sizes for matrix in self.matrices]
         else:
-            whole = pricer.flows(self.sets)
-            flows = [np.broadcast_to(getattr(whole, name), len(self.sets)) for name in FLOWS]
-        levels, waits = self.span
+            whole = pricer.flows(sets)
+            flows = [np.broadcast_to(getattr(whole, name), len(sets)) for name in FLOWS]
+        levels, waits = (each[self.index] for each in self.span)
         for place, tiles in enumerate(pricer.problem.tiles):
-            rows = self.rows[place]
+            rows = np.nonzero(self.useful[place])[0]
             if len(rows):
                 part = PartitionFlows(**{n: f[rows] for n, f in zip(FLOWS, flows, strict=True)})
                 span = (levels[rows], waits[rows])
-                found[place, rows] = pricer.prices(self.sets[rows], tiles, flows=part, span=span).time
+                found[place, rows] = pricer.prices(sets[rows], tiles, flows=part, span=span).time
         return found
 
-    def least(self, pricer: PartitionPricer) -> float:
-        """Time of the best chain."""
-        costs = self.costs(pricer)
-        if not len(self.sets):
-            return float("inf")
-        if not self.one:
-            return float(self.paths.forward(costs.min(0))[-1][-1])
-        return min(
-            (float(self.paths.forward(row)[-1][-1]) for row in costs if np.isfinite(row).any()),
-            default=float("inf"),
+    def branch(self, pricer: PartitionPricer, worst: float) -> tuple[float, NarrowedSteps]:
+        """Time of the best chain, and the partitions that a chain quicker than `worst` may hold, here and
+        wherever nothing is cheaper.
+        """
+        costs, steps = self.costs(pricer), self.steps
+        through = np.full(costs.shape, np.inf)
+        least = np.inf
+        rounds = [[i] for i in range(len(costs))] if self.one else [list(range(len(costs)))]
+        for which in rounds:
+            cost = costs[which].min(0)
+            if not np.isfinite(cost).any():
+                continue
+            ahead = self.paths.forward(cost)[-1]
+            least = min(least, float(ahead[-1]))
+            if ahead[-1] <= worst * (1 + 1e-9):
+                through[which] = (ahead[steps.first] + self.paths.backward(cost)[steps.second]) + costs[which]
+        useful = through <= worst * (1 + 1e-9)
+        keep = useful.any(0)
+        child = copy(self)
+        child.useful = useful[:, keep]
+        part = Steps(
+            first=steps.first[keep], second=steps.second[keep], rows=steps.rows, section=steps.section[keep]
         )
+        child._take(part, self.index[keep])
+        return least, child
 
     def best(self, pricer: PartitionPricer) -> PathResult | None:
         """The best chain itself; a problem with fewer numbers of tiles takes the first ones."""
         problem = pricer.problem
         costs = self.costs(pricer)[: len(problem.tiles)]
         rounds = list(costs[:, None]) if self.one else [costs]
-        best: tuple[float, list[int], Array, int] | None = None
+        best: tuple[float, Array, Array] | None = None
         for number, rows in enumerate(rounds):
             cost = rows.min(0)
+            if not np.isfinite(cost).any():
+                continue
             found = self.paths.forward(cost)
             value = float(found[-1][-1])
             if np.isfinite(value) and (best is None or value < best[0]):
                 path = np.array(self.paths.trace(cost, found))
-                tiles = np.full(len(path), number) if self.one else rows[:, path].argmin(0)
-                best = (value, path.tolist(), tiles, len(costs))
+                best = (value, path, np.full(len(path), number) if self.one else rows[:, path].argmin(0))
         if best is None:
             return None
-        value, path, tiles, _ = best
+        value, path, tiles = best
         return PathResult(
             time=value,
-            sets=self.sets[path],
+            sets=self.sets[self.index[path]],
             tiles=tuple(problem.tiles[int(i)] for i in tiles),
             ideals=self.steps.ideals,
-            steps=len(self.sets),
+            steps=len(self.index),
             priced=int(self.useful.sum()),
         )
 

@@ -189,12 +189,14 @@ class DegreeSearch:
         element = share * float(training_state(1.0, 0.0, 0.0, 1.0))
         return RankMemory(element=element, weight=share, result=share * flying)
 
-    def priced(self, candidate: DegreeCandidate, limited: bool) -> PricedDegrees | None:
-        choice = self.solve(candidate, limited)
-        if choice is None:
-            return None
+    def beside_layers(
+        self, candidate: DegreeCandidate, layout: Layout, backward: float
+    ) -> tuple[Graph, float, float]:
+        """The graph of one rank, seconds of a micro-batch to the next stage and back, and what the sum of
+        gradients over replicas adds beside so many seconds of backward pass.
+        """
         setting, share = self.setting(candidate), self.stage_layers(candidate) / self.layers
-        sharding = choice.layout.sharding(setting.graph, setting.work, choice.layout.active())
+        sharding = layout.sharding(setting.graph, setting.work, layout.active())
         local = shard(setting.graph, sharding)
         groups, fabric, training = candidate.placement.groups, setting.rank.fabric, trains(setting)
         entry = next((b.entry for b in local.blocks if b.entry is not None), None)
@@ -206,7 +208,16 @@ class DegreeSearch:
             held = float(sum(b.count * op.weight_elements() for b, op in local.ops() if not op.backward))
             op = Collective(pattern="all_reduce", group=REPLICAS, payload=GRADIENT_BYTES * share * held)
             sent = float(price_collective(op, groups[REPLICAS], fabric).time)
-            gradients = float(beside(sent, share * choice.backward, 0.0))  # beside the last backward pass
+            gradients = float(beside(sent, backward, 0.0))  # beside the last backward pass
+        return local, send, gradients
+
+    def priced(self, candidate: DegreeCandidate, limited: bool) -> PricedDegrees | None:
+        choice = self.solve(candidate, limited)
+        if choice is None:
+            return None
+        share = self.stage_layers(candidate) / self.layers
+        local, send, gradients = self.beside_layers(candidate, choice.layout, share * choice.backward)
+        setting = self.setting(candidate)
         memory = rank_state(local, self.keeps(candidate, setting))
         return PricedDegrees(
             candidate=candidate,
