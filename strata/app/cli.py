@@ -20,6 +20,7 @@ from strata.app.commands.fabric import register_fabric
 from strata.app.commands.generate import register_generate
 from strata.app.commands.heat import register_heat
 from strata.app.commands.kernel_programs import register_kernel
+from strata.app.commands.map import register_map
 from strata.app.commands.mapping import register_mapping
 from strata.app.commands.measure import register_measure
 from strata.app.commands.plan import register_plan
@@ -80,6 +81,7 @@ for register in (
     register_codesign,
     register_fabric,
     register_collective,
+    register_map,
     register_mapping,
     register_heat,
     register_dram,

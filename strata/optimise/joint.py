@@ -35,6 +35,7 @@ from strata.optimise.layout_rules import LayoutRules, layout_rules
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.workload.dataflow import Dataflow
+from strata.workload.graph import Collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
@@ -56,7 +57,7 @@ class ProgramMapping:
     seconds: float
     reason: str  # why nothing fits
     stopped: bool  # out of time, or interrupted
-    setting: MapSettings
+    collectives: tuple[Collective, ...]  # of all blocks under the best layouts
 
     @property
     def feasible(self) -> bool:
@@ -142,7 +143,7 @@ def map_program(
         seconds=time.perf_counter() - began,
         reason="" if best is not None else outer.reason,
         stopped=outer.stopped,
-        setting=told,
+        collectives=() if best is None else outer.collectives(best),
     )
 
 

@@ -24,7 +24,7 @@ from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import layout_rules
 from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.network.collectives import price_collective
-from strata.workload.graph import Collective
+from strata.workload.graph import Collective, is_collective
 
 OPTIMAL = 1e-6  # gap below which a mapping is called optimal
 DIVES = 8  # candidates that a first mapping is looked for in
@@ -233,6 +233,11 @@ class CandidateSearch:
             gradients=gradients,
             memory=layer.kept,
         )
+
+    def collectives(self, made: MappedStep) -> tuple[Collective, ...]:
+        """The collectives of one rank's blocks."""
+        local, _, _ = self.search.beside_layers(made.candidate, made.layer.layout, 0.0)
+        return tuple(op for _, op in local.ops() if is_collective(op))
 
     def dive(self, every: list[DegreeCandidate], waiting: list[tuple[float, int, int]]) -> MappedStep | None:
         """A first mapping: the quickest layout of the most promising candidates, fused."""

@@ -20,8 +20,9 @@ def register_mapping(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
         "mapping",
-        short_help="A mesh of shards on devices: every order, link sharing, the best.",
-        epilog="Example: strata mapping RC-4-2-d8-p2 --package 8x8 --packages 2 --svg mapping.svg",
+        short_help="Devices of a mesh on links: every order, link sharing, the best.",
+        epilog="Example: strata mapping RC-4-2-d8-p2 --package 8x8 --packages 2 --svg mapping.svg. "
+        "(`strata map` is about kernels of a program on chips.)",
     )(mapping_command)
 
 

@@ -1,0 +1,232 @@
+"""`strata map`: the best mapping of a program's kernels on a system, with its proof."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName
+from strata.app.terminal import names_of, one_of, print_json, say, whole, wrote
+from strata.errors import BadFile, BadValue
+
+
+def register_map(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "map",
+        short_help="Kernels of a program on chips: layouts and fused partitions, proved best.",
+        epilog="Example: strata map --program gpt3-layer --system 8xsn10 --plan tp=8 --svg map.svg. "
+        "(`strata mapping` is about devices of a mesh on links.)",
+    )(map_command)
+
+
+MapProgram = Annotated[
+    str,
+    typer.Option(
+        "--program",
+        "--model",
+        "-m",
+        metavar="NAME",
+        help="program or model, or the path of its file",
+        autocompletion=names_of("programs", "models"),
+    ),
+]
+MapPhase = Annotated[
+    str,
+    typer.Option(
+        metavar="PHASE",
+        help="forward, train, prefill or decode",
+        autocompletion=one_of("forward", "train", "prefill", "decode"),
+    ),
+]
+MapPlan = Annotated[
+    str,
+    typer.Option(
+        "--plan", "-p", metavar="DEGREES", help="fixed degrees, like tp=8,dp=2  [default: all are searched]"
+    ),
+]
+MapLayouts = Annotated[
+    str,
+    typer.Option(metavar="free|given", help="with --plan: layouts are searched too, or the program's own"),
+]
+MapRules = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path"
+    ),
+]
+MapChanges = Annotated[
+    list[str] | None,
+    typer.Option("--rule", metavar="SWITCH=WORD", help="change a switch of fusion, like overlap=none"),
+]
+MapPin = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml", help="groups of kernels to compare with: [[partition]] kernels = [...]"
+    ),
+]
+MapTiles = Annotated[
+    str, typer.Option(metavar="N,N,...", help="numbers of tiles allowed  [default: powers of two to 1024]")
+]
+MapLayers = Annotated[str, typer.Option(metavar="N", help="layers of the program, one after the other")]
+MapMicro = Annotated[str, typer.Option(metavar="N", help="sequences of a micro-batch")]
+MapTogether = Annotated[
+    str, typer.Option(metavar="N", help="micro-batches that stream through a partition before the next")
+]
+MapSeconds = Annotated[float, typer.Option(metavar="S", help="time for the search")]
+MapNext = Annotated[int, typer.Option("--next", metavar="N", help="next best mappings to show")]
+MapSvg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw the mapping")]
+MapRoofline = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="mappings under the roofs of DRAM and network")
+]
+
+
+def map_command(
+    program: MapProgram,
+    system: SystemName,
+    batch: BatchSize = "1",
+    input: InputTokens = "2048",
+    phase: MapPhase = "forward",
+    plan: MapPlan = "",
+    layouts: MapLayouts = "free",
+    rules: MapRules = "strata",
+    rule: MapChanges = None,
+    pin: MapPin = None,
+    tiles: MapTiles = "",
+    layers: MapLayers = "",
+    microbatch: MapMicro = "1",
+    together: MapTogether = "1",
+    engine: EngineName = "ideal",
+    seconds: MapSeconds = 60.0,
+    next: MapNext = 0,
+    json: JsonFlag = False,
+    svg: MapSvg = None,
+    roofline: MapRoofline = None,
+) -> None:
+    """The best mapping of a program's kernels: degrees and their place on the fabric, a layout for every
+    kernel, kernels fused into partitions with tiles; with the proof that none is quicker, or the gap.
+    """
+    from strata.app.render.map import map_dict, map_tables
+    from strata.hardware.system import as_system
+    from strata.optimise.fusion_graph import TILES
+    from strata.optimise.joint import map_program, usual_layout
+    from strata.optimise.joint_compare import compared_mappings
+    from strata.pricing.fusion_rules import fusion_rules
+    from strata.search.inputs import make_workload, phase_of
+    from strata.workload.dataflow import Dataflow
+    from strata.workload.program import program as make_program
+
+    code = make_program(program)
+    if layers:
+        if not isinstance(code, Dataflow):
+            raise BadValue("--layers changes a dataflow program; a model has its own layers")
+        code = code.with_changes(layers=whole(layers, "--layers"))
+    wanted = phase if isinstance(code, Dataflow) or phase != "forward" else "prefill"
+    sizes = (whole(batch, "--batch"), whole(input, "--input"), 1.0)
+    work = make_workload(phase_of(code, wanted), *sizes)
+    if layouts not in ("free", "given"):
+        raise BadValue(f"--layouts is free or given, but got '{layouts}'")
+    if layouts == "given" and not (plan and isinstance(code, Dataflow)):
+        raise BadValue("--layouts given needs a --plan, and a program that says its layouts")
+    groups = pinned_groups(pin)
+    machine = as_system(system)
+    with progress_line(not json) as tell:
+        found = map_program(
+            code,
+            machine,
+            work,
+            plan=usual_layout(code, plan) if layouts == "given" else plan or None,  # type: ignore[arg-type]
+            rules=fusion_rules(rules, **rule_changes(rule)),
+            tiles=[int(whole(n, "--tiles")) for n in tiles.split(",")] if tiles else TILES,
+            microbatch=whole(microbatch, "--microbatch"),
+            together=whole(together, "--together"),
+            engine=engine,
+            seconds=seconds,
+            progress=tell,
+        )
+    if found.best is None:
+        raise BadValue(f"no mapping of {program} fits {system}: {found.reason or found.proof}")
+    others = compared_mappings(found.best, groups, next)
+    if json:
+        print_json(map_dict(found, others))
+    else:
+        say(*map_tables(found, others, f"{program} on {machine.name}"))
+    if svg is not None:
+        from strata.app.render.map_picture import draw_map
+
+        wrote("picture", draw_map(found, code.trace(work), f"{program} on {machine.name}", svg))
+    if roofline is not None:
+        from strata.app.render.map_roofline import draw_map_roofline
+
+        wrote("roofline", draw_map_roofline(found, others, machine, program, roofline))
+
+
+def rule_changes(items: list[str] | None) -> dict[str, str]:
+    """Switches of fusion with their words, as typed; words with blanks may be typed with hyphens.
+
+    >>> rule_changes(["overlap=network-apart"])
+    {'overlap': 'network apart'}
+    """
+    from dataclasses import fields
+
+    from strata.errors import UnknownName
+    from strata.pricing.fusion_rules import FusionRules
+
+    known = {f.name: f.metadata for f in fields(FusionRules) if f.name not in ("name", "title", "sources")}
+    found = {}
+    for item in items or []:
+        name, equals, word = item.partition("=")
+        if not equals:
+            raise BadValue(f"--rule takes SWITCH=WORD, like overlap=none, but got '{item}'")
+        if name not in known:
+            raise UnknownName("switch of fusion", name, known, ", ".join(known))
+        found[name] = word.replace("-", " ")
+    return found
+
+
+def pinned_groups(path: Path | None) -> list[list[str]]:
+    """Groups of kernels from a file, in order."""
+    import tomllib
+
+    if path is None:
+        return []
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadFile(f"there is no file {path}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadFile(f"{path} is no TOML: {error}") from None
+    groups = [entry.get("kernels") for entry in told.get("partition", [])]
+    if not groups or not all(
+        isinstance(g, list) and g and all(isinstance(k, str) for k in g) for g in groups
+    ):
+        raise BadFile(f'{path}: partitions are written as [[partition]] with kernels = ["a", "b"]')
+    return groups  # type: ignore[return-value]
+
+
+@contextmanager
+def progress_line(wanted: bool) -> Iterator[Callable[[float, float], None] | None]:
+    """A line on a terminal that shows the best step, the bound and the gap as it closes."""
+    if not (wanted and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    from strata.units import show
+
+    with Status("looking for a mapping", console=Console(stderr=True)) as status:
+
+        def tell(best: float, bound: float) -> None:
+            if best == float("inf"):
+                status.update(f"bound {show(bound, 's')}")
+            else:
+                gap = max(0.0, 1.0 - bound / best)
+                status.update(f"best step {show(best, 's')}, bound {show(bound, 's')}, gap {gap:.3%}")
+
+        yield tell
