@@ -104,6 +104,7 @@ class LayerSearch:
     priced: dict[tuple[int, ...], LayerMapping | None] = field(default_factory=dict)
     proved: dict[tuple[int, ...], float] = field(default_factory=dict)  # bounds of layouts cut short
     reason: str = ""
+    reduced_floors: list[float] = field(default_factory=list)  # of layouts below the last limit
 
     def __post_init__(self) -> None:
         options = module_options(self.setting.graph, self.setting.mesh, self.rules, self.pinned)
@@ -199,7 +200,10 @@ class LayerSearch:
         alive = self._reduced(room, worst)
         if alive is None:
             return None
-        return self._child(node, alive, worst, room)
+        found = self._child(node, alive, worst, room)
+        if found is not None:
+            self.reduced_floors = found.floors
+        return found
 
     def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: _Room) -> _Node | None:
         """A node of fewer options with its bound; None where it is of no use."""

@@ -10,7 +10,7 @@ from strata.errors import UnknownName
 from strata.mapping.layout import Layout, Sharding
 from strata.mapping.shard import shard
 from strata.optimise.fusion_graph import STREAM_AXES, fusion_problem, tensor_sizes
-from strata.optimise.fusion_problem import FusionKernel, FusionProblem
+from strata.optimise.fusion_problem import OUTSIDE, FusionKernel, FusionProblem
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_options import axis_names, extents_of
 from strata.precision import bytes_of
@@ -73,6 +73,9 @@ def block_problems(
         shaped = tuple(_shaped(made, block, setting, sharding))
         longest = min((k.columns for k in shaped if k.columns > 1), default=1.0)
         tiles = tuple(n for n in made.tiles if n <= longest) or (1,)
+        tensors = made.tensors
+        if told.rules.boundary == "no":
+            tensors = tuple(t for t in tensors if OUTSIDE not in (t.source, t.target))
         chip = replace(made.chip, dram_capacity=float("inf"), **_rates(setting))
         here = {kernel.name for kernel in shaped}
         groups = (tuple(k for k in group if k in here) for group in told.pinned)
@@ -81,7 +84,7 @@ def block_problems(
             BlockProblem(
                 block=name,
                 times=times,
-                problem=replace(made, kernels=shaped, chip=chip, pinned=pinned, tiles=tiles),
+                problem=replace(made, kernels=shaped, chip=chip, pinned=pinned, tiles=tiles, tensors=tensors),
             )
         )
     _all_known(told.pinned, found)

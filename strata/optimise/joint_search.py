@@ -147,6 +147,8 @@ class CandidateSearch:
         if key not in self.known or (self.known[key].best is None and self.known[key].bound < limit):
             self.known[key] = self.certificate(candidate, found, limit, {})
         known = self.known[key]
+        # Layouts that are slower than the limit cannot be part of a quicker step, whatever gradients add.
+        forward = max(forward, self.forward(found, found.reduced_floors or found.root_floors))
         bound = self.lower(candidate, known.bound, forward)
         made = self.checked(candidate, known.best)
         if made is not None and made.step <= bound * (1 + OPTIMAL / 10):
@@ -242,11 +244,9 @@ class CandidateSearch:
     def dive(self, every: list[DegreeCandidate], waiting: list[tuple[float, int, int]]) -> MappedStep | None:
         """A first mapping: the quickest layout of the most promising candidates, fused."""
         best: MappedStep | None = None
-        if len(every) == 1:
-            return best
         ranked = sorted((self.floor(every[n], 1), n) for _, _, n in heapq.nsmallest(DIVES * 4, waiting))
         for floor, n in ranked[:DIVES]:
-            if (best is not None and floor >= best.step) or time.perf_counter() > self.deadline:
+            if best is not None and (floor >= best.step or time.perf_counter() > self.deadline):
                 break
             candidate = every[n]
             found = self.layer_search(candidate)

@@ -56,6 +56,11 @@ class FusionRules:
         "yes: no partition holds both forward and backward kernels, and all forward ones come first",
         choices=YES_NO,
     )
+    boundary: str = text(
+        "yes: what a graph takes in and hands on goes through DRAM; no: it is free, as in a graph without ends",
+        choices=YES_NO,
+        default="yes",
+    )
     start: str = text("yes: the start of a kernel is paid once for each partition", choices=YES_NO)
     sources: Sources = field(default_factory=Sources, compare=False, repr=False)
 

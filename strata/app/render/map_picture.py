@@ -66,7 +66,7 @@ def _bars(found: ProgramMapping, x: float) -> list[str]:
             )
             label = show(value, "s") + (" binds" if name == p.binds else "") if value else "none"
             lines.append(_text(x + 20.0 + long, top + 9.5, label, 9.0, "#555555"))
-        note = f"{p.tiles} tiles, {show(p.sram, 'B')}"
+        note = f"{p.tiles} tile{'s' if p.tiles > 1 else ''}, {show(p.sram, 'B')}"
         lines.append(_text(x + WIDE - 16.0, y + 32.0, note, 9.0, "#777777", end=True))
         y += ROW
     return lines

@@ -25,7 +25,8 @@ def draw_map_roofline(
     if path.suffix != ".svg":
         raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
     assert found.best is not None
-    points = mapping_points(found.best, others, system)
+    shown = [each for each in others if not each.name.startswith("number")]
+    points = mapping_points(found.best, shown, system)
     chip = found.best.layer.blocks[0].problem.problem.chip
     roofs = (("DRAM", chip.dram_bandwidth, "memory"), ("network", link_bandwidth(system), "network"))
     peak = chip.peak
