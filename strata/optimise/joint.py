@@ -2,15 +2,16 @@
 together, with one certificate.
 
 Candidates are factorisations of the devices (`layout_degrees`). Each is bounded by compute alone, then by
-weighted sums over all its layouts, then by fusion at the least of everything; whichever is lowest is looked at
-next, and solved by branch and bound over layouts (`joint_layer`) only where none of these exceeds the best step.
+weighted sums over all its layouts, then by fusion at the least of everything; whichever is lowest is looked
+at next, and solved by branch and bound over layouts (`joint_layer`) only where none of these exceeds the best
+step.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ def map_program(
     tiles: Sequence[int] = TILES,
     pinned: Sequence[Sequence[str]] = (),
     engine: Engine | str = "ideal",
-    microbatch: float = 1.0,
+    microbatch: float = 0.0,
     together: float = 1.0,
     seconds: float = 60.0,
     progress: Callable[[float, float], None] | None = None,
@@ -105,9 +106,11 @@ def map_program(
     fused partitions with their tiles.
 
     `plan`: None or "free" searches all factorisations of the devices; degrees ("tp=8,dp=2", innermost on the
-    fabric first) fix them and leave layouts free; a `Layout` fixes those too. `rules` name the rules of fusion,
-    and those of layouts unless `layouts` says others. `pinned`: groups of kernels that stay together, in order.
-    `microbatch`: sequences of a micro-batch; `together`: micro-batches that stream through a partition before
+    fabric first) fix them and leave layouts free; a `Layout` fixes those too. `rules` name the rules of
+    fusion, and those of layouts unless `layouts` says others. `pinned`: groups of kernels that stay together,
+    in order.
+    `microbatch`: sequences of a micro-batch, unless said one in training and all of a replica's elsewhere;
+    `together`: micro-batches that stream through a partition before
     the next is loaded. `progress`: called with the best step and its bound. Ctrl-C ends the search with the
     best so far.
     """
@@ -117,17 +120,13 @@ def map_program(
     words = layout_rules(layouts or (stated.name if isinstance(stated.name, str) else "strata"))
     require(seconds > 0, "seconds must be positive", seconds=seconds)
     work = first_step(workload)
-    told = MapSettings(
-        rules=stated,
-        tiles=tuple(sorted({int(n) for n in tiles})),
-        together=together,
-        pinned=tuple(tuple(group) for group in pinned),
-        outside=outside_bytes(code, work),
-    )
+    told = _settings(code, work, stated, tiles, pinned, together)
     search = DegreeSearch(
         system=machine, program=code, workload=work, engine=engine, rules=words, time_limit=seconds
     )
-    every = map_candidates(search, plan, microbatch)
+    every = map_candidates(search, plan, microbatch or 1.0)
+    if not microbatch and work.phase != "train":
+        every = [replace(candidate, microbatches=1.0) for candidate in every]
     pins = plan if isinstance(plan, Layout) else None
     outer = CandidateSearch(search, told, pins, began + seconds, progress)
     best, bound, bounded = outer.run(every)
@@ -144,6 +143,23 @@ def map_program(
         reason="" if best is not None else outer.reason,
         stopped=outer.stopped,
         collectives=() if best is None else outer.collectives(best),
+    )
+
+
+def _settings(
+    code: Any,
+    work: Workload,
+    rules: FusionRules,
+    tiles: Sequence[int],
+    pinned: Sequence[Sequence[str]],
+    together: float,
+) -> MapSettings:
+    return MapSettings(
+        rules=rules,
+        tiles=tuple(sorted({int(n) for n in tiles})),
+        together=together,
+        pinned=tuple(tuple(group) for group in pinned),
+        outside=outside_bytes(code, work),
     )
 
 
@@ -168,7 +184,7 @@ def map_candidates(
     )
     pieces = float(search.workload.batch) / (mesh.get(REPLICAS, 1.0) * microbatch)
     require(pieces >= 1 and pieces == int(pieces), "replicas and micro-batches must divide the batch",
-            batch=float(search.workload.batch), dp=mesh.get(REPLICAS, 1.0), microbatch=microbatch)  # fmt: skip
+            batch=float(search.workload.batch), dp=mesh.get(REPLICAS, 1.0))  # fmt: skip
     laid = Layout(dict(mesh))
     spread = place(laid, search.system.fabric, laid.active())
     return [DegreeCandidate(mesh=mesh, microbatches=pieces, placement=spread)]

@@ -1,5 +1,5 @@
-"""What other mappings lose against the best one: kernel by kernel, pinned groups, the next best; and where each
-stands under the roofs of DRAM and network.
+"""What other mappings lose against the best one: kernel by kernel, pinned groups, the next best; and where
+each stands under the roofs of DRAM and network.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compared_mappings(
 
 
 def _pinned(block: MappedBlock, pinned: Sequence[Sequence[str]], layer: LayerMapping) -> Fusion:
-    """A block with its share of the pinned groups; unknown kernels and a broken order are told in one line."""
+    """A block with its share of the pinned groups; unknown kernels and a broken order are one line."""
     known = [k.name for b in layer.blocks for k in b.problem.problem.kernels]
     for name in (name for group in pinned for name in group):
         if name not in known:
@@ -104,7 +104,7 @@ def mapping_points(
     Bytes of network are its time on the links that a device has.
     """
     flop = sum(b.times * sum(k.flop for k in b.problem.problem.kernels) for b in best.layer.blocks)
-    link = link_bandwidth(system)
+    link = links_bandwidth(system)
     found = []
     for each in compared:
         if each.reason:
@@ -122,7 +122,7 @@ def mapping_points(
     return tuple(found)
 
 
-def link_bandwidth(system: System) -> float:
+def links_bandwidth(system: System) -> float:
     """What a device sends over the links of its first dimension [B/s]."""
     first = system.fabric.dimension[0]
     return float(first.bandwidth) * float(first.efficiency)

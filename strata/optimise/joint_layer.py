@@ -1,8 +1,8 @@
 """The best layouts and partitions of a layer on one mesh, together: branch and bound over layouts.
 
 A node is a set of open options for every module. Its bound is the larger of the two of `joint_bound`; a node
-of one layout is priced exactly by the shortest path over order ideals of every block. Best nodes come first, so
-that the bound of the layer is that of the next node at any time.
+of one layout is priced exactly by the shortest path over order ideals of every block. Best nodes come first,
+so that the bound of the layer is that of the next node at any time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LayerMapping:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerCertificate:
-    """The best mapping of a layer quicker than a limit, if there is one, and what no mapping is quicker than."""
+    """The best mapping of a layer below a limit, if there is one, and what no mapping is quicker than."""
 
     best: LayerMapping | None
     bound: float
@@ -110,7 +110,8 @@ class LayerSearch:
         options = module_options(self.setting.graph, self.setting.mesh, self.rules, self.pinned)
         for module, own in options.items():
             if not len(own):
-                raise BadValue(f"module {module} has no layout that divides it as it was pinned")
+                mesh = ",".join(f"{d}={n:g}" for d, n in self.setting.mesh.items())
+                raise BadValue(f"no layout of module {module} divides it evenly over {mesh} as it is pinned")
         self.layer = OpenLayer(self.setting, self.rules, self.told, options)
         self.root = self.layer.whole
         self.extra: dict[str, Array] = {}
@@ -221,7 +222,7 @@ class LayerSearch:
                 return None
         floors, steps = list(node.floors), list(node.steps)
         blocks = self.layer.blocks
-        for place in sorted(range(len(blocks)), key=lambda i: 0 if steps[i] is None else len(steps[i].index)):
+        for place in sorted(range(len(blocks)), key=lambda i: step_count(steps[i])):
             block = blocks[place]
             rest = sum(b.times * f for i, (b, f) in enumerate(zip(blocks, floors, strict=True)) if i != place)
             own, steps[place] = block.bound(alive, steps[place], (worst - beside - rest) / block.times)
@@ -359,6 +360,11 @@ class LayerSearch:
             limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
             return fuse_kernels(limited)
         return found
+
+
+def step_count(steps: NarrowedSteps | None) -> int:
+    """Partitions that are left of a block."""
+    return 0 if steps is None else len(steps.index)
 
 
 def _dram(need: float, room: float) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from strata.arrays import Number, ceil_div
 from strata.errors import UnknownName
@@ -21,8 +24,8 @@ from strata.workload.ops import is_vector
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MapSettings:
-    """What every layout of a program is fused with: rules, numbers of tiles, micro-batches that stream through
-    a partition, groups of kernels that stay together, and bytes of tensors from outside, undivided.
+    """What every layout of a program is fused with: rules, numbers of tiles, micro-batches that stream
+    through a partition, groups of kernels that stay together, and bytes of tensors from outside, undivided.
     """
 
     rules: FusionRules
@@ -126,8 +129,8 @@ def stream_size(graph: Graph) -> float | None:
 
 
 def kernel_columns(op: Op, graph: Graph, axes: tuple[str, ...], sharding: Sharding | None) -> Number:
-    """Columns of a kernel along the stream: its own part of the program's stream, or of the axes that tiles of
-    language models follow; one where it has none.
+    """Columns of a kernel along the stream: its own part of the program's stream, or of the axes that tiles
+    of language models follow; one where it has none.
     """
     extents = [e for e in extents_of(op) if e.axis in axes]
     size = stream_size(graph)
@@ -146,8 +149,9 @@ def outside_sizes(block: Block, told: MapSettings, sharding: Sharding | None) ->
         for place, tensor in enumerate(op.inputs):
             if tensor in known and tensor not in found:
                 parts: Number = 1.0
-                for axis in () if sharding is None else op.operand_axes(place):
-                    parts = parts * sharding.axis(op.module, axis).parts
+                if sharding is not None:
+                    for axis in op.operand_axes(place):
+                        parts = parts * sharding.axis(op.module, axis).parts
                 found[tensor] = known[tensor] / parts
     return found
 
@@ -178,7 +182,7 @@ def kernel_shape(op: Op, columns: Number, element: float) -> dict[str, Number]:
 
 
 def _least(value: Number) -> float:
-    return float(min(value)) if hasattr(value, "__len__") else float(value)
+    return float(np.min(value))
 
 
 def _shaped(
@@ -192,7 +196,8 @@ def _shaped(
             continue
         columns = float(kernel_columns(op, setting.graph, axes, sharding))
         shape = kernel_shape(op, columns, element_bytes(op, setting))
-        yield replace(kernel, columns=columns, **{key: float(value) for key, value in shape.items()})
+        sizes: dict[str, Any] = {key: float(value) for key, value in shape.items()}
+        yield replace(kernel, columns=columns, **sizes)
 
 
 def element_bytes(op: Op, setting: LayoutSetting) -> float:
@@ -201,7 +206,7 @@ def element_bytes(op: Op, setting: LayoutSetting) -> float:
     return float(bytes_of(name))
 
 
-def _rates(setting: LayoutSetting) -> dict[str, float]:
+def _rates(setting: LayoutSetting) -> dict[str, Any]:
     """Peak of products in the program's format, and the share of it that they reach."""
     formats = next(iter(setting.graph.formats), ("bf16", "bf16"))
     rate = setting.rank.device.matrix(*formats)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
+from strata.errors import BadValue
 from strata.mapping.layout import STAGES, Layout
 from strata.optimise.joint_layer import LayerCertificate, LayerMapping, LayerSearch, rank_room
 from strata.optimise.joint_problem import MapSettings
@@ -91,7 +92,16 @@ class CandidateSearch:
         return self.computes[key]
 
     def floor(self, candidate: DegreeCandidate, effort: int) -> float:
-        """Seconds of a step below which a candidate is not; with more effort a higher bound."""
+        """Seconds of a step below which a candidate is not; with more effort a higher bound. Infinite where
+        its degrees divide no layout.
+        """
+        try:
+            return self._floor(candidate, effort)
+        except BadValue as error:
+            self.reason = self.reason or str(error)
+            return float("inf")
+
+    def _floor(self, candidate: DegreeCandidate, effort: int) -> float:
         if effort == 0:
             return self.lower(candidate, self.compute_floor(candidate), 0.0)
         found = self.layer_search(candidate)
@@ -108,8 +118,8 @@ class CandidateSearch:
 
         .. math:: T \ge a (s t + h) + \max(0, g - s (t - f))
 
-        with a micro-batches, share s of the layers, their time t, hand-overs h, forward pass f and gradients g,
-        each at least: it does not fall as t grows.
+        with a micro-batches, share s of the layers, their time t, hand-overs h, forward pass f and gradients
+        g, each at least: it does not fall as t grows.
         """
         if not np.isfinite(layer):
             return float("inf")
@@ -246,6 +256,8 @@ class CandidateSearch:
         best: MappedStep | None = None
         ranked = sorted((self.floor(every[n], 1), n) for _, _, n in heapq.nsmallest(DIVES * 4, waiting))
         for floor, n in ranked[:DIVES]:
+            if not np.isfinite(floor):
+                break
             if best is not None and (floor >= best.step or time.perf_counter() > self.deadline):
                 break
             candidate = every[n]
@@ -264,7 +276,9 @@ class CandidateSearch:
         heapq.heapify(waiting)
         try:
             best = self.dive(every, waiting)
-            while waiting and not (best is not None and waiting[0][0] >= best.step * (1 - 1e-12)):
+            while waiting and np.isfinite(waiting[0][0]):
+                if best is not None and waiting[0][0] >= best.step * (1 - 1e-12):
+                    break
                 if time.perf_counter() > self.deadline:
                     self.stopped = True
                     break

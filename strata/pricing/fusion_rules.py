@@ -57,7 +57,7 @@ class FusionRules:
         choices=YES_NO,
     )
     boundary: str = text(
-        "yes: what a graph takes in and hands on goes through DRAM; no: it is free, as in a graph without ends",
+        "yes: what a graph takes in and hands on goes through DRAM; no: it is free",
         choices=YES_NO,
         default="yes",
     )

@@ -6,13 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName
 from strata.app.terminal import names_of, one_of, print_json, say, whole, wrote
 from strata.errors import BadFile, BadValue
+
+if TYPE_CHECKING:
+    from strata.mapping.layout import Layout
+    from strata.workload.program import Program
 
 
 def register_map(app: typer.Typer) -> None:
@@ -74,7 +78,9 @@ MapTiles = Annotated[
     str, typer.Option(metavar="N,N,...", help="numbers of tiles allowed  [default: powers of two to 1024]")
 ]
 MapLayers = Annotated[str, typer.Option(metavar="N", help="layers of the program, one after the other")]
-MapMicro = Annotated[str, typer.Option(metavar="N", help="sequences of a micro-batch")]
+MapMicro = Annotated[
+    str, typer.Option(metavar="N", help="sequences of a micro-batch  [default: 1 in training, else all]")
+]
 MapTogether = Annotated[
     str, typer.Option(metavar="N", help="micro-batches that stream through a partition before the next")
 ]
@@ -99,7 +105,7 @@ def map_command(
     pin: MapPin = None,
     tiles: MapTiles = "",
     layers: MapLayers = "",
-    microbatch: MapMicro = "1",
+    microbatch: MapMicro = "",
     together: MapTogether = "1",
     engine: EngineName = "ideal",
     seconds: MapSeconds = 60.0,
@@ -112,38 +118,28 @@ def map_command(
     kernel, kernels fused into partitions with tiles; with the proof that none is quicker, or the gap.
     """
     from strata.app.render.map import map_dict, map_tables
+    from strata.app.render.map_picture import draw_map
+    from strata.app.render.map_roofline import draw_map_roofline
     from strata.hardware.system import as_system
     from strata.optimise.fusion_graph import TILES
-    from strata.optimise.joint import map_program, usual_layout
+    from strata.optimise.joint import map_program
     from strata.optimise.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules
-    from strata.search.inputs import make_workload, phase_of
-    from strata.workload.dataflow import Dataflow
-    from strata.workload.program import program as make_program
+    from strata.search.inputs import make_workload
 
-    code = make_program(program)
-    if layers:
-        if not isinstance(code, Dataflow):
-            raise BadValue("--layers changes a dataflow program; a model has its own layers")
-        code = code.with_changes(layers=whole(layers, "--layers"))
-    wanted = phase if isinstance(code, Dataflow) or phase != "forward" else "prefill"
-    sizes = (whole(batch, "--batch"), whole(input, "--input"), 1.0)
-    work = make_workload(phase_of(code, wanted), *sizes)
-    if layouts not in ("free", "given"):
-        raise BadValue(f"--layouts is free or given, but got '{layouts}'")
-    if layouts == "given" and not (plan and isinstance(code, Dataflow)):
-        raise BadValue("--layouts given needs a --plan, and a program that says its layouts")
+    code, fixed = asked_program(program, layers, plan, layouts)
+    work = make_workload(asked_phase(code, phase), whole(batch, "--batch"), whole(input, "--input"), 1.0)
     groups = pinned_groups(pin)
     machine = as_system(system)
-    with progress_line(not json) as tell:
+    with gap_line(not json) as tell:
         found = map_program(
             code,
             machine,
             work,
-            plan=usual_layout(code, plan) if layouts == "given" else plan or None,  # type: ignore[arg-type]
+            plan=fixed,
             rules=fusion_rules(rules, **rule_changes(rule)),
             tiles=[int(whole(n, "--tiles")) for n in tiles.split(",")] if tiles else TILES,
-            microbatch=whole(microbatch, "--microbatch"),
+            microbatch=whole(microbatch, "--microbatch") if microbatch else 0.0,
             together=whole(together, "--together"),
             engine=engine,
             seconds=seconds,
@@ -152,18 +148,43 @@ def map_command(
     if found.best is None:
         raise BadValue(f"no mapping of {program} fits {system}: {found.reason or found.proof}")
     others = compared_mappings(found.best, groups, next)
+    title = f"{program} on {machine.name}"
     if json:
         print_json(map_dict(found, others))
     else:
-        say(*map_tables(found, others, f"{program} on {machine.name}"))
-    if svg is not None:
-        from strata.app.render.map_picture import draw_map
-
-        wrote("picture", draw_map(found, code.trace(work), f"{program} on {machine.name}", svg))
-    if roofline is not None:
-        from strata.app.render.map_roofline import draw_map_roofline
-
+        say(*map_tables(found, others, title))
+    if svg:
+        wrote("picture", draw_map(found, code.trace(work), title, svg))
+    if roofline:
         wrote("roofline", draw_map_roofline(found, others, machine, program, roofline))
+
+
+def asked_phase(code: Program, phase: str) -> str:
+    """The phase; going forward through a language model is reading prompts."""
+    from strata.search.inputs import phase_of
+    from strata.workload.model import Model
+
+    return phase_of(code, "prefill" if isinstance(code, Model) and phase == "forward" else phase)
+
+
+def asked_program(name: str, layers: str, plan: str, layouts: str) -> tuple[Program, str | Layout | None]:
+    """The program with so many layers, and what is fixed of its mapping."""
+    from strata.optimise.joint import usual_layout
+    from strata.workload.dataflow import Dataflow
+    from strata.workload.program import program as make_program
+
+    code = make_program(name)
+    if layers:
+        if not isinstance(code, Dataflow):
+            raise BadValue("--layers changes a dataflow program; a model has its own layers")
+        code = code.with_changes(layers=whole(layers, "--layers"))
+    if layouts not in ("free", "given"):
+        raise BadValue(f"--layouts is free or given, but got '{layouts}'")
+    if layouts == "free":
+        return code, plan or None
+    if not (plan and isinstance(code, Dataflow)):
+        raise BadValue("--layouts given needs a --plan, and a program that says its layouts")
+    return code, usual_layout(code, plan)
 
 
 def rule_changes(items: list[str] | None) -> dict[str, str]:
@@ -206,11 +227,11 @@ def pinned_groups(path: Path | None) -> list[list[str]]:
         isinstance(g, list) and g and all(isinstance(k, str) for k in g) for g in groups
     ):
         raise BadFile(f'{path}: partitions are written as [[partition]] with kernels = ["a", "b"]')
-    return groups  # type: ignore[return-value]
+    return groups
 
 
 @contextmanager
-def progress_line(wanted: bool) -> Iterator[Callable[[float, float], None] | None]:
+def gap_line(wanted: bool) -> Iterator[Callable[[float, float], None] | None]:
     """A line on a terminal that shows the best step, the bound and the gap as it closes."""
     if not (wanted and sys.stderr.isatty()):
         yield None

@@ -78,7 +78,7 @@ def map_tables(found: ProgramMapping, others: Sequence[ComparedMapping], title: 
     parts: list[Any] = [*headline(found, title), "", titled("Partitions", partition_table(found)), ""]
     layouts = layout_lines(found)
     parts += [*layouts, ""] if layouts else []
-    parts.append(titled("Other mappings of the same layouts", comparison_table(others)))
+    parts.append(titled("Other mappings of the same layouts", losses_table(others)))
     if found.space is not None:
         parts += ["", f"space: {big(found.space.mappings)} mappings ({found.space.counts})"]
     return parts
@@ -136,7 +136,7 @@ def layout_lines(found: ProgramMapping) -> list[str]:
     return [*lines, f"collectives: {', '.join(sent)}"] if sent else lines
 
 
-def comparison_table(others: Sequence[ComparedMapping]) -> Any:
+def losses_table(others: Sequence[ComparedMapping]) -> Any:
     table = plain_table()
     table.add_column("mapping")
     for heading in ("partitions", "time", "slower by"):

@@ -61,7 +61,8 @@ def _bars(found: ProgramMapping, x: float) -> list[str]:
             top = y + 15.0 + place * (BAR + 1.0)
             long = 250.0 * value / longest
             lines.append(
-                f'<rect x="{x + 14:.0f}" y="{top:.1f}" width="{max(long, 0.5):.1f}" height="{BAR:.0f}" fill="{own}"'
+                f'<rect x="{x + 14:.0f}" y="{top:.1f}" width="{max(long, 0.5):.1f}" height="{BAR:.0f}"'
+                f' fill="{own}"'
                 f' fill-opacity="{1.0 if name == p.binds else 0.45}"/>'
             )
             label = show(value, "s") + (" binds" if name == p.binds else "") if value else "none"

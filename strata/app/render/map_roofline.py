@@ -1,4 +1,4 @@
-"""Mappings under two roofs: operations for every byte of DRAM and of network, at the rate each mapping reaches.
+"""Mappings under two roofs: operations for every byte of DRAM and of network, at the rate each reaches.
 
 After DFModel (2024), figure 18: a mapping is two points at one height.
 """
@@ -14,7 +14,7 @@ from strata.drawing import COLOURS, DARK, GREY, STYLE, pyplot_of, save
 from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.optimise.joint import ProgramMapping
-from strata.optimise.joint_compare import ComparedMapping, link_bandwidth, mapping_points
+from strata.optimise.joint_compare import ComparedMapping, links_bandwidth, mapping_points
 from strata.units import show
 
 
@@ -28,7 +28,7 @@ def draw_map_roofline(
     shown = [each for each in others if not each.name.startswith("number")]
     points = mapping_points(found.best, shown, system)
     chip = found.best.layer.blocks[0].problem.problem.chip
-    roofs = (("DRAM", chip.dram_bandwidth, "memory"), ("network", link_bandwidth(system), "network"))
+    roofs = (("DRAM", chip.dram_bandwidth, "memory"), ("network", links_bandwidth(system), "network"))
     peak = chip.peak
     at = [getattr(p, kind) for p in points for _, _, kind in roofs if np.isfinite(getattr(p, kind))]
     low, high = 0.3 * min([*at, peak / roofs[0][1]]), 5.0 * max([*at, peak / roofs[1][1]])
