@@ -72,7 +72,8 @@ class OpenLayer:
     def left_behind(self, reader: OpenBlock, alive: Open) -> dict[str, float]:
         """The least bytes of tensors of other blocks that a block reads."""
         found: dict[str, float] = {}
-        wanted = {t.name.partition(":")[0] for t in reader.base.tensors if ":" in t.name}
+        prefixes = (t.name.partition(":") for t in reader.base.tensors)
+        wanted = {prefix for prefix, colon, _ in prefixes if colon}
         for block in self.blocks:
             made = block.block.name
             if block is not reader and wanted & {made}:

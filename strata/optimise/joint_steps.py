@@ -1,8 +1,8 @@
 """Partitions of a block that may still be part of a good mapping, priced again and again under other layouts.
 
 Which tensors cross the border of a partition does not depend on layouts, so that flows are matrices times the
-bytes of tensors; and a partition with a number of tiles that no chain as quick as the incumbent holds at the least
-value of everything is never priced again.
+bytes of tensors; and a partition with a number of tiles that no chain as quick as the incumbent holds at the
+least value of everything is never priced again.
 """
 
 from __future__ import annotations

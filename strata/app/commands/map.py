@@ -16,6 +16,8 @@ from strata.errors import BadFile, BadValue
 
 if TYPE_CHECKING:
     from strata.mapping.layout import Layout
+    from strata.optimise.joint import ProgramMapping
+    from strata.optimise.joint_search import MappedStep
     from strata.workload.program import Program
 
 
@@ -114,14 +116,13 @@ def map_command(
     svg: MapSvg = None,
     roofline: MapRoofline = None,
 ) -> None:
-    """The best mapping of a program's kernels: degrees and their place on the fabric, a layout for every
-    kernel, kernels fused into partitions with tiles; with the proof that none is quicker, or the gap.
+    """The best mapping of a program's kernels: degrees, places on the fabric, layouts, fused partitions with
+    tiles; with the proof that none is quicker, or the gap.
     """
     from strata.app.render.map import map_dict, map_tables
     from strata.app.render.map_picture import draw_map
     from strata.app.render.map_roofline import draw_map_roofline
     from strata.hardware.system import as_system
-    from strata.optimise.fusion_graph import TILES
     from strata.optimise.joint import map_program
     from strata.optimise.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules
@@ -129,8 +130,7 @@ def map_command(
 
     code, fixed = asked_program(program, layers, plan, layouts)
     work = make_workload(asked_phase(code, phase), whole(batch, "--batch"), whole(input, "--input"), 1.0)
-    groups = pinned_groups(pin)
-    machine = as_system(system)
+    groups, machine = pinned_groups(pin), as_system(system)
     with gap_line(not json) as tell:
         found = map_program(
             code,
@@ -138,17 +138,14 @@ def map_command(
             work,
             plan=fixed,
             rules=fusion_rules(rules, **rule_changes(rule)),
-            tiles=[int(whole(n, "--tiles")) for n in tiles.split(",")] if tiles else TILES,
+            tiles=asked_tiles(tiles),
             microbatch=whole(microbatch, "--microbatch") if microbatch else 0.0,
             together=whole(together, "--together"),
             engine=engine,
             seconds=seconds,
             progress=tell,
         )
-    if found.best is None:
-        raise BadValue(f"no mapping of {program} fits {system}: {found.reason or found.proof}")
-    others = compared_mappings(found.best, groups, next)
-    title = f"{program} on {machine.name}"
+    others = compared_mappings(found_step(found, title := f"{program} on {machine.name}"), groups, next)
     if json:
         print_json(map_dict(found, others))
     else:
@@ -157,6 +154,20 @@ def map_command(
         wrote("picture", draw_map(found, code.trace(work), title, svg))
     if roofline:
         wrote("roofline", draw_map_roofline(found, others, machine, program, roofline))
+
+
+def found_step(found: ProgramMapping, title: str) -> MappedStep:
+    """The best step; where nothing fits, one line with what binds."""
+    if found.best is None:
+        raise BadValue(f"no mapping of {title} fits: {found.reason or found.proof}")
+    return found.best
+
+
+def asked_tiles(text: str) -> tuple[int, ...]:
+    """Numbers of tiles, as typed."""
+    from strata.optimise.fusion_graph import TILES
+
+    return tuple(int(whole(n, "--tiles")) for n in text.split(",")) if text else TILES
 
 
 def asked_phase(code: Program, phase: str) -> str:
