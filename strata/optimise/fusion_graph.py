@@ -16,14 +16,12 @@ from strata.optimise.fusion_problem import (
     FusionProblem,
     FusionTensor,
 )
+from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.pricing.kernels.device import Device
-from strata.pricing.pricers import Rank, price_op
+from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, is_collective
 
-STREAM_AXES = ("tokens", "sequences", "queries", "samples")  # of which tiles of shipped programs are parts
 TILES = tuple(2**i for i in range(11))
-NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
 
 
 def fusion_problem(
@@ -79,18 +77,6 @@ def fusion_problem(
         rules=fusion_rules(rules),
         **{"held_bytes": made.tables} | more,
     )
-
-
-def tensor_sizes(graph: Graph) -> dict[str, Number]:
-    """Bytes of the tensors of all blocks, as other blocks read them: what backward blocks need as `sizes`."""
-    found: dict[str, Number] = {}
-    for block in graph.blocks:
-        if block.entry is not None:
-            found[f"{block.name}:{block.entry.name}"] = block.entry.bytes()
-        for op in block.ops:
-            size = op.payload if is_collective(op) else op.output_bytes()
-            found[f"{block.name}:{op.output}"] = size
-    return found
 
 
 @dataclass
@@ -204,13 +190,3 @@ class _Reader:
             if self.there[t].kernel != OUTSIDE
         ]
 
-
-def on_chip(device: Device) -> Device:
-    """The same device with DRAM out of the way: what a fused kernel's own time is priced on.
-
-    >>> from strata.hardware.chip import chip
-    >>> from strata.pricing.kernels.device import device
-    >>> on_chip(device(chip("sn40l"))).bandwidth == NO_LIMIT
-    True
-    """
-    return replace(device, bandwidth=NO_LIMIT, banks=None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.pricing.footprint import Footprint, footprint_of
+from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
 from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
@@ -38,12 +39,15 @@ class PricedBlock:
 
 
 def price_block(
-    block: Block, rank: Rank, sharding: Sharding, *, training: bool, page: Number = 1.0
+    block: Block, rank: Rank, sharding: Sharding, *, training: bool, page: Number = 1.0,
+    sizes: dict[str, Number] | None = None,
 ) -> PricedBlock:
     """Price every op of a block once; communication that may hide costs only what the block's own work does
-    not cover.
+    not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels.
     """
     raw = tuple((weight, _priced(ops, rank, sharding)) for weight, ops in block.at_nodes())
+    if rank.device.fuses:
+        raw = tuple((weight, fuse_block(priced, block, rank, sizes)) for weight, priced in raw)
     held = footprint_of(block, sharding, training, page)
     return assembled(block, raw, held, rank, sharding, training=training)
 

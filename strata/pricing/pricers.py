@@ -5,7 +5,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strata.arrays import Number, namespace
@@ -40,6 +40,20 @@ class Rank:
     device: Device
     placement: Placement
     fabric: Fabric
+
+
+NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
+
+
+def on_chip(device: Device) -> Device:
+    """The same device with DRAM out of the way: what a fused kernel's own time is priced on.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> on_chip(device(chip("sn40l"))).bandwidth == NO_LIMIT
+    True
+    """
+    return replace(device, bandwidth=NO_LIMIT, banks=None)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.pricing.block import PricedBlock, overlapped, price_block, two_halves
 from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose
+from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.host import chip_under_engine, launch_times, with_host
 from strata.pricing.kernels.device import device, software_of
 from strata.pricing.kernels.vector import vector_kernel
@@ -107,7 +108,10 @@ def price(given: Pricing) -> Step:
     rank = rank_in_step(given)
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
-        return tuple(price_block(b, rank, sharding, training=training, page=page) for b in graph.blocks)
+        sizes = tensor_sizes(graph) if rank.device.fuses else None
+        return tuple(
+            price_block(b, rank, sharding, training=training, page=page, sizes=sizes) for b in graph.blocks
+        )
 
     blocks = priced(given.graph, engine.page)
     # A training step has no other way to run: bounds take it as its engine says.
