@@ -64,12 +64,9 @@ def unlabelled(tree: Any) -> Any:
             old = {f.name: getattr(node, f.name) for f in fields(node)}
             new = {k: bare(v) for k, v in old.items()}
             for label in ("name", "title", "note", "aliases"):
-                # A dimension's name stays: others say by it whose links they use.
-                if (
-                    label in new
-                    and isinstance(new[label], str)
-                    and not ("shares_links_of" in new and label == "name")
-                ):
+                # Names stay that others refer by: whose links a dimension uses, what a kernel reads.
+                referred = label == "name" and not {"shares_links_of", "reads"}.isdisjoint(new)
+                if label in new and isinstance(new[label], str) and not referred:
                     new[label] = ""
             for record in ("sources", "published", "generated", "recipe"):
                 # what a chip was generated from is no input of equations: the chip is

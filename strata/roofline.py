@@ -86,7 +86,7 @@ def roofline_of(result: Result) -> Roofline:
     for priced in step.blocks:
         for op, full in priced.ops:
             price = price_at_clock(full, step.clock, chip)
-            count = times[(priced.block.name, op.name)]
+            count = times[(priced.block.name, op.name)] // max(len(priced.block.nodes), 1)
             point = _point(op, price, (CACHE, chip.memory.kind), count, whole)
             if point is not None:
                 points.append((priced.block.name, point))

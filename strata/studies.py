@@ -160,6 +160,10 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
             from strata.search.upgrade_study import run_upgrades
 
             runs[name] = run_upgrades(entry, where, named.folder)
+        elif "published" in entry:
+            from strata.search.published_table import run_published
+
+            runs[name] = run_published(entry, where, named.folder)
         else:
             runs[name] = run_entry(entry, where)
     values = {name: Names(f"run {name}", found) for name, found in runs.items()}
@@ -218,8 +222,8 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     if "chip" in entry:
         return _chip(entry, where)
     raise BadValue(
-        f"{where} must have a model and a system, a chip, a file of measurements, a space, upgrades, "
-        "generate, tilings, served_layers, drafts, or a technology, template and budget"
+        f"{where} must have a model and a system, a chip, a file of measurements, a published table, "
+        "a space, upgrades, generate, tilings, served_layers, drafts, or a technology, template and budget"
     )
 
 

@@ -154,6 +154,8 @@ OPS = {
     "Combine",
     "Collective",
     "FftLines",
+    "CustomOp",
+    "Communication",
 }
 
 
@@ -244,6 +246,8 @@ def unsourced(value, cited, path=""):
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield from unsourced(inner, cited, f"{path}.{i}")
+    elif isinstance(value, bool):  # a yes or no is no number
+        return
     elif not isinstance(value, str) or re.fullmatch(
         r"[-+]?\d[\d.eE+-]*\s*[A-Za-z/%°0-9]{0,9}", value.strip()
     ):

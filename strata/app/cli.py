@@ -19,7 +19,7 @@ from strata.app.commands.dram import register_dram
 from strata.app.commands.fabric import register_fabric
 from strata.app.commands.generate import register_generate
 from strata.app.commands.heat import register_heat
-from strata.app.commands.kernel import register_kernel
+from strata.app.commands.kernel_programs import register_kernel
 from strata.app.commands.mapping import register_mapping
 from strata.app.commands.measure import register_measure
 from strata.app.commands.plan import register_plan

@@ -1,4 +1,4 @@
-"""Memories and links that stand for a technology by their bandwidth alone, put into any chip and any fabric."""
+"""Memories and links that stand for a technology by their bandwidth, for any chip and any fabric."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ class SystemParts:
                 continue
             each = old.bandwidth / links_of(old) if link is None else link.bandwidth
             energy = old.energy if link is None else link.energy
-            made.append(replace(new, bandwidth=each * links_of(new), energy=energy))
+            price = None if old.price is None else old.price * each * links_of(old) / old.bandwidth
+            made.append(replace(new, bandwidth=each * links_of(new), energy=energy, price=price))
         return replace(shaped, dimension=tuple(made))
 
 

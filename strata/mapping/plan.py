@@ -271,6 +271,17 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
 
 
+def usual_division(program: Any, devices: Number) -> str:
+    """The division that a program itself has for so many devices; "" where it says none.
+
+    >>> from strata.workload.program import program
+    >>> usual_division(program("gpt3-layer"), 8.0), usual_division(program("llama-3-8b"), 8.0)
+    ('tp=8', '')
+    """
+    own = getattr(program, "division_over", None)
+    return "" if own is None else str(own(float(devices)))
+
+
 def division_words(program: Any) -> str:
     """How a program's division is typed.
 

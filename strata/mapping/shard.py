@@ -249,7 +249,7 @@ class _BlockPass:
             self.once.append(replace(self._numbered(op), inputs=inputs))
 
     def _add(self, op: Collective) -> None:
-        self.ops.append(self._numbered(op))
+        self.ops.append(self._numbered(replace(op, prefetch=True) if self.block.ahead else op))
 
     def _numbered(self, op: Collective) -> Collective:
         """A collective under a name of its own: several may stand before one op."""

@@ -9,7 +9,7 @@ from strata.workload.graph import Block, Graph, Op, is_collective
 
 
 def without_idle_collectives(graph: Graph, active: Collection[str]) -> Graph:
-    """The graph without collectives over groups of one rank: whoever reads what one made reads what it read."""
+    """The graph without collectives over groups of one rank: their readers read what they read."""
     idle = {
         f"{block.name}:{op.output}": f"{block.name}:{op.inputs[0]}"
         for block, op in graph.ops()
@@ -30,7 +30,7 @@ def _relinked(block: Block, idle: dict[str, str]) -> Block:
         return name if far else name.partition(":")[2]
 
     def kept(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        left = (op for op in ops if f"{block.name}:{op.output}" not in idle)
+        left = (op for op in ops if source(op.output) == op.output)
         return tuple(replace(op, inputs=tuple(source(t) for t in op.inputs)) for op in left)
 
     output = block.output

@@ -1,4 +1,4 @@
-"""DFModel's 80-system study of HPL, FFT and DLRM in closed form: its semantics, for comparison with its numbers.
+"""DFModel's 80-system study of HPL, FFT and DLRM in closed form, by its own semantics.
 
 Kernels follow one another; each is a partition of its own, or all are one (a wafer holds them). A partition
 takes the longest of its compute, memory and network times, or their sum where nothing overlaps. Every number
@@ -17,6 +17,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.chip import Chip
 from strata.hardware.linear_parts import LinearLink, LinearMemory
 from strata.params import Sources, quantity, read_record, text
+from strata.pricing.fusion import critical_time, transfer_time, utilised_time
 from strata.pricing.network.dfmodel_2024 import bisection_all_to_all, bisection_links, panel_broadcast
 
 KIND = "closed-forms"
@@ -104,16 +105,8 @@ class StudyPoint:
     utilisation: Number
 
 
-def _critical(compute: Number, memory: Number, network: Number, overlapped: bool) -> Number:
-    """Time of a partition: the longest of its three, or their sum where nothing overlaps."""
-    if not overlapped:
-        return compute + memory + network
-    xp = namespace(compute, memory, network)
-    return xp.maximum(xp.maximum(compute, memory), network)
-
-
 def study_point(
-    kernels: KernelTimes, machine: StudyMachine, fused: Number = 0.0, overlapped: bool = True
+    kernels: KernelTimes, machine: StudyMachine, fused: Number = 0.0, overlap: str = "all"
 ) -> StudyPoint:
     r"""Time and utilisation of a program whose kernels are partitions of their own, or all one (fused = 1).
 
@@ -121,23 +114,34 @@ def study_point(
               T = \max\left(\sum_k C_k, M, \sum_k N_k\right), \qquad u = \frac{\sum_k F_k}{R\, T}
 
     C, M, N compute, memory and network times of kernel k, M what is left of memory where all are fused; F
-    operations, R the peak of a chip. Without overlap sums stand for the maxima.
+    operations, R the peak of a chip. Without overlap sums stand for the
+    maxima (`critical_time`).
 
     Ko et al., DFModel (2024), sec. 4 of our study.
 
     >>> times = KernelTimes(flop=np.ones(2), compute=np.ones(2), memory=np.array([0.0, 3.0]),
     ...                     network=np.array([2.0, 0.0]), inside=np.zeros(2))
     >>> machine = StudyMachine(peak=1.0, utilisation=1.0, memory=1.0, link=1.0, devices=1.0)
-    >>> [float(study_point(times, machine, fused, lap).time) for fused in (0.0, 1.0) for lap in (True, False)]
+    >>> [float(study_point(times, machine, f, how).time) for f in (0.0, 1.0) for how in ("all", "none")]
     [5.0, 7.0, 2.0, 4.0]
     """
     xp = namespace(kernels.compute, kernels.memory, kernels.network, fused)
-    compute, network = kernels.compute.sum(-1), kernels.network.sum(-1)
-    memory = xp.where(fused > 0.0, kernels.inside.sum(-1), kernels.memory.sum(-1))
-    apart = _critical(kernels.compute, kernels.memory, kernels.network, overlapped).sum(-1)
-    time = xp.where(fused > 0.0, _critical(compute, memory, network, overlapped), apart)
-    useful = kernels.flop.sum(-1) / machine.peak
+    compute, network = _total(kernels.compute), _total(kernels.network)
+    memory = xp.where(fused > 0.0, _total(kernels.inside), _total(kernels.memory))
+    apart = _total(critical_time(kernels.compute, kernels.memory, kernels.network, overlap))
+    time = xp.where(fused > 0.0, critical_time(compute, memory, network, overlap), apart)
+    useful = _total(kernels.flop) / machine.peak
     return StudyPoint(compute=compute, memory=memory, network=network, time=time, utilisation=useful / time)
+
+
+def _total(values: Number) -> Number:
+    """Over all kernels."""
+    found: Number = namespace(values).sum(values, axis=-1)
+    return found
+
+
+def _compute(flop: Number, machine: StudyMachine) -> Number:
+    return utilised_time(flop, _last(machine.peak), _last(machine.utilisation))
 
 
 def _last(value: Number) -> Number:
@@ -198,8 +202,8 @@ def hpl_times(run: HplRun, machine: StudyMachine) -> KernelTimes:
         panel_broadcast(side, block, word, rows, link), panel_broadcast(side, block, word, columns, link)
     )
     return KernelTimes(
-        flop=flop, compute=flop / _last(machine.utilisation * machine.peak),
-        memory=traffic / _last(machine.memory), network=network, inside=0.0 * side,
+        flop=flop, compute=_compute(flop, machine),
+        memory=transfer_time(traffic, _last(machine.memory)), network=network, inside=0.0 * side,
     )  # fmt: skip
 
 
@@ -248,8 +252,8 @@ def fft_times(run: FftRun, machine: StudyMachine) -> KernelTimes:
     held = points * run.word
     exchange = bisection_all_to_all(held / devices, devices, _last(machine.crossing), _last(machine.link))
     return KernelTimes(
-        flop=flop, compute=flop / _last(machine.utilisation * machine.peak),
-        memory=held / _last(machine.memory) * np.ones(2), network=exchange * second,
+        flop=flop, compute=_compute(flop, machine),
+        memory=transfer_time(held, _last(machine.memory)) * np.ones(2), network=exchange * second,
         inside=0.0 * flop,
     )  # fmt: skip
 
@@ -260,7 +264,7 @@ def fft_times(run: FftRun, machine: StudyMachine) -> KernelTimes:
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DlrmRun:
-    """A recommender as DFModel has it: equal dense layers, tables that are read and exchanged once each way."""
+    """A recommender as DFModel has it: equal dense layers, tables read and exchanged once each way."""
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
@@ -328,7 +332,7 @@ def dlrm_times(run: DlrmRun, machine: StudyMachine) -> KernelTimes:
     sums = run.passes * run.width**2 * run.word / run.microbatches * NANOSECOND
     sent = bisection_all_to_all(exchanged / devices, devices, _last(machine.crossing), link)
     return KernelTimes(
-        flop=flop, compute=flop / _last(machine.utilisation * machine.peak),
-        memory=(dlrm_tensors(layers) * tensor + exchanged) / _last(machine.memory),
-        network=sent + sums * updates, inside=exchanged / _last(machine.memory),
+        flop=flop, compute=_compute(flop, machine),
+        memory=transfer_time(dlrm_tensors(layers) * tensor + exchanged, _last(machine.memory)),
+        network=sent + sums * updates, inside=transfer_time(exchanged, _last(machine.memory)),
     )  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from strata.arrays import Array
 
 HUGE = 1e30  # stands for a forbidden combination inside of differences
-TABLE_LIMIT = 30_000_000  # entries of the largest table that elimination may build
+ENTRIES_LIMIT = 30_000_000  # entries of the largest table that elimination may build
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def elimination_order(graph: FactorGraph) -> tuple[list[str], int, int]:
     return order, width, entries
 
 
-def eliminated(graph: FactorGraph, limit: int = TABLE_LIMIT) -> Assignment | None:
+def eliminated(graph: FactorGraph, limit: int = ENTRIES_LIMIT) -> Assignment | None:
     """The best choice by bucket elimination; None where a table would exceed `limit` entries."""
     order, width, entries = elimination_order(graph)
     if entries > limit:
@@ -219,15 +219,15 @@ def _together(factors: list[Factor], domains: dict[str, int], variable: str) -> 
     turned = [Factor(f.scope, np.where(np.isfinite(f.table), -f.table, np.inf)) for f in factors]
     most = -min_marginals(turned, domains, variable)
     # an option that is forbidden altogether costs everything, whichever side it stands on
-    gap: Array = np.where(np.isfinite(least), least, HUGE)[:, None] - np.where(
-        np.isfinite(least), most, HUGE
-    )
+    gap: Array = np.where(np.isfinite(least), least, HUGE)[:, None] - np.where(np.isfinite(least), most, HUGE)
     return gap
 
 
 def _alone(factor: Factor, variable: str) -> Array:
     finite = np.where(np.isfinite(factor.table), factor.table, HUGE)
-    flat = np.moveaxis(finite, factor.scope.index(variable), 0).reshape(finite.shape[factor.scope.index(variable)], -1)
+    flat = np.moveaxis(finite, factor.scope.index(variable), 0).reshape(
+        finite.shape[factor.scope.index(variable)], -1
+    )
     return np.stack([(row[None, :] - flat).min(-1) for row in flat])
 
 

@@ -112,6 +112,8 @@ def fuse_kernels(
     from strata.optimise.fuse_cpsat import fuse_by_cpsat
 
     found = fuse_by_cpsat(problem, seconds=seconds, workers=workers, progress=progress)
+    if not found.feasible and np.isinf(found.lower_bound):
+        found = replace(found, reason=too_large(problem, pricer) or _no_chain(problem))
     return replace(found, seconds=time.perf_counter() - began)
 
 

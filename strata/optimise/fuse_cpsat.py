@@ -154,7 +154,8 @@ class _Model:
         """(read, written, buffer depth, held whole, bytes) of each tensor in a partition."""
         model, level = self.model, np.append(self.pricer.level, 0.0)
         found = []
-        for source, targets, size, whole in self.pricer.groups:
+        for tensor in self.pricer.groups:
+            source, targets, size, whole = tensor.source, tensor.targets, tensor.bytes, tensor.whole
             made = self._there(source, p)
             read, written, held = (model.new_bool_var("") for _ in range(3))
             deepest = max(2, *(int(level[t] - level[source]) + 1 for t in targets))
@@ -170,7 +171,7 @@ class _Model:
                     model.add(depth >= deep * (used + made - 1)).only_enforce_if(~held)
             model.add(depth >= 2 * read).only_enforce_if(~held)
             model.add(depth >= 2 * written).only_enforce_if(~held)
-            found.append((read, written, depth, held, size))
+            found.append((read, written, depth, held, float(size)))
         return found
 
     def _sram(self, p: int) -> None:
@@ -205,8 +206,8 @@ class _Model:
         row = np.zeros((1, self.count))
         row[0, kernel] = 1.0
         flows = self.pricer.flows(row)
-        written = flows["written"] if self.problem.rules.weight_tiling == "all" else 0.0 * flows["read"]
-        return float((passes - 1.0) * (flows["read"] + written)[0])
+        written = flows.written if self.problem.rules.weight_tiling == "all" else 0.0
+        return float(np.max((passes - 1.0) * (flows.read + written)))
 
     def _dram(self) -> None:
         problem, model = self.problem, self.model
@@ -218,7 +219,8 @@ class _Model:
                 done[k].append(done[k][-1] + self.at[k][p])
         for p in range(self.slots):
             live = []
-            for source, targets, size, _ in self.pricer.groups:
+            for tensor in self.pricer.groups:
+                source, targets, size = tensor.source, tensor.targets, float(tensor.bytes)
                 alive = model.new_bool_var("")
                 made = done[source][p] if source < self.count else 1
                 for t in targets:

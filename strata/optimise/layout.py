@@ -22,17 +22,23 @@ from strata.hardware.system import economics as read_economics
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
-from strata.optimise.factor_graph import TABLE_LIMIT, Assignment, eliminated, restricted, surviving
+from strata.optimise.conditioning import ConditionedSearch
+from strata.optimise.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layout_cpsat import CpsatAnswer, cpsat_assignment
-from strata.optimise.layout_factors import LayoutTables, layout_tables
+from strata.optimise.layout_factors import LayoutTables, RankMemory, layout_tables
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.optimise.message_passing import consistent
 from strata.pricing.pricers import Rank, price_op
 from strata.pricing.step import Structure, rank_in_step
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
+
+FIRST_LIMIT = 3_000_000  # entries of the largest table before options are narrowed by messages
+WEIGHTS_ONLY = RankMemory()
+ELIMINATION, CONDITIONING, CPSAT = "bucket elimination", "cutset conditioning", "CP-SAT"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,7 +59,8 @@ class LayoutChoice:
     time: float
     compute: float
     communication: float
-    weight_bytes: float  # of one rank
+    backward: float  # of that time, blocks of the backward pass
+    held: float  # bytes that one rank keeps: its weights, or what `keeps` says
     combinations: float  # layouts there are
     kept: float  # of these, not beaten one module at a time
     width: int
@@ -84,7 +91,7 @@ def layout_setting(
 ) -> LayoutSetting:
     """The graph and the rank that `evaluate` would price a layout of this mesh with."""
     code = make_program(program) if isinstance(program, str) else program
-    degrees = {name: float(degree) for name, degree in mesh.items()}
+    degrees: dict[str, Number] = {name: float(degree) for name, degree in mesh.items()}
     bare = Layout(degrees)
     case = Case(
         system=as_system(system),
@@ -118,17 +125,24 @@ def best_layout(
     rules: LayoutRules | str = "strata",
     pinned: dict[str, dict[str, str]] | None = None,
     capacity: float | None = None,
+    keeps: RankMemory = WEIGHTS_ONLY,
     method: str = "",
     time_limit: float = 60.0,
 ) -> LayoutChoice:
     """The best layout of a program on a mesh of ranks, one per module, with its proof.
 
-    `pinned`: module to mesh dimension to axis ("" for none), fixed. `capacity`: bytes that the weights of one
-    rank may take. `method`: "elimination" or "cpsat" alone; both in turn when left out.
+    `pinned`: module to mesh dimension to axis ("" for none), fixed. `capacity`: bytes that one rank may keep,
+    of its weights or of what `keeps` says. `method`: "elimination" or "cpsat" alone; both in turn when left out.
     """
     setting = layout_setting(system, program, workload, mesh, engine)
     return chosen_layout(
-        setting, rules=rules, pinned=pinned, capacity=capacity, method=method, time_limit=time_limit
+        setting,
+        rules=rules,
+        pinned=pinned,
+        capacity=capacity,
+        keeps=keeps,
+        method=method,
+        time_limit=time_limit,
     )
 
 
@@ -138,6 +152,7 @@ def chosen_layout(
     rules: LayoutRules | str = "strata",
     pinned: dict[str, dict[str, str]] | None = None,
     capacity: float | None = None,
+    keeps: RankMemory = WEIGHTS_ONLY,
     method: str = "",
     time_limit: float = 60.0,
 ) -> LayoutChoice:
@@ -154,10 +169,11 @@ def chosen_layout(
         if not len(own):
             raise BadValue(f"module {module} has no layout that divides it as it was pinned")
     tables = layout_tables(graph, setting.work, inside, setting.rank, stated, options)
-    answer, how, kept, width = _solved(tables, capacity, method, time_limit)
+    held = {m: w for m, w in tables.held(keeps).items() if m in options}
+    answer, how, kept, width = _solved(tables, held, capacity, method, time_limit)
     modules = tuple((m, own.axes(answer.choice[m])) for m, own in options.items())
     layout = Layout(dict(mesh), modules=modules)
-    compute, found = _priced(layout, setting)
+    compute, found, backward = _priced(layout, setting)
     communication = sum(seconds for _, _, seconds in found)
     return LayoutChoice(
         layout=layout,
@@ -170,7 +186,8 @@ def chosen_layout(
         time=compute + communication,
         compute=compute,
         communication=communication,
-        weight_bytes=float(sum(held[answer.choice[m]] for m, held in tables.weights.items() if m in options)),
+        backward=backward,
+        held=_kept(held, answer.choice),
         combinations=float(np.prod([float(len(o)) for o in options.values()])),
         kept=kept,
         width=width,
@@ -179,58 +196,77 @@ def chosen_layout(
 
 
 def _solved(
-    tables: LayoutTables, capacity: float | None, method: str, time_limit: float
+    tables: LayoutTables,
+    held: dict[str, Array],
+    capacity: float | None,
+    method: str,
+    time_limit: float,
 ) -> tuple[CpsatAnswer, str, float, int]:
     """The best choice, how it was found, how many choices were left after pruning, and the width."""
-    whole = tables.factors
+    whole, start = tables.factors, time.perf_counter()
     alive = surviving(whole, tables.hidden)
-    graph = restricted(whole, alive)
-    kept = float(np.prod([float(len(alive[m])) for m in tables.options]))
-    exact = eliminated(graph, TABLE_LIMIT) if method != "cpsat" else None
-    if exact is not None and not np.isfinite(exact.value):
+    if any(len(found) == 0 for found in consistent(restricted(whole, alive)).values()):
         raise BadValue("no layout of this mesh is legal: a sum that nobody reads would stay in parts")
-    if exact is not None:
-        answer = _unpacked(exact, alive)
-        if capacity is None or _held(tables, answer.choice) <= capacity:
-            return answer, "bucket elimination", kept, exact.width
+    small = restricted(whole, alive)
+    kept = float(np.prod([float(small.domains[m]) for m in tables.options]))
+    seen: Assignment | None = None
+    bound = 0.0
+    if method != "cpsat":
+        exact, how = eliminated(small, FIRST_LIMIT), ELIMINATION
+        if exact is None:
+            search = ConditionedSearch(small, list(tables.options), start + time_limit).run()
+            seen, bound, how = search.best, search.bound, CONDITIONING
+            exact = seen if search.proved else None
+        if exact is not None:
+            choice = _picked(exact.choice, alive)
+            if capacity is None or _kept(held, choice) <= capacity:
+                return CpsatAnswer(choice, exact.value, exact.value, True), how, kept, exact.width
+        elif seen is not None and capacity is None:
+            choice = _picked(seen.choice, alive)
+            return CpsatAnswer(choice, seen.value, min(bound, seen.value), False), how, kept, seen.width
     if method == "elimination":
         raise BadValue("bucket elimination cannot answer: tables too large, or weights above the capacity")
     limits = []
     if capacity is not None:  # what pruning dropped may hold fewer weights
-        graph, alive = whole, {v: np.arange(n) for v, n in whole.domains.items()}
-        limits = [({m: tables.weights[m] for m in tables.options if m in tables.weights}, capacity)]
-    found = cpsat_assignment(graph, limits=limits, time_limit=time_limit)
+        alive = {v: np.arange(n) for v, n in whole.domains.items()}
+        limits = [(held, capacity)]
+    left = max(time_limit - (time.perf_counter() - start), 1.0)
+    found = cpsat_assignment(restricted(whole, alive), limits=limits, time_limit=left)
     if found is None:
-        raise BadValue("no layout of this mesh holds its weights: more ranks, or more memory")
-    choice = {v: int(alive[v][k]) for v, k in found.choice.items()}
-    value = whole.value(choice)
-    proved = found.proved
-    return CpsatAnswer(choice, value, min(found.bound, value), proved), "CP-SAT", kept, 0
+        raise BadValue(
+            "no layout of this mesh was found: its weights need more ranks or memory, or more time"
+        )
+    answer = CpsatAnswer(_picked(found.choice, alive), found.value, max(found.bound, bound), found.proved)
+    return answer, CPSAT, kept, 0
 
 
-def _unpacked(found: Assignment, alive: dict[str, Array]) -> CpsatAnswer:
-    choice = {v: int(alive[v][k]) for v, k in found.choice.items()}
-    return CpsatAnswer(choice, found.value, found.value, True)
+def _picked(choice: dict[str, int], alive: dict[str, Array]) -> dict[str, int]:
+    """A choice among some options, as numbers of all options."""
+    return {v: int(alive[v][k]) for v, k in choice.items()}
 
 
-def _held(tables: LayoutTables, choice: dict[str, int]) -> float:
-    return float(sum(w[choice[m]] for m, w in tables.weights.items() if m in tables.options))
+def _kept(held: dict[str, Array], choice: dict[str, int]) -> float:
+    return float(sum(kept[choice[m]] for m, kept in held.items()))
 
 
-def _priced(layout: Layout, setting: LayoutSetting) -> tuple[float, list[tuple[str, Collective, float]]]:
-    """Seconds of the kernels of a sharded graph, and its collectives with theirs."""
+def _priced(
+    layout: Layout, setting: LayoutSetting
+) -> tuple[float, list[tuple[str, Collective, float]], float]:
+    """Seconds of the kernels of a sharded graph, its collectives with theirs, and those of backward blocks."""
     graph = shard(setting.graph, layout.sharding(setting.graph, setting.work, layout.active()))
-    compute, found = 0.0, list[tuple[str, Collective, float]]()
+    compute, backward, found = 0.0, 0.0, list[tuple[str, Collective, float]]()
     for block in graph.blocks:
         for weight, ops in block.at_nodes():
             share = float(block.times) * float(weight if block.nodes else 1.0)
             for op in ops:
                 seconds = share * float(price_op(op, setting.rank).time)
+                if block.direction == "backward":
+                    backward += seconds
                 if is_collective(op):
                     found.append((block.name, op, seconds))
                 else:
                     compute += seconds
-    return compute, found
+    return compute, found, backward
 
 
 def collective_summary(choice: LayoutChoice) -> list[tuple[str, str, str, str]]:

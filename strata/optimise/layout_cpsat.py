@@ -2,6 +2,7 @@
 
 Costs become integers: each is rounded to `STEPS` steps of the range of costs, so that the value of a proof
 is exact within half a step for each factor; the answer's value is summed up again from the tables themselves.
+Limits are kept within a step for each variable.
 """
 
 from __future__ import annotations
@@ -46,15 +47,13 @@ def cpsat_assignment(
         model.add_exactly_one(own)
     most = sum(float(np.max(f.table[np.isfinite(f.table)], initial=0.0)) for f in graph.factors)
     scale = STEPS / most if most > 0 else 1.0
-    terms, offset = [], 0.0
+    terms = []
     for factor in graph.factors:
         terms += _factor_terms(model, factor, takes, scale)
     for held, capacity in limits:
         room = STEPS / capacity
-        used = [
-            int(np.ceil(held[v][k] * room)) * takes[v][k] for v in held for k in range(graph.domains[v])
-        ]
-        model.add(sum(used) <= int(STEPS))
+        used = [round(float(held[v][k]) * room) * takes[v][k] for v in held for k in range(graph.domains[v])]
+        model.add(sum(used) <= int(STEPS) + len(held))
     model.minimize(sum(terms))
     solver: Any = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit
@@ -68,7 +67,7 @@ def cpsat_assignment(
     value = graph.value(choice)
     rounding = 0.5 * len(graph.factors) / scale
     proved = status == cp_model.OPTIMAL
-    bound = value if proved else max(solver.best_objective_bound / scale - rounding + offset, 0.0)
+    bound = value if proved else max(solver.best_objective_bound / scale - rounding, 0.0)
     return CpsatAnswer(choice, value, bound, proved)
 
 
@@ -82,16 +81,18 @@ def _factor_terms(model: Any, factor: Factor, takes: dict[str, list[Any]], scale
     members: list[list[Any]] = []
     for axis, v in enumerate(factor.scope):
         rows = np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)
-        _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        place = place.reshape(-1)
+        _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        kind = inverse.reshape(-1)
         table = table.take(first, axis)
-        members.append([_any_of(model, [takes[v][k] for k in np.nonzero(place == c)[0]]) for c in range(len(first))])
+        members.append(
+            [_any_of(model, [takes[v][k] for k in np.nonzero(kind == c)[0]]) for c in range(len(first))]
+        )
     if len(members) == 1:
         return _single(model, table, members[0], scale)
     sums: list[dict[int, list[Any]]] = [{} for _ in members]
     terms = []
     for place in itertools.product(*(range(len(m)) for m in members)):
-        cost = table[place]
+        cost = float(table[place])
         if not np.isfinite(cost):
             continue
         both = model.new_bool_var("")

@@ -59,6 +59,15 @@ class Holder:
     place: Array
 
 
+@dataclass(frozen=True, kw_only=True)
+class RankMemory:
+    """What a rank keeps, in bytes for each weight, each byte of weights, and each byte of results."""
+
+    element: float = 0.0
+    weight: float = 1.0
+    result: float = 0.0
+
+
 @dataclass(eq=False)
 class LayoutTables:
     """Tables of a graph's layouts under construction. `hidden`: variables that are states, not choices."""
@@ -72,7 +81,10 @@ class LayoutTables:
     factors: FactorGraph
     hidden: set[str] = field(default_factory=set)
     prices: dict[tuple[str, str, float], float] = field(default_factory=dict)
-    weights: dict[str, Array] = field(default_factory=dict)  # bytes of a module's weights, by option
+    # by module and option, what one rank keeps: elements and bytes of weights, bytes of results
+    elements: dict[str, Array] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
+    results: dict[str, Array] = field(default_factory=dict)
 
     def collective(self, pattern: str, group: str, payload: float, weight: float) -> float:
         """What one collective adds to the objective."""
@@ -86,6 +98,13 @@ class LayoutTables:
             op = Collective(pattern=pattern, group=group, payload=payload)
             self.prices[key] = float(price_op(op, self.rank).time)
         return weight * self.prices[key]
+
+    def held(self, keeps: RankMemory) -> dict[str, Array]:
+        """Bytes that one rank keeps, by module and option."""
+        return {
+            m: keeps.element * self.elements[m] + keeps.weight * w + keeps.result * self.results[m]
+            for m, w in self.weights.items()
+        }
 
     def module(self, name: str, key: Callable[[int], Hashable]) -> Holder:
         """A module as the holder of what `key` says of each of its options."""
@@ -208,8 +227,13 @@ class _BlockTables:
         if tables.rules.objective == "time":
             time = per_option(price_op(local, tables.rank).time, count)
             tables.add(self.weight * time, tables.module(op.module, lambda k: k))
-        held = tables.weights.get(op.module, np.zeros(count))
-        tables.weights[op.module] = held + self.once * per_option(local.weight_bytes(), count)
+        if self.block.direction == "forward" and not op.backward:
+            for kept, size, times in (
+                (tables.elements, local.weight_elements(), self.once),
+                (tables.weights, local.weight_bytes(), self.once),
+                (tables.results, local.output_bytes(), self.weight),
+            ):
+                kept[op.module] = kept.get(op.module, np.zeros(count)) + times * per_option(size, count)
         if getattr(op, "adds", False) and tables.rules.sums == "at reader":
             self._sum_first(op)
         else:
@@ -261,7 +285,7 @@ class _BlockTables:
             have = self._left(op.module, stored, (), zero, zero)
             self.tables.stepped("", lambda s, w: self._convert(s, w, True), have, wants, False)
         elif tensor in self.holders:
-            self._step(tensor, wants, lambda state, want: self._convert(state, want))
+            self._step(tensor, wants, self._convert)
 
     def _step(
         self, tensor: str, second: Holder, step: Callable[[LeftState, Any], tuple[float, LeftState]]

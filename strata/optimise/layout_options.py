@@ -45,8 +45,8 @@ def module_options(
 ) -> dict[str, ModuleOptions]:
     """The options of every module of a graph, its blocks' boundaries among them, on a mesh.
 
-    An axis lies on a dimension where its units divide evenly and no other axis of the same operand is the
-    same coordinate under another name. `pinned`: module to mesh dimension to axis ("" for none), fixed.
+    An axis lies on a dimension where its units divide evenly, no op needs it whole, and no other axis of the
+    same operand is the same coordinate under another name. `pinned`: module to mesh dimension to axis ("" for none), fixed.
     """
     dimensions = tuple(d for d, degree in mesh.items() if float(degree) > 1)
     units: dict[str, dict[str, float]] = {}
@@ -57,9 +57,9 @@ def module_options(
         for _, ops in block.at_nodes():
             for op in ops:
                 own = units.setdefault(op.module, {})
-                for extent in extents_of(op):
+                for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
                     own[extent.axis] = _common(own.get(extent.axis), extent)
-                barred.setdefault(op.module, set()).update(_aliased(op, graph))
+                barred.setdefault(op.module, set()).update((*op.indivisible_axes(), *_aliased(op, graph)))
                 if isinstance(op, MatMul) and op.batch.axis and op.batch.count > 1:
                     forced[op.module] = op.batch.axis
                 if float(op.weight_bytes()) > 0:
@@ -68,10 +68,14 @@ def module_options(
             own = units.setdefault(block.role, {})
             own[extent.axis] = _common(own.get(extent.axis), extent)
     found = {}
+
+    def along(axis: str) -> str:
+        return graph.coordinates.get(axis, axis)
+
     for module, axes in units.items():
         legal = [a for a in axes if a not in barred.get(module, ())]
         if rules.stream == "whole":
-            legal = [a for a in legal if a != graph.stream]
+            legal = [a for a in legal if along(a) != along(graph.stream)]
         choices = list(_choices(legal, axes, dimensions, mesh))
         told = pinned.get(module, {})
         for place, dimension in enumerate(dimensions):

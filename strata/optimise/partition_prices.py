@@ -6,30 +6,25 @@ mappings and single prices all end here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
 
 from strata.arrays import Array, ceil_div
 from strata.optimise.fusion_problem import OUTSIDE, FusionProblem
-from strata.pricing.fusion import (
-    core_cycles,
-    critical_time,
-    fill_factor,
-    padded_work,
-    partition_dram,
-    partition_sram,
-    partition_time,
-    partition_traffic,
-    pipelined_time,
-    tile_columns,
-    transfer_time,
-    utilised_time,
-    weight_passes,
+from strata.pricing.fused_partition import (
+    PartitionFlows,
+    PartitionLimits,
+    PartitionWork,
+    TensorUse,
+    live_bytes,
+    partition_flows,
+    price_partition,
 )
+from strata.pricing.fusion import core_cycles, padded_work, pipelined_time, tile_columns, utilised_time
 
-ROUNDING = 1 + 1e-12  # room for the last bits of sums that just fit
+ROUNDING = 1 + 1e-12  # of a bound that sums the same numbers in another order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,59 +97,28 @@ class PartitionPricer:
             groups.setdefault((tensor.name, tensor.source) if once else i, []).append(i)
         place = {**problem.index, OUTSIDE: count}
         self.groups = [
-            (
-                place[problem.tensors[members[0]].source],
-                [place[problem.tensors[m].target] for m in members],
-                max(problem.tensors[m].bytes for m in members),
-                [problem.tensors[m].whole and rules.whole_operands == "yes" for m in members],
+            TensorUse(
+                source=place[problem.tensors[members[0]].source],
+                targets=tuple(place[problem.tensors[m].target] for m in members),
+                bytes=max(problem.tensors[m].bytes for m in members),
+                whole=tuple(problem.tensors[m].whole and rules.whole_operands == "yes" for m in members),
             )
             for members in groups.values()
         ]
+        chip = problem.chip
+        self.limits = PartitionLimits(
+            sram=chip.sram, bandwidth=chip.dram_bandwidth, capacity=chip.dram_capacity, start=chip.start
+        )
         self._grids: dict[int, tuple[Array, Array, Array]] = {}
 
-    def flows(self, sets: Array) -> dict[str, Array]:
-        """What partitions read and write, and bytes of buffers: those held in tiles (divide by the number of
-        tiles), and those held whole.
-        """
-        count = len(sets)
-        inside = np.concatenate([sets > 0, np.zeros((count, 1), dtype=bool)], axis=1)
-        total = {name: np.zeros(count) for name in ("read", "written", "internal", "crossing", "whole")}
+    def flows(self, sets: Array) -> PartitionFlows:
+        """What partitions read, write and buffer."""
         copies = min(self.problem.micro_batches, 2.0)
-        level = np.append(self.level, 0.0)
-        for source, targets, size, whole in self.groups:
-            made = inside[:, source]
-            uses = [inside[:, t] for t in targets]
-            used = np.logical_or.reduce(uses)
-            out = made & ~np.logical_and.reduce(uses)
-            read = used & ~made
-            total["read"] += size * read
-            total["written"] += size * out
-            deep = np.zeros(count)
-            held = np.zeros(count, dtype=bool)
-            for use, target, is_whole in zip(uses, targets, whole, strict=True):
-                held |= use & is_whole
-                deep = np.maximum(deep, (level[target] - level[source] + 1.0) * (use & made))
-            crossing = read | out
-            # A tensor that stays and leaves has one buffer, as deep as either asks for.
-            stays = made & used & ~held & ((deep > 2.0) | ~crossing)
-            total["internal"] += size * deep * stays
-            total["crossing"] += size * 2.0 * (crossing & ~stays & ~held)
-            total["whole"] += size * copies * held
-        return total
+        return partition_flows(self.groups, _columns(sets), [*self.level, 0.0], copies)
 
     def live(self, before: Array, sets: Array) -> Array:
         """Bytes of tensors that lie in DRAM while a partition runs after the kernels `before` it."""
-        count = len(sets)
-        done = np.concatenate([before > 0, np.zeros((count, 1), dtype=bool)], axis=1)
-        now = np.concatenate([sets > 0, np.zeros((count, 1), dtype=bool)], axis=1)
-        total = np.zeros(count)
-        for source, targets, size, _ in self.groups:
-            outside = source == now.shape[1] - 1
-            made, making = done[:, source] | outside, now[:, source]
-            needed = ~np.logical_and.reduce([done[:, t] for t in targets])
-            later = ~np.logical_and.reduce([done[:, t] | now[:, t] for t in targets])
-            total += size * ((made & needed) | (making & later))
-        return total
+        return np.zeros(len(sets)) + live_bytes(self.groups, _columns(before), _columns(sets))
 
     def span(self, sets: Array) -> tuple[Array, Array]:
         """Levels of kernels in partitions, and levels behind operands that must be whole."""
@@ -234,7 +198,7 @@ class PartitionPricer:
         tiles: int,
         *,
         live: Array | None = None,
-        flows: dict[str, Array] | None = None,
+        flows: PartitionFlows | None = None,
         span: tuple[Array, Array] | None = None,
         compute: Array | None = None,
     ) -> PartitionPrices:
@@ -242,46 +206,30 @@ class PartitionPricer:
         instead of the compute time before its fill. Without `live` tensors only weights must fit the
         DRAM.
         """
-        problem, rules, chip = self.problem, self.problem.rules, self.problem.chip
+        problem = self.problem
         sets = np.asarray(sets, dtype=np.float64)
-        flows = self.flows(sets) if flows is None else flows
-        compute = self.compute(sets, tiles) if compute is None else compute
-        if fills(problem, tiles):
-            levels, whole_levels = self.span(sets) if span is None else span
-            compute = compute * fill_factor(float(tiles), problem.micro_batches, levels, whole_levels)
-        weights = sets @ self.weights
-        internal, crossing, whole = flows["internal"] / tiles, flows["crossing"] / tiles, flows["whole"]
-        buffers = internal + crossing + whole
-        alone = (sets.sum(1) == 1.0) & (rules.weight_tiling != "none")
-        passes = np.where(alone, weight_passes(weights, buffers, chip.sram), 1.0)
-        sram = partition_sram(internal, crossing, whole, weights, passes)
-        charged = weights / problem.micro_batches if rules.weight_traffic == "read" else 0.0
-        traffic = partition_traffic(
-            flows["read"], flows["written"], passes, charged, sets @ self.extra, rules.weight_tiling == "all"
+        levels, whole_levels = (1.0, 0.0) if problem.rules.fill == "no" else span or self.span(sets)
+        work = PartitionWork(
+            flows=self.flows(sets) if flows is None else flows,
+            weights=sets @ self.weights,
+            compute=self.compute(sets, tiles) if compute is None else compute,
+            network=(sets @ self.network).max(1),
+            extra=sets @ self.extra,
+            levels=levels,
+            whole_levels=whole_levels,
+            alone=sets.sum(1) == 1.0,
+            held=self.weights.sum() * problem.layers + problem.held_bytes,
+            live=0.0 if live is None else live,
         )
-        memory = np.asarray(transfer_time(traffic, chip.dram_bandwidth))
-        network = (sets @ self.network).max(1)
-        critical = critical_time(compute, memory, network, rules.overlap)
-        start = chip.start if rules.start == "yes" else 0.0
-        time = np.asarray(partition_time(critical, start, problem.micro_batches))
-        live = np.zeros(len(sets)) if live is None else live
-        dram = np.asarray(
-            partition_dram(
-                self.weights.sum() * problem.layers, problem.held_bytes, live, problem.micro_batches
-            )
-        )
-        fits = (sram <= chip.sram * ROUNDING) & (dram <= chip.dram_capacity * ROUNDING) & np.isfinite(time)
-        return PartitionPrices(
-            compute=compute,
-            memory=memory,
-            network=network,
-            time=np.where(fits, time, np.inf),
-            sram=np.asarray(sram),
-            dram=dram,
-            traffic=np.asarray(traffic),
-            passes=passes,
-            fits=fits,
-        )
+        price = price_partition(work, self.limits, problem.rules, float(tiles), problem.micro_batches)
+        fits = price.fits & np.isfinite(price.time)
+        found = {f.name: np.broadcast_to(getattr(price, f.name), len(sets)) for f in fields(price)}
+        return PartitionPrices(**found | {"fits": fits, "time": np.where(fits, price.time, np.inf)})
+
+
+def _columns(sets: Array) -> list[Array]:
+    """For each kernel, and last the world outside, whether it lies in each partition."""
+    return [*np.ascontiguousarray(sets.T > 0), np.zeros(len(sets), dtype=bool)]
 
 
 def fills(problem: FusionProblem, tiles: int) -> bool:

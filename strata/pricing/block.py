@@ -94,7 +94,8 @@ def assembled(
         shown = shown + price.times(weight) if block.nodes else price
         for kind, time in own_kinds.items():
             kinds[kind] = kinds.get(kind, 0.0) + (time * weight if block.nodes else time)
-        ops += own
+        # a node stands for all iterations of its weight
+        ops += [(op, each.times(weight)) for op, each in own] if block.nodes else own
     return PricedBlock(
         block=block,
         ops=tuple(ops),

@@ -201,15 +201,15 @@ def partition_time(critical: Number, start: Number, micro_batches: Number) -> Nu
     return critical + start / micro_batches
 
 
-def partition_dram(weights: Number, held: Number, live: Number, micro_batches: Number) -> Number:
+def partition_dram(held: Number, live: Number, micro_batches: Number) -> Number:
     r"""DRAM in use while a partition runs [B].
 
-    .. math:: D = W_\text{all} + h + m\, L
+    .. math:: D = h + m\, L
 
-    All weights of the chip, what else it holds, and the tensors alive (made before or now, needed now or
-    later) of m micro-batches.
+    What the chip holds all the time (weights of all its layers, other data), and the tensors alive (made
+    before or now, needed now or later) of m micro-batches.
 
-    >>> partition_dram(100.0, 10.0, 3.0, 4.0)
+    >>> partition_dram(110.0, 3.0, 4.0)
     122.0
     """
-    return weights + held + micro_batches * live
+    return held + micro_batches * live

@@ -15,6 +15,7 @@ from strata.errors import BadValue, MissingQuantity, UnknownName, require
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
 from strata.precision import bytes_of, check, rate_of, supports
+from strata.pricing.kernel_ops import NAMED_KERNELS
 from strata.pricing.kernels.attention import AttentionShape, attention_kernel
 from strata.pricing.kernels.device import Device, device
 from strata.pricing.kernels.dram_access import read_fraction
@@ -29,17 +30,19 @@ from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent
 
 # Sizes each kind needs, and those it has a value for when they are left out.
-NEEDED = {
+NEEDED: dict[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
     "grouped": ("tokens", "experts", "n", "k"),
     "attention": ("sequences", "queries", "context", "heads", "head_dim"),
     "stream": ("rows", "columns"),
+    **{name: known.needed for name, known in NAMED_KERNELS.items()},
 }
 USUAL: dict[str, dict[str, Number]] = {
     "gemm": {"batch": 1.0},
     "grouped": {"top_k": 1.0, "skew": 0.0},
     "attention": {"kv_heads": 0.0},
     "stream": {},
+    **{name: known.usual for name, known in NAMED_KERNELS.items()},
 }
 # Elements read and written for each element of the result, arithmetic and special functions, from the
 # definitions: softmax subtracts the maximum, takes an exponential, adds up and divides; the erf of gelu is a
@@ -108,11 +111,13 @@ def kernel(
     repeated: bool = True,
     **sizes: Number,
 ) -> Kernel:
-    """One kernel on one chip: a plain or grouped product, attention, or a pass over memory. Sizes may be
-    arrays.
+    """One kernel on one chip: a plain or grouped product, attention, a pass over memory, or a kernel of
+    another program. Sizes may be arrays.
 
     gemm: m, n, k (batch=1). grouped: tokens, experts, n, k (top_k=1, skew=0). attention: sequences, queries,
-    context, heads, head_dim (kv_heads as heads). stream: rows, columns, and `op`, one of `STREAMS`.
+    context, heads, head_dim (kv_heads as heads). stream: rows, columns, and `op`, one of `STREAMS`. lu: order
+    (batch=1). fft: points (lines=1). scan: length (outer=1, inner=1). sort: length (lines=1). embedding_bag:
+    bags, per_bag, width.
     `precision` is that of the arithmetic and of the weights; activations are stored as told, else in 16 bits
     or wider. `weight_only`: narrow weights are widened before use. Data come from DRAM, or with `resident`
     activations from the cache where they fit. `repeated`: at the clock the power limit allows when it is run
@@ -128,12 +133,14 @@ def kernel(
     check(precision)
     if op not in STREAMS:
         raise UnknownName("streaming op", op, STREAMS, ", ".join(STREAMS))
-    if kind != "stream":
+    if kind != "stream" and (kind not in NAMED_KERNELS or NAMED_KERNELS[kind].products):
         _check_rate(used, precision, weight_only)
     wide = precision if bytes_of(precision) >= bytes_of("bf16") else "bf16"
     stored = check(activations) if activations else wide
     run = _Request(precision, stored, check(kv) if kv else stored, op, causal)
-    price = _PRICED[kind](given, device(used, resident=resident, weight_only=weight_only), run)
+    dev = device(used, resident=resident, weight_only=weight_only)
+    named = NAMED_KERNELS.get(kind)
+    price = _PRICED[kind](given, dev, run) if named is None else named.price(given, dev, precision)
     highest = used.compute.max_clock
     if repeated:
         held = power_capped(price, used)

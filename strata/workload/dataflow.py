@@ -103,21 +103,23 @@ class Dataflow:
         return ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
 
     def layout(self, **degrees: Number) -> dict[str, Any]:
-        """Mesh and axes of its usual layout, or of plain axes by their names."""
-        said = dict(self.layouts)
-        told: dict[str, Any] = {"mesh": dict(degrees), "axes": {}}
-        for dimension in degrees:
-            for kernel, axis in said.get(dimension, (("*", dimension),)):
-                own = told["axes"] if kernel == "*" else told.setdefault(kernel, {})
-                own[axis] = (*own.get(axis, ()), dimension)
+        """Mesh and axes of its usual layout, or of plain axes by their names. A kernel that a dimension names
+        takes what is said there in place of what is said for all.
+        """
+        mesh = dict.fromkeys((name for name, _ in self.layouts), 1.0) | degrees
+        said = {name: dict(self.layouts).get(name, (("*", name),)) for name in mesh}
+        kernels = dict.fromkeys(kernel for pairs in said.values() for kernel, _ in pairs if kernel != "*")
+        told: dict[str, Any] = {"mesh": mesh, "axes": _dimensions_of("*", said)}
+        for kernel in kernels:
+            told[kernel] = dict.fromkeys(told["axes"], ()) | _dimensions_of(kernel, said)
         return told
 
-    def usual_division(self, devices: float) -> str:
+    def division_over(self, devices: float) -> str:
         """The division over so many devices where none is asked for: each dimension of its mesh takes what
         its axes allow of those left, the last the rest.
 
         >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
-        >>> Dataflow(sizes={"heads": 12.0}, layouts=two).usual_division(32.0)
+        >>> Dataflow(sizes={"heads": 12.0}, layouts=two).division_over(32.0)
         'tp=4,dp=8'
         """
         left, parts = int(devices), list[str]()
@@ -228,6 +230,16 @@ class Dataflow:
         return Tensor(name, context.sizes.extents(axes), self.precision)
 
 
+def _dimensions_of(kernel: str, said: dict[str, tuple[tuple[str, str], ...]]) -> dict[str, tuple[str, ...]]:
+    """Axes with the dimensions that divide them for a kernel."""
+    found: dict[str, tuple[str, ...]] = {}
+    for dimension, pairs in said.items():
+        named = any(k == kernel for k, _ in pairs)
+        for axis in (axis for k, axis in pairs if k == (kernel if named else "*")):
+            found[axis] = (*found.get(axis, ()), dimension)
+    return found
+
+
 def _check_size(program: str, name: str, value: Number) -> None:
     """Sizes are positive; traced ones were looked at before."""
     if isinstance(value, int | float | np.ndarray | np.generic) and not np.all(np.asarray(value) > 0):
@@ -279,10 +291,10 @@ def in_order(program: Dataflow) -> list[DataflowKernel]:
         if not kernel.reads:
             raise BadValue(f"kernel {kernel.name}: it reads no tensor; a tensor from outside is an input")
         for key, _ in kernel.settings if kernel.kind in SETTINGS else ():
-            known = (*SETTINGS[kernel.kind], *KERNEL_FIELDS)
-            if key not in known:
+            words = (*SETTINGS[kernel.kind], *KERNEL_FIELDS)
+            if key not in words:
                 raise UnknownName(
-                    f"setting of {kernel.kind} kernel {kernel.name}", key, known, ", ".join(known)
+                    f"setting of {kernel.kind} kernel {kernel.name}", key, words, ", ".join(words)
                 )
         by_name[kernel.name] = kernel
     sources = {k.name: [text.partition(":")[0].strip() for text in k.reads] for k in program.kernels}

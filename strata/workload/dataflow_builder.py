@@ -138,8 +138,8 @@ def dataflow(
     item: str = "item",
     **sizes: Number | str,
 ) -> DataflowBuilder:
-    """A program to be filled with kernels; keywords beside are sizes of axes, numbers or expressions over each
-    other and the workload's batch, sequence and context.
+    """A program to be filled with kernels; keywords beside are sizes of axes: numbers, or expressions over
+    each other and the workload's batch, sequence and context.
 
     >>> g = dataflow("block", hidden=1024, inner="4*hidden", tokens="batch")
     >>> x = g.input("x", "tokens hidden")

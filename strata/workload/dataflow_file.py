@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from strata.arrays import has_axes
+from strata.arrays import Number, has_axes
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.params.written import as_toml
 from strata.workload.dataflow import LAYER, Dataflow, DataflowKernel, in_order
@@ -33,7 +33,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
     table.pop("_strata", None)
     _known(table, (*WORDS, LAYERS, *TABLES), f"key of program {name}")
     cites = table.pop("sources", {})
-    sizes, derived, cited = dict[str, float](), dict[str, str](), dict[str, str]()
+    sizes, derived, cited = dict[str, Number](), dict[str, str](), dict[str, str]()
     for key, given in {**table.get("sizes", {}), LAYERS: table.get(LAYERS, 1.0)}.items():
         value, source = (given["value"], given["source"]) if isinstance(given, Mapping) else (given, "")
         if source:
@@ -56,7 +56,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
         kinds=tuple(_kind(one, name) for one in table.get("kinds", [])),
         layouts=tuple((d, tuple(_divided(d, told, name))) for d, told in table.get("layout", {}).items()),
         cited=tuple(cited.items()),
-        **{key: _word(table[key], f"{name}: {key}") for key in WORDS if key in table},
+        **{key: _cited(_word(table[key], f"{name}: {key}"), cites, name) for key in WORDS if key in table},
     )
     return checked_program(made)
 
@@ -69,7 +69,7 @@ def checked_program(program: Dataflow) -> Dataflow:
         raise BadValue(f"{program.name} has no kernels")
     for dimension, pairs in program.layouts:
         for kernel, axis in pairs:
-            if kernel != "*" and kernel not in names:
+            if kernel not in ("*", LAYER, *names):
                 raise UnknownName(f"kernel in layout {dimension} of {program.name}", kernel, names)
             if axis not in known:
                 raise UnknownName(

@@ -173,13 +173,14 @@ def _gather(kernel: DataflowKernel, operands: list[Operand], context: KernelCont
     """
     told = _elementwise(kernel, operands, context)
     told["reads"] = context.setting(kernel, "elements_read", 1.0)
+    told["flop_per_element"] = context.setting(kernel, "flop", 0.0)
     return Gather(**told, row=context.setting(kernel, "row", 0.0) or None)
 
 
 def _line_axes(
     kernel: DataflowKernel, operands: list[Operand], context: KernelContext
 ) -> tuple[tuple[str, ...], int]:
-    """Axes of a kernel that works along one of them, and the place of `along` (the last where none is told)."""
+    """Axes of a kernel that works along one of them, and the place of that: `along`, or the last."""
     axes = kernel.writes or operands[0].axes
     along = context.setting(kernel, "along", axes[-1])
     if along not in axes:

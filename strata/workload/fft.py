@@ -1,4 +1,6 @@
-"""Fast Fourier transforms of a grid, one dimension after the other; and the op that transforms one."""
+"""Fast Fourier transforms of a grid, one dimension after the other, or of one long line; and the op that
+transforms one dimension.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.precision import bytes_of
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
+from strata.workload.ops import Vector
 from strata.workload.tasks import Workload
 
 AXES = ("x", "y", "z")
@@ -52,6 +55,9 @@ class FftLines(Op):
 
     def operand_axes(self, place: int) -> tuple[str, ...]:
         return axes_of(self.points, *self.lines)
+
+    def indivisible_axes(self) -> tuple[str, ...]:
+        return axes_of(self.points)
 
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(self.points, *self.lines)
@@ -119,6 +125,80 @@ class Fft:
             sequence=BlockSequence(first=("transform",)),
             items=work.batch,
             item="grid",
+            units=self.units,
+        )
+        return checked(graph)
+
+
+@register_pytree
+@readable()
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LongFft:
+    """A transform of one line too long for one memory: as a matrix, first its columns, then its rows.
+
+    The four-step algorithm takes point j = n2 x + y as entry (x, y) of n1 rows and n2 columns, about as many,
+    transforms along x, multiplies by twiddle factors on the way (counted with neither step: it is done while
+    a line is written), and transforms along y. Each step has its own axis whole: the layout turns between
+    them, which is an all-to-all. `ordered` takes and gives the line in order (six-step): a rank's part is
+    then a run of the line, so that the layout turns at both ends too, and the result is written once more.
+
+    Bailey, FFTs in External or Hierarchical Memory, J. Supercomput. 4 (1990).
+    """
+
+    name: str = "fft-1d"
+    points: Number = 2.0**30
+    precision: str = "fp32"
+    ordered: bool = False
+
+    def sides(self) -> tuple[Number, Number]:
+        """Rows and columns of the matrix, their product the length: powers of two next to its root.
+
+        >>> LongFft(points=2.0**27).sides()
+        (8192.0, 16384.0)
+        """
+        xp = namespace(self.points)
+        rows = 2.0 ** xp.floor(xp.log(self.points) / xp.log(4.0) + 1e-9)
+        return rows, self.points / rows
+
+    @property
+    def units(self) -> dict[str, Number]:
+        rows, columns = self.sides()
+        return {"x": rows, "y": columns}
+
+    def layout_text(self) -> str:
+        return "p=8 (each step with its own axis whole)"
+
+    def layout(self, p: Number = 1.0) -> dict[str, Any]:
+        """The mesh and axes of a line in p runs."""
+        return {"mesh": {"p": p}, "x": {"y": "p"}, "y": {"x": "p"}, "line": {"x": "p"}, "result": {"y": "p"}}
+
+    def trace(self, work: Workload) -> Graph:
+        rows, columns = self.sides()
+        x, y, batch = Extent(rows, 1.0, "x"), Extent(columns, 1.0, "y"), Extent(work.batch, 1.0, "lines")
+        steps = (("x", "line", "half", x, y), ("y", "half", "whole", y, x))
+        ops: list[Op] = [
+            FftLines(
+                name=f"fft_{axis}", module=axis, inputs=(source,), output=made, points=along,
+                lines=(batch, other), precision=self.precision,
+            )
+            for axis, source, made, along, other in steps
+        ]  # fmt: skip
+        if self.ordered:
+            reals = Extent(columns, 2.0 * work.batch, "y")  # complex, of every line
+            ops.append(
+                Vector(
+                    name="order", module="result", inputs=("whole",), output="result", m=x, n=(reals,),
+                    reads=1.0, writes=1.0, flop_per_element=0.0, special_per_element=0.0,
+                    precision=self.precision,
+                )
+            )  # fmt: skip
+        entry = Tensor("line", (batch, x, y, Extent(2.0)), self.precision)
+        role = "line" if self.ordered else "x"
+        graph = Graph(
+            blocks=(Block(name="transform", role=role, ops=tuple(ops), entry=entry),),
+            sequence=BlockSequence(first=("transform",)),
+            items=work.batch,
+            item="line",
             units=self.units,
         )
         return checked(graph)

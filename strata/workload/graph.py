@@ -133,6 +133,10 @@ class Op:
         """Axes that must lie whole on a rank before it runs, although its own work on them is divided."""
         return ()
 
+    def indivisible_axes(self) -> tuple[str, ...]:
+        """Axes that its work cannot be divided along at all: each result needs all of them."""
+        return ()
+
     def result_axes(self) -> tuple[str, ...]:
         return ()
 
@@ -221,6 +225,7 @@ class Block:
     leaves: tuple[str, ...] = ()  # tensors whose sum that is; the last op's result where none is named
     gradient_of: str = ""  # the forward block of a backward one
     captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
+    ahead: bool = False  # its collectives run an iteration ahead, beside its own work
 
     @property
     def times(self) -> Number:

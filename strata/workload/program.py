@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strata.arrays import Number
-from strata.errors import BadFile, UnknownName
-from strata.params import data_folder, names, read_toml
+from strata.errors import BadFile, UnknownName, require
+from strata.params import data_folder, merged, names, read_toml
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import read_dataflow
 from strata.workload.dlrm import Dlrm
-from strata.workload.fft import Fft
+from strata.workload.fft import Fft, LongFft
 from strata.workload.gemm import Gemm
 from strata.workload.graph import Graph
+from strata.workload.hpl import Hpl
 from strata.workload.lstm import Lstm
 from strata.workload.mlp import Mlp
 from strata.workload.model import model
@@ -44,10 +45,15 @@ PROGRAMS: dict[str, Any] = {
     "dataflow": Dataflow,
     "dlrm": Dlrm,
     "fft": Fft,
+    "fft-1d": LongFft,
     "gemm": Gemm,
+    "hpl": Hpl,
     "lstm": Lstm,
     "mlp": Mlp,
 }  # beside language models; a file says its kind
+
+
+TRUTH = {"true": True, "false": False}
 
 
 def program(name: str | Path, **changes: Any) -> Any:
@@ -84,14 +90,23 @@ def program_path(name: str | Path) -> Path | None:
 
 
 def program_table(path: Path) -> dict[str, Any]:
-    """The table of a program's file."""
+    """The table of a program's file, over that of the program it names as its `base`."""
     if path.suffix == ".toml":
-        return read_toml(path)
+        table = read_toml(path)
+        return _over_base(table, path) if "base" in table else table
     try:
-        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
-    return table
+
+
+def _over_base(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    base = str(table.pop("base"))
+    beside = path.parent / (base if base.endswith(".toml") else f"{base}.toml")
+    below = beside if beside.exists() else data_folder("programs") / f"{base}.toml"
+    if not below.exists() or below == path:
+        raise UnknownName(f"base of {path.name}", base, names("programs"))
+    return merged(program_table(below), table)
 
 
 def with_fields(record: Any, changes: dict[str, Any]) -> Any:
@@ -101,7 +116,10 @@ def with_fields(record: Any, changes: dict[str, Any]) -> Any:
     for key, value in changes.items():
         if key not in known:
             raise UnknownName(f"field of {record.name}", key, known, ", ".join(known))
-        if isinstance(value, list | tuple):
+        if isinstance(getattr(record, key), bool) and isinstance(value, str):
+            require(value.lower() in TRUTH, f"{key} of {record.name} is true or false", **{key: value})
+            made[key] = TRUTH[value.lower()]
+        elif isinstance(value, list | tuple):
             made[key] = tuple(v if isinstance(v, str) else v * 1.0 for v in value)
         else:
             made[key] = value if isinstance(value, str | bool) or value is None else value * 1.0

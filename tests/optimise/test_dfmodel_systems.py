@@ -49,7 +49,7 @@ def as_run(workload):
     return fft_times(fft_run(), machine), machine
 
 
-# of 80 systems: the worst; DLRM's is TPU on a dragonfly with HBM and PCIe, where its solver stopped early
+# of 80 systems: the worst; DLRM's is TPU on a dragonfly with HBM and PCIe, where its solver seems to have stopped early
 WORST = {"HPL": 1e-7, "FFT": 1e-7, "DLRM": 9e-4}
 
 
@@ -58,12 +58,12 @@ def test_dfmodel_reference_utilisation_of_all_systems(workload):
     found = np.broadcast_to(study_point(*as_run(workload), WAFER).utilisation, (4, 5, 2, 2))
     off = np.abs(found / np.array(LOGGED[workload]["utilisation"]) - 1)
     assert off.shape == (4, 5, 2, 2) and off.max() < WORST[workload]
-    assert (off > 1e-6).sum() <= (6 if workload == "DLRM" else 0)
+    assert (off > 1e-6).sum() <= (4 if workload == "DLRM" else 0)
 
 
 @pytest.mark.parametrize("workload", WORST)
 def test_dfmodel_reference_breakdown_without_overlap(workload):
-    found, logged = study_point(*as_run(workload), WAFER, overlapped=False), LOGGED[workload]
+    found, logged = study_point(*as_run(workload), WAFER, overlap="none"), LOGGED[workload]
     for part in ("compute", "memory", "network"):
         there = np.array(logged[f"nonoverlap_{part}"]) * 1e-9
         ours = np.broadcast_to(getattr(found, part), (4, 5, 2, 2))
@@ -85,7 +85,9 @@ def test_dfmodel_reference_ratios_of_the_paper():
     halved, machine = as_run("FFT")
     run = np.broadcast_to(study_point(halved, machine, WAFER).utilisation, (4, 5, 2, 2))
     assert geometric(run[:, 2]) / geometric(run[:, rest]) == pytest.approx(3.22, abs=0.01)
-    whole = np.broadcast_to(study_point(fft_times(fft_run(), MACHINE), MACHINE, WAFER).utilisation, (4, 5, 2, 2))
+    whole = np.broadcast_to(
+        study_point(fft_times(fft_run(), MACHINE), MACHINE, WAFER).utilisation, (4, 5, 2, 2)
+    )
     assert geometric(whole[:, 2]) / geometric(whole[:, rest]) == pytest.approx(2.75, abs=0.01)
     assert whole[0, 2].ravel() == pytest.approx([0.044, 0.155, 0.050, 0.369], abs=6e-4)
 
@@ -96,8 +98,8 @@ def test_at_the_papers_size_every_chip_is_busy_with_hpl():
     found = np.broadcast_to(study_point(hpl_times(run, MACHINE), MACHINE, WAFER).utilisation, (4, 5, 2, 2))
     assert found[:3] == pytest.approx(0.9, rel=1e-3)  # the last iterations wait for panels
     assert found[3, ..., 0] == pytest.approx(0.732574, rel=1e-5)  # a wafer on PCIe waits for panels
-    apart = study_point(hpl_times(run, MACHINE), MACHINE, WAFER, overlapped=False).utilisation
-    small = study_point(*as_run("HPL"), WAFER, overlapped=False).utilisation
+    apart = study_point(hpl_times(run, MACHINE), MACHINE, WAFER, overlap="none").utilisation
+    small = study_point(*as_run("HPL"), WAFER, overlap="none").utilisation
     assert (apart >= small * (1 - 1e-12)).all()
 
 
@@ -107,7 +109,9 @@ def test_a_batch_is_its_points_and_more_of_anything_never_hurts():
     for chip, torus, memory, link in ((0, 0, 0, 0), (2, 2, 1, 1), (3, 4, 0, 1)):
         one = study_machine([CHIPS[chip]], [TOPOLOGIES[torus]], [MEMORIES[memory]], [LINKS[link]])
         alone = study_point(dlrm_times(dlrm_run(), one), one, WAFER[chip]).time
-        assert float(alone.squeeze()) == float(np.broadcast_to(every, (4, 5, 2, 2))[chip, torus, memory, link])
+        assert float(alone.squeeze()) == float(
+            np.broadcast_to(every, (4, 5, 2, 2))[chip, torus, memory, link]
+        )
     for what in ("peak", "memory", "link", "crossing"):
         more = replace(MACHINE, **{what: 2.0 * getattr(MACHINE, what)})
         for times in (dlrm_times(dlrm_run(), more), fft_times(fft_run(), more), hpl_times(hpl_run(), more)):

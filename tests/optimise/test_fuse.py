@@ -181,6 +181,10 @@ def test_weights_beyond_the_sram_are_taken_in_passes_or_do_not_fit():
     assert found.partitions[1].traffic == 3 * 100.0 + 500.0
     none = fuse_kernels(chain(weight=500.0, rules={"weight_tiling": "none"}))
     assert not none.feasible and none.reason == "b: needs 700 B of SRAM, has 400 B (1.75 times)"
+    assert (
+        fuse_kernels(chain(weight=500.0, rules={"weight_tiling": "none"}), method="cp-sat").reason
+        == none.reason
+    )
     tiny = chain(chip={"sram": 150.0})
     assert too_large(tiny).startswith("a: needs") and "SRAM" in too_large(tiny)
     assert fuse_kernels(tiny).reason == too_large(tiny)

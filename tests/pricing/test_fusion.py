@@ -7,6 +7,13 @@ import pytest
 
 from strata.errors import BadValue, UnknownName
 from strata.pricing import fusion
+from strata.pricing.fused_partition import (
+    PartitionLimits,
+    PartitionWork,
+    TensorUse,
+    partition_flows,
+    price_partition,
+)
 from strata.pricing.fusion_rules import fusion_rules
 
 
@@ -37,6 +44,36 @@ def test_a_million_chips_are_one_call():
     began = time.process_time()
     assert whole(grid, 1e11, 3e14).shape == grid.shape
     assert time.process_time() - began < 2.0
+
+
+TENSORS = ((0, (1, 2), 6e6), (1, (2,), 4e6), (3, (0,), 2e6), (2, (3,), 3e6))  # 3 is outside
+
+
+def partition(size, sram, bandwidth, rules):
+    """Kernels 1 and 2 of a chain of three with a skip, on chips."""
+    uses = [TensorUse(source=s, targets=t, bytes=b * size, whole=(False,) * len(t)) for s, t, b in TENSORS]
+    flows = partition_flows(uses, (False, True, True, False), (0.0, 1.0, 2.0, 0.0), 1.0)
+    work = PartitionWork(flows=flows, weights=1e7, compute=1e-4 * size, levels=2.0, live=1e6 * size)
+    return price_partition(work, PartitionLimits(sram=sram, bandwidth=bandwidth), rules, 4.0, 2.0)
+
+
+@pytest.mark.parametrize("rules", ["strata", "dfmodel-2024"])
+def test_a_fixed_partition_on_many_chips_equals_single_ones(rules):
+    rng, given_rules = np.random.default_rng(2), fusion_rules(rules)
+    size, sram, bandwidth = (rng.uniform(0.5, 2.0, 40) * unit for unit in (1.0, 1.5e7, 1e11))
+    batch = partition(size, sram, bandwidth, given_rules)
+    for i in range(40):
+        one = partition(float(size[i]), float(sram[i]), float(bandwidth[i]), given_rules)
+        for name in ("time", "sram", "traffic", "fits"):
+            value = np.broadcast_to(getattr(batch, name), 40)[i]
+            assert value == pytest.approx(getattr(one, name), rel=1e-12)
+    assert 0 < np.sum(batch.fits) < 40
+
+
+def test_flows_of_a_partition_by_hand():
+    """Reads the skipped tensor once, writes its result, keeps what passes between its two kernels."""
+    found = partition(1.0, 1e9, 1e11, fusion_rules("dfmodel-2024"))
+    assert found.traffic == 6e6 + 3e6 and found.sram == 2 * 4e6 / 4 + 2 * 9e6 / 4 + 1e7
 
 
 def test_more_passes_and_less_overlap_never_shorten():

@@ -28,6 +28,11 @@ SIZES = {
         "head_dim": 128,
     },
     "stream": {"rows": 1024, "columns": 4096},
+    "lu": {"order": 2048},
+    "fft": {"points": 4096, "lines": 1000},
+    "scan": {"length": 4096, "inner": 1000},
+    "sort": {"length": 1_000_000, "lines": 3},
+    "embedding_bag": {"bags": 4096, "per_bag": 20, "width": 128},
 }
 KINDS = list(SIZES)
 
@@ -46,8 +51,9 @@ def test_every_kernel_runs_on_every_chip(chip, kind):
         found.time, rel=1e-9
     )
     assert 0 < found.clock <= made.compute.max_clock
+    # The leakage of a stack that stays cool lies below that of the stated, hot one.
     assert (
-        made.energy.static_power
+        made.energy.static_power * (1.0 if made.stack is None else 0.7)
         < found.power
         <= max(made.energy.power_limit, made.energy.static_power) * 1.001
     )

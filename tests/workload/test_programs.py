@@ -81,3 +81,54 @@ def test_words_of_programs():
         program("fft-1024", size=3)
     with pytest.raises(BadValue, match="is divided like p=2,q=4"):
         division(program("fft-1024"), "tp=2")
+
+
+def test_a_long_line_turns_once_and_in_order_three_times():
+    made, work = program("fft-1d-2e30"), st.forward(2.0)
+    points = 2.0 * 2**30
+    assert made.trace(work).flop() == pytest.approx(5.0 * points * 30, rel=1e-12)
+    turn = ("all_to_all", "p", 2.0 * 4.0 * points / 8)  # complex, fp32
+    assert sent(made, work, "p=8") == [turn]
+    assert sent(program("fft-1d-2e30", ordered=True), work, "p=8") == [turn] * 3
+    rows, columns = program("fft-1d-2e30", points=np.array([2.0**20, 2.0**27])).sides()
+    assert rows.tolist() == [2.0**10, 2.0**13] and columns.tolist() == [2.0**10, 2.0**14]
+
+
+def test_hpl_counts_its_operations_exactly_and_gathers_panels_along_both_sides_of_its_grid():
+    made, work = program("hpl-65536"), st.forward(1.0)
+    assert made.trace(work).flop() == pytest.approx(2 / 3 * 65536.0**3, rel=1e-12)
+    graph, grid = made.trace(work), division(made, "p=2,q=4")
+    part = shard(graph, grid.sharding(graph, work, grid.active()))
+    total = {"q": 0.0, "p": 0.0}
+    for weight, ops in part.blocks[0].nodes:
+        there = collectives(iter(ops))
+        assert [(op.pattern, op.group) for op in there] == [("all_gather", "q"), ("all_gather", "p")]
+        for op in there:
+            total[op.group] += weight * op.payload
+    # what DFModel sends: (n - i B) B numbers over X and over Y; what is left of U is one block narrower
+    sides = 65536.0 - 1024.0 * np.arange(64)
+    assert total["q"] == pytest.approx((sides * 1024 * 8 / 2).sum(), rel=2e-4)
+    assert total["p"] == pytest.approx(((sides - 1024) * 1024 * 8 / 4).sum(), rel=2e-4)
+
+
+def test_eight_sizes_stand_for_all_iterations_of_hpl(monkeypatch):
+    made = program("hpl-65536")
+    few = st.evaluate("8xh200", made, st.forward(1.0), "p=2,q=4")
+    monkeypatch.setattr("strata.workload.hpl.NODES", 64)  # as many as there are: each iteration itself
+    whole = st.evaluate("8xh200", made, st.forward(1.0), "p=2,q=4")
+    assert float(few.steps[0].time) == pytest.approx(float(whole.steps[0].time), rel=1e-3)
+    assert float(few.timeline.time) == pytest.approx(float(few.steps[0].time), rel=1e-9)
+    part = st.evaluate("8xh200", program("hpl-65536", iterations=8.0), st.forward(1.0), "p=2,q=4")
+    assert 0.2 < float(part.steps[0].time / whole.steps[0].time) < 1 - (7 / 8) ** 3 + 0.02
+
+
+def test_hpl_takes_arrays():
+    orders = np.array([32768.0, 65536.0])
+    every = st.evaluate("8xh200", program("hpl-65536", order=orders), st.forward(1.0), "p=2,q=4")
+    alone = [
+        st.evaluate("8xh200", program("hpl-65536", order=n), st.forward(1.0), "p=2,q=4")
+        for n in orders.tolist()
+    ]
+    for kind in ("matmul", "collective"):
+        each = [float(r.summary.time_by_kind[kind]) for r in alone]
+        assert every.summary.time_by_kind[kind] == pytest.approx(each, rel=1e-9)

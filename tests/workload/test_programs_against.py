@@ -1,6 +1,7 @@
 """Programs that are no transformers against somebody else's numbers, and against sums worked by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ import strata as st
 from strata.mapping.shard import shard
 from strata.pricing.network.algorithms import ring_scatter
 from strata.workload.graph import is_collective
+from strata.workload.program import program
 
 
 def collectives(program, work, layout):
@@ -78,3 +80,26 @@ def test_dlrm_exchanges_embeddings_of_its_tables_for_its_samples():
     tables = math.ceil(26 / 8)
     wanted = [("all_to_all", "all", 65536.0 * tables * 128.0 * 4.0)]
     assert collectives(dlrm, st.forward(65536.0), layout) == wanted
+
+
+# chip, ranks of a side of the grid, order, block, GB/s of a link, seconds that DFModel's logs have
+HPL_RUNS = {
+    "Circe": ("v100-fp64", 24, 65536.0, 1024.0, 12.5, 61519575e-9),
+    "Tethys": ("a100-fp64", 16, 131072.0, 2048.0, 25.0, 704055937e-9),
+    "Selene": ("a100-fp64", 90, 262144.0, 4096.0, 25.0, 188265927e-9),
+    "Eos": ("h100-fp64", 86, 262144.0, 4096.0, 50.0, 77826080e-9),
+}
+
+
+@pytest.mark.parametrize("name", HPL_RUNS)
+def test_dfmodel_reference_hpl_of_four_machines(name):
+    """DFModel (2024), results logged at 62db2278, read for this project: HPL of its Fig 6, within 5 %."""
+    chip, side, order, block, link, logged = HPL_RUNS[name]
+    made = st.system(f"{side * side}xdfmodel-{chip}+dfmodel-dgx-2+{side}x{side}")
+    wires = tuple(replace(d, bandwidth=link * 1e9) for d in made.fabric.dimension)
+    made = replace(made, fabric=replace(made.fabric, dimension=wires))
+    run = program("hpl-65536", order=order, block=block)
+    found = st.evaluate(made, run, st.forward(1.0), f"p={side},q={side}")
+    assert float(found.steps[0].time) == pytest.approx(logged, rel=0.05)
+    alone = st.evaluate(made, replace(run, lookahead=False), st.forward(1.0), f"p={side},q={side}")
+    assert alone.steps[0].time > found.steps[0].time

@@ -117,16 +117,43 @@ def show_command(
         str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=item_names)],
+    batch: Annotated[str, typer.Option(metavar="N", help="of a program: items of one pass")] = "1",
+    phase: Annotated[
+        str, typer.Option(metavar="PHASE", help="of a program: forward or train; of a model: prefill ...")
+    ] = "",
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="draw the graph of a program or a model")
+    ] = None,
+    dot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write its graph for graphviz; other endings than .dot are drawn"),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Every number of a thing, with its source; assumed ones are marked with *."""
+    """Every number of a thing, with its source; assumed ones are marked with *. Of a program also its kernels
+    with their operations and bytes, and its graph as a picture.
+    """
     from strata.app.render.catalogue import describe, description_table
 
     described = describe(kind, name)
+    graph = None
+    if kind == "program" or ((svg or dot) and kind == "model"):
+        from strata.app.render.program_graph import kernel_rows, kernel_table, traced
+
+        graph = traced(name, batch, phase)
+        described["kernels"] = kernel_rows(graph)
+    elif svg or dot:
+        raise BadValue(f"--svg and --dot draw a program or a model, but got '{kind}'")
     if json:
         print_json(described)
     else:
-        say(description_table(described))
+        tables = [kernel_table(described["kernels"])] if graph is not None else []
+        say(description_table(described), *(["", *tables] if tables else []))
+    if graph is not None and (svg or dot):
+        from strata.app.render.program_graph import write_graph
+
+        for path in filter(None, (svg, dot)):
+            wrote("graph", write_graph(graph, name, path, by_graphviz=path is dot))
 
 
 def schema_command(

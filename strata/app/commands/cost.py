@@ -24,6 +24,7 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
+    from strata.hardware.silicon.linear_power import LinearTotals
     from strata.hardware.silicon.system_cost import SystemCost
     from strata.hardware.system import System
 
@@ -45,6 +46,14 @@ WholeSystem = Annotated[
 ]
 
 
+DfmodelFlag = Annotated[
+    bool,
+    typer.Option(
+        "--dfmodel", help="with --system: cost and power as DFModel counts chips, memory, links and ports"
+    ),
+]
+
+
 def register_cost(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
@@ -60,14 +69,26 @@ def cost_command(
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
     system: WholeSystem = "",
+    dfmodel: DfmodelFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
     """
-    from strata.app.render.cost import cost_dict, cost_tables, system_cost_dict, system_cost_table
+    from strata.app.render.cost import (
+        cost_dict,
+        cost_tables,
+        linear_totals_dict,
+        linear_totals_table,
+        system_cost_dict,
+        system_cost_table,
+    )
     from strata.hardware.silicon.cost import cost_of
 
+    if dfmodel and not system:
+        raise BadValue(
+            "--dfmodel counts a system: give one with --system, like 'strata cost --system 8xh200 --dfmodel'"
+        )
     if bool(chip) == bool(system):
         raise BadValue(
             "cost needs a chip, or --system with a system's name, like 'strata cost stack-ref' "
@@ -78,6 +99,10 @@ def cost_command(
             raise BadValue(
                 "--layers compares chips, not systems; give a system's layers with --set stack.layers=8"
             )
+        if dfmodel:
+            named, totals = _linear_totals(system, floorplan, set)
+            print_json(linear_totals_dict(named, totals)) if json else say(linear_totals_table(named, totals))
+            return
         whole = _whole_system(system, floorplan, set)
         print_json(system_cost_dict(*whole)) if json else say(system_cost_table(*whole))
         return
@@ -105,3 +130,12 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
 
     owner = make_system(name, **silicon_changes(items, floorplan))
     return owner, system_cost(owner)
+
+
+def _linear_totals(name: str, floorplan: str, items: list[str] | None) -> tuple[System, LinearTotals]:
+    """A system by name, its chip changed by `--set`, and what DFModel counts of it."""
+    from strata.hardware.silicon.linear_power import linear_totals
+    from strata.hardware.system import system as make_system
+
+    owner = make_system(name, **silicon_changes(items, floorplan))
+    return owner, linear_totals(owner)

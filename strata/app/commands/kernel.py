@@ -97,14 +97,9 @@ Once = Annotated[
 EXAMPLE = "Example: strata kernel {}"
 
 
-def _size(help: str, name: str = "") -> Any:
+def size_option(help: str, name: str = "") -> Any:
     """An option that takes a size or a list of sizes."""
     return typer.Option(*([name] if name else []), metavar="N", help=help)
-
-
-def register_kernel(app: typer.Typer) -> None:
-    """Give an app these commands."""
-    app.add_typer(kernels)
 
 
 @kernels.command(
@@ -114,10 +109,10 @@ def register_kernel(app: typer.Typer) -> None:
 )
 def gemm_command(
     chip: KernelChip,
-    m: Annotated[str, _size("rows of the activations and the result")],
-    n: Annotated[str, _size("columns of the weights and the result")],
-    k: Annotated[str, _size("depth: columns of the activations, rows of the weights")],
-    batch: Annotated[str, _size("products at once, each with weights of its own")] = "1",
+    m: Annotated[str, size_option("rows of the activations and the result")],
+    n: Annotated[str, size_option("columns of the weights and the result")],
+    k: Annotated[str, size_option("depth: columns of the activations, rows of the weights")],
+    batch: Annotated[str, size_option("products at once, each with weights of its own")] = "1",
     precision: ArithmeticFormat = "bf16",
     activations: ActivationFormat = "",
     weight_only: WeightOnly = False,
@@ -129,7 +124,7 @@ def gemm_command(
     """A matrix product: out[m, n] = in[m, k] weight[k, n]."""
     options = {"precision": precision, "activations": activations, "weight_only": weight_only}
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
-    _answered(chip, "gemm", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(chip, "gemm", sizes, options, changes=set, once=once, json=json, resident=resident)
 
 
 @kernels.command(
@@ -139,11 +134,11 @@ def gemm_command(
 )
 def grouped_command(
     chip: KernelChip,
-    tokens: Annotated[str, _size("tokens, each of which goes to some experts")],
-    experts: Annotated[str, _size("experts, each with weights of its own")],
-    n: Annotated[str, _size("columns of one expert's weights")],
-    k: Annotated[str, _size("depth: rows of one expert's weights")],
-    top_k: Annotated[str, _size("experts of one token")] = "1",
+    tokens: Annotated[str, size_option("tokens, each of which goes to some experts")],
+    experts: Annotated[str, size_option("experts, each with weights of its own")],
+    n: Annotated[str, size_option("columns of one expert's weights")],
+    k: Annotated[str, size_option("depth: rows of one expert's weights")],
+    top_k: Annotated[str, size_option("experts of one token")] = "1",
     skew: Annotated[
         str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")
     ] = "0",
@@ -163,7 +158,7 @@ def grouped_command(
         "skew": typed_number(skew, "--skew"),
     }
     sizes = {"tokens": tokens, "experts": experts, "n": n, "k": k, "top_k": top_k}
-    _answered(chip, "grouped", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(chip, "grouped", sizes, options, changes=set, once=once, json=json, resident=resident)
 
 
 @kernels.command(
@@ -176,12 +171,12 @@ def grouped_command(
 )
 def attention_command(
     chip: KernelChip,
-    context: Annotated[str, _size("tokens of a sequence, the new ones included")],
-    heads: Annotated[str, _size("query heads")],
-    head_dim: Annotated[str, _size("width of a head")] = "128",
-    kv_heads: Annotated[str, _size("heads of keys and values  [default: as heads]")] = "",
-    sequences: Annotated[str, _size("sequences at once")] = "1",
-    queries: Annotated[str, _size("new tokens of a sequence: 1 is a decode step  [default: 1]")] = "1",
+    context: Annotated[str, size_option("tokens of a sequence, the new ones included")],
+    heads: Annotated[str, size_option("query heads")],
+    head_dim: Annotated[str, size_option("width of a head")] = "128",
+    kv_heads: Annotated[str, size_option("heads of keys and values  [default: as heads]")] = "",
+    sequences: Annotated[str, size_option("sequences at once")] = "1",
+    queries: Annotated[str, size_option("new tokens of a sequence: 1 is a decode step  [default: 1]")] = "1",
     precision: ArithmeticFormat = "bf16",
     kv: Annotated[
         str,
@@ -208,7 +203,7 @@ def attention_command(
     }
     sizes |= {"kv_heads": kv_heads} if kv_heads else {}
     options = {"precision": precision, "kv": kv, "causal": not full}
-    _answered(chip, "attention", sizes, options, changes=set, once=once, json=json)
+    answer_kernel(chip, "attention", sizes, options, changes=set, once=once, json=json)
 
 
 @kernels.command(
@@ -218,8 +213,8 @@ def attention_command(
 )
 def stream_command(
     chip: KernelChip,
-    rows: Annotated[str, _size("rows of the result")],
-    columns: Annotated[str, _size("columns of the result")],
+    rows: Annotated[str, size_option("rows of the result")],
+    columns: Annotated[str, size_option("columns of the result")],
     op: Annotated[
         str,
         typer.Option(
@@ -236,10 +231,10 @@ def stream_command(
 ) -> None:
     """An element-wise or row-wise kernel: copy, add, norm, softmax, gelu, gated silu."""
     sizes, options = {"rows": rows, "columns": columns}, {"precision": precision, "op": op}
-    _answered(chip, "stream", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(chip, "stream", sizes, options, changes=set, once=once, json=json, resident=resident)
 
 
-def _answered(
+def answer_kernel(
     chip: str,
     kind: str,
     sizes: dict[str, str],

@@ -76,16 +76,17 @@ def predict_command(
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
     from strata.evaluate import evaluate
-    from strata.mapping.plan import layout_degrees
+    from strata.mapping.plan import layout_degrees, usual_division
     from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for, why_infeasible
 
     size = typed_sizes(batch, input, output)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
-    if not plan and hasattr(served, "usual_division"):
-        plan = served.usual_division(float(hardware.devices))
-    as_told = bool(plan or (layout_degrees(served) and not hasattr(served, "kernel_modules")))
+    as_told = bool(
+        (plan := plan or usual_division(served, hardware.devices))
+        or (layout_degrees(served) and not hasattr(served, "kernel_modules"))
+    )
     ranking = None if as_told else plan_for(hardware, served, work, software, top=1)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]

@@ -26,8 +26,10 @@ from strata.precision import BYTES
 from strata.records import to_dict
 from strata.search.space import Space, space
 from strata.units import show
+from strata.workload.dataflow import Dataflow
+from strata.workload.dataflow_file import dataflow_schema
 from strata.workload.model import Model, model
-from strata.workload.program import program
+from strata.workload.program import program, program_table
 from strata.workload.tasks import decode
 
 LISTED = (
@@ -255,6 +257,8 @@ def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
 
 def _describe_program(record: Any, name: str) -> dict[str, Any]:
     """Sizes of a program that is no language model, and how it is divided."""
+    if isinstance(record, Dataflow):
+        return _describe_dataflow(record)
     facts = _facts(name, "programs")
     source = str(facts.get("source", "given by the caller"))
     numbers = {}
@@ -267,6 +271,17 @@ def _describe_program(record: Any, name: str) -> dict[str, Any]:
     return {"name": name, "title": str(facts.get("title", "")), "note": note, "numbers": numbers}
 
 
+def _describe_dataflow(record: Dataflow) -> dict[str, Any]:
+    """Sizes of a program of kernels, each with its source."""
+    cited, whole = dict(record.cited), record.source or "given by the caller"
+    follows = dict.fromkeys(dict(record.derived), "follows from other sizes and the workload") | cited
+    told = {**record.sizes, **dict(record.derived), "layers": record.layers}
+    told |= {"precision": record.precision, "stream": record.stream}
+    numbers = {key: _entry(to_dict(v), _plain(v), follows.get(key, whole)) for key, v in told.items()}
+    note = f"divided with --plan {division_words(record)}"
+    return {"name": record.name, "title": record.title, "note": note, "numbers": numbers}
+
+
 def _plain(value: Any) -> str:
     if isinstance(value, str) or value is None:
         return value or "none"
@@ -276,7 +291,10 @@ def _plain(value: Any) -> str:
 def _facts(name: str, kind: str = "models") -> dict[str, Any]:
     """What the file of a shipped model or program says about itself; nothing for a user's own."""
     path = data_folder(kind) / f"{name}.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))["_strata"]) if path.exists() else {}
+    if path.exists():
+        return dict(json.loads(path.read_text(encoding="utf-8"))["_strata"])
+    written = path.with_suffix(".toml")
+    return program_table(written) if written.exists() else {}
 
 
 def description_table(described: dict[str, Any]) -> Any:
@@ -303,10 +321,11 @@ def description_table(described: dict[str, Any]) -> Any:
 
 def file_schema(kind: str) -> dict[str, Any]:
     """The JSON schema of a kind of file."""
-    if kind == "model":
-        return _model_schema()
+    own = {"model": _model_schema, "program": dataflow_schema}
+    if kind in own:
+        return own[kind]()
     if kind not in FILES:
-        raise UnknownName("kind of file", kind, [*FILES, "model"], ", ".join([*FILES, "model"]))
+        raise UnknownName("kind of file", kind, [*FILES, *own], ", ".join([*FILES, *own]))
     record: dict[str, Any] = file_model(FILES[kind]).model_json_schema()
     return record
 

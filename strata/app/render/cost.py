@@ -7,6 +7,7 @@ from typing import Any
 from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
 from strata.hardware.silicon.cost import Cost
+from strata.hardware.silicon.linear_power import LinearTotals
 from strata.hardware.silicon.manufacturing import Silicon
 from strata.hardware.silicon.system_cost import SystemCost
 from strata.hardware.system import System, economics
@@ -92,4 +93,36 @@ def system_cost_table(system: System, cost: SystemCost) -> Any:
         f"{system.name}: what its {float(cost.devices):g} devices cost",
         table,
         "DFModel: chips as bought, DRAM, links and switch ports by bandwidth",
+    )
+
+
+def linear_totals_dict(system: System, totals: LinearTotals) -> dict[str, Any]:
+    """Cost and power by DFModel's counts, for machines."""
+    cost, power = ({k: float(v) for k, v in part.items()} for part in (totals.cost, totals.power))
+    return {
+        "system": system.name,
+        "devices": float(totals.devices),
+        "cost_USD": sum(cost.values()) if "chips" in cost else None,
+        "power_W": sum(power.values()),
+        "cost_parts_USD": cost,
+        "power_parts_W": power,
+    }
+
+
+def linear_totals_table(system: System, totals: LinearTotals) -> Any:
+    """Cost and power by DFModel's counts, for people."""
+    table = plain_table()
+    table.add_column("part", no_wrap=True)
+    for name in ("USD", "W"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, power in totals.power.items():
+        cost = totals.cost.get(name)
+        table.add_row(name, "unknown" if cost is None else f"{float(cost):,.0f}", f"{float(power):,.0f}")
+    told = linear_totals_dict(system, totals)
+    whole = "unknown" if told["cost_USD"] is None else f"{told['cost_USD']:,.0f}"
+    table.add_row("all", whole, f"{told['power_W']:,.0f}", style="bold")
+    return titled(
+        f"{system.name}: cost and power of its {float(totals.devices):g} devices by DFModel's counts",
+        table,
+        "chips draw their static power; memory, links and ports count at full bandwidth",
     )

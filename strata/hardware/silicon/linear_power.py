@@ -1,4 +1,4 @@
-"""Links, switch ports, power and throughput curves of a system as DFModel counts them: linear in bandwidths."""
+"""Links, switch ports and power of a system as DFModel counts them, and curves of power and price."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
 from strata.workload.fft import FftLines
 
-# of a long line's length that one pass over the grid transforms at most: 2048 points, as cuFFT's kernels on an
-# H200 (two passes for 2^21 points, three for 2^25)
+# of a long line's length that one pass over the grid transforms at most: 2048 points, as cuFFT's kernels on
+# an H200 (two passes for 2^21 points, three for 2^25)
 PASS_BITS = 11.0
 WORD = 4.0  # bytes that a lane works on at full rate
 
@@ -24,11 +24,11 @@ def price_fft(op: FftLines, device: Device) -> Price:
         \frac{2 b N}{B}\right)\right), \quad
         p = \begin{cases} 1 & b n \le S / 2 \\ \lceil \log_2 n / 11 \rceil & \text{else} \end{cases}
 
-    N points of b bytes (two parts of w) in lines of n; vector rate R_v of words of 4 B, sustained bandwidth B,
-    floor T_0 of a stream. A line that fits half of a core's local memory S, beside the next one, is read and
-    written once (n = 16384 in complex fp32 is 128 KiB); a longer one in passes over the grid. η is 1 for lines
-    of a power of two in one pass, which are bound by memory; else `fft_efficiency` of the chip: passes with
-    twiddle factors between them, and factors of 3 and 5, keep lanes waiting, which binds.
+    N points of b bytes (two parts of w) in lines of n; vector rate R_v of words of 4 B, sustained bandwidth
+    B, floor T_0 of a stream. A line that fits half of a core's local memory S, beside the next one, is read
+    and written once (n = 16384 in complex fp32 is 128 KiB); a longer one in passes over the grid. η is 1 for
+    lines of a power of two in one pass, which are bound by memory; else `fft_efficiency` of the chip: passes
+    with twiddle factors between them, and factors of 3 and 5, keep lanes waiting, which binds.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device

@@ -13,8 +13,8 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price, total_price
 from strata.workload.solver_ops import LuFactor
 
-# Bytes of a column that the threads of one block hold, a word of 4 B each: 512 threads, as the panel kernels of
-# cuSOLVER have. What is longer takes more words a thread, then more cores.
+# Bytes of a column that the threads of one block hold, a word of 4 B each: 512 threads, as the panel kernels
+# of cuSOLVER have. What is longer takes more words a thread, then more cores.
 GROUP = 2048.0
 SECTOR = 32.0  # bytes of the least access of a GPU's DRAM (CUDA C++ Best Practices Guide, coalesced access)
 SWAP_TRIPS = 4.0  # a swap reads and writes an element of two rows, which lie a column apart
@@ -140,7 +140,9 @@ def price_lu(op: LuFactor, device: Device) -> Price:
         rows = xp.maximum(order - op.block * ((i + 0.5) * apart - 0.5), 1.0)
         inside, update, solves, panels = _block_prices(op, rows, element, device)
         parts += [(count * panels, inside), (count, update), (count, solves)]
-    return total_price(parts).replaced(flop=op.flop() / op.batch.size).times(op.batch.size)
+    flop = op.flop() / op.batch.size
+    lower = flop / device.matrix(op.precision, op.precision).peak
+    return total_price(parts).replaced(flop=flop, lower=lower).times(op.batch.size)
 
 
 def max_nodes(blocks: Number) -> int:

@@ -62,4 +62,3 @@ def price_scan(op: Scan, device: Device) -> Price:
     return vector_kernel(
         moved, moved, op.vector_flop(), 0.0, device, resident=device.software.resident, rows=walked
     )
-

@@ -100,8 +100,7 @@ def vector_kernel(
     where `resident`, else all of it); arithmetic T_c of the whole chip; rows that wait λ in ν turns
     (`row_wait`), each with its own work o on one core; bytes read r, written w, and a read again, of which
     the rows in flight have pushed the share m out of the cache, at the cache's bandwidth B_c and DRAM's of
-    streams B; ε of the shorter of moving and waiting shows. `read_share`: r / (r + w) where known;
-    `efficiency`: share of the vector peak that its arithmetic reaches.
+    streams B; ε of the shorter of the two shows. `read_share`: r / (r + w); `efficiency`: of the vector peak.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -109,21 +108,20 @@ def vector_kernel(
     >>> few, many = (vector_kernel(r * 8192, r * 8192, 0.0, 0.0, d, rows=w).time for r, w in rows.items())
     >>> assert few < many < 2 * few  # a row alone waits as long as 528 side by side
     """
-    chip, moved = device.chip, bytes_read + bytes_written
+    chip, moved, stream = device.chip, bytes_read + bytes_written, device.chip.memory.stream_efficiency
     if chip.kernel_model == "deepflow-2021":
         return register_stream(moved, flop, device)
-    xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, chip.memory.stream_efficiency, efficiency)
+    xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, stream, efficiency)
     touched = moved if footprint is None else footprint
     cold = cache_miss_share(touched, device.cache_capacity) if resident else 1.0
-    dram = cold * moved
-    arithmetic = flop / chip.compute.vector_rate
-    busy = xp.maximum(arithmetic / efficiency, special / chip.compute.special_rate)
+    dram, arithmetic = cold * moved, flop / chip.compute.vector_rate
     lower = xp.maximum(arithmetic, dram / chip.memory.bandwidth)
+    busy = xp.maximum(arithmetic / efficiency, special / chip.compute.special_rate)
     if rows is not None:
         wait, busy, again = _walked(rows, cold, busy, bytes_read + 0.5 * bytes_written, device)
         dram, moved = dram + again, moved + rows.reread
     reads = read_fraction(bytes_read, bytes_written) if read_share is None else read_share
-    memory = dram_time(device, dram, chip.memory.stream_efficiency, lambda: sequential_stream(device, reads))
+    memory = dram_time(device, dram, stream, lambda: sequential_stream(device, reads))
     cache = moved / device.cache_bandwidth
     if rows is not None:
         memory, cache = (xp.maximum(t, wait) + EXPOSED * xp.minimum(t, wait) for t in (memory, cache))

@@ -1,9 +1,9 @@
 """DFModel's laws of communication, as its program has them: for comparison with its published numbers.
 
-Ko et al., DFModel (2024; github kosho2013/DFModel at 62db2278), as in our study of it, sec. 3. A dimension has
-p chips with links of b bytes a second. Ring and switch sum at the bandwidth of one link, fully connected chips
-at that of all their links; `passes` is 1 in its program by default (its Table VI) and 2 in its published
-80-system study and in serving, where reduce-scatter and all-gather count apart.
+Ko et al., DFModel (2024; github kosho2013/DFModel at 62db2278), as in our study of it, sec. 3. A dimension
+has p chips with links of b bytes a second. Ring and switch sum at the bandwidth of one link, fully connected
+chips at that of all their links; `passes` is 1 in its program by default (its Table VI) and 2 in its
+published 80-system study and in serving, where reduce-scatter and all-gather count apart.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def bisection_all_to_all(pair: Number, devices: Number, links: Number, link: Num
 
     V_ij bytes from each chip to each; P chips; L links that cross (`bisection_links`) of b [B/s].
 
-    >>> round(bisection_all_to_all(2.0**21, 1024.0, 32.0, 50e9), 6)  # FFT of 2^40 points on a 2-D torus of PCIe
+    >>> round(bisection_all_to_all(2.0**21, 1024.0, 32.0, 50e9), 6)  # FFT of 2^40 points, 2-D torus
     0.343597
     """
     return pair * devices * devices / 4.0 / (links * link)

@@ -94,7 +94,7 @@ PRODUCTS = Family(
         *products_in("fp8"),
     ),
 )
-# the only kernels of such files that tell a chip's own quantities
+# the only kernels of such files that tell a chip's own quantities: these, transforms and factorisations
 WIDE = Family(
     "wide products",
     ("*/other.csv",),
@@ -102,6 +102,23 @@ WIDE = Family(
     ("gemm", "fp64", "fp32", "tf32"),
     tuple(
         Quantity(f"compute.matrix_efficiency.{name}", 0.2, 0.98, name) for name in ("fp64", "fp32", "tf32")
+    ),
+)
+TRANSFORMS = Family(
+    "transforms",
+    ("*/other.csv",),
+    ("kernel", "precision"),
+    ("fft1d", "fft3d", "fp64", "fp32"),
+    (Quantity("compute.fft_efficiency", 0.02, 0.9),),
+)
+FACTORISATIONS = Family(
+    "factorisations",
+    ("*/other.csv",),
+    ("kernel", "precision"),
+    ("lu", "fp64", "fp32"),
+    (
+        Quantity("overhead.column", 0.1 * MICRO, 20 * MICRO),
+        Quantity("overhead.pivot", 0.01 * MICRO, 5 * MICRO),
     ),
 )
 ATTENTION = (
@@ -163,6 +180,8 @@ FAMILIES = (
     STREAMS,  # first: rounding activations for a product is a stream
     PRODUCTS,
     WIDE,
+    TRANSFORMS,
+    FACTORISATIONS,
     one_format("fp8_block", ("fp8_block",)),
     one_format("fp4", ("nvfp4",)),
     one_format("int8", ("sq",)),

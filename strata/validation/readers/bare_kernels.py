@@ -17,7 +17,6 @@ from strata.hardware.fabric import Fabric
 from strata.mapping.place import spread
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, device, quantized_format
-from strata.pricing.kernels.eager import BAG_ROW_SLOTS, BAG_SLOTS, SLOT_FLOP
 from strata.pricing.kernels.expert_load import ExpertLoad
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
@@ -109,13 +108,6 @@ def cumsum_price(steps: Array, channels: Array, precision: str, dev: Device) -> 
         precision=precision,
     )
     return price_scan(op, dev)
-
-
-def embedding_bag_price(bags: Array, per_bag: Array, width: Array, precision: str, dev: Device) -> Price:
-    """Rows of a table gathered and added up, so many for each bag, as PyTorch does it."""
-    flop = SLOT_FLOP * (BAG_SLOTS + BAG_ROW_SLOTS * per_bag)
-    op = _row_work(Gather, "bags", bags, width, reads=per_bag, writes=1.0, flop=flop, precision=precision)
-    return price_gather(op, dev)
 
 
 # ------------------------------------------------------------------------------------- experts

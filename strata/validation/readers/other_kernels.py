@@ -11,6 +11,7 @@ import numpy as np
 from strata.arrays import Array
 from strata.hardware.chip import Chip
 from strata.pricing.kernels.device import device
+from strata.pricing.kernels.eager import bag_kernel
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.recurrent import RecurrentLayer, recurrent_backward, recurrent_forward
 from strata.pricing.kernels.vector import vector_kernel
@@ -18,7 +19,6 @@ from strata.pricing.price import Price
 from strata.validation.readers.bare_kernels import (
     benchmark_time,
     cumsum_price,
-    embedding_bag_price,
     fft_price,
     lu_price,
     repeated_gemm,
@@ -71,7 +71,7 @@ def _bmm(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions
 
 def _embedding_bag(sizes: Sizes, precision: str, chip: Chip, known: HostLaunchedConditions) -> Price:
     _, width, bags, per_bag = sizes
-    return embedding_bag_price(bags, per_bag, width, precision, device(chip))
+    return bag_kernel(bags, per_bag, width, precision, device(chip))
 
 
 def _layers(sizes: Sizes, precision: str) -> tuple[RecurrentLayer, Array, Array]:

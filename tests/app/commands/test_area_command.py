@@ -70,6 +70,19 @@ def test_a_system_costs_its_chips_and_what_joins_them(answer):
     assert answer("cost", "--system", "8xp4", "--json")["made_USD"] is None
 
 
+def test_a_systems_cost_and_power_by_dfmodels_counts(answer):
+    name = "1024xdfmodel-h100"  # 8 x 128 torus, DDR, PCIe: 34,630,400 USD and 823,946 W published
+    found = answer("cost", "--system", name, "--dfmodel", "--json")
+    assert found["cost_USD"] == pytest.approx(34630400) and found["power_W"] == pytest.approx(
+        823945.855, rel=1e-7
+    )
+    assert sum(found["power_parts_W"].values()) == found["power_W"]
+    assert "34,630,400" in answer("cost", "--system", name, "--dfmodel")
+    dearer = answer("cost", "--system", f"{name}+dfmodel-hbm3+dfmodel-nvlink4", "--dfmodel", "--json")
+    assert dearer["cost_parts_USD"]["memory"] == pytest.approx(1024 * 3072)
+    assert dearer["cost_parts_USD"]["links"] == pytest.approx(9 * found["cost_parts_USD"]["links"])
+
+
 def test_layers_are_compared(answer):
     stacks = answer("area", "stack-ref", "--layers", "1:12", "--json")["stacks"]
     assert [s["layers"] for s in stacks] == list(range(1, 13))

@@ -38,6 +38,22 @@ COMMANDS = {
         "--op",
         "softmax",
     ),
+    "lu": ("kernel", "lu", "--chip", "h200", "--order", "2048"),
+    "fft": ("kernel", "fft", "--chip", "h200", "--points", "4096", "--lines", "1000"),
+    "scan": ("kernel", "scan", "--chip", "h200", "--length", "4096", "--inner", "1000"),
+    "sort": ("kernel", "sort", "--chip", "h200", "--length", "1000000"),
+    "embedding_bag": (
+        "kernel",
+        "embedding_bag",
+        "--chip",
+        "h200",
+        "--bags",
+        "4096",
+        "--per-bag",
+        "20",
+        "--width",
+        "128",
+    ),
 }
 
 
@@ -53,7 +69,7 @@ def test_a_kernel_is_told_with_its_bounds_bytes_clock_and_power(answer, kind):
 def test_json_has_the_numbers_of_the_python_api(answer, kind):
     data = answer(*COMMANDS[kind], "--json")
     options = {"op": "softmax"} if kind == "stream" else {}
-    found = st.kernel("h200", kind, **data["sizes"], **options)
+    found = st.kernel("h200", kind, **data["sizes"], **options, precision=data["precision"])
     assert (
         data["time_s"] == pytest.approx(float(found.time), rel=1e-12) and data["bound_by"] == found.bound_by
     )

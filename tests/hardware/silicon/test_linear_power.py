@@ -82,14 +82,20 @@ def test_small_systems_have_no_switches_and_one_device_no_links():
 
 @given(some.floats(2.0, 64.0), some.floats(1e9, 1e12))
 def test_more_bandwidth_never_costs_less(size, rate):
-    less, more = (linear_counts(["full", "full"], [size, 8.0], [r, 50e9], [1e-12] * 2) for r in (rate, 2 * rate))
+    less, more = (
+        linear_counts(["full", "full"], [size, 8.0], [r, 50e9], [1e-12] * 2) for r in (rate, 2 * rate)
+    )
     assert more.links > less.links and more.ports == less.ports and more.link_power > less.link_power
 
 
 def test_curves_are_the_least_squares_through_the_four_chips():
     rate = np.array([c.compute.matrix_rate["bf16"] for c in CHIPS])
-    watts, price = (np.array(v) for v in zip(*((c.energy.static_power, c.package.price) for c in CHIPS)))
-    assert accelerator_power(rate) == pytest.approx(np.polyval(np.polyfit(rate / 1e12, watts, 2), rate / 1e12), rel=1e-5)
+    watts, price = (
+        np.array(v) for v in zip(*((c.energy.static_power, c.package.price) for c in CHIPS), strict=False)
+    )
+    assert accelerator_power(rate) == pytest.approx(
+        np.polyval(np.polyfit(rate / 1e12, watts, 2), rate / 1e12), rel=1e-5
+    )
     relative = np.linalg.lstsq(np.vander(rate / 1e12, 3) / price[:, None], np.ones(4), rcond=None)[0]
     assert accelerator_price(rate) == pytest.approx(np.polyval(relative, rate / 1e12), rel=1e-5)
     assert np.abs(accelerator_power(rate) / watts - 1).max() < 0.078

@@ -44,7 +44,12 @@ def test_dfmodel_reference_logged_times():
     side = 2.0**20 - 2048.0 * np.arange(64)
     assert panel_broadcast(side, 2048.0, 2.0, 32.0, 50e9).sum() == pytest.approx(161229040e-9, rel=1e-7)
     # FFT of 2^40 points in 2 bytes each, logged network times of the five topologies
-    kinds = {"ring ring": (32, 32), "ring ring ring": (8, 8, 16), "full full": (32, 32), "ring switch": (8, 128)}
+    kinds = {
+        "ring ring": (32, 32),
+        "ring ring ring": (8, 8, 16),
+        "full full": (32, 32),
+        "ring switch": (8, 128),
+    }
     logged = (343597376e-9, 171798688e-9, 42949672e-9, 85899344e-9)
     for (said, sizes), there in zip(kinds.items(), logged, strict=True):
         links = bisection_links(said.split(), [float(s) for s in sizes])

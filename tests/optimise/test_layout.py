@@ -1,0 +1,262 @@
+"""Layouts between chips: the sum of tables is the price of the sharded graph, and known schemes come out."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from layout_programs import gpt_layer, kernel
+
+import strata as st
+from strata.errors import BadValue
+from strata.mapping.layout import Layout
+from strata.mapping.shard import shard
+from strata.optimise.factor_graph import eliminated, restricted
+from strata.optimise.layout import best_layout, chosen_layout, collective_summary, layout_setting, pinned_like
+from strata.optimise.layout_factors import layout_tables
+from strata.optimise.layout_options import module_options
+from strata.optimise.layout_rules import layout_rules
+from strata.pricing.pricers import price_op
+from strata.workload.dataflow import Dataflow
+
+NODE = "8xh200"
+REFERENCE = json.loads((Path(__file__).parents[1] / "data/dfmodel/gpt_sharding.json").read_text())
+SHORT, LONG = st.prefill(batch=1, length=2048), st.prefill(batch=1, length=65536)
+
+
+def patterns(choice, block=None):
+    return [pattern for name, pattern, _, _ in collective_summary(choice) if block in (None, name)]
+
+
+def chain(widths, layers=1.0):
+    """Products one after the other: axis a0 to a1 to a2 and so on."""
+    sizes = {f"a{i}": float(w) for i, w in enumerate(widths)}
+    kernels = tuple(
+        kernel(f"g{i}", "gemm", f"g{i - 1}" if i else "x", f"rows a{i + 1}", f"a{i} a{i + 1}")
+        for i in range(len(widths) - 1)
+    )
+    return Dataflow(
+        name="chain", sizes=sizes, derived=(("rows", "batch*sequence"),), inputs=(("x", ("rows", "a0")),),
+        kernels=kernels, stream="rows", layers=layers,
+    )  # fmt: skip
+
+
+def priced(setting, layout):
+    """Seconds of a sharded graph, op by op."""
+    graph = shard(setting.graph, layout.sharding(setting.graph, setting.work, layout.active()))
+    return sum(
+        float(b.times) * float(w if b.nodes else 1.0) * float(price_op(op, setting.rank).time)
+        for b in graph.blocks
+        for w, ops in b.at_nodes()
+        for op in ops
+    )
+
+
+PROGRAMS = {
+    "layer": (gpt_layer(), SHORT, {"tp": 8}),
+    "layer in training": (gpt_layer(), st.train(batch=1, length=2048), {"tp": 4, "cp": 2}),
+    "both passes written out": (gpt_layer(backward=True), SHORT, {"tp": 8}),
+    "fft": ("fft-1024", st.prefill(batch=8, length=1), {"p": 4, "q": 2}),
+    "recommender": ("dlrm-mlperf", st.train(batch=8192, length=1), {"all": 2}),
+    "mlp": ("mlp-8192", st.train(batch=8192, length=1), {"p": 4, "q": 2}),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_sum_of_tables_is_the_price_of_the_sharded_graph(name):
+    program, work, mesh = PROGRAMS[name]
+    setting, rules = layout_setting(NODE, program, work, mesh), layout_rules()
+    options = module_options(setting.graph, setting.mesh, rules, {})
+    tables = layout_tables(setting.graph, setting.work, setting.mesh, setting.rank, rules, options)
+    random, checked = np.random.default_rng(1), 0
+    for _ in range(25):
+        choice = {m: int(random.integers(len(o))) for m, o in options.items()}
+        layout = Layout(setting.mesh, modules=tuple((m, o.axes(choice[m])) for m, o in options.items()))
+        value = value_of(tables, choice)
+        if np.isfinite(value):
+            checked += 1
+            assert value == pytest.approx(priced(setting, layout), rel=1e-9)
+    best = chosen_layout(setting)
+    assert best.proved
+    assert best.value == pytest.approx(priced(setting, best.layout), rel=1e-9)
+    assert best.value == pytest.approx(best.time, rel=1e-9)
+    assert checked > 0 or len(options) > 15
+
+
+def value_of(tables, choice):
+    """The tables' sum where modules are chosen; states follow."""
+    alive = {
+        v: np.array([choice[v]]) if v in choice else np.arange(n) for v, n in tables.factors.domains.items()
+    }
+    return eliminated(restricted(tables.factors, alive)).value
+
+
+def test_the_best_is_the_best_of_all_layouts():
+    program = chain((512, 1024, 512))
+    setting, rules = layout_setting(NODE, program, SHORT, {"p": 8}), layout_rules()
+    options = module_options(setting.graph, setting.mesh, rules, {})
+    every = (
+        Layout(
+            setting.mesh, modules=tuple((m, o.axes(k)) for (m, o), k in zip(options.items(), c, strict=True))
+        )
+        for c in itertools.product(*(range(len(o)) for o in options.values()))
+    )
+    best = chosen_layout(setting)
+    assert best.value == pytest.approx(min(priced(setting, layout) for layout in every))
+
+
+def test_cpsat_finds_the_same_layout_value():
+    setting = layout_setting(NODE, gpt_layer(), SHORT, {"tp": 8})
+    one, other = chosen_layout(setting, method="elimination"), chosen_layout(setting, method="cpsat")
+    assert other.proved
+    assert other.value == pytest.approx(one.value, rel=1e-6)
+
+
+def test_evaluate_takes_the_layout_as_it_is():
+    program = gpt_layer()
+    best = best_layout(NODE, program, SHORT, {"tp": 8})
+    usual = best_layout(NODE, program, SHORT, {"tp": 8}, pinned={"layer": {"tp": ""}, "FFN0": {"tp": "mlp"}})
+    result = st.evaluate(NODE, program, SHORT, best.layout)
+    step = result.steps[0]  # before its clock is held at the limit of power
+    assert sum(b.block.times * b.price.time for b in step.blocks) == pytest.approx(best.time, rel=1e-9)
+    assert result.metrics.step_time == pytest.approx(step.stage, rel=1e-9)
+    assert best.value <= usual.value
+
+
+def test_the_four_all_reduces_of_a_layer_in_training_come_out():
+    """Norms pinned whole, as Megatron has them: sums after PROJ and FFN1, and of the gradients of FFN0 and QKV."""
+    whole = (
+        "Add_Prev_Layer",
+        "LayerNorm_1",
+        "DropOut_2",
+        "Add_1",
+        "LayerNorm_2",
+        "DropOut_3",
+        "Add_2",
+        "layer",
+    )
+    pinned = {m: {"tp": ""} for m in whole}
+    best = best_layout(NODE, gpt_layer(), st.train(batch=1, length=2048), {"tp": 8}, pinned=pinned)
+    assert patterns(best) == ["all_reduce"] * 4
+    assert [tensor for _, _, _, tensor in collective_summary(best)][:2] == ["PROJ_GEMM", "FFN1"]
+    assert patterns(best, "layer.backward") == ["all_reduce"] * 2
+    assert {best.options[m] for m in "QKV"} == {("heads",)}
+    assert best.options["FFN0"] == best.options["FFN1"] == ("mlp",)
+
+
+def test_sequence_parallel_norms_come_out_where_they_are_cheaper():
+    best = best_layout(NODE, gpt_layer(), st.train(batch=1, length=2048), {"tp": 8})
+    assert best.options["LayerNorm_1"] == best.options["LayerNorm_2"] == ("tokens",)
+    assert patterns(best, "layer") == ["all_gather", "reduce_scatter"] * 2
+
+
+def test_the_exchanges_of_ulysses_come_out():
+    """Tokens everywhere, heads in attention: four all-to-alls, as weights are few and the sequence is long."""
+    best = best_layout(NODE, gpt_layer(hidden=1024.0, heads=16.0), LONG, {"cp": 8})
+    assert patterns(best) == ["all_to_all"] * 4
+    assert [tensor for _, _, _, tensor in collective_summary(best)] == ["Q", "K", "V", "MHA_GEMM_2"]
+    assert best.options["MHA_GEMM_1"] == ("heads",)
+    assert best.options["Q"] == best.options["FFN0"] == ("tokens",)
+
+
+def test_the_transposes_of_pencils_come_out():
+    best = best_layout(NODE, "fft-1024", st.prefill(batch=1, length=1), {"p": 4, "q": 2})
+    assert patterns(best) == ["all_to_all"] * 2
+    for module, axes in best.options.items():
+        assert module not in axes
+        assert "" not in axes
+
+
+def test_the_exchange_of_a_recommender_comes_out():
+    """Tables too large for one device are divided, networks are data parallel: one all-to-all between."""
+    work, program = st.prefill(batch=8192, length=1), "dlrm-mlperf"
+    free = best_layout(NODE, program, work, {"all": 2})
+    best = best_layout(NODE, program, work, {"all": 2}, pinned={"tables": {"all": "tables"}})
+    assert patterns(best) == ["all_to_all"]
+    assert best.options["ranking"] == ("samples",)
+    small = best_layout(NODE, program, work, {"all": 2}, capacity=0.75 * free.held)
+    assert small.options["tables"] == ("tables",)
+    assert small.value == pytest.approx(best.value)
+
+
+def test_rows_columns_and_depth_of_a_chain_come_out():
+    """Two products with weights that must be divided: columns, then depth, and one sum between ranks."""
+    program = chain((4096, 16384, 4096))
+    pinned = {"layer": {"p": ""}}
+    free = best_layout(NODE, program, st.prefill(batch=1, length=256), {"p": 8}, pinned=pinned)
+    assert free.options["g0"] == ("a1",)
+    assert free.options["g1"] == ("a1",)
+    assert patterns(free) == ["all_reduce"]
+    rows = best_layout(NODE, chain((512, 512, 512)), LONG, {"p": 8})
+    assert rows.options["g0"] == rows.options["g1"] == ("rows",)
+    assert patterns(rows) == []
+
+
+def test_pins_hold_and_never_help():
+    setting = layout_setting(NODE, gpt_layer(), SHORT, {"tp": 8})
+    best = chosen_layout(setting)
+    again = chosen_layout(setting, pinned=pinned_like(best.options, ("tp",)))
+    assert again.value == pytest.approx(best.value)
+    for module, axis in (("Q", "heads"), ("FFN0", "hidden"), ("LayerNorm_1", "")):
+        held = chosen_layout(setting, pinned={module: {"tp": axis}})
+        assert held.options[module] == (axis,)
+        assert held.value >= best.value * (1 - 1e-12)
+
+
+def test_capacity_binds_and_what_does_not_fit_is_said():
+    setting = layout_setting(NODE, gpt_layer(), SHORT, {"tp": 8})
+    free = chosen_layout(setting)
+    tight = chosen_layout(setting, capacity=0.5 * free.held)
+    assert tight.held <= 0.5 * free.held
+    assert tight.value >= free.value
+    with pytest.raises(BadValue, match="more ranks"):
+        chosen_layout(setting, capacity=1e3)
+
+
+def test_bad_pins_are_told():
+    with pytest.raises(BadValue, match="dimension of the mesh"):
+        best_layout(NODE, gpt_layer(), SHORT, {"tp": 8}, pinned={"Q": {"xp": "heads"}})
+    with pytest.raises(BadValue, match="no layout"):
+        best_layout(NODE, gpt_layer(), SHORT, {"tp": 8}, pinned={"Q": {"tp": "mlp"}})
+
+
+def test_two_mesh_dimensions_take_seconds():
+    best = best_layout(NODE, gpt_layer(), st.train(batch=1, length=2048), {"tp": 4, "cp": 2})
+    assert best.proved
+    assert best.seconds < 5.0
+    one = best_layout(NODE, gpt_layer(), st.train(batch=1, length=2048), {"tp": 8})
+    assert one.proved
+    assert one.seconds < 1.0
+
+
+def test_dfmodel_reference_sharding_of_a_gpt_layer():
+    """Every kernel as its program found it; V_bwd's product ties with gathering its operand."""
+    program = gpt_layer(backward=True)
+    best = best_layout(NODE, program, SHORT, {"tp": 8}, rules="dfmodel-2024")
+    graph = program.trace(SHORT)
+    ops = {op.name: op for _, op in graph.ops()}
+    summed = []
+    for name, found in REFERENCE["sharding"].items():
+        (axis,), op = best.options[name], ops[name]
+        said = {"": "none", "heads": "head"}.get(axis, "M")
+        if axis and axis in op.contracted_axes():
+            said = "K"
+            summed.append(name)
+        # Columns made by heads are M there, where a weight has them as one axis.
+        assert said == found or (said, found) == ("head", "M"), name
+    assert summed == REFERENCE["all_reduces"]
+    # Bytes of four all-reduces of tokens x hidden in bf16, four layers.
+    assert best.value == 4 * 4 * 2048 * 12288 * 2
+    assert best.proved
+
+
+def test_replicated_consumers_pay_for_every_reader():
+    """K and V whole for tokens divided: one tensor read by three products is gathered once, or three times."""
+    pinned = {"LayerNorm_1": {"tp": "tokens"}, **{m: {"tp": "heads"} for m in "QKV"}}
+    once, thrice = (
+        best_layout(NODE, gpt_layer(), SHORT, {"tp": 8}, pinned=pinned,
+                    rules=layout_rules(objective="bytes", consumers=consumers)).value
+        for consumers in ("shared", "replicated")
+    )  # fmt: skip
+    assert thrice - once == pytest.approx(2 * 4 * 2048 * 12288 * 2)

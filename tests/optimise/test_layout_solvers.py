@@ -1,0 +1,102 @@
+"""Solvers of factor graphs agree with each other, and with all choices tried one by one."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from strata.optimise.conditioning import ConditionedSearch
+from strata.optimise.factor_graph import (
+    Factor,
+    FactorGraph,
+    eliminated,
+    elimination_order,
+    exhaustive,
+    restricted,
+    surviving,
+)
+from strata.optimise.layout_cpsat import cpsat_assignment
+from strata.optimise.message_passing import Messages
+
+
+def random_graph(seed, variables=6, options=3, factors=8, forbidden=0.1):
+    random = np.random.default_rng(seed)
+    names = [f"v{i}" for i in range(variables)]
+    domains = {v: int(random.integers(1, options + 1)) for v in names}
+    made = [Factor((v,), random.random(n)) for v, n in domains.items()]
+    for _ in range(factors):
+        scope = tuple(random.choice(names, size=int(random.integers(2, 4)), replace=False))
+        table = random.random([domains[v] for v in scope])
+        table[(random.random(table.shape) < forbidden) & (np.indices(table.shape).sum(0) > 0)] = np.inf
+        made.append(Factor(scope, table))
+    return FactorGraph(domains, made)
+
+
+@settings(max_examples=50, deadline=None)
+@given(some.integers(0, 10**6))
+def test_elimination_equals_all_choices(seed):
+    graph = random_graph(seed)
+    found, truth = eliminated(graph), exhaustive(graph)
+    assert found.value == pytest.approx(truth.value)
+    assert graph.value(found.choice) == pytest.approx(found.value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(some.integers(0, 10**6))
+def test_dead_end_elimination_keeps_a_best_choice(seed):
+    graph = random_graph(seed)
+    alive = surviving(graph)
+    assert eliminated(restricted(graph, alive)).value == pytest.approx(eliminated(graph).value)
+
+
+def test_cpsat_agrees_with_elimination_on_200_random_graphs():
+    for seed in range(200):
+        graph = random_graph(seed, variables=7, options=4)
+        found, truth = cpsat_assignment(graph, time_limit=10.0), eliminated(graph)
+        assert found.proved
+        assert found.value == pytest.approx(truth.value, rel=1e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(some.integers(0, 10**6))
+def test_messages_bound_every_choice_from_below(seed):
+    graph = random_graph(seed, forbidden=0.0)
+    messages, best = Messages(graph), exhaustive(graph)
+    last = -np.inf
+    for _ in range(5):
+        messages.sweep()
+        bound, costs = messages.bounds()
+        assert last - 1e-9 <= bound <= best.value + 1e-9
+        assert all(costs[v][k] <= best.value + 1e-9 for v, k in best.choice.items())
+        last = bound
+
+
+def test_conditioning_agrees_with_elimination(monkeypatch):
+    monkeypatch.setattr("strata.optimise.conditioning.LEAF_LIMIT", 200)
+    monkeypatch.setattr("strata.optimise.conditioning.NEAR_LIMIT", 50)
+    wide = (random_graph(seed, variables=10, options=4, factors=16) for seed in range(24))
+    for graph in [graph for graph in wide if elimination_order(graph)[2] > 200][:12]:
+        search = ConditionedSearch(graph, list(graph.domains), time.perf_counter() + 30).run()
+        assert search.proved
+        assert search.best.value == pytest.approx(eliminated(graph).value)
+
+
+def test_a_search_out_of_time_gives_its_best_and_a_true_bound(monkeypatch):
+    monkeypatch.setattr("strata.optimise.conditioning.LEAF_LIMIT", 60)
+    graph = random_graph(3, variables=10, options=4, factors=16)
+    search = ConditionedSearch(graph, list(graph.domains), 0.0).run()
+    assert search.bound <= eliminated(graph).value + 1e-9
+    assert not search.proved or search.best.value == pytest.approx(eliminated(graph).value)
+
+
+def test_limits_bind():
+    graph = FactorGraph(
+        {"a": 2, "b": 2}, [Factor(("a",), np.array([0.0, 1.0])), Factor(("b",), np.array([0.0, 3.0]))]
+    )
+    held = {"a": np.array([10.0, 1.0]), "b": np.array([10.0, 1.0])}
+    assert cpsat_assignment(graph, limits=[(held, 20.0)]).value == 0.0
+    assert cpsat_assignment(graph, limits=[(held, 11.0)]).value == 1.0
+    assert cpsat_assignment(graph, limits=[(held, 2.0)]).value == 4.0
+    assert cpsat_assignment(graph, limits=[(held, 1.0)]) is None
