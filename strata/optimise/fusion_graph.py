@@ -19,7 +19,7 @@ from strata.optimise.fusion_problem import (
 from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.pricers import Rank, on_chip, price_op
-from strata.workload.graph import Block, Collective, Extent, Graph, Op, is_collective
+from strata.workload.graph import Block, Collective, Extent, Op, is_collective
 
 TILES = tuple(2**i for i in range(11))
 
@@ -189,4 +189,3 @@ class _Reader:
             for t in sorted(gone)
             if self.there[t].kernel != OUTSIDE
         ]
-

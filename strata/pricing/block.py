@@ -39,7 +39,12 @@ class PricedBlock:
 
 
 def price_block(
-    block: Block, rank: Rank, sharding: Sharding, *, training: bool, page: Number = 1.0,
+    block: Block,
+    rank: Rank,
+    sharding: Sharding,
+    *,
+    training: bool,
+    page: Number = 1.0,
     sizes: dict[str, Number] | None = None,
 ) -> PricedBlock:
     """Price every op of a block once; communication that may hide costs only what the block's own work does

@@ -9,52 +9,25 @@ is no chain are the exact solver's (`optimise/fuse.py`), which prices partitions
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from strata.arrays import Number, namespace
-from strata.pricing.fusion import (
-    STREAM_AXES,
-    critical_time,
-    fill_factor,
-    padded_work,
-    partition_sram,
-    partition_time,
-    partition_traffic,
-    sequential_time,
-    transfer_time,
+from strata.pricing.fused_partition import (
+    PartitionLimits,
+    PartitionPrice,
+    PartitionWork,
+    TensorUse,
+    partition_flows,
+    price_partition,
 )
+from strata.pricing.fusion import STREAM_AXES, padded_work
+from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
 from strata.workload.graph import Block, Graph, Op, is_collective
 
 TILES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # numbers of tiles that a partition may pass on
-BUFFERED = 2.0  # tiles of a tensor that crosses a partition's border, or that its next kernel reads
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Flow:
-    """A tensor of a block: the place of the op that makes it (-1: outside), places of those that read it,
-    whether it leaves the block, its bytes, and readers that need all of it at once.
-    """
-
-    maker: int
-    readers: tuple[int, ...]
-    leaves: bool
-    bytes: Number
-    whole: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Fused:
-    """A run of ops as one partition: its time, its parts, and the bytes it moves to and from DRAM."""
-
-    time: Number
-    compute: Number
-    memory: Number
-    network: Number
-    traffic: Number
-    start: Number
 
 
 class FusedRuns:
@@ -68,74 +41,46 @@ class FusedRuns:
         self.priced, self.rank = priced, rank
         bare = replace(rank, device=on_chip(rank.device))
         chip = [ZERO if is_collective(op) else price_op(op, bare) for op, _ in priced]
-        self.core = [0.0 if is_collective(op) else p.time - p.overhead for (op, _), p in zip(priced, chip)]
+        paired = list(zip(priced, chip, strict=True))
+        self.core = [0.0 if is_collective(op) else p.time - p.overhead for (op, _), p in paired]
         self.own = [0.0 if is_collective(op) else _own_bytes(op, p) for op, p in priced]
         self.network = [p.time if is_collective(op) else 0.0 for op, p in priced]
         self.product = [bool(op.category != "vector") and not is_collective(op) for op, _ in priced]
-        self.flows = _flows([op for op, _ in priced], block, sizes or {})
-        self.level, self.behind = _levels(self.flows, [is_collective(op) for op, _ in priced])
+        self.rules = fusion_rules()
+        self.tensors = _tensors([op for op, _ in priced], block, sizes or {})
+        self.level, self.behind = _levels(self.tensors, [is_collective(op) for op, _ in priced])
         self.rows: Number = block.entry.extents[0].size if block.entry is not None else 1.0
 
-    def fused(self, first: int, last: int) -> _Fused:
-        """Ops from one place up to another as one partition, at its best number of tiles."""
+    def fused(self, first: int, last: int) -> PartitionPrice:
+        """Ops from one place up to another as one partition, at its best number of tiles; its time is
+        infinite where it has no room.
+        """
         device, inside = self.rank.device, range(first, last)
-        read, written, internal, crossing, whole = self._moved(first, last)
-        weights = sum((self.own[i] for i in inside), 0.0)
-        network = sum((self.network[i] for i in inside), 0.0)
-        traffic = partition_traffic(read, written, 1.0, weights, 0.0, False)
-        memory = transfer_time(traffic, device.bandwidth)
-        xp = namespace(memory, network, self.rows, device.grain, device.cache_capacity, *self.core)
-        levels = len({self.level[i] for i in inside})
-        waits = max(self.behind[i] for i in inside) - min(self.behind[i] for i in inside)
-        best: Number = math.inf
-        shown: Number = 0.0
+        within = [first <= i < last for i in range(len(self.priced) + 1)]
+        work = PartitionWork(
+            flows=partition_flows(self.tensors, within, self.level, 1.0),
+            weights=sum((self.own[i] for i in inside), 0.0),
+            compute=0.0,
+            network=sum((self.network[i] for i in inside), 0.0),
+            levels=float(len({self.level[i] for i in inside})),
+            whole_levels=max(self.behind[i] for i in inside) - min(self.behind[i] for i in inside),
+        )
+        limits = PartitionLimits(sram=device.cache_capacity, bandwidth=device.bandwidth, start=device.floor)
+        best: PartitionPrice | None = None
         for tiles in TILES:
             padding = padded_work(self.rows, tiles, device.grain)
             core = sum((self.core[i] * (padding if self.product[i] else 1.0) for i in inside), 0.0)
-            compute = core * fill_factor(tiles, 1.0, float(levels), float(waits))
-            if tiles == 1.0:
-                roots = sum((xp.sqrt(self.core[i]) for i in inside), 0.0)
-                compute = xp.minimum(compute, sequential_time(roots))
-            sram = partition_sram(internal / tiles, crossing / tiles, whole, weights, 1.0)
-            fits = (sram <= device.cache_capacity) & ((tiles <= self.rows) | (tiles == 1.0))
-            time = xp.where(fits, critical_time(compute, memory, network, "all"), math.inf)
-            shown = xp.where(time < best, compute, shown)
-            best = xp.minimum(time, best)
-        start = device.floor
-        return _Fused(partition_time(best, start, 1.0), shown, memory, network, traffic, start)
+            found = price_partition(replace(work, compute=core), limits, self.rules, tiles, 1.0)
+            xp = namespace(found.time, self.rows)
+            room = found.fits & ((tiles <= self.rows) | (tiles == 1.0))
+            found = replace(found, time=xp.where(room, found.time, math.inf))
+            best = found if best is None else _quicker(found, best)
+        assert best is not None
+        return best
 
-    def _moved(self, first: int, last: int) -> tuple[Number, Number, Number, Number, Number]:
-        """Bytes that a run reads and writes, and those of its buffers in tiles, inside and at its border, and
-        held whole.
-        """
-        read: Number = 0.0
-        written: Number = 0.0
-        internal: Number = 0.0
-        crossing: Number = 0.0
-        whole: Number = 0.0
-        for flow in self.flows:
-            made = first <= flow.maker < last
-            uses = [i for i in flow.readers if first <= i < last]
-            if not made and not uses:
-                continue
-            out = made and (flow.leaves or len(uses) < len(flow.readers))
-            held = any(first <= i < last for i in flow.whole)
-            read = read + (0.0 if made else flow.bytes)
-            written = written + (flow.bytes if out else 0.0)
-            if held:
-                whole = whole + flow.bytes
-                continue
-            deep = max((self.level[i] - self.level[flow.maker] + 1 for i in uses), default=0) if made else 0
-            crosses = out or not made
-            if made and uses and (deep > BUFFERED or not crosses):
-                internal = internal + float(deep) * flow.bytes
-            elif crosses:
-                crossing = crossing + BUFFERED * flow.bytes
-        return read, written, internal, crossing, whole
-
-    def share(self, run: _Fused, place: int, first: int, last: int) -> Price:
+    def share(self, run: PartitionPrice, place: int, first: int, last: int) -> Price:
         """An op's part of the price of its run: of what binds it, as much as the op takes of that."""
-        op, alone = self.priced[place]
+        alone = self.priced[place][1]
         inside = range(first, last)
         core, own, net = (sum((part[i] for i in inside), 0.0) for part in (self.core, self.own, self.network))
         xp = namespace(run.time, core, own, net, alone.memory_bytes)
@@ -148,7 +93,9 @@ class FusedRuns:
 
         used = xp.where(by_network, part(self.network[place], net), part(self.core[place], core))
         used = xp.where(by_memory, part(self.own[place], own), used)
-        busy, start = (run.time - run.start) * used, run.start * even
+        # A run without room takes for ever, and no point takes it.
+        shown = xp.where(run.time < math.inf, run.time, 0.0)
+        busy, start = xp.maximum(shown - self.rank.device.floor, 0.0) * used, self.rank.device.floor * even
         moved = part(self.own[place], own) * run.traffic
         dram_joule = self.rank.device.chip.energy.memory
         spared = xp.maximum(alone.memory_bytes - moved, 0.0)
@@ -183,9 +130,11 @@ def fuse_block(
     count = len(priced)
     runs = FusedRuns(priced, block, rank, sizes)
     best: list[Number] = [0.0]
-    taken: list[list[tuple[int, _Fused | None, Number]]] = []  # at each end: start, run, its time in all
+    taken: list[
+        list[tuple[int, PartitionPrice | None, Number]]
+    ] = []  # at each end: start, run, its time in all
     for last in range(1, count + 1):
-        ways: list[tuple[int, _Fused | None, Number]] = [
+        ways: list[tuple[int, PartitionPrice | None, Number]] = [
             (last - 1, None, best[last - 1] + priced[last - 1][1].time)
         ]
         for first in range(last - 1):
@@ -203,7 +152,7 @@ def _chosen(
     priced: list[PricedOp],
     runs: FusedRuns,
     best: list[Number],
-    taken: list[list[tuple[int, _Fused | None, Number]]],
+    taken: list[list[tuple[int, PartitionPrice | None, Number]]],
 ) -> list[PricedOp]:
     """Each op at the price of the run it lies in, point by point, from the last op back."""
     count = len(priced)
@@ -225,6 +174,15 @@ def _chosen(
     return [(op, price) for (op, _), price in zip(priced, found, strict=True)]
 
 
+def _quicker(one: PartitionPrice, other: PartitionPrice) -> PartitionPrice:
+    """The quicker of two prices of a partition, point by point."""
+    xp = namespace(one.time, other.time)
+    better = one.time < other.time
+    return PartitionPrice(
+        **{name: xp.where(better, value, getattr(other, name)) for name, value in one.__dict__.items()}
+    )
+
+
 def _added_where(here: Any, price: Price, rest: Price) -> Price:
     """A price where a condition holds, beside what holds elsewhere."""
     xp = namespace(here, price.time)
@@ -242,7 +200,7 @@ def _own_bytes(op: Op, price: Price) -> Number:
     return namespace(held, price.memory_bytes).minimum(held, price.memory_bytes)
 
 
-def _flows(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[_Flow]:
+def _tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[TensorUse]:
     """Tensors between the ops of a block, with those from outside that are no stored caches."""
     makers: dict[str, int] = {}
     readers: dict[tuple[str, int], list[int]] = {}
@@ -260,44 +218,49 @@ def _flows(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[_Flow]
                 kept = op.kept_operand(place)
                 stated = op.operand_bytes(place) if kept is None else kept.bytes()
                 bytes_of[key] = sizes.get(tensor, 0.0 if stated is None else stated)
-            wanted, maker = op.operand_axes(place), ops[key[1]] if key[1] >= 0 else None
-            made = maker is not None and _streams(maker.result_axes())
+            wanted = op.operand_axes(place)
+            made = key[1] >= 0 and _streams(ops[key[1]].result_axes())
             if made and wanted and not _streams(wanted):
                 whole.setdefault(key, []).append(i)
         makers[op.output] = i
         bytes_of[op.output, i] = op.payload if is_collective(op) else op.output_bytes()
-    left = set(block.leaves) or {ops[-1].output}
-    every = dict.fromkeys([*bytes_of, *readers])
-    return [
-        _Flow(
-            maker,
-            tuple(readers.get((name, maker), ())),
-            name in left and makers.get(name) == maker,
-            bytes_of.get((name, maker), 0.0),
-            tuple(whole.get((name, maker), ())),
+    left, outside = set(block.leaves) or {ops[-1].output}, len(ops)
+    found = []
+    for name, maker in dict.fromkeys([*bytes_of, *readers]):
+        read = tuple(readers.get((name, maker), ()))
+        waits = set(whole.get((name, maker), ()))
+        leaves = name in left and makers.get(name) == maker
+        targets = (*read, outside) if leaves or not read else read
+        found.append(
+            TensorUse(
+                source=outside if maker < 0 else maker,
+                targets=targets,
+                bytes=bytes_of.get((name, maker), 0.0),
+                whole=tuple(t in waits for t in targets),
+            )
         )
-        for name, maker in every
-    ]
+    return found
 
 
 def _streams(axes: tuple[str, ...]) -> bool:
     return any(axis in STREAM_AXES for axis in axes)
 
 
-def _levels(flows: list[_Flow], communicates: list[bool]) -> tuple[list[int], list[int]]:
+def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
     """Longest path to each op, on which collectives are no stage of their own, and the most operands on a
-    path that must be whole.
+    path that must be whole; last those of the world outside.
     """
-    level, behind = [0] * len(communicates), [0] * len(communicates)
+    outside = len(communicates)
+    level, behind = [0.0] * (outside + 1), [0.0] * (outside + 1)
     into: list[list[tuple[int, bool]]] = [[] for _ in communicates]
-    for flow in flows:
-        for reader in flow.readers:
-            if flow.maker >= 0:
-                into[reader].append((flow.maker, reader in flow.whole))
+    for tensor in tensors:
+        for reader, waits in zip(tensor.targets, tensor.whole, strict=True):
+            if outside not in (tensor.source, reader):
+                into[reader].append((tensor.source, waits))
     for i, sources in enumerate(into):
-        step = 0 if communicates[i] else 1
-        level[i] = max((level[s] + step for s, _ in sources), default=0)
-        behind[i] = max((behind[s] + int(waits) for s, waits in sources), default=0)
+        step = 0.0 if communicates[i] else 1.0
+        level[i] = max((level[s] + step for s, _ in sources), default=0.0)
+        behind[i] = max((behind[s] + float(waits) for s, waits in sources), default=0.0)
     return level, behind
 
 

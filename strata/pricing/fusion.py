@@ -12,6 +12,7 @@ from strata.errors import BadValue
 
 STREAM_AXES = ("tokens", "sequences", "queries", "samples")  # of which tiles of shipped programs are parts
 
+
 def core_cycles(
     rows: Number, columns: Number, depth: Number, lanes: Number, stages: Number, array: tuple[Number, Number]
 ) -> Number:
@@ -152,20 +153,6 @@ def fill_factor(tiles: Number, micro_batches: Number, levels: Number, whole_leve
     """
     run = tiles * micro_batches
     return (run + (levels - 1.0) + tiles * whole_levels) / run
-
-
-def sequential_time(roots: Number) -> Number:
-    r"""Compute time of kernels of a partition that run one after the other on shares of the cores [s].
-
-    .. math:: T = \min_{\sum s_k = 1} \sum_k \frac{t_k}{s_k} = \Big(\sum_k \sqrt{t_k}\Big)^2
-
-    t_k on all cores; `roots` is the sum of their square roots. A single tile passes kernels that are laid out
-    side by side in turn: shares in proportion to the roots of their times are best (Cauchy-Schwarz).
-
-    >>> sequential_time(3.0 + 1.0), (9.0 + 1.0) * 2  # against shares in proportion to their times
-    (16.0, 20.0)
-    """
-    return roots * roots
 
 
 def critical_time(compute: Number, memory: Number, network: Number, overlap: str) -> Number:

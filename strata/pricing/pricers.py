@@ -50,10 +50,11 @@ def on_chip(device: Device) -> Device:
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
-    >>> on_chip(device(chip("sn40l"))).bandwidth == NO_LIMIT
+    >>> on_chip(device(chip("sn40l"))).chip.memory.bandwidth == NO_LIMIT
     True
     """
-    return replace(device, bandwidth=NO_LIMIT, banks=None)
+    memory = replace(device.chip.memory, bandwidth=NO_LIMIT)
+    return replace(device, chip=replace(device.chip, memory=memory), bandwidth=NO_LIMIT, banks=None)
 
 
 @dataclass(frozen=True)
