@@ -98,7 +98,6 @@ class FusedRuns:
         busy, start = xp.maximum(shown - self.rank.device.floor, 0.0) * used, self.rank.device.floor * even
         moved = part(self.own[place], own) * run.traffic
         dram_joule = self.rank.device.chip.energy.memory
-        spared = xp.maximum(alone.memory_bytes - moved, 0.0)
         upper = (run.compute + run.memory + run.network) * used + start
         return alone.replaced(
             time=busy + start,
@@ -111,7 +110,7 @@ class FusedRuns:
             upper=xp.maximum(upper, busy + start),
             core_time_under_dram=xp.where(by_memory, run.compute * used, 0.0),
             memory_bytes=moved,
-            energy=alone.energy - spared * dram_joule,
+            energy=alone.energy + (moved - alone.memory_bytes) * dram_joule,
         )
 
 
