@@ -16,6 +16,7 @@ from strata.optimise.fusion_problem import (
     FusionProblem,
     FusionTensor,
 )
+from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.kernels.device import Device
 from strata.pricing.pricers import Rank, price_op
@@ -135,9 +136,7 @@ class _Reader:
         self.kernels[name] = FusionKernel(
             name=name,
             time=float(price.time - price.overhead),
-            flop=float(op.flop()),
-            columns=max(rows, default=1.0),
-            depth=1.0 if float(op.flop()) > 0 else 0.0,
+            **self._shape(op),
             weight_bytes=held,
             extra_bytes=extra + rows_read,
             backward=op.backward,
@@ -146,10 +145,25 @@ class _Reader:
 
     def _rows(self, op: Op) -> list[float]:
         """Rows along the streamed axes, where it has any: no more tiles than these can follow one another."""
-        held = [getattr(op, f.name) for f in fields(op)]
-        extents = [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]
-        sizes = [float(e.size) for e in extents if e.axis in self.axes]
+        sizes = [float(e.size) for e in _extents(op) if e.axis in self.axes]
         return [math.prod(sizes)] if sizes else []
+
+    def _shape(self, op: Op) -> dict[str, float]:
+        """Rows, columns and depth of a kernel: columns are the streamed axis of its result, or the first of
+        its axes where it sums over the streamed one. Element-wise work counts an operation an element.
+        """
+        extents = [e for e in _extents(op) if e.axis in op.result_axes()]
+        streamed = [float(e.size) for e in extents if e.axis in self.axes]
+        first = [float(e.size) for e in extents][:1]
+        columns = math.prod(streamed) if streamed else math.prod(first)
+        format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
+        elements = max(float(op.output_bytes()) / bytes_of(format), 1.0)
+        return {
+            "rows": max(elements / columns, 1.0),
+            "columns": columns,
+            "depth": float(op.flop()) / (2.0 * elements),
+            "flop": float(op.flop()) or elements,
+        }
 
     def _streams(self, axes: tuple[str, ...]) -> bool:
         return any(axis in self.axes for axis in axes)
@@ -203,6 +217,11 @@ class _Reader:
             for t in sorted(gone)
             if self.there[t].kernel != OUTSIDE
         ]
+
+
+def _extents(op: Op) -> list[Extent]:
+    held = [getattr(op, f.name) for f in fields(op)]
+    return [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]
 
 
 def on_chip(device: Device) -> Device:
