@@ -148,7 +148,7 @@ class _Reader:
         sizes = [float(e.size) for e in _extents(op) if e.axis in self.axes]
         return [math.prod(sizes)] if sizes else []
 
-    def _shape(self, op: Op) -> dict[str, float]:
+    def _shape(self, op: Op) -> dict[str, Any]:
         """Rows, columns and depth of a kernel: columns are the streamed axis of its result, or the first of
         its axes where it sums over the streamed one. Element-wise work counts an operation an element.
         """
@@ -157,7 +157,7 @@ class _Reader:
         first = [float(e.size) for e in extents][:1]
         columns = math.prod(streamed) if streamed else math.prod(first)
         format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
-        elements = max(float(op.output_bytes()) / bytes_of(format), 1.0)
+        elements = max(float(op.output_bytes() / bytes_of(format)), 1.0)
         return {
             "rows": max(elements / columns, 1.0),
             "columns": columns,
