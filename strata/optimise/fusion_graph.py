@@ -36,6 +36,7 @@ def fusion_problem(
     tiles: tuple[int, ...] = TILES,
     sizes: Mapping[str, Number] | None = None,
     sram: float | None = None,
+    utilisation: float = 1.0,
     **more: Any,
 ) -> FusionProblem:
     """The fusion problem of one rank's ops, sharded already, with every collective as network time of the
@@ -47,7 +48,8 @@ def fusion_problem(
     `sizes`: bytes of tensors from outside that neither the block's entry nor the reading op states
     (`tensor_sizes` of a graph has those of its blocks). There are no more tiles than the shortest kernel has
     rows along the streamed axes. `sram`:
-    bytes for buffers and weights; the chip's shared on-chip memory unless given. `more`: other fields of the
+    bytes for buffers and weights; the chip's shared on-chip memory unless given. `utilisation`
+    of the 16-bit peak is for rules that ask for it. `more`: other fields of the
     problem.
     """
     ops = block.ops if isinstance(block, Block) else tuple(block)
@@ -61,7 +63,7 @@ def fusion_problem(
     for op in ops:
         made.take(op)
     units = min(made.streamed, default=1.0)
-    chip = rank.device.chip
+    chip, rates = rank.device.chip, rank.device.chip.compute.matrix_rate
     limits = FusionChip(
         sram=float(chip.cache.capacity) if sram is None else sram,
         dram_bandwidth=float(rank.device.bandwidth),
@@ -69,6 +71,8 @@ def fusion_problem(
         cores=int(rank.device.cores),
         array=(float(chip.compute.tile_m), float(chip.compute.tile_n)),
         clock=float(chip.compute.max_clock),
+        peak=float(rates.get("bf16", max(rates.values()))),
+        utilisation=utilisation,
         start=float(rank.device.floor),
         grain=float(rank.device.grain),
     )
