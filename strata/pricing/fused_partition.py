@@ -173,7 +173,8 @@ def price_partition(
 
     .. math:: T = \max(\phi C, M, N) + T_0 / m
 
-    with the terms of `fusion.py`; `time` is that of a partition as if it had room.
+    with the terms of `fusion.py`; a single tile computes and communicates in turn (C + N), which only a
+    pipeline that fills takes into account; `time` is that of a partition as if it had room.
 
     >>> from strata.pricing.fusion_rules import fusion_rules
     >>> flows = PartitionFlows(read=4e6, written=6e6, internal=8e6, crossing=2e7, whole=0.0)
@@ -201,7 +202,12 @@ def price_partition(
     repeats = rules.weight_tiling == "all"
     traffic = partition_traffic(flows.read, flows.written, passes, charged, work.extra, repeats)
     memory = transfer_time(traffic, limits.bandwidth)
-    critical = critical_time(compute, memory, work.network, rules.overlap)
+    busy = compute
+    if rules.fill == "yes" and rules.overlap == "all":
+        # Nothing else is there to work on while the only tile is on its way to other chips.
+        xp = namespace(tiles, micro_batches, work.network)
+        busy = compute + xp.where(tiles * micro_batches > 1, 0.0, work.network)
+    critical = critical_time(busy, memory, work.network, rules.overlap)
     dram = partition_dram(work.held, work.live, micro_batches)
     return PartitionPrice(
         time=partition_time(critical, limits.start if rules.start == "yes" else 0.0, micro_batches),

@@ -43,7 +43,7 @@ def test_a_batch_of_fused_steps_equals_single_ones():
     made = st.evaluate("16xsn40l", "llama-3-8b", st.decode(batch=batches, context=2048.0), "tp=16")
     for i, batch in enumerate(batches):
         one = st.evaluate("16xsn40l", "llama-3-8b", st.decode(batch=batch, context=2048.0), "tp=16")
-        for name in ("tokens_per_s", "tokens_per_joule"):
+        for name in ("tokens_per_s", "device_power"):
             assert getattr(made.metrics, name)[i] == pytest.approx(getattr(one.metrics, name), rel=1e-12)
 
 
@@ -52,8 +52,7 @@ def test_more_sram_and_bandwidth_never_hurt():
     sizes = np.array([1.0, 4.0, 16.0, 64.0, 320.0, 2000.0]) * 2**20
     rates = np.array([50e9, 153.6e9, 1e12])
     for path, values in (("cache.capacity", sizes), ("memory.bandwidth", rates)):
-        chip = st.chip("sn10", **{path: values})
-        made = st.evaluate(st.system(chip, devices=8), "gpt3-175b", work, "tp=8", engine("ideal"))
+        made = st.evaluate(st.system("8xsn10", **{path: values}), "gpt3-175b", work, "tp=8")
         time = 1.0 / made.metrics.tokens_per_s
         assert np.all(np.diff(time) <= 1e-12 * time[:-1])
 
@@ -67,7 +66,9 @@ def rank_and_blocks(system, model, work, plan):
 
 @pytest.mark.parametrize(("system", "model", "work", "plan"), CASES[:2])
 def test_the_exact_solver_is_never_slower_than_runs_in_order(system, model, work, plan):
-    """Runs of ops in their order are mappings that the solver knows, at the same prices."""
+    """Runs of ops in their order are mappings that the solver knows, at the same prices but for the part of
+    a cache that the attention kernel by itself would find on the chip.
+    """
     rank, pricing = rank_and_blocks(system, model, work, plan)
     sizes = tensor_sizes(pricing.graph)
     for block in pricing.graph.blocks:
@@ -76,16 +77,17 @@ def test_the_exact_solver_is_never_slower_than_runs_in_order(system, model, work
         runs = price_block(block, rank, pricing.sharding, training=False, sizes=sizes).price.time
         tiles = tuple(int(t) for t in TILES)
         problem = fusion_problem(block, rank, tiles=tiles, sizes=sizes)
-        assert fuse_kernels(problem).time <= runs * (1 + 1e-9)
+        assert fuse_kernels(problem).time <= runs * (1 + 1e-3)
 
 
-def test_energy_falls_with_what_is_no_longer_moved():
+def test_energy_follows_what_is_moved():
     work = st.prefill(batch=1, length=2048)
     fused, apart = (
         st.evaluate("8xsn10", "gpt3-175b", work, "tp=8", how).steps[-1].price for how in ("ideal", UNFUSED)
     )
-    assert fused.memory_bytes < apart.memory_bytes
-    assert fused.energy < apart.energy
+    moved = fused.memory_bytes - apart.memory_bytes
+    joule = st.chip("sn10").energy.memory
+    assert fused.energy - apart.energy == pytest.approx(moved * joule, rel=1e-6)
     assert fused.flop == pytest.approx(apart.flop)
     for price in (fused, apart):
         parts = price.compute + price.cache + price.memory + price.network + price.overhead
@@ -95,7 +97,7 @@ def test_energy_falls_with_what_is_no_longer_moved():
 def test_decode_on_sixteen_sn40l_is_near_what_was_measured():
     """1042 and 1100 tokens/s of Llama 3 8B (SambaNova's blog of September 2024; DFModel, section VIII A)."""
     found = st.evaluate("16xsn40l", "llama-3-8b", st.decode(batch=1, context=2048), "tp=16")
-    assert found.metrics.tokens_per_s == pytest.approx(1071.0, rel=0.15)
+    assert found.metrics.tokens_per_s == pytest.approx(1071.0, rel=0.06)
 
 
 def test_a_compiled_batch_is_the_same():

@@ -37,7 +37,9 @@ def test_dfmodel_reference_graphs_of_gpt(name, kernels, edges):
         assert op.weight_elements() + (read.elements() if read else 0.0) == sized(weight), kernel
     found = {(source, op.name) for op in ops.values() for source in op.inputs if source in ops}
     assert found == {(source, target) for source, target, _ in REFERENCE["edges"][:edges]}
-    assert len(REFERENCE["edges"][:edges]) == sum(source in ops for op in ops.values() for source in op.inputs)
+    assert len(REFERENCE["edges"][:edges]) == sum(
+        source in ops for op in ops.values() for source in op.inputs
+    )
     for source, _, elements in REFERENCE["edges"][:edges]:
         assert ops[source].output_bytes() == 2 * sized(elements)
 
@@ -55,7 +57,10 @@ def test_dfmodel_reference_recommender():
 
 def test_gpt_layers_against_the_counts_of_their_papers():
     """Narayanan et al. (2021), sec. 5.1: 24 B s h^2 + 4 B s^2 h forward; parameters l (12 h^2 + 13 h)."""
-    for name, h, layers, published in (("gpt3-layer", 12288, 96, 175e9), ("gpt3-1t-layer", 25600, 128, 1008e9)):
+    for name, h, layers, published in (
+        ("gpt3-layer", 12288, 96, 175e9),
+        ("gpt3-1t-layer", 25600, 128, 1008e9),
+    ):
         parameters, flop = counts(name, 4.0)
         assert flop == 4 * (24 * 2048 * h**2 + 4 * 2048**2 * h)
         assert parameters == 12 * h**2 + 13 * h
