@@ -21,7 +21,9 @@ SHIPPED = sorted(path.stem for path in data_folder("programs").glob("*.toml"))
 
 
 def attention():
-    g = st.dataflow("attention", hidden=4096, heads=32, head=128, tokens="batch", keys="tokens", stream="tokens")
+    g = st.dataflow(
+        "attention", hidden=4096, heads=32, head=128, tokens="batch", keys="tokens", stream="tokens"
+    )
     x = g.input("x", "tokens hidden")
     q, k, v = (g.gemm(n, x, weight="hidden heads head", writes="tokens heads head") for n in "qkv")
     scores = g.gemm("scores", q, k.under("keys heads head"), writes="heads tokens keys")
@@ -86,7 +88,9 @@ def test_json_and_a_base_are_read(tmp_path):
         "kind": "dataflow",
         "sizes": {"wide": "2*narrow", "narrow": 8, "n": "batch"},
         "inputs": {"x": "n narrow"},
-        "kernel": [{"name": "y", "kind": "gemm", "reads": ["x"], "weight": "narrow wide", "writes": "n wide"}],
+        "kernel": [
+            {"name": "y", "kind": "gemm", "reads": ["x"], "weight": "narrow wide", "writes": "n wide"}
+        ],
     }
     path = tmp_path / "small.json"
     path.write_text(json.dumps(table))
@@ -128,7 +132,13 @@ def test_kinds_of_own_state_their_work():
 
 
 def test_a_kind_on_matrix_units_is_useful_work_and_a_roofline():
-    kind = {"name": "solve", "unit": "matrix", "flop": "1e6*elements", "read_bytes": "8", "written_bytes": "8"}
+    kind = {
+        "name": "solve",
+        "unit": "matrix",
+        "flop": "1e6*elements",
+        "read_bytes": "8",
+        "written_bytes": "8",
+    }
     made = one_kernel({"kind": "solve", "reads": "x"}, kinds=[kind])
     assert only_op(made).flop() == 1e6 * 64 * 32
     result = st.evaluate("1xh200", made, st.forward(1.0))
@@ -263,3 +273,15 @@ def test_compiled_code_prices_a_program_alike():
             for b in ("numpy", "jax")
         )
         assert compiled.metrics.items_per_s == pytest.approx(plain.metrics.items_per_s, rel=1e-9)
+
+
+def test_with_one_dimension_every_extent_lies_on_one_axis():
+    made = program("gpt3-layer").with_dimensions("tp")
+    graph = made.trace(st.forward(8.0))
+    axes = {axis for _, op in graph.ops() for axis in (*op.result_axes(), *op.contracted_axes())}
+    assert not any("*" in axis for axis in axes)
+    whole = program("gpt3-layer")
+    assert graph.flop() == whole.trace(st.forward(8.0)).flop()
+    assert sent(made, st.forward(8.0), "tp=8") == sent(whole, st.forward(8.0), "tp=8")
+    with pytest.raises(UnknownName, match="no dimension of the mesh of gpt3-layer called 'dpp'"):
+        made.with_dimensions("dpp")
