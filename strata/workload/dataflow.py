@@ -208,6 +208,11 @@ class Dataflow:
         ops, coordinates = [], dict[str, str]()
         for kernel in in_order(self):
             operands = [_operand(text, tensors, kernel, coordinates) for text in kernel.reads]
+            for axis in (*kernel.writes, *kernel.weight, *(a for o in operands for a in o.axes)):
+                if axis not in sizes:
+                    raise UnknownName(
+                        f"size of an axis of kernel {kernel.name}", axis, sizes, ", ".join(sizes)
+                    )
             ops.append(kinds[kernel.kind](kernel, operands, context))
             tensors[kernel.name] = Operand(kernel.name, kernel.writes or operands[0].axes)
         entry = self._boundary(self.inputs[0], context) if self.inputs else None

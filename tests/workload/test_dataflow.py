@@ -205,7 +205,7 @@ WRONG = [
     ([{"name": "a", "kind": "simd", "reads": "b"}, {"name": "b", "kind": "simd", "reads": "a"}],
      "wait for each other in a cycle: a, b"),
     ([{"name": "a", "kind": "simd", "reads": "xx"}], "no tensor that a reads called 'xx'; nearest: x"),
-    ([{"name": "a", "kind": "simd", "reads": "x", "writes": "n mm"}], "called 'mm'; nearest: m"),
+    ([{"name": "a", "kind": "simd", "reads": "x", "writes": "n mm"}], "no size of an axis of kernel a called 'mm'; nearest: m"),
     ([{"name": "a", "kind": "gemm", "reads": "x", "weight": "n m", "writes": "n m"}],
      "kernel a: a gemm sums over an axis"),
     ([{"name": "a", "kind": "gemm", "reads": "x", "writes": "n"}], "a kernel of one tensor is a simd"),
