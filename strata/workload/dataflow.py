@@ -196,9 +196,10 @@ class Dataflow:
         return known
 
     def divided_axes(self) -> frozenset[str]:
-        """Axes that its layouts divide (any, where it names none), and the one that tiles pass along."""
-        named = {axis for _, pairs in self.layouts for _, axis in pairs}
-        return frozenset((*(named or (*self.sizes, *dict(self.derived))), self.stream))
+        """Axes that its layouts divide, and the one that tiles pass along. Where it names no layouts, the
+        first axis of each side of a kernel is what can be divided.
+        """
+        return frozenset((*(axis for _, pairs in self.layouts for _, axis in pairs), self.stream))
 
     def trace(self, work: Workload) -> Graph:
         sizes = self.sized(work)
@@ -237,7 +238,7 @@ class Dataflow:
             item=self.item,
             inputs=tuple(name for name, _ in self.inputs),
             formats=((self.precision, self.precision),),
-            units=self.units,
+            units=sizes | self.units,
             coordinates=coordinates,
             stream=self.stream,
         )
