@@ -58,15 +58,17 @@ def module_options(
             for op in ops:
                 own = units.setdefault(op.module, {})
                 for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
-                    own[extent.axis] = _common(own.get(extent.axis), extent)
+                    for axis, count in _units(extent, graph):
+                        own[axis] = _common(own.get(axis), count)
                 barred.setdefault(op.module, set()).update((*op.indivisible_axes(), *_aliased(op, graph)))
                 if isinstance(op, MatMul) and op.batch.axis and op.batch.count > 1:
                     forced[op.module] = op.batch.axis
-                if float(op.weight_bytes()) > 0:
+                if float(op.weight_bytes()) > 0 or op.read_weight() is not None:
                     weighty.add(op.module)
         for extent in boundary_extents(block):
             own = units.setdefault(block.role, {})
-            own[extent.axis] = _common(own.get(extent.axis), extent)
+            for axis, count in _units(extent, graph):
+                own[axis] = _common(own.get(axis), count)
     found = {}
 
     def along(axis: str) -> str:
@@ -89,9 +91,15 @@ def module_options(
     return found
 
 
-def _common(known: float | None, extent: Extent) -> float:
+def _units(extent: Extent, graph: Graph) -> Iterator[tuple[str, float]]:
+    """Axes of an extent with their units: of a product of axes each by itself."""
+    parts = extent.axis.split("*")
+    for axis in parts:
+        yield axis, float(extent.count if len(parts) == 1 else graph.units[axis])
+
+
+def _common(known: float | None, count: float) -> float:
     """Units of an axis that several extents of a module have: what divides all of them."""
-    count = float(extent.count)
     return count if known is None else float(np.gcd(int(known), int(count)))
 
 
@@ -126,7 +134,8 @@ def _aliased(op: Op, graph: Graph) -> Iterator[str]:
     """Axes that are another name for the coordinate of a second axis of the same tensor (keys beside tokens):
     divided, the two could not be told apart.
     """
-    for axes in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
+    for joined in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
+        axes = tuple(axis for name in joined for axis in name.split("*"))
         for axis in axes:
             along = graph.coordinates.get(axis, axis)
             if along != axis and any(a != axis and graph.coordinates.get(a, a) == along for a in axes):

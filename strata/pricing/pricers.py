@@ -128,7 +128,6 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
     return once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
 
 
-register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
 register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
 register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
@@ -138,4 +137,5 @@ register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
 register_pricer("lu", lambda op, rank: price_lu(op, rank.device))
 register_pricer("scan", lambda op, rank: price_scan(op, rank.device))
 register_pricer("sort", lambda op, rank: price_sort(op, rank.device))
+register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("collective", _price_collective)

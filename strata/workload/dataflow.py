@@ -132,6 +132,20 @@ class Dataflow:
             parts += [f"{name}={degree}"] if degree > 1 else []
         return ",".join(parts)
 
+    def with_dimensions(self, *dimensions: str) -> Dataflow:
+        """The program with these dimensions of its mesh alone. Axes that nothing divides any more stand in
+        the units of others: with one dimension left, every extent of its graph lies on one axis.
+
+        >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
+        >>> Dataflow(layouts=two).with_dimensions("tp").mesh_dimensions
+        ('tp',)
+        """
+        for name in dimensions:
+            if name not in self.mesh_dimensions:
+                known = self.mesh_dimensions
+                raise UnknownName(f"dimension of the mesh of {self.name}", name, known, ", ".join(known))
+        return replace(self, layouts=tuple(pair for pair in self.layouts if pair[0] in dimensions))
+
     def with_changes(self, **changes: Any) -> Dataflow:
         """The program with sizes or fields replaced: a number, or an expression for a size.
 
@@ -182,9 +196,10 @@ class Dataflow:
         return known
 
     def divided_axes(self) -> frozenset[str]:
-        """Axes that its layouts divide (any, where it names none), and the one that tiles pass along."""
-        named = {axis for _, pairs in self.layouts for _, axis in pairs}
-        return frozenset((*(named or (*self.sizes, *dict(self.derived))), self.stream))
+        """Axes that its layouts divide, and the one that tiles pass along. Where it names no layouts, the
+        first axis of each side of a kernel is what can be divided.
+        """
+        return frozenset((*(axis for _, pairs in self.layouts for _, axis in pairs), self.stream))
 
     def trace(self, work: Workload) -> Graph:
         sizes = self.sized(work)
@@ -194,6 +209,11 @@ class Dataflow:
         ops, coordinates = [], dict[str, str]()
         for kernel in in_order(self):
             operands = [_operand(text, tensors, kernel, coordinates) for text in kernel.reads]
+            for axis in (*kernel.writes, *kernel.weight, *(a for o in operands for a in o.axes)):
+                if axis not in sizes:
+                    raise UnknownName(
+                        f"size of an axis of kernel {kernel.name}", axis, sizes, ", ".join(sizes)
+                    )
             ops.append(kinds[kernel.kind](kernel, operands, context))
             tensors[kernel.name] = Operand(kernel.name, kernel.writes or operands[0].axes)
         entry = self._boundary(self.inputs[0], context) if self.inputs else None
@@ -218,7 +238,7 @@ class Dataflow:
             item=self.item,
             inputs=tuple(name for name, _ in self.inputs),
             formats=((self.precision, self.precision),),
-            units=self.units,
+            units=sizes | self.units,
             coordinates=coordinates,
             stream=self.stream,
         )

@@ -205,7 +205,7 @@ WRONG = [
     ([{"name": "a", "kind": "simd", "reads": "b"}, {"name": "b", "kind": "simd", "reads": "a"}],
      "wait for each other in a cycle: a, b"),
     ([{"name": "a", "kind": "simd", "reads": "xx"}], "no tensor that a reads called 'xx'; nearest: x"),
-    ([{"name": "a", "kind": "simd", "reads": "x", "writes": "n mm"}], "called 'mm'; nearest: m"),
+    ([{"name": "a", "kind": "simd", "reads": "x", "writes": "n mm"}], "no size of an axis of kernel a called 'mm'; nearest: m"),
     ([{"name": "a", "kind": "gemm", "reads": "x", "weight": "n m", "writes": "n m"}],
      "kernel a: a gemm sums over an axis"),
     ([{"name": "a", "kind": "gemm", "reads": "x", "writes": "n"}], "a kernel of one tensor is a simd"),
@@ -273,3 +273,15 @@ def test_compiled_code_prices_a_program_alike():
             for b in ("numpy", "jax")
         )
         assert compiled.metrics.items_per_s == pytest.approx(plain.metrics.items_per_s, rel=1e-9)
+
+
+def test_with_one_dimension_every_extent_lies_on_one_axis():
+    made = program("gpt3-layer").with_dimensions("tp")
+    graph = made.trace(st.forward(8.0))
+    axes = {axis for _, op in graph.ops() for axis in (*op.result_axes(), *op.contracted_axes())}
+    assert not any("*" in axis for axis in axes)
+    whole = program("gpt3-layer")
+    assert graph.flop() == whole.trace(st.forward(8.0)).flop()
+    assert sent(made, st.forward(8.0), "tp=8") == sent(whole, st.forward(8.0), "tp=8")
+    with pytest.raises(UnknownName, match="no dimension of the mesh of gpt3-layer called 'dpp'"):
+        made.with_dimensions("dpp")

@@ -1,5 +1,6 @@
 """Shipped dataflow programs against published counts: parameters, operations, graphs of DFModel."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_dit_block_against_its_paper():
 def test_dcnv2_against_its_configuration():
     parameters, flop = counts("dlrm-dcnv2")
     bottom, top = (13, 512, 256, 128), (3456, 1024, 1024, 512, 256, 1)
-    dense = sum((a + 1) * b for net in (bottom, top) for a, b in zip(net, net[1:], strict=False))
+    dense = sum((a + 1) * b for net in (bottom, top) for a, b in itertools.pairwise(net))
     cross = 3 * (2 * 3456 * 512 + 3456)
     tables = 128 * 204_184_588
     assert parameters == pytest.approx(dense + cross + tables, rel=1e-12)
