@@ -1,8 +1,8 @@
 """Factor graphs too wide to eliminate: a few variables are fixed in turn, the rest is eliminated.
 
 Cutset conditioning (Dechter, Constraint Processing, 2003, sec. 10.1) as branch and bound: messages bound what
-each way to fix the first variables can still give, and good choices come from neighbourhoods that are searched
-exactly.
+each way to fix the first variables can still give, and good choices come from neighbourhoods that are
+searched exactly.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.mapping.layout import AxisLayout, Layout, Sharding
 from strata.optimise.layout_rules import LayoutRules
-from strata.workload.graph import Block, Extent, Graph, Op
-from strata.workload.ops import MatMul
+from strata.workload.graph import ONE, Block, Extent, Graph, Op
 from strata.workload.tasks import Workload
 
 
@@ -46,7 +45,8 @@ def module_options(
     """The options of every module of a graph, its blocks' boundaries among them, on a mesh.
 
     An axis lies on a dimension where its units divide evenly, no op needs it whole, and no other axis of the
-    same operand is the same coordinate under another name. `pinned`: module to mesh dimension to axis ("" for none), fixed.
+    same operand is the same coordinate under another name. `pinned`: module to mesh
+    dimension to axis ("" for none), fixed.
     """
     dimensions = tuple(d for d, degree in mesh.items() if float(degree) > 1)
     units: dict[str, dict[str, float]] = {}
@@ -60,8 +60,9 @@ def module_options(
                 for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
                     own[extent.axis] = _common(own.get(extent.axis), extent)
                 barred.setdefault(op.module, set()).update((*op.indivisible_axes(), *_aliased(op, graph)))
-                if isinstance(op, MatMul) and op.batch.axis and op.batch.count > 1:
-                    forced[op.module] = op.batch.axis
+                outer = getattr(op, "batch", ONE)
+                if outer.axis and float(outer.count) > 1:
+                    forced[op.module] = outer.axis
                 if float(op.weight_bytes()) > 0:
                     weighty.add(op.module)
         for extent in boundary_extents(block):

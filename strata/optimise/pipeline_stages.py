@@ -138,7 +138,7 @@ def _stage_costs(
 
 
 def _best_chain(cost: Array, stages: int) -> tuple[float, list[int]]:
-    """The chain of ideals from the first to the last whose costliest step is least, in at most so many steps."""
+    """The chain of ideals from first to last, of at most so many steps, whose costliest step is least."""
     count = len(cost)
     if count == 1:
         return 0.0, [0]

@@ -17,8 +17,10 @@ from strata.optimise.layout import best_layout, chosen_layout, collective_summar
 from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import layout_rules
+from strata.optimise.layout_states import RankMemory
 from strata.pricing.pricers import price_op
 from strata.workload.dataflow import Dataflow
+from strata.workload.fft import Fft
 
 NODE = "8xh200"
 REFERENCE = json.loads((Path(__file__).parents[1] / "data/dfmodel/gpt_sharding.json").read_text())
@@ -81,7 +83,7 @@ def test_the_sum_of_tables_is_the_price_of_the_sharded_graph(name):
     assert best.proved
     assert best.value == pytest.approx(priced(setting, best.layout), rel=1e-9)
     assert best.value == pytest.approx(best.time, rel=1e-9)
-    assert checked > 0 or len(options) > 15
+    assert checked > 0 or name.startswith(("layer", "both"))
 
 
 def value_of(tables, choice):
@@ -161,11 +163,25 @@ def test_the_exchanges_of_ulysses_come_out():
 
 
 def test_the_transposes_of_pencils_come_out():
-    best = best_layout(NODE, "fft-1024", st.prefill(batch=1, length=1), {"p": 4, "q": 2})
+    """On 32 x 32 ranks a grid of 512 has no slabs; where a rank holds its share only, it has pencils."""
+    ranks, points = 1024.0, 512.0
+    share = 3 * 8.0 * points**3 / ranks  # three results in fp32, complex
+    best = best_layout(
+        "1024xh200", Fft(points=points), st.prefill(batch=1, length=1), {"p": 32, "q": 32},
+        capacity=share, keeps=RankMemory(weight=0.0, result=1.0),
+    )  # fmt: skip
+    assert best.proved
     assert patterns(best) == ["all_to_all"] * 2
+    assert sorted(group for _, _, group, _ in collective_summary(best)) == ["p", "q"]
     for module, axes in best.options.items():
-        assert module not in axes
-        assert "" not in axes
+        assert sorted((module, *axes)) == ["x", "y", "z"]
+
+
+def test_a_transposed_grid_comes_out_without_limits_where_links_are_quick():
+    best = best_layout("gb200-nvl72", "fft-1024", st.prefill(batch=1, length=1), {"p": 8, "q": 8})
+    assert patterns(best) == ["all_to_all"] * 2
+    slow = best_layout("64xh200", "fft-1024", st.prefill(batch=1, length=1), {"p": 8, "q": 8})
+    assert len(patterns(slow)) < 2  # one transform twice over costs less than an exchange between nodes
 
 
 def test_the_exchange_of_a_recommender_comes_out():
