@@ -268,15 +268,30 @@ def best_degrees(
     every = list(degree_candidates(machine, search.layers, workload, dimensions, search.rules, microbatch))
     if not every:
         raise BadValue("no factorisation of the devices lies on the fabric as the rules ask for")
+    best, priced, late = _searched(search, every, start + time_limit)
+    proved = not late and all(p.choice.proved for p in (*priced, *((best,) if best else ())))
+    return BestDegrees(
+        best=best,
+        priced=tuple(sorted(priced, key=lambda p: p.step)),
+        candidates=len(every),
+        bounded=len(every) - len(priced),
+        proved=proved,
+        seconds=time.perf_counter() - start,
+        advice="" if best is not None else _advice(priced, search.room),
+    )
+
+
+def _searched(
+    search: _Search, every: list[DegreeCandidate], deadline: float
+) -> tuple[PricedDegrees | None, list[PricedDegrees], bool]:
+    """The best candidate that fits, all that were priced, and whether time was out; lowest bounds first."""
     best: PricedDegrees | None = None
     priced: list[PricedDegrees] = []
     waiting = [(search.floor(c), n, False) for n, c in enumerate(every)]
     heapq.heapify(waiting)
-    late = False
     while waiting and not (best is not None and waiting[0][0] >= best.step):
-        if time.perf_counter() - start > time_limit:
-            late = True
-            break
+        if time.perf_counter() > deadline:
+            return best, priced, True
         _, n, limited = heapq.heappop(waiting)
         found = search.priced(every[n], limited)
         if found is None:
@@ -287,18 +302,7 @@ def best_degrees(
             best = found
         elif not found.fits and not limited:  # the best layout that fits is no quicker than the best at all
             heapq.heappush(waiting, (found.step - found.gradients, n, True))
-    priced.sort(key=lambda p: p.step)
-    bounded = len(every) - len(priced)
-    proved = not late and all(p.choice.proved for p in (*priced, *((best,) if best else ())))
-    return BestDegrees(
-        best=best,
-        priced=tuple(priced),
-        candidates=len(every),
-        bounded=bounded,
-        proved=proved,
-        seconds=time.perf_counter() - start,
-        advice="" if best is not None else _advice(priced, float(machine.chip.memory.capacity)),
-    )
+    return best, priced, False
 
 
 def _advice(priced: list[PricedDegrees], room: float) -> str:
