@@ -256,6 +256,13 @@ def test_both_passes_written_out_on_two_dimensions_are_proved():
     assert best.value == pytest.approx(best.time, rel=1e-9)
 
 
+def test_out_of_time_the_best_so_far_comes_with_its_gap():
+    best = best_layout(NODE, gpt_layer(backward=True), SHORT, {"tp": 4, "cp": 2}, time_limit=0.05)
+    assert best.bound <= best.value
+    assert best.gap == pytest.approx(1 - best.bound / best.value)
+    assert best.value == pytest.approx(best.time, rel=1e-9)
+
+
 def test_dfmodel_reference_sharding_of_a_gpt_layer():
     """Every kernel as its program found it; V_bwd's product ties with gathering its operand."""
     program = gpt_layer(backward=True)
