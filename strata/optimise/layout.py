@@ -22,6 +22,7 @@ from strata.hardware.system import economics as read_economics
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
+from strata.mapping.written_collectives import without_idle_collectives
 from strata.optimise.conditioning import ConditionedSearch
 from strata.optimise.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layout_cpsat import CpsatAnswer, cpsat_assignment
@@ -104,7 +105,8 @@ def layout_setting(
     )
     work = first_step(workload)
     pricing = pricing_of(case, work, Structure(bare.active(), 0))
-    return LayoutSetting(graph=pricing.whole, work=work, mesh=degrees, rank=rank_in_step(pricing))
+    graph = without_idle_collectives(pricing.whole, bare.active())
+    return LayoutSetting(graph=graph, work=work, mesh=degrees, rank=rank_in_step(pricing))
 
 
 def first_step(workload: Workload) -> Workload:

@@ -25,7 +25,7 @@ from strata.optimise.layout_options import (
     sharding_of_each,
 )
 from strata.optimise.layout_rules import LayoutRules
-from strata.optimise.layout_states import Holder, LayoutTables, LeftState, SpecKey, spec_key
+from strata.optimise.layout_states import NO_SUM, Holder, LayoutTables, LeftState, SpecKey, SumSoFar, spec_key
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.tasks import Workload
@@ -206,7 +206,7 @@ class _BlockTables:
         if self.block.output is not None:
             known = self._boundary_bytes("output")
             sizes = tables.module(self.block.role, lambda k: float(known[k]))
-        state = Holder("", ((0, (), 0.0),), np.array([0]))
+        state = Holder("", (NO_SUM,), np.array([0]))
         for number, holder in enumerate(summed):
             last = number == len(summed) - 1
             name = f"{self.name}:{op.name}+{number}"
@@ -222,11 +222,11 @@ class _BlockTables:
     def _gathered_sum(self, name: str, state: Holder, holder: Holder) -> Holder:
         """Sums so far (how many, over which groups, bytes of the last) with one more operand."""
 
-        def one_more(so_far: Any, left: LeftState) -> tuple[float, Any]:
+        def one_more(so_far: SumSoFar, left: LeftState) -> tuple[float, SumSoFar]:
             if not left.partial:
                 return 0.0, so_far
-            count, groups, _ = so_far
-            return 0.0, (min(count + 1, 2), tuple(dict.fromkeys((*groups, *left.partial))), left.summed)
+            groups = tuple(dict.fromkeys((*so_far.groups, *left.partial)))
+            return 0.0, SumSoFar(min(so_far.count + 1, 2), groups, left.summed, left.spec)
 
         if state.variable:
             made = self.tables.stepped(name, one_more, state, holder, True)
@@ -236,10 +236,9 @@ class _BlockTables:
         first = [found.setdefault(one_more(state.states[0], s)[1], len(found)) for s in holder.states]
         return Holder(holder.variable, tuple(found), np.array(first)[holder.place])
 
-    def _sum_cost(self, so_far: Any, boundary: float | None) -> float:
-        count, groups, own = so_far
-        payload = own if count < 2 or boundary is None else boundary
-        return sum(self.tables.collective("all_reduce", g, payload, self.weight) for g in groups)
+    def _sum_cost(self, so_far: SumSoFar, boundary: float | None) -> float:
+        payload = so_far.summed if so_far.count < 2 or boundary is None else boundary
+        return sum(self.tables.collective("all_reduce", g, payload, self.weight) for g in so_far.groups)
 
     def _add_up(self, state: LeftState, want: tuple[SpecKey, float | None]) -> tuple[float, LeftState]:
         """An operand of a sum: a partial one is added up as it lies, and must then be where it is wanted."""
@@ -261,32 +260,50 @@ class _BlockTables:
         wants, mine = tables.module(role, want), [t for t in leaves if t in self.holders]
         if not mine or role not in tables.options:
             return
-        holders = [self.holders[t] for t in mine]
-        table = np.zeros((*(len(h.states) for h in holders), len(wants.states)))
-        for place in np.ndindex(*table.shape):
-            states = [h.states[p] for h, p in zip(holders, place[:-1], strict=True)]
-            table[place] = self._handed_on(states, wants.states[place[-1]])
-        tables.add(table, *holders, wants)
+        sums = Holder("", (NO_SUM,), np.array([0]))
+        for number, tensor in enumerate(mine):
+            if any(s.partial for s in self.holders[tensor].states):
+                sums = self._gathered_sum(f"{self.name}:leaves+{number}", sums, self.holders[tensor])
+        if sums.variable:
+            table = np.array([[self._leaving_sum(s, w) for w in wants.states] for s in sums.states])
+            tables.add(table, sums, wants)
+        for tensor in mine:
+            self._handed_on(self.holders[tensor], sums, wants)
 
-    def _handed_on(self, states: list[LeftState], want: tuple[SpecKey, float | None]) -> float:
-        tables, degrees, cost = self.tables, self.tables.every.degrees, 0.0
-        wanted, boundary = dict(want[0]), want[1]
-        partial = [s for s in states if s.partial]
-        if partial:
-            groups = tuple(dict.fromkeys(g for s in partial for g in s.partial))
-            last = partial[-1]
-            payload = last.summed if len(partial) == 1 or boundary is None else boundary
-            made = conversions(last.layout(), groups, wanted)[: len(groups)]
-            for one, size in zip(made, held_before(made, tables.every), strict=True):
-                cost += tables.collective(one.pattern, one.group, float(payload * size), self.weight)
-            states = [_summed(s, made, degrees) if s.partial else s for s in states]
-        for s in states:
-            made = conversions(s.layout(), (), wanted)
+    def _sums_of(self, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> list[Conversion]:
+        """The collectives that add up what leaves a block, in pieces where its boundary wants them so."""
+        return conversions(dict(so_far.spec), so_far.groups, dict(want[0]))[: len(so_far.groups)]
+
+    def _leaving_sum(self, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> float:
+        payload = so_far.summed if so_far.count < 2 or want[1] is None else want[1]
+        made = self._sums_of(so_far, want)
+        sizes = held_before(made, self.tables.every)
+        return sum(
+            self.tables.collective(one.pattern, one.group, float(payload * size), self.weight)
+            for one, size in zip(made, sizes, strict=True)
+        )
+
+    def _handed_on(self, holder: Holder, sums: Holder, wants: Holder) -> None:
+        """A result that was added up where it was partial, brought to where the boundary wants it."""
+        tables, degrees = self.tables, self.tables.every.degrees
+
+        def cost(s: LeftState, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> float:
+            if s.partial:
+                s = _summed(s, self._sums_of(so_far, want), degrees)
+            made, total = conversions(s.layout(), (), dict(want[0])), 0.0
             for one, size in zip(made, held_before(made, tables.every), strict=True):
                 whole = degrees[one.group] if one.gathered else 1.0
                 payload = float(s.bytes / s.pieces * size * whole)
-                cost += tables.collective(one.pattern, one.group, payload, self.weight)
-        return cost
+                total += tables.collective(one.pattern, one.group, payload, self.weight)
+            return total
+
+        if any(s.partial for s in holder.states):
+            every = [[[cost(s, f, w) for w in wants.states] for f in sums.states] for s in holder.states]
+            tables.add(np.array(every), holder, sums, wants)
+        else:
+            tables.add(
+                np.array([[cost(s, NO_SUM, w) for w in wants.states] for s in holder.states]), holder, wants
+            )
 
 
 def _summed(state: LeftState, made: list[Conversion], degrees: dict[str, Number]) -> LeftState:

@@ -49,45 +49,56 @@ def module_options(
     dimension to axis ("" for none), fixed.
     """
     dimensions = tuple(d for d, degree in mesh.items() if float(degree) > 1)
-    units: dict[str, dict[str, float]] = {}
+    counts: dict[str, dict[str, float]] = {}  # by module: units of each extent, of one axis or of several
     barred: dict[str, set[str]] = {}
-    forced: dict[str, str] = {}
+    forced: dict[str, tuple[str, ...]] = {}
     weighty: set[str] = set()
     for block in graph.blocks:
-        for _, ops in block.at_nodes():
-            for op in ops:
-                own = units.setdefault(op.module, {})
-                for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
-                    own[extent.axis] = _common(own.get(extent.axis), extent)
-                barred.setdefault(op.module, set()).update((*op.indivisible_axes(), *_aliased(op, graph)))
-                outer = getattr(op, "batch", ONE)
-                if outer.axis and float(outer.count) > 1:
-                    forced[op.module] = outer.axis
-                if float(op.weight_bytes()) > 0:
-                    weighty.add(op.module)
+        for op in (op for _, ops in block.at_nodes() for op in ops):
+            own = counts.setdefault(op.module, {})
+            for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
+                own[extent.axis] = _common(own.get(extent.axis), extent)
+            whole = itertools.chain.from_iterable(map(axis_names, op.indivisible_axes()))
+            barred.setdefault(op.module, set()).update((*whole, *_aliased(op, graph)))
+            outer = getattr(op, "batch", ONE)
+            if outer.axis and float(outer.count) > 1:
+                forced[op.module] = axis_names(outer.axis)
+            if float(op.weight_bytes()) > 0 or op.read_weight() is not None:
+                weighty.add(op.module)
         for extent in boundary_extents(block):
-            own = units.setdefault(block.role, {})
+            own = counts.setdefault(block.role, {})
             own[extent.axis] = _common(own.get(extent.axis), extent)
     found = {}
 
     def along(axis: str) -> str:
         return graph.coordinates.get(axis, axis)
 
-    for module, axes in units.items():
+    for module, sizes in counts.items():
+        axes = dict.fromkeys(name for axis in sizes for name in axis_names(axis))
         legal = [a for a in axes if a not in barred.get(module, ())]
         if rules.stream == "whole":
             legal = [a for a in legal if along(a) != along(graph.stream)]
-        choices = list(_choices(legal, axes, dimensions, mesh))
+        units = sizes | {a: float(n) for a, n in graph.units.items() if a in axes and np.ndim(n) == 0}
+        choices = list(_choices(legal, units, dimensions, mesh))
         told = pinned.get(module, {})
         for place, dimension in enumerate(dimensions):
             if dimension in told:
                 choices = [c for c in choices if c[place] == told[dimension]]
-            elif rules.outer == "forced" and forced.get(module) in legal:
-                choices = [c for c in choices if c[place] == forced[module]] or choices
+            elif rules.outer == "forced" and module in forced:
+                choices = [c for c in choices if c[place] in forced[module]] or choices
             elif rules.weights == "divided" and module in weighty:
                 choices = [c for c in choices if c[place]] or choices
         found[module] = ModuleOptions(module, dimensions, tuple(choices))
     return found
+
+
+def axis_names(axis: str) -> tuple[str, ...]:
+    """The axes that an extent lies on: one, or those of a product.
+
+    >>> axis_names("samples*heads")
+    ('samples', 'heads')
+    """
+    return tuple(axis.split("*"))
 
 
 def _common(known: float | None, extent: Extent) -> float:
@@ -99,11 +110,16 @@ def _common(known: float | None, extent: Extent) -> float:
 def _choices(
     legal: list[str], units: dict[str, float], dimensions: tuple[str, ...], mesh: dict[str, Number]
 ) -> Iterator[tuple[str, ...]]:
+    """Axes for every dimension, so that each extent is divided evenly: a product by all that lie on it."""
     for choice in itertools.product(("", *legal), repeat=len(dimensions)):
         parts: dict[str, float] = {}
         for dimension, axis in zip(dimensions, choice, strict=True):
             parts[axis] = parts.get(axis, 1.0) * float(mesh[dimension])
-        if all(not axis or units[axis] % degree == 0 for axis, degree in parts.items()):
+        even = True
+        for extent, count in units.items():
+            divided = float(np.prod([parts.get(axis, 1.0) for axis in axis_names(extent)]))
+            even = even and count % divided == 0
+        if even:
             yield choice
 
 
@@ -127,7 +143,8 @@ def _aliased(op: Op, graph: Graph) -> Iterator[str]:
     """Axes that are another name for the coordinate of a second axis of the same tensor (keys beside tokens):
     divided, the two could not be told apart.
     """
-    for axes in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
+    for extents in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
+        axes = [name for extent in extents for name in axis_names(extent)]
         for axis in axes:
             along = graph.coordinates.get(axis, axis)
             if along != axis and any(a != axis and graph.coordinates.get(a, a) == along for a in axes):

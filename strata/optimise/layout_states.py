@@ -34,6 +34,19 @@ class LeftState:
         return dict(self.spec)
 
 
+@dataclass(frozen=True)
+class SumSoFar:
+    """Partial operands that are added up together: how many (2: more), groups, and the last's layout."""
+
+    count: int = 0
+    groups: tuple[str, ...] = ()
+    summed: float = 0.0
+    spec: SpecKey = ()
+
+
+NO_SUM = SumSoFar()
+
+
 @dataclass(frozen=True, eq=False)
 class Holder:
     """The variable that knows how a tensor lies: a module, or states of a tensor that was read before.
