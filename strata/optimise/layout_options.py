@@ -118,7 +118,7 @@ def _choices(
         even = True
         for extent, count in units.items():
             divided = float(np.prod([parts.get(axis, 1.0) for axis in axis_names(extent)]))
-            even = even and count % divided == 0
+            even = even and (divided == 1.0 or count % divided == 0)
         if even:
             yield choice
 

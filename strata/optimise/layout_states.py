@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
+from strata.errors import BadValue
 from strata.mapping.layout import Conversion, PartitionSpec, Sharding
 from strata.optimise.factor_graph import Factor, FactorGraph
 from strata.optimise.layout_options import ModuleOptions
@@ -16,6 +17,7 @@ from strata.optimise.layout_rules import LayoutRules
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Collective, Graph
 
+STATES_LIMIT = 40_000_000  # entries of one table of states
 SpecKey = tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -150,6 +152,11 @@ class LayoutTables:
             self.add(cost, first, second)
             return None
         made = Holder(name, tuple(found), np.arange(len(found)))
+        if len(first.place) * len(second.place) * len(found) > STATES_LIMIT:
+            raise BadValue(
+                f"{name.partition('#')[0]} may lie in too many ways for all its readers on this mesh: "
+                "take fewer dimensions, or pin some modules"
+            )
         moved = np.full((*cost.shape, len(found)), np.inf)
         np.put_along_axis(moved, after[..., None], cost[..., None], -1)
         self.factors.domains[name] = len(found)

@@ -61,6 +61,8 @@ PROGRAMS = {
     "both passes written out": (gpt_layer(backward=True), SHORT, {"tp": 8}),
     "fft": ("fft-1024", st.prefill(batch=8, length=1), {"p": 4, "q": 2}),
     "recommender": ("dlrm-mlperf", st.train(batch=8192, length=1), {"all": 2}),
+    "llama": ("llama-3-8b", st.train(batch=8, length=2048), {"tp": 4, "cp": 2}),
+    "moe layer": ("mixtral-moe-layer", st.train(batch=8, length=2048), {"tp": 8}),
     "mlp": ("mlp-8192", st.train(batch=8192, length=1), {"p": 4, "q": 2}),
 }
 
@@ -282,6 +284,19 @@ def test_dfmodel_reference_sharding_of_a_gpt_layer():
     # Bytes of four all-reduces of tokens x hidden in bf16, four layers.
     assert best.value == 4 * 4 * 2048 * 12288 * 2
     assert best.proved
+
+
+def test_dfmodel_reference_four_all_reduces_of_the_shipped_layer():
+    """With gradients of Q, K and V that are added up once, `shard` finds the same four."""
+    best = best_layout(NODE, "dfmodel-gpt-training", SHORT, {"tp": 8}, rules="dfmodel-2024")
+    assert patterns(best) == ["all_reduce"] * 4
+    assert [tensor for _, _, _, tensor in collective_summary(best)][:3] == ["PROJ_GEMM", "FFN1", "FFN0_bwd"]
+
+
+def test_too_many_states_are_told(monkeypatch):
+    monkeypatch.setattr("strata.optimise.layout_states.STATES_LIMIT", 100)
+    with pytest.raises(BadValue, match="too many ways"):
+        best_layout(NODE, gpt_layer(), SHORT, {"tp": 8})
 
 
 def test_replicated_consumers_pay_for_every_reader():
