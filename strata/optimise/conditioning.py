@@ -1,8 +1,8 @@
 """Factor graphs too wide to eliminate: a few variables are fixed in turn, the rest is eliminated.
 
 Cutset conditioning (Dechter, Constraint Processing, 2003, sec. 10.1) as branch and bound: messages bound what
-each way to fix the first variables can still give, and good choices come from neighbourhoods that are searched
-exactly.
+each way to fix the first variables can still give, and good choices come from neighbourhoods that are
+searched exactly.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from strata.optimise.factor_graph import (
 from strata.optimise.message_passing import SLACK, Messages, consistent
 
 LEAF_LIMIT = 4_000_000  # entries of the largest table of one elimination
+FIRST_SWEEPS, ROUNDS = 48, 32  # of messages at the start; neighbourhoods that are searched
 NEAR_LIMIT = 300_000  # the same of one neighbourhood
 Alive = dict[str, Array]
 
@@ -47,7 +48,8 @@ class ConditionedSearch:
     def run(self) -> ConditionedSearch:
         """Search until the best choice is proved or time is out."""
         alive = self.settled({v: np.arange(n) for v, n in self.graph.domains.items()})
-        least, costs = self._bounded(alive, 12)
+        least, costs = self._bounded(alive, FIRST_SWEEPS)
+        self.bound = least
         self._improve(alive, costs)
         alive = self._narrowed(alive, costs)
         self.bound = self._branch(alive, least)
@@ -82,11 +84,15 @@ class ConditionedSearch:
             self.best = Assignment(choice, answer.value, answer.width, answer.entries)
         return True
 
+    def _met(self, bound: float) -> bool:
+        """Whether nothing above a bound can be better than the best choice."""
+        return self.best is not None and bound >= self.best.value * (1.0 - SLACK)
+
     def _branch(self, alive: Alive, least: float) -> float:
         """The bound of what is alive after it was searched."""
         if any(len(found) == 0 for found in alive.values()):
             return np.inf
-        if self.best is not None and least >= self.best.value * (1.0 - SLACK):
+        if self._met(least):
             self.pruned += 1
             return least
         if self._take(alive, LEAF_LIMIT):
@@ -118,7 +124,7 @@ class ConditionedSearch:
 
         return min(several, key=left)
 
-    def _improve(self, alive: Alive, costs: dict[str, Array], rounds: int = 60) -> None:
+    def _improve(self, alive: Alive, costs: dict[str, Array], rounds: int = ROUNDS) -> None:
         """Choices from neighbourhoods: some variables free, the others as in the best choice so far."""
         for few in (4, 3, 2, 1):
             part = {
@@ -136,7 +142,7 @@ class ConditionedSearch:
                 near[v].update(f.scope)
         random = np.random.default_rng(0)
         for _ in range(rounds):
-            if time.perf_counter() > self.deadline:
+            if time.perf_counter() > self.deadline or self._met(self.bound):
                 return
             self._neighbourhood(alive, near, random)
 

@@ -22,12 +22,14 @@ from strata.hardware.system import economics as read_economics
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
+from strata.mapping.written_collectives import without_idle_collectives
 from strata.optimise.conditioning import ConditionedSearch
 from strata.optimise.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layout_cpsat import CpsatAnswer, cpsat_assignment
-from strata.optimise.layout_factors import LayoutTables, RankMemory, layout_tables
+from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layout_states import LayoutTables, RankMemory
 from strata.optimise.message_passing import consistent
 from strata.pricing.pricers import Rank, price_op
 from strata.pricing.step import Structure, rank_in_step
@@ -103,7 +105,8 @@ def layout_setting(
     )
     work = first_step(workload)
     pricing = pricing_of(case, work, Structure(bare.active(), 0))
-    return LayoutSetting(graph=pricing.whole, work=work, mesh=degrees, rank=rank_in_step(pricing))
+    graph = without_idle_collectives(pricing.whole, bare.active())
+    return LayoutSetting(graph=graph, work=work, mesh=degrees, rank=rank_in_step(pricing))
 
 
 def first_step(workload: Workload) -> Workload:
@@ -132,7 +135,8 @@ def best_layout(
     """The best layout of a program on a mesh of ranks, one per module, with its proof.
 
     `pinned`: module to mesh dimension to axis ("" for none), fixed. `capacity`: bytes that one rank may keep,
-    of its weights or of what `keeps` says. `method`: "elimination" or "cpsat" alone; both in turn when left out.
+    of its weights or of what `keeps` says. `method`: "elimination" or "cpsat" alone; both in turn when left
+    out.
     """
     setting = layout_setting(system, program, workload, mesh, engine)
     return chosen_layout(
@@ -252,7 +256,7 @@ def _kept(held: dict[str, Array], choice: dict[str, int]) -> float:
 def _priced(
     layout: Layout, setting: LayoutSetting
 ) -> tuple[float, list[tuple[str, Collective, float]], float]:
-    """Seconds of the kernels of a sharded graph, its collectives with theirs, and those of backward blocks."""
+    """Seconds of a sharded graph's kernels, its collectives with theirs, and those of backward blocks."""
     graph = shard(setting.graph, layout.sharding(setting.graph, setting.work, layout.active()))
     compute, backward, found = 0.0, 0.0, list[tuple[str, Collective, float]]()
     for block in graph.blocks:

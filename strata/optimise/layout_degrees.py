@@ -1,8 +1,8 @@
 """Degrees and placement together: all factorisations of the devices, each with the exactly best layout.
 
-A candidate is how many ranks divide a layer (one mesh dimension or several), how many stages a pipeline has, how
-many replicas there are, and in which order these lie on the fabric. What one is better than at best is bounded
-by its kernels alone; candidates whose bound is above the best step are never solved.
+A candidate is how many ranks divide a layer (one mesh dimension or several), how many stages a pipeline has,
+how many replicas there are, and in which order these lie on the fabric. Its kernels alone, each divided at
+best, bound its step from below; candidates whose bound is above the best step are never solved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,9 +24,10 @@ from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import Placement, place
 from strata.mapping.shard import shard
 from strata.optimise.layout import LayoutChoice, LayoutSetting, chosen_layout, layout_setting
-from strata.optimise.layout_factors import RankMemory, layout_tables
+from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layout_states import RankMemory
 from strata.pricing.footprint import GRADIENT_BYTES, training_state
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.equations import beside
@@ -41,7 +42,7 @@ REPLICAS = "dp"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DegreeCandidate:
-    """Ranks of every mesh dimension, innermost on the fabric first, and sequences of a micro-batch."""
+    """Ranks of every mesh dimension, innermost on the fabric first, micro-batches, and where groups lie."""
 
     mesh: dict[str, float]
     microbatches: float
@@ -77,7 +78,7 @@ class PricedDegrees:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BestDegrees:
-    """The best factorisation and placement, with its certificate: every other one was priced or bounded away."""
+    """The best factorisation and placement; every other one was priced or bounded away."""
 
     best: PricedDegrees | None  # None: nothing fits
     priced: tuple[PricedDegrees, ...]  # all that were solved, quickest first
@@ -96,9 +97,9 @@ class _Search:
     engine: Engine | str
     rules: LayoutRules
     time_limit: float
-    settings: dict[Any, LayoutSetting]
-    solved: dict[Any, LayoutChoice | None]
-    floors: dict[Any, float]
+    settings: dict[Any, LayoutSetting] = field(default_factory=dict)
+    solved: dict[Any, LayoutChoice | None] = field(default_factory=dict)
+    floors: dict[Any, float] = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> float:
@@ -257,20 +258,40 @@ def best_degrees(
     start, machine = time.perf_counter(), as_system(system)
     code = make_program(program) if isinstance(program, str) else program
     search = _Search(
-        machine, code, workload, engine, layout_rules(rules), time_limit, {}, {}, {}
-    )  # fmt: skip
+        system=machine,
+        program=code,
+        workload=workload,
+        engine=engine,
+        rules=layout_rules(rules),
+        time_limit=time_limit,
+    )
     every = list(degree_candidates(machine, search.layers, workload, dimensions, search.rules, microbatch))
     if not every:
         raise BadValue("no factorisation of the devices lies on the fabric as the rules ask for")
+    best, priced, late = _searched(search, every, start + time_limit)
+    proved = not late and all(p.choice.proved for p in (*priced, *((best,) if best else ())))
+    return BestDegrees(
+        best=best,
+        priced=tuple(sorted(priced, key=lambda p: p.step)),
+        candidates=len(every),
+        bounded=len(every) - len(priced),
+        proved=proved,
+        seconds=time.perf_counter() - start,
+        advice="" if best is not None else _advice(priced, search.room),
+    )
+
+
+def _searched(
+    search: _Search, every: list[DegreeCandidate], deadline: float
+) -> tuple[PricedDegrees | None, list[PricedDegrees], bool]:
+    """The best candidate that fits, all that were priced, and whether time was out; lowest bounds first."""
     best: PricedDegrees | None = None
     priced: list[PricedDegrees] = []
     waiting = [(search.floor(c), n, False) for n, c in enumerate(every)]
     heapq.heapify(waiting)
-    late = False
     while waiting and not (best is not None and waiting[0][0] >= best.step):
-        if time.perf_counter() - start > time_limit:
-            late = True
-            break
+        if time.perf_counter() > deadline:
+            return best, priced, True
         _, n, limited = heapq.heappop(waiting)
         found = search.priced(every[n], limited)
         if found is None:
@@ -281,18 +302,7 @@ def best_degrees(
             best = found
         elif not found.fits and not limited:  # the best layout that fits is no quicker than the best at all
             heapq.heappush(waiting, (found.step - found.gradients, n, True))
-    priced.sort(key=lambda p: p.step)
-    bounded = len(every) - len(priced)
-    proved = not late and all(p.choice.proved for p in (*priced, *((best,) if best else ())))
-    return BestDegrees(
-        best=best,
-        priced=tuple(priced),
-        candidates=len(every),
-        bounded=bounded,
-        proved=proved,
-        seconds=time.perf_counter() - start,
-        advice="" if best is not None else _advice(priced, float(machine.chip.memory.capacity)),
-    )
+    return best, priced, False
 
 
 def _advice(priced: list[PricedDegrees], room: float) -> str:

@@ -1,14 +1,14 @@
 """What a layout costs, as tables over few modules: kernels, and the collectives between their layouts.
 
-The walk is that of `mapping/shard.py`, for all options at once: every op finds its operands as they were left,
-`conversions` says what stands between, and a tensor that several ops read carries what was already done for it
-from one to the next as a variable of its own, so that no table has more than three variables.
+The walk is that of `mapping/shard.py`, for all options at once: every op finds its operands as they were
+left, `conversions` says what stands between, and a tensor that several ops read carries what was already done
+for it from one to the next as a variable of its own, so that tables stay small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.mapping.gradients import held_before
-from strata.mapping.layout import Conversion, PartitionSpec, Sharding, conversions, divide
-from strata.optimise.factor_graph import Factor, FactorGraph
+from strata.mapping.layout import Conversion, conversions, divide
+from strata.optimise.factor_graph import FactorGraph
 from strata.optimise.layout_options import (
     ModuleOptions,
     per_option,
@@ -25,137 +25,10 @@ from strata.optimise.layout_options import (
     sharding_of_each,
 )
 from strata.optimise.layout_rules import LayoutRules
+from strata.optimise.layout_states import NO_SUM, Holder, LayoutTables, LeftState, SpecKey, SumSoFar, spec_key
 from strata.pricing.pricers import Rank, price_op
-from strata.workload.graph import Block, Collective, Extent, Graph, Op
+from strata.workload.graph import Block, Graph, Op
 from strata.workload.tasks import Workload
-
-SpecKey = tuple[tuple[str, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True)
-class LeftState:
-    """How a tensor was left, and which conversions of it have been made."""
-
-    spec: SpecKey
-    partial: tuple[str, ...] = ()
-    bytes: float = 0.0
-    summed: float = 0.0
-    pieces: float = 1.0
-    done: frozenset[Conversion] = frozenset()
-
-    def layout(self) -> PartitionSpec:
-        return dict(self.spec)
-
-
-@dataclass(frozen=True, eq=False)
-class Holder:
-    """The variable that knows how a tensor lies: a module, or states of a tensor that was read before.
-
-    `states` are those it may have, `place` says which one each option of the variable is.
-    """
-
-    variable: str
-    states: tuple[Any, ...]
-    place: Array
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankMemory:
-    """What a rank keeps, in bytes for each weight, each byte of weights, and each byte of results."""
-
-    element: float = 0.0
-    weight: float = 1.0
-    result: float = 0.0
-
-
-@dataclass(eq=False)
-class LayoutTables:
-    """Tables of a graph's layouts under construction. `hidden`: variables that are states, not choices."""
-
-    graph: Graph
-    rules: LayoutRules
-    rank: Rank
-    options: dict[str, ModuleOptions]
-    each: list[Sharding]
-    every: Sharding
-    factors: FactorGraph
-    hidden: set[str] = field(default_factory=set)
-    prices: dict[tuple[str, str, float], float] = field(default_factory=dict)
-    # by module and option, what one rank keeps: elements and bytes of weights, bytes of results
-    elements: dict[str, Array] = field(default_factory=dict)
-    weights: dict[str, Array] = field(default_factory=dict)
-    results: dict[str, Array] = field(default_factory=dict)
-
-    def collective(self, pattern: str, group: str, payload: float, weight: float) -> float:
-        """What one collective adds to the objective."""
-        if payload <= 0:
-            return 0.0
-        if self.rules.objective == "bytes":
-            whole = pattern == "all_to_all" and self.rules.exchanged == "tensor"
-            return weight * payload * (float(self.every.degrees[group]) if whole else 1.0)
-        key = (pattern, group, payload)
-        if key not in self.prices:
-            op = Collective(pattern=pattern, group=group, payload=payload)
-            self.prices[key] = float(price_op(op, self.rank).time)
-        return weight * self.prices[key]
-
-    def held(self, keeps: RankMemory) -> dict[str, Array]:
-        """Bytes that one rank keeps, by module and option."""
-        return {
-            m: keeps.element * self.elements[m] + keeps.weight * w + keeps.result * self.results[m]
-            for m, w in self.weights.items()
-        }
-
-    def module(self, name: str, key: Callable[[int], Hashable]) -> Holder:
-        """A module as the holder of what `key` says of each of its options."""
-        found: dict[Hashable, int] = {}
-        size = len(self.options[name]) if name in self.options else 1
-        place = [found.setdefault(key(k), len(found)) for k in range(size)]
-        return Holder(name, tuple(found), np.array(place))
-
-    def add(self, table: Array, *holders: Holder) -> None:
-        """A table over states of some holders, as a factor over their variables."""
-        if not np.any(table):
-            return
-        names = [h.variable for h in holders]
-        letters = {name: chr(97 + i) for i, name in enumerate(dict.fromkeys(names))}
-        full = table[np.ix_(*(h.place for h in holders))]
-        if len(letters) < len(names):  # one variable twice: its diagonal
-            full = np.where(np.isfinite(full), full, 1e300)
-            full = np.einsum(f"{''.join(letters[n] for n in names)}->{''.join(letters.values())}", full)
-            full = np.where(full >= 1e300, np.inf, full)
-        self.factors.factors.append(Factor(tuple(letters), full))
-
-    def stepped(
-        self,
-        name: str,
-        step: Callable[[Any, Any], tuple[float, Any]],
-        first: Holder,
-        second: Holder,
-        onward: bool,
-    ) -> Holder | None:
-        """Costs of a step over two holders, and the holder of the state it leaves, where it is needed."""
-        cost = np.zeros((len(first.states), len(second.states)))
-        found: dict[Hashable, int] = {}
-        after = np.zeros(cost.shape, int)
-        met = {(a, b) for a, b in zip(first.place, second.place, strict=False)}
-        alike = first.variable == second.variable
-        for i, a in enumerate(first.states):
-            for j, b in enumerate(second.states):
-                if alike and (i, j) not in met:
-                    continue
-                cost[i, j], state = step(a, b)
-                after[i, j] = found.setdefault(state, len(found))
-        if not onward:
-            self.add(cost, first, second)
-            return None
-        made = Holder(name, tuple(found), np.arange(len(found)))
-        moved = np.full((*cost.shape, len(found)), np.inf)
-        np.put_along_axis(moved, after[..., None], cost[..., None], -1)
-        self.factors.domains[name] = len(found)
-        self.hidden.add(name)
-        self.add(moved, first, second, made)
-        return made
 
 
 def layout_tables(
@@ -204,7 +77,7 @@ class _BlockTables:
 
     def _boundary_bytes(self, side: str) -> Array:
         tensor, role, known = getattr(self.block, side), self.block.role, self.tables.every
-        made = replace_extents(tensor, tuple(known.axis(role, e.axis).local(e) for e in tensor.extents))
+        made = replace(tensor, extents=tuple(known.axis(role, e.axis).local(e) for e in tensor.extents))
         return per_option(made.bytes(), len(self.tables.options.get(role, (0,))))
 
     def _left(
@@ -333,7 +206,7 @@ class _BlockTables:
         if self.block.output is not None:
             known = self._boundary_bytes("output")
             sizes = tables.module(self.block.role, lambda k: float(known[k]))
-        state = Holder("", ((0, (), 0.0),), np.array([0]))
+        state = Holder("", (NO_SUM,), np.array([0]))
         for number, holder in enumerate(summed):
             last = number == len(summed) - 1
             name = f"{self.name}:{op.name}+{number}"
@@ -349,11 +222,11 @@ class _BlockTables:
     def _gathered_sum(self, name: str, state: Holder, holder: Holder) -> Holder:
         """Sums so far (how many, over which groups, bytes of the last) with one more operand."""
 
-        def one_more(so_far: Any, left: LeftState) -> tuple[float, Any]:
+        def one_more(so_far: SumSoFar, left: LeftState) -> tuple[float, SumSoFar]:
             if not left.partial:
                 return 0.0, so_far
-            count, groups, _ = so_far
-            return 0.0, (min(count + 1, 2), tuple(dict.fromkeys((*groups, *left.partial))), left.summed)
+            groups = tuple(dict.fromkeys((*so_far.groups, *left.partial)))
+            return 0.0, SumSoFar(min(so_far.count + 1, 2), groups, left.summed, left.spec)
 
         if state.variable:
             made = self.tables.stepped(name, one_more, state, holder, True)
@@ -363,10 +236,9 @@ class _BlockTables:
         first = [found.setdefault(one_more(state.states[0], s)[1], len(found)) for s in holder.states]
         return Holder(holder.variable, tuple(found), np.array(first)[holder.place])
 
-    def _sum_cost(self, so_far: Any, boundary: float | None) -> float:
-        count, groups, own = so_far
-        payload = own if count < 2 or boundary is None else boundary
-        return sum(self.tables.collective("all_reduce", g, payload, self.weight) for g in groups)
+    def _sum_cost(self, so_far: SumSoFar, boundary: float | None) -> float:
+        payload = so_far.summed if so_far.count < 2 or boundary is None else boundary
+        return sum(self.tables.collective("all_reduce", g, payload, self.weight) for g in so_far.groups)
 
     def _add_up(self, state: LeftState, want: tuple[SpecKey, float | None]) -> tuple[float, LeftState]:
         """An operand of a sum: a partial one is added up as it lies, and must then be where it is wanted."""
@@ -388,42 +260,50 @@ class _BlockTables:
         wants, mine = tables.module(role, want), [t for t in leaves if t in self.holders]
         if not mine or role not in tables.options:
             return
-        holders = [self.holders[t] for t in mine]
-        table = np.zeros((*(len(h.states) for h in holders), len(wants.states)))
-        for place in np.ndindex(*table.shape):
-            states = [h.states[p] for h, p in zip(holders, place[:-1], strict=True)]
-            table[place] = self._handed_on(states, wants.states[place[-1]])
-        tables.add(table, *holders, wants)
+        sums = Holder("", (NO_SUM,), np.array([0]))
+        for number, tensor in enumerate(mine):
+            if any(s.partial for s in self.holders[tensor].states):
+                sums = self._gathered_sum(f"{self.name}:leaves+{number}", sums, self.holders[tensor])
+        if sums.variable:
+            table = np.array([[self._leaving_sum(s, w) for w in wants.states] for s in sums.states])
+            tables.add(table, sums, wants)
+        for tensor in mine:
+            self._handed_on(self.holders[tensor], sums, wants)
 
-    def _handed_on(self, states: list[LeftState], want: tuple[SpecKey, float | None]) -> float:
-        tables, degrees, cost = self.tables, self.tables.every.degrees, 0.0
-        wanted, boundary = dict(want[0]), want[1]
-        partial = [s for s in states if s.partial]
-        if partial:
-            groups = tuple(dict.fromkeys(g for s in partial for g in s.partial))
-            last = partial[-1]
-            payload = last.summed if len(partial) == 1 or boundary is None else boundary
-            made = conversions(last.layout(), groups, wanted)[: len(groups)]
-            for one, size in zip(made, held_before(made, tables.every), strict=True):
-                cost += tables.collective(one.pattern, one.group, float(payload * size), self.weight)
-            states = [_summed(s, made, degrees) if s.partial else s for s in states]
-        for s in states:
-            made = conversions(s.layout(), (), wanted)
+    def _sums_of(self, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> list[Conversion]:
+        """The collectives that add up what leaves a block, in pieces where its boundary wants them so."""
+        return conversions(dict(so_far.spec), so_far.groups, dict(want[0]))[: len(so_far.groups)]
+
+    def _leaving_sum(self, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> float:
+        payload = so_far.summed if so_far.count < 2 or want[1] is None else want[1]
+        made = self._sums_of(so_far, want)
+        sizes = held_before(made, self.tables.every)
+        return sum(
+            self.tables.collective(one.pattern, one.group, float(payload * size), self.weight)
+            for one, size in zip(made, sizes, strict=True)
+        )
+
+    def _handed_on(self, holder: Holder, sums: Holder, wants: Holder) -> None:
+        """A result that was added up where it was partial, brought to where the boundary wants it."""
+        tables, degrees = self.tables, self.tables.every.degrees
+
+        def cost(s: LeftState, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> float:
+            if s.partial:
+                s = _summed(s, self._sums_of(so_far, want), degrees)
+            made, total = conversions(s.layout(), (), dict(want[0])), 0.0
             for one, size in zip(made, held_before(made, tables.every), strict=True):
                 whole = degrees[one.group] if one.gathered else 1.0
                 payload = float(s.bytes / s.pieces * size * whole)
-                cost += tables.collective(one.pattern, one.group, payload, self.weight)
-        return cost
+                total += tables.collective(one.pattern, one.group, payload, self.weight)
+            return total
 
-
-def spec_key(spec: PartitionSpec) -> SpecKey:
-    """A layout of a tensor as something that can be hashed."""
-    return tuple(sorted(spec.items()))
-
-
-def replace_extents(tensor: Any, extents: tuple[Extent, ...]) -> Any:
-    """A tensor with other extents."""
-    return replace(tensor, extents=extents)
+        if any(s.partial for s in holder.states):
+            every = [[[cost(s, f, w) for w in wants.states] for f in sums.states] for s in holder.states]
+            tables.add(np.array(every), holder, sums, wants)
+        else:
+            tables.add(
+                np.array([[cost(s, NO_SUM, w) for w in wants.states] for s in holder.states]), holder, wants
+            )
 
 
 def _summed(state: LeftState, made: list[Conversion], degrees: dict[str, Number]) -> LeftState:

@@ -11,8 +11,7 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.mapping.layout import AxisLayout, Layout, Sharding
 from strata.optimise.layout_rules import LayoutRules
-from strata.workload.graph import Block, Extent, Graph, Op
-from strata.workload.ops import MatMul
+from strata.workload.graph import ONE, Block, Extent, Graph, Op
 from strata.workload.tasks import Workload
 
 
@@ -46,71 +45,81 @@ def module_options(
     """The options of every module of a graph, its blocks' boundaries among them, on a mesh.
 
     An axis lies on a dimension where its units divide evenly, no op needs it whole, and no other axis of the
-    same operand is the same coordinate under another name. `pinned`: module to mesh dimension to axis ("" for none), fixed.
+    same operand is the same coordinate under another name. `pinned`: module to mesh
+    dimension to axis ("" for none), fixed.
     """
     dimensions = tuple(d for d, degree in mesh.items() if float(degree) > 1)
-    units: dict[str, dict[str, float]] = {}
+    counts: dict[str, dict[str, float]] = {}  # by module: units of each extent, of one axis or of several
     barred: dict[str, set[str]] = {}
-    forced: dict[str, str] = {}
+    forced: dict[str, tuple[str, ...]] = {}
     weighty: set[str] = set()
     for block in graph.blocks:
-        for _, ops in block.at_nodes():
-            for op in ops:
-                own = units.setdefault(op.module, {})
-                for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
-                    for axis, count in _units(extent, graph):
-                        own[axis] = _common(own.get(axis), count)
-                barred.setdefault(op.module, set()).update((*op.indivisible_axes(), *_aliased(op, graph)))
-                if isinstance(op, MatMul) and op.batch.axis and op.batch.count > 1:
-                    forced[op.module] = op.batch.axis
-                if float(op.weight_bytes()) > 0 or op.read_weight() is not None:
-                    weighty.add(op.module)
+        for op in (op for _, ops in block.at_nodes() for op in ops):
+            own = counts.setdefault(op.module, {})
+            for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
+                own[extent.axis] = _common(own.get(extent.axis), extent)
+            whole = itertools.chain.from_iterable(map(axis_names, op.indivisible_axes()))
+            barred.setdefault(op.module, set()).update((*whole, *_aliased(op, graph)))
+            outer = getattr(op, "batch", ONE)
+            if outer.axis and float(outer.count) > 1:
+                forced[op.module] = axis_names(outer.axis)
+            if float(op.weight_bytes()) > 0 or op.read_weight() is not None:
+                weighty.add(op.module)
         for extent in boundary_extents(block):
-            own = units.setdefault(block.role, {})
-            for axis, count in _units(extent, graph):
-                own[axis] = _common(own.get(axis), count)
+            own = counts.setdefault(block.role, {})
+            own[extent.axis] = _common(own.get(extent.axis), extent)
     found = {}
 
     def along(axis: str) -> str:
         return graph.coordinates.get(axis, axis)
 
-    for module, axes in units.items():
+    for module, sizes in counts.items():
+        axes = dict.fromkeys(name for axis in sizes for name in axis_names(axis))
         legal = [a for a in axes if a not in barred.get(module, ())]
         if rules.stream == "whole":
             legal = [a for a in legal if along(a) != along(graph.stream)]
-        choices = list(_choices(legal, axes, dimensions, mesh))
+        units = sizes | {a: float(n) for a, n in graph.units.items() if a in axes and np.ndim(n) == 0}
+        choices = list(_choices(legal, units, dimensions, mesh))
         told = pinned.get(module, {})
         for place, dimension in enumerate(dimensions):
             if dimension in told:
                 choices = [c for c in choices if c[place] == told[dimension]]
-            elif rules.outer == "forced" and forced.get(module) in legal:
-                choices = [c for c in choices if c[place] == forced[module]] or choices
+            elif rules.outer == "forced" and module in forced:
+                choices = [c for c in choices if c[place] in forced[module]] or choices
             elif rules.weights == "divided" and module in weighty:
                 choices = [c for c in choices if c[place]] or choices
         found[module] = ModuleOptions(module, dimensions, tuple(choices))
     return found
 
 
-def _units(extent: Extent, graph: Graph) -> Iterator[tuple[str, float]]:
-    """Axes of an extent with their units: of a product of axes each by itself."""
-    parts = extent.axis.split("*")
-    for axis in parts:
-        yield axis, float(extent.count if len(parts) == 1 else graph.units[axis])
+def axis_names(axis: str) -> tuple[str, ...]:
+    """The axes that an extent lies on: one, or those of a product.
+
+    >>> axis_names("samples*heads")
+    ('samples', 'heads')
+    """
+    return tuple(axis.split("*"))
 
 
-def _common(known: float | None, count: float) -> float:
+def _common(known: float | None, extent: Extent) -> float:
     """Units of an axis that several extents of a module have: what divides all of them."""
+    count = float(extent.count)
     return count if known is None else float(np.gcd(int(known), int(count)))
 
 
 def _choices(
     legal: list[str], units: dict[str, float], dimensions: tuple[str, ...], mesh: dict[str, Number]
 ) -> Iterator[tuple[str, ...]]:
+    """Axes for every dimension, so that each extent is divided evenly: a product by all that lie on it."""
     for choice in itertools.product(("", *legal), repeat=len(dimensions)):
         parts: dict[str, float] = {}
         for dimension, axis in zip(dimensions, choice, strict=True):
             parts[axis] = parts.get(axis, 1.0) * float(mesh[dimension])
-        if all(not axis or units[axis] % degree == 0 for axis, degree in parts.items()):
+        even = True
+        for extent, count in units.items():
+            divided = float(np.prod([parts.get(axis, 1.0) for axis in axis_names(extent)]))
+            even = even and (divided == 1.0 or count % divided == 0)
+        if even:
             yield choice
 
 
@@ -134,8 +143,8 @@ def _aliased(op: Op, graph: Graph) -> Iterator[str]:
     """Axes that are another name for the coordinate of a second axis of the same tensor (keys beside tokens):
     divided, the two could not be told apart.
     """
-    for joined in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
-        axes = tuple(axis for name in joined for axis in name.split("*"))
+    for extents in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
+        axes = [name for extent in extents for name in axis_names(extent)]
         for axis in axes:
             along = graph.coordinates.get(axis, axis)
             if along != axis and any(a != axis and graph.coordinates.get(a, a) == along for a in axes):

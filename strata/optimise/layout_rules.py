@@ -28,7 +28,7 @@ class LayoutRules:
         choices=("shared", "replicated"),
     )
     sums: str = text(
-        "partial sums are added up where they are read, in pieces if wanted so, or where they are made, whole",
+        "partial sums are added up where they are read, in pieces if wanted so, or where they are made",
         choices=("at reader", "at kernel"),
     )
     exchanged: str = text(
@@ -51,8 +51,8 @@ class LayoutRules:
         choices=("direct", "every stage"),
     )
     placement: str = text(
-        "mesh dimensions lie on fabric dimensions in any order and may share or span them, or each on exactly "
-        "one fabric dimension",
+        "mesh dimensions lie on fabric dimensions in any order and may share or span them, or each fills "
+        "fabric dimensions of its own",
         choices=("any", "one each"),
     )
     step: str = text(

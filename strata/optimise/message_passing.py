@@ -1,8 +1,9 @@
 """Lower bounds of factor graphs by passing messages, and the options that they rule out.
 
 Costs are moved between a variable and its factors so that the sum of all the separate minima, a bound below
-which no choice can be, never falls: Kolmogorov, A new look at reweighted message passing, IEEE PAMI 37 (2015),
-sec. 4. An option whose own bound lies above the value of a known choice cannot be part of a better one.
+which no choice can be, never falls: Kolmogorov, A new look at reweighted message passing, IEEE PAMI 37
+(2015), sec. 4. An option whose own bound lies above the value of a known choice cannot be part of a better
+one.
 """
 
 from __future__ import annotations

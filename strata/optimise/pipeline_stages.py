@@ -14,7 +14,12 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import BadValue, require
+from strata.mapping.layout import STAGES, Layout
+from strata.mapping.shard import shard
+from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.pricing.pricers import price_op
+from strata.workload.graph import Collective, is_collective
 
 IDEALS_LIMIT = 4000
 WORD = 63  # kernels that a mask of an ideal holds
@@ -94,6 +99,40 @@ def partition_stages(
     )
 
 
+def kernel_stages(
+    setting: LayoutSetting, layout: Layout, stages: int, rules: LayoutRules | str = "strata"
+) -> tuple[tuple[str, ...], StagePartition]:
+    """Kernels of a program's first block under a layout, and their best partition over stages.
+
+    A collective counts with the kernel that waits for it; tensors are sent over the mesh dimension `pp`.
+    """
+    rank = setting.rank
+    require(
+        STAGES in rank.placement.groups, f"the mesh has a dimension {STAGES}", mesh=", ".join(setting.mesh)
+    )
+    sharding = layout.sharding(setting.graph, setting.work, layout.active())
+    block = shard(setting.graph, sharding).blocks[0]
+    names, times, made = list[str](), list[float](), dict[str, tuple[int, float]]()
+    readers: dict[str, list[int]] = {}
+    waiting = 0.0
+    for op in block.ops:
+        seconds = float(price_op(op, rank).time)
+        if is_collective(op):
+            waiting += seconds
+            continue
+        for tensor in op.inputs:
+            readers.setdefault(tensor, []).append(len(names))
+        send = Collective(pattern="send", group=STAGES, payload=op.output_bytes())
+        made[op.output] = (len(names), float(price_op(send, rank).time))
+        names.append(op.name)
+        times.append(seconds + waiting)
+        waiting = 0.0
+    if waiting:
+        times[-1] += waiting
+    tensors = [StageTensor(n, tuple(readers.get(t, ())), seconds) for t, (n, seconds) in made.items()]
+    return tuple(names), partition_stages(times, tensors, stages, rules)
+
+
 def _ideals(before: list[set[int]], limit: int) -> Array | None:
     """All order ideals as rows of zeros and ones, smaller ones first; None where there are too many."""
     needs = [sum(1 << b for b in found) for found in before]
@@ -138,7 +177,7 @@ def _stage_costs(
 
 
 def _best_chain(cost: Array, stages: int) -> tuple[float, list[int]]:
-    """The chain of ideals from the first to the last whose costliest step is least, in at most so many steps."""
+    """The chain of ideals from first to last, of at most so many steps, whose costliest step is least."""
     count = len(cost)
     if count == 1:
         return 0.0, [0]

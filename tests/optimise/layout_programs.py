@@ -81,4 +81,5 @@ def gpt_layer(hidden=12288.0, heads=96.0, layers=4.0, backward=False):
         output="Add_2",
         stream="tokens",
         layers=layers,
+        layouts=(("tp", (("*", "heads"), ("*", "hidden"), ("*", "mlp"))),),
     )

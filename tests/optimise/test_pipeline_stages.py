@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from layout_programs import gpt_layer
 
+import strata as st
 from strata.errors import BadValue
+from strata.optimise.layout import chosen_layout, layout_setting
 from strata.optimise.layout_rules import layout_rules
-from strata.optimise.pipeline_stages import StageTensor, partition_stages
+from strata.optimise.pipeline_stages import StageTensor, kernel_stages, partition_stages
 
 
 def slowest_of(stage_of, times, tensors, stages, rules):
@@ -76,3 +79,15 @@ def test_too_many_ideals_leave_a_bound():
 def test_kernels_out_of_order_are_told():
     with pytest.raises(BadValue, match="which is after it"):
         partition_stages([1.0, 1.0], [StageTensor(1, (0,), 0.0)], 2)
+
+
+def test_kernels_of_a_layer_are_cut_into_stages():
+    setting = layout_setting("8xh200", gpt_layer(), st.prefill(batch=1, length=2048), {"tp": 4, "pp": 2})
+    best = chosen_layout(setting)
+    names, found = kernel_stages(setting, best.layout, 2)
+    assert found.proved
+    assert len(found.stages) == 2
+    assert names[found.stages[0][0]] == "Add_Prev_Layer"
+    whole = kernel_stages(setting, best.layout, 1)[1]
+    assert whole.slowest == pytest.approx(best.time / 4)  # of four layers
+    assert 0.5 * whole.slowest <= found.slowest < whole.slowest
