@@ -324,12 +324,12 @@ class _BlockPass:
         return frozenset(inputs)
 
     def _sum(self, tensors: list[str], name: str, left: tuple[TensorState, ...], want: PartitionSpec) -> None:
-        """One sum between ranks of tensors that were added up, as large as the block's boundary; in
-        pieces where they are wanted so.
+        """One sum between ranks of tensors that were added up, all as large as the last; rows of experts as
+        the block's boundary; in pieces where they are wanted so.
         """
         groups = tuple(dict.fromkeys(g for t in tensors for s in self.state[t] for g in s.partial))
-        alone = len(tensors) == 1 and not left[0].routed
-        payload = left[0].summed() if alone or self.block.output is None else self.block.output.bytes()
+        routed = any(s.routed for t in tensors for s in self.state[t])
+        payload = self.block.output.bytes() if routed and self.block.output else left[0].summed()
         made = conversions(left[0].spec, groups, want)[: len(groups)]
         for one, size in zip(made, held_before(made, self.sharding), strict=True):
             self._add(

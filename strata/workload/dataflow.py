@@ -30,6 +30,7 @@ from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
 from strata.workload.tasks import Workload
 
 LAYER = "layer"
+ONE_PLACE = "-"  # in the axes a tensor is read under: of this one a single entry
 
 
 @register_pytree
@@ -39,7 +40,9 @@ class DataflowKernel:
     """One kernel: its kind, the tensors it reads, the axes of the tensor it writes, which has its name.
 
     A tensor may be read under other names of its axes ("k: keys heads head"): the same coordinate, of another
-    meaning to the reader. `settings` are what its kind asks for beside (operations an element, a formula).
+    meaning to the reader; or at one place of an axis, written "-" ("qkv: rows - heads head"); further
+    names are axes that the reader adds (places of a window). `settings` are what its kind asks for beside
+    (operations an element, a formula).
     """
 
     name: str
@@ -278,16 +281,16 @@ def _operand(
         return made
     axes = tuple(renamed.split())
     require(
-        len(axes) == len(made.axes),
-        f"{kernel.name} reads {name} under as many axes as it has",
+        len(axes) >= len(made.axes),
+        f"{kernel.name} reads {name} under at least as many axes as it has",
         axes=" ".join(axes),
         of=" ".join(made.axes),
     )
-    for new, old in zip(axes, made.axes, strict=True):
-        if new != old:
+    for new, old in zip(axes, made.axes, strict=False):
+        if new not in (old, ONE_PLACE):
             coordinates[new] = coordinates.get(old, old)
             coordinates.setdefault(old, coordinates[new])
-    return Operand(name, axes)
+    return Operand(name, tuple(axis for axis in axes if axis != ONE_PLACE))
 
 
 def in_order(program: Dataflow) -> list[DataflowKernel]:

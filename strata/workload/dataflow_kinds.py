@@ -114,6 +114,7 @@ def _gemm(kernel: DataflowKernel, operands: list[Operand], context: KernelContex
         weight=context.setting(kernel, "weight_format", context.precision),
         activation=kernel.format or context.precision,
         bias=bool(context.setting(kernel, "bias", 0.0)),
+        tied=bool(context.setting(kernel, "tied", 0.0)),
         stored=stored,
         reads_weight=bool(kernel.weight) and not stored,
         backward=kernel.backward,
@@ -156,6 +157,7 @@ def _elementwise(kernel: DataflowKernel, operands: list[Operand], context: Kerne
         "writes": context.setting(kernel, "elements_written", 1.0),
         "flop_per_element": context.setting(kernel, "flop", 1.0),
         "special_per_element": context.setting(kernel, "special", 0.0),
+        "looked_up": tuple(context.setting(kernel, "looked_up", "").split()),
         "needs_whole": tuple(context.setting(kernel, "whole", "").split()),
         "parameters": sizes.extents(kernel.weight),
         "parameter_precision": context.setting(kernel, "weight_format", context.precision),
@@ -300,7 +302,7 @@ class UserKind:
 
 
 MakeOp = Callable[["DataflowKernel", list[Operand], KernelContext], Op]
-_ELEMENTWISE = ("flop", "special", "elements_read", "elements_written", "whole", "weight_format")
+_ELEMENTWISE = ("flop", "special", "elements_read", "elements_written", "whole", "looked_up", "weight_format")
 KINDS: dict[str, MakeOp] = {}
 SETTINGS: dict[str, tuple[str, ...]] = {}  # what a kernel of a kind may be told beside
 
@@ -314,7 +316,7 @@ def register_kind(name: str, make: MakeOp, settings: tuple[str, ...] = ()) -> No
     KINDS[name], SETTINGS[name] = make, settings
 
 
-register_kind("gemm", _gemm, ("weight_format", "bias", "weight_gradient"))
+register_kind("gemm", _gemm, ("weight_format", "bias", "tied", "weight_gradient"))
 register_kind("simd", _simd, _ELEMENTWISE)
 register_kind("gather", _gather, (*_ELEMENTWISE, "row"))
 register_kind("fft", _fft, ("along",))

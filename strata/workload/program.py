@@ -22,6 +22,7 @@ from strata.workload.hpl import Hpl
 from strata.workload.lstm import Lstm
 from strata.workload.mlp import Mlp
 from strata.workload.model import model
+from strata.workload.onnx_graph import onnx_changes
 from strata.workload.tasks import Workload
 
 
@@ -57,11 +58,14 @@ TRUTH = {"true": True, "false": False}
 
 
 def program(name: str | Path, **changes: Any) -> Any:
-    """A program by shipped name or file: a language model, or one of `PROGRAMS`; keywords replace fields.
+    """A program by shipped name or file: a language model, one of `PROGRAMS`, or an ONNX model; keywords
+    replace fields (of an ONNX model: sizes of its open dimensions, `precision`).
 
     >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
     (512.0, 32.0)
     """
+    if Path(name).suffix == ".onnx":
+        return onnx_changes(name, changes)
     path = program_path(name)
     if path is None:
         return model(name, **changes)
