@@ -282,7 +282,7 @@ def _operand(
     axes = tuple(renamed.split())
     require(
         len(axes) >= len(made.axes),
-        f"{kernel.name} reads {name} under at least as many axes as it has",
+        f"{kernel.name} reads {name} under as many axes as it has, or more",
         axes=" ".join(axes),
         of=" ".join(made.axes),
     )

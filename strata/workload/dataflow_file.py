@@ -63,7 +63,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
 
 def checked_program(program: Dataflow) -> Dataflow:
     """The program itself, after its kernels, axes and layouts were looked at; what is wrong is one line."""
-    known = {**program.sizes, **dict(program.derived)}
+    known = program.sized(forward(1.0))  # the workload's batch may be an axis, too
     names = {kernel.name for kernel in in_order(program)}
     if not names:
         raise BadValue(f"{program.name} has no kernels")

@@ -97,6 +97,15 @@ def test_every_exported_model_is_priced_and_trained(name):
     assert check_graph(made.trace(st.train(float(B), 1.0))).flop() > 2 * result.steps[0].flop
 
 
+@pytest.mark.parametrize("name", BOTH)
+def test_every_exported_model_is_written_as_a_program_file(name, tmp_path):
+    made = read(name)
+    path = tmp_path / f"{name}.toml"
+    path.write_text(made.to_toml())
+    there, back = (p.trace(st.forward(float(B))) for p in (made, program(path)))
+    assert there.flop() == back.flop() and there.parameters() == back.parameters()
+
+
 def sent(made, work, plan):
     graph, layout = made.trace(work), division(made, plan)
     part = check_graph(shard(graph, layout.sharding(graph, work, layout.active())))
