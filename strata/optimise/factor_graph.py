@@ -18,7 +18,7 @@ import numpy as np
 from strata.arrays import Array
 
 HUGE = 1e30  # stands for a forbidden combination inside of differences
-PRUNING_LIMIT = 500_000  # the same while options are compared
+PRUNING_LIMIT = 3_000_000  # the same while options are compared
 ENTRIES_LIMIT = 30_000_000  # entries of the largest table that elimination may build
 
 
