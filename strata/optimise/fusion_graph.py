@@ -17,7 +17,7 @@ from strata.optimise.fusion_problem import (
     FusionTensor,
 )
 from strata.precision import bytes_of
-from strata.pricing.fusion import STREAM_AXES
+from strata.pricing.fusion import STREAM_AXES, is_streamed
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import Block, Collective, Extent, Op, is_collective
@@ -135,7 +135,7 @@ class _Reader:
 
     def _rows(self, op: Op) -> list[float]:
         """Rows along the streamed axes, where it has any: no more tiles than these can follow one another."""
-        sizes = [float(e.size) for e in _extents(op) if e.axis in self.axes]
+        sizes = [float(e.size) for e in _extents(op) if is_streamed(e.axis, self.axes)]
         return [math.prod(sizes)] if sizes else []
 
     def _shape(self, op: Op) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class _Reader:
         its axes where it sums over the streamed one. Element-wise work counts an operation an element.
         """
         extents = [e for e in _extents(op) if e.axis in op.result_axes()]
-        streamed = [float(e.size) for e in extents if e.axis in self.axes]
+        streamed = [float(e.size) for e in extents if is_streamed(e.axis, self.axes)]
         first = [float(e.size) for e in extents][:1]
         columns = math.prod(streamed) if streamed else math.prod(first)
         format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
@@ -156,7 +156,7 @@ class _Reader:
         }
 
     def _streams(self, axes: tuple[str, ...]) -> bool:
-        return any(axis in self.axes for axis in axes)
+        return any(is_streamed(axis, self.axes) for axis in axes)
 
     def _operand(self, op: Op, name: str, place: int, tensor: str) -> float:
         """Join an operand to the op; bytes of one that lies in memory between steps, which is only read."""

@@ -21,7 +21,7 @@ from strata.pricing.fused_partition import (
     partition_flows,
     price_partition,
 )
-from strata.pricing.fusion import STREAM_AXES, padded_work
+from strata.pricing.fusion import is_streamed, padded_work
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
@@ -242,7 +242,7 @@ def _tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[Tens
 
 
 def _streams(axes: tuple[str, ...]) -> bool:
-    return any(axis in STREAM_AXES for axis in axes)
+    return any(map(is_streamed, axes))
 
 
 def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
