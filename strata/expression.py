@@ -23,6 +23,15 @@ def correlation(a: Any, b: Any) -> float:
     return float(round(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1], 12))
 
 
+def geomean(values: Any) -> float:
+    """Geometric mean of a quantity, over all its points.
+
+    >>> round(geomean([1.0, 4.0, 16.0]), 12)
+    4.0
+    """
+    return float(np.exp(np.mean(np.log(np.asarray(values, float)))))
+
+
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "all": np.all,
@@ -34,6 +43,7 @@ FUNCTIONS: dict[str, Any] = {
     "diff": np.diff,
     "exp": np.exp,
     "floor": np.floor,
+    "geomean": geomean,
     "len": np.size,
     "log": np.log,
     "max": np.max,

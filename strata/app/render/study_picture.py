@@ -1,5 +1,5 @@
 """Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
-another axis, or boxes of how that axis spreads.
+another axis, or boxes of how that axis spreads; heat maps and stacked bars over four axes (`study_grid`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.study_grid import draw_cells, draw_stacks
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
@@ -34,7 +35,14 @@ KEYS = (
     "bars",
     "low",
     "high",
+    "cells",
+    "stacks",
+    "words",
+    "rows",
+    "columns",
 )
+
+GRIDS = {"cells": draw_cells, "stacks": draw_stacks}
 
 
 def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
@@ -48,9 +56,10 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
             for key in entry:
                 if key not in KEYS:
                     raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
-            for key in ("file", "y", "bars" if "bars" in entry else "x"):
+            over = next((key for key in GRIDS if key in entry), "")
+            for key in ("file",) if over else ("file", "y", "bars" if "bars" in entry else "x"):
                 require(key in entry, f"{place} needs file, x (or bars) and y", missing=key)
-            draw = _bars if "bars" in entry else _figure
+            draw = GRIDS[over] if over else _bars if "bars" in entry else _figure
             written.append(save(pyplot, draw(pyplot, entry, named, place), folder / entry["file"]))
     return written
 
