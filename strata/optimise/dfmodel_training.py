@@ -1,4 +1,4 @@
-"""Training of a language model in DFModel's setting: a layer on one rank of TP x PP x DP, and a batch of them.
+"""Training of a language model in DFModel's setting: a layer on one rank of TP x PP x DP, and a batch.
 
 Kernels, their sizes and their all-reduces are those of a program divided over tensor parallel ranks; times of
 partitions are those of `pricing/fusion.py`, communication that of `pricing/network/dfmodel_2024.py`. Degrees,
@@ -9,7 +9,7 @@ system at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ from strata.hardware.chip import Chip
 from strata.mapping.layout import layout
 from strata.mapping.shard import shard
 from strata.optimise.dfmodel_systems import KernelTimes, StudyMachine, Topology
+from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel
 from strata.optimise.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
+from strata.precision import bytes_of
 from strata.pricing.fusion import transfer_time, utilised_time
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.network.dfmodel_2024 import (
@@ -30,7 +32,6 @@ from strata.pricing.network.dfmodel_2024 import (
 )
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Extent, Graph, Op, is_collective
-from strata.workload.ops import MatMul, Vector
 from strata.workload.tasks import Workload
 
 TENSOR = "tp"  # dimension of a program's layout that tensor parallel ranks are
@@ -47,14 +48,14 @@ class TrainingLayer:
     between them, along the last axis of `bytes`.
     """
 
-    rows: Number
-    columns: Number
-    depth: Number  # 0 of element-wise work
-    flop: Number
-    weights: Number  # B
-    summed: Number  # B of partial sums that tensor parallel ranks add up behind a kernel
-    gradients: Number  # B of weights' gradients that data parallel ranks add up
-    bytes: Number  # of tensors
+    rows: Array
+    columns: Array
+    depth: Array  # 0 of element-wise work
+    flop: Array
+    weights: Array  # B
+    summed: Array  # B of partial sums that tensor parallel ranks add up behind a kernel
+    gradients: Array  # B of weights' gradients that data parallel ranks add up
+    bytes: Array  # of tensors
     useful: Number  # FLOP of the layer, on all ranks together
     token: Number  # B of one sequence's activations between layers
     tp: Number
@@ -63,7 +64,7 @@ class TrainingLayer:
     edges: tuple[tuple[int, int], ...] = field(default=())  # kernels that make and read each tensor
 
     @property
-    def moved(self) -> Number:
+    def moved(self) -> Array:
         """Bytes of tensors that each kernel reads and writes where it is a partition of its own."""
         ends = np.zeros((len(self.edges), len(self.names)))
         for place, pair in enumerate(self.edges):
@@ -79,27 +80,27 @@ def _local(program: Dataflow, work: Workload, tp: Number) -> tuple[Graph, Graph]
     return whole, shard(whole, made.sharding(whole, work, made.active()))
 
 
-def _work(op: Op) -> Number:
-    """Operations as DFModel counts them: two for each product and one for each element of a result."""
-    return op.elements() if isinstance(op, Vector) else op.flop()
+def _elements(op: Op, precision: str) -> Number:
+    return op.output_bytes() / bytes_of(precision)
 
 
-def _shape(op: Op, stream: frozenset[str]) -> tuple[Number, Number, Number]:
-    """Rows, columns and depth of a kernel: columns lie along the streamed axis, or, of a result that lacks it
-    (weights' gradients), along the side that is not divided.
+def _work(op: Op, precision: str) -> Number:
+    """Operations as DFModel counts them: two for each product, and one for each element of what sums over
+    nothing.
     """
-    if isinstance(op, Vector):
-        return op.elements() / op.m.size, op.m.size, 0.0 * op.m.size
-    assert isinstance(op, MatMul)
-    sides: list[Extent] = [op.m, *op.n]
-    along = next((e for e in sides if e.axis in stream), None)
-    if along is None:
-        along = sides[0] if np.all(np.asarray(sides[0].size) >= np.asarray(sides[-1].size)) else sides[-1]
-    rest = [e.size for e in sides if e is not along]
-    rows: Number = op.batch.size
-    for size in rest:
-        rows = rows * size
-    return rows, along.size, op.k.size
+    return op.flop() if op.contracted_axes() else _elements(op, precision)
+
+
+def _columns(op: Op, stream: frozenset[str], divided: frozenset[str]) -> Number:
+    """Size along the streamed axis of a kernel's result, or, where it has none (weights' gradients), along
+    the first side that is not divided.
+    """
+    sides = op.result_axes()
+    whole = [axis for axis in sides if axis not in divided]
+    along = next((axis for axis in sides if axis in stream), (whole or sides)[0])
+    held = [getattr(op, f.name) for f in fields(op)]
+    extents = [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]
+    return next(e.size for e in extents if e.axis == along)
 
 
 def training_layer(program: Dataflow, tp: Number = 1.0) -> TrainingLayer:
@@ -120,28 +121,34 @@ def training_layer(program: Dataflow, tp: Number = 1.0) -> TrainingLayer:
         if is_collective(op):
             summed[places[op.inputs[0]]] = summed[places[op.inputs[0]]] + op.payload
     stream = frozenset((program.stream, *(a for a, b in local.coordinates.items() if b == program.stream)))
-    shapes = [_shape(op, stream) for op in kernels]
-    held = [op.read_weight() for op in kernels]
+    divided = frozenset(axis for _, axis in dict(program.layouts).get(TENSOR, ()))
+    columns = _stack([_columns(op, stream, divided) for op in kernels])
+    elements = _stack([_elements(op, program.precision) for op in kernels])
+    flop = _stack([_work(op, program.precision) for op in kernels])
+    products = np.array([bool(op.contracted_axes()) for op in kernels])
+    held = [(op, op.read_weight()) for op in kernels]
     edges = [(places[t], i) for i, op in enumerate(kernels) for t in op.inputs if t in places]
     useful: Number = 0.0
     for block in whole.blocks:
         for op in block.ops:
-            useful = useful + _work(op)
+            useful = useful + _work(op, program.precision)
+    entry = whole.blocks[0].entry
     return TrainingLayer(
-        rows=_stack([s[0] for s in shapes]), columns=_stack([s[1] for s in shapes]),
-        depth=_stack([s[2] for s in shapes]), flop=_stack([_work(op) for op in kernels]),
-        weights=_stack([op.weight_bytes() + (w.bytes() if w else 0.0) for op, w in zip(kernels, held, strict=True)]),
+        rows=elements / columns,
+        columns=columns,
+        depth=np.where(products, flop / (2.0 * elements), 0.0),
+        flop=flop,
+        weights=_stack([op.weight_bytes() + (0.0 if w is None else w.bytes()) for op, w in held]),
         summed=_stack(summed),
-        gradients=_stack([op.output_bytes() * _is_gradient(op) for op in kernels]),
-        bytes=_stack([kernels[a].output_bytes() for a, _ in edges]), useful=useful,
-        token=whole.blocks[0].entry.bytes() if whole.blocks[0].entry is not None else 0.0, tp=tp,
-        names=tuple(op.name for op in kernels), backward=tuple(op.backward for op in kernels),
+        gradients=_stack([op.output_bytes() * float(op.weight_gradient) for op in kernels]),
+        bytes=_stack([kernels[a].output_bytes() for a, _ in edges]),
+        useful=useful,
+        token=0.0 if entry is None else entry.bytes(),
+        tp=tp,
+        names=tuple(op.name for op in kernels),
+        backward=tuple(op.backward for op in kernels),
         edges=tuple(edges),
-    )  # fmt: skip
-
-
-def _is_gradient(op: Op) -> float:
-    return float(isinstance(op, MatMul) and op.weight_gradient)
+    )
 
 
 def _stack(values: Sequence[Number]) -> Array:
@@ -205,7 +212,14 @@ def rank_links(
 
     sums = [dfmodel_all_reduce(k[0], 1.0, tp, inner, passes) for k in kinds]
     gradients = [dfmodel_all_reduce(k[-1], 1.0, dp, outer, passes) for k in kinds]
-    return {"tp": tp, "pp": pp, "dp": dp, "sums": along(sums, tp), "gradients": along(gradients, dp), "link": outer}
+    return {
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "sums": along(sums, tp),
+        "gradients": along(gradients, dp),
+        "link": outer,
+    }
 
 
 def domain_links(
@@ -262,7 +276,11 @@ def layer_times(
     A kernel reaches a stated share of the peak, unless its time is given (`compute`, along the last axis).
     Weights cost nothing, however large, in DFModel's runs of kernels one by one.
     """
-    busy = utilised_time(layer.flop, _last(machine.peak), _last(machine.utilisation)) if compute is None else compute
+    busy = (
+        utilised_time(layer.flop, _last(machine.peak), _last(machine.utilisation))
+        if compute is None
+        else compute
+    )
     return KernelTimes(
         flop=layer.flop, compute=busy, memory=transfer_time(layer.moved, _last(machine.memory)),
         network=layer_network(layer, plan), inside=0.0 * layer.flop,
@@ -278,8 +296,9 @@ def batch_time(interval: Number, plan: TrainingPlan, token: Number) -> Number:
     stages hand over (`stage_handover`; none of one stage). DFModel (2024), program: stages are interleaved, a
     layer at a time, wherever they have more than two.
 
-    >>> plan = TrainingPlan(tp=8.0, pp=4.0, dp=32.0, layers=60.0, batch=1792.0, sums=0.0, gradients=0.0, link=12.5e9)
-    >>> round(float(batch_time(9.749507240944797e-3, plan, 10240 * 2048 * 2.0)), 6)  # Megatron, logged: 8.623577
+    >>> links = {"sums": 0.0, "gradients": 0.0, "link": 12.5e9}
+    >>> plan = TrainingPlan(tp=8.0, pp=4.0, dp=32.0, layers=60.0, batch=1792.0, **links)
+    >>> round(float(batch_time(9.749507240944797e-3, plan, 10240 * 2048 * 2.0)), 6)  # Megatron, as logged
     8.623577
     """
     xp = namespace(interval, plan.pp, plan.layers, plan.batch)
@@ -350,3 +369,32 @@ def layer_fusion(
         kernels=kernels, tensors=tensors, chip=chip, tiles=tiles, rules=fusion_rules(rules),
         layers=float(np.asarray(plan.stage).ravel()[0]), **more,
     )  # fmt: skip
+
+
+def layer_mapping(
+    layer: TrainingLayer,
+    plan: TrainingPlan,
+    chip: FusionChip,
+    *,
+    partitions: int = 0,
+    rules: FusionRules | str = "dfmodel-2024",
+    tiles: tuple[int, ...] = (TILES,),
+) -> Fusion:
+    """A layer on one rank of a plan as DFModel runs it: the best fusion in at most so many partitions, or
+    (none) kernels one by one, whose weights then need no room in SRAM.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.workload.program import program
+    >>> layer = training_layer(program("dfmodel-gpt-training", hidden=25600, heads=160, head=160), 8.0)
+    >>> plan = TrainingPlan(tp=8.0, pp=16.0, dp=32.0, layers=128.0, batch=3072.0, sums=1.75 / 150e9,
+    ...                     gradients=2 * 31 / 32 / 25e9, link=25e9)
+    >>> rules = fusion_rules("dfmodel-2024", compute="utilisation", overlap="none")
+    >>> a100 = fusion_chip(chip("dfmodel-a100"), dram_bandwidth=2039e9)
+    >>> found = layer_mapping(layer, plan, a100, rules=rules)
+    >>> round(1e3 * found.time, 3)  # Fig 8, logged: 54.290523 ms
+    54.291
+    """
+    if not partitions:
+        free = replace(layer, weights=0.0 * layer.weights)
+        return kernel_by_kernel(layer_fusion(free, plan, chip, rules=rules, tiles=tiles))
+    return fuse_kernels(layer_fusion(layer, plan, chip, rules=rules, tiles=tiles, max_partitions=partitions))

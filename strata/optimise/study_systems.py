@@ -1,4 +1,4 @@
-"""DFModel's 80 systems as runs of a study: what each reaches of its peak, for its dollars and for its watts."""
+"""DFModel's 80 systems as runs of a study: what each reaches of its peak, for a dollar and for a watt."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ class _Systems:
 
     def __init__(self, told: dict[str, Any], where: str):
         for key in ("chips", "topologies", "memories", "links", "partitions", "work"):
-            require(key in told, f"{where} needs chips, topologies, memories, links, partitions and work", missing=key)
+            require(
+                key in told,
+                f"{where} needs chips, topologies, memories, links, partitions and work",
+                missing=key,
+            )
         self.told, self.where = told, where
         self.chips: list[Chip] = [chip(n) for n in told["chips"]]
         self.memories: list[LinearMemory] = [linear_memory(n) for n in told["memories"]]
@@ -61,7 +65,9 @@ class _Systems:
             (tuple(t["kinds"]), tuple(float(s) for s in t["sizes"])) for t in told["topologies"].values()
         ]
         self.shape = (len(self.chips), len(self.topologies), len(self.memories), len(self.links))
-        self.peak = np.array([next(iter(c.compute.matrix_rate.values())) for c in self.chips]).reshape(-1, 1, 1, 1)
+        self.peak = np.array([next(iter(c.compute.matrix_rate.values())) for c in self.chips]).reshape(
+            -1, 1, 1, 1
+        )
 
     def machine(self) -> StudyMachine:
         rows, columns = (float(v) for v in self.told.get("grid", (1, 1)))
@@ -79,7 +85,10 @@ class _Systems:
         prices, cost, power = linear_cost(), np.empty(self.shape), np.empty(self.shape)
         link = np.array([float(v.bandwidth) for v in self.links])
         energy = np.array([float(v.energy) for v in self.links])
-        price = np.array([float(c.package.price) for c in self.chips]).reshape(-1, 1, 1)
+        prices_of = [c.package.price for c in self.chips]
+        for known, told in zip(prices_of, self.told["chips"], strict=True):
+            require(known is not None, f"{self.where}: a chip has a price", chip=told)
+        price = np.array([float(p) for p in prices_of if p is not None]).reshape(-1, 1, 1)
         watts = np.array([float(c.energy.static_power) for c in self.chips]).reshape(-1, 1, 1)
         memory = np.array([float(m.bandwidth) for m in self.memories]).reshape(1, -1, 1)
         each = np.array([float(m.energy) for m in self.memories]).reshape(1, -1, 1)
@@ -92,7 +101,7 @@ class _Systems:
             power[:, place] = linear_system_power(prices, devices, watts, memory, each, counts)
         return cost, power
 
-    def told_with(self, utilisation: Array, **more: Any) -> dict[str, Any]:
+    def told_with(self, utilisation: Array, **more: Array) -> dict[str, Any]:
         """What a claim may ask of the run."""
         cost, power = self.cost_and_power()
         devices = np.array([math.prod(s) for _, s in self.topologies]).reshape(1, -1, 1, 1)
@@ -101,7 +110,7 @@ class _Systems:
         return {
             "utilisation": utilisation, "cost": cost, "power": power, "reached": reached,
             "cost_efficiency": reached / cost, "power_efficiency": reached / power,
-            **{k: np.broadcast_to(v, self.shape) if isinstance(v, np.ndarray) else v for k, v in more.items()},
+            **{name: np.broadcast_to(value, self.shape) for name, value in more.items()},
             "chip": np.array([c.name for c in self.chips]), "topology": np.array(names[0]),
             "memory_kind": np.array(names[1]), "link_kind": np.array(names[2]), "axes": list(AXES),
             "entry": self.told,
@@ -115,13 +124,13 @@ def run_systems(
     runs: dict[str, dict[str, Any]],
     stored: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """All systems of some chips, topologies, memories and links on one workload, by chip, topology, memory and
-    link: `utilisation`, `cost_efficiency` and `power_efficiency` [FLOP/s for each USD and W], `cost`, `power`,
-    and the sums of `compute`, `memory` and `network` times [s].
+    """All systems of some chips, topologies, memories and links on one workload, along these four axes:
+    `utilisation`, `cost_efficiency` and `power_efficiency` [FLOP/s for each USD and W], `cost`, `power`, and
+    the sums of `compute`, `memory` and `network` times [s].
 
     `like`: an earlier run, whose keys hold where this one says nothing. `published`: a file of the study's
-    folder with the numbers to compare with, each as `logged_...`. `free`: TP, PP and DP of so many devices are
-    searched; a fusion that was `stored` is priced anew instead of solved.
+    folder with numbers to compare with, each as `logged_...`. `free`: TP, PP and DP of so many devices are
+    searched. A fusion that was `stored` is priced anew instead of solved.
     """
     for key in entry:
         if key not in ("name", *SYSTEM_KEYS):
@@ -168,8 +177,10 @@ def _kernels(systems: _Systems, workload: str, machine: StudyMachine) -> KernelT
     if workload == "FFT":
         return fft_times(fft_run(work), machine)
     each = [hpl_run(name) for name in (work if isinstance(work, list) else [work] * len(systems.chips))]
-    require(len(each) == len(systems.chips), f"{systems.where}: work has a name for each chip", work=len(each))
-    sizes = {
+    require(
+        len(each) == len(systems.chips), f"{systems.where}: work has a name for each chip", work=len(each)
+    )
+    sizes: dict[str, Any] = {
         k: np.array([float(getattr(run, k)) for run in each]).reshape(-1, 1, 1, 1) for k in ("order", "block")
     }
     return hpl_times(replace(each[0], **sizes), machine)
@@ -192,14 +203,17 @@ def _trained(systems: _Systems, stored: dict[str, Any] | None) -> dict[str, Any]
     known = {k: tuple(int(p) for p in v.split()) for k, v in (stored or {}).get("mappings", {}).items()}
     degrees, solved = made.degrees(), 0
     if "free" in told and stored is not None:
-        degrees = tuple(np.array(stored["degrees"][i], float) for i in range(3))
+        first, second, third = (np.array(d, float) for d in stored["degrees"])
+        degrees = first, second, third
     elif "free" in told:
         choices = factorisations(int(told["free"]), int(code.sizes["heads"]), int(made.layers))
         best = free_degrees(code, made, choices)
         degrees, known, solved = (best.tp * 1.0, best.pp * 1.0, best.dp * 1.0), best.mappings, best.solved
     found = train_systems(code, made, degrees, known)
     tp, pp, dp = (np.broadcast_to(d, systems.shape) for d in degrees)
-    plans = np.array([f"{t:g} x {p:g} x {d:g}" for t, p, d in zip(tp.ravel(), pp.ravel(), dp.ravel(), strict=True)])
+    plans = np.array(
+        [f"{t:g} x {p:g} x {d:g}" for t, p, d in zip(tp.ravel(), pp.ravel(), dp.ravel(), strict=True)]
+    )
     kept: dict[str, Any] = {
         "bound": None,
         "mappings": {k: " ".join(str(p) for p in v) for k, v in sorted(found.mappings.items())},

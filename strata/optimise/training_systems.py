@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class TrainingSystems:
         return (len(self.chips), len(self.topologies), len(self.memories), len(self.links))
 
     def degrees(self) -> Degrees:
-        """Tensor parallel ranks on the first dimension, stages on the second, data parallel ones on a third."""
+        """Tensor parallel ranks on the first dimension, stages on the second, data parallel on a third."""
         sizes = [(*s, 1.0, 1.0)[:3] for _, s in self.topologies]
         tp, pp, dp = (np.array([float(s[i]) for s in sizes]).reshape(1, -1, 1, 1) for i in range(3))
         return tp, pp, dp
@@ -104,7 +105,10 @@ def train_systems(
     overlapped = _overlapped(systems.overlap)
     point = study_point(layer_times(layer, plan, machine), machine, whole, overlapped)
     shape = np.broadcast_shapes(np.shape(plan.dp), np.shape(plan.tp), np.shape(point.time), systems.shape)
-    parts = {n: np.array(np.broadcast_to(getattr(point, n), shape)) for n in ("compute", "memory", "network", "time")}
+    parts = {
+        n: np.array(np.broadcast_to(getattr(point, n), shape))
+        for n in ("compute", "memory", "network", "time")
+    }
     counts = np.where(whole > 0.0, 1.0, float(len(layer.names)))
     count = np.array(np.broadcast_to(counts, shape))
     fits = np.array(np.broadcast_to(_fits(layer, plan, systems), shape))
@@ -113,7 +117,9 @@ def train_systems(
         if most in (APART, ONE):
             continue
         if not solve:
-            parts["time"][..., chip, :, :, :] = np.maximum(parts["compute"], parts["network"])[..., chip, :, :, :]
+            parts["time"][..., chip, :, :, :] = np.maximum(parts["compute"], parts["network"])[
+                ..., chip, :, :, :
+            ]
             fits[..., chip, :, :, :] = True
             continue
         solver = _Solver(systems, chip, dict(known or {}), used)
@@ -146,7 +152,7 @@ def _along(systems: TrainingSystems, values: Sequence[float]) -> Array:
 
 def _one(layer: TrainingLayer, place: tuple[int, ...], shape: tuple[int, ...]) -> TrainingLayer:
     """The layer of one system: plain numbers but for its own axes."""
-    made = {}
+    made: dict[str, Any] = {}
     for f in fields(layer):
         value = getattr(layer, f.name)
         if f.name in ("names", "backward", "edges"):
@@ -210,7 +216,8 @@ class _Solver:
     def at(self, layer: TrainingLayer, plan: TrainingPlan, place: tuple[int, ...]) -> Fusion:
         problem = self.problem(layer, plan, place)
         network = sum(k.network[0] for k in problem.kernels)
-        key = f"tp {layer.tp:g}, {problem.chip.dram_bandwidth / 1e9:g} GB/s, {network * 1e9:.0f} ns, {plan.stage:g}"
+        memory = problem.chip.dram_bandwidth / 1e9
+        key = f"tp {layer.tp:g}, {memory:g} GB/s, {network * 1e9:.0f} ns, {plan.stage:g}"
         if key not in self.found:
             given = self.known.get(key)
             self.found[key] = fuse_kernels(problem) if given is None else given_fusion(problem, given)
@@ -310,5 +317,3 @@ def free_degrees(
         tp=degrees[..., 0], pp=degrees[..., 1], dp=degrees[..., 2], utilisation=value, solved=solved,
         mappings=used,
     )  # fmt: skip
-
-

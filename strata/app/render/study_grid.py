@@ -88,10 +88,12 @@ def draw_cells(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place:
         axes.imshow(values, cmap=ramp, norm=norm, aspect="auto", interpolation="nearest")
         below = grid.numbers(words[i], named, place) if words[i] else None
         for at in np.ndindex(*grid.shape):
-            ink = "white" if norm(values[at]) > 0.55 else DARK
+            ink = "white" if norm(values[at]) > 0.48 else DARK
             said = _digits(values[at]) + ("" if below is None else f"\n{below[at]}")
             axes.text(at[1], at[0], said, ha="center", va="center", fontsize=6.8, color=ink, linespacing=1.0)
         axes.set_xticks(range(grid.shape[1]), grid.columns, fontsize=7)
+        for edge in range(1, grid.shape[1]):
+            axes.axvline(edge - 0.5, color="white", linewidth=0.8)
         axes.xaxis.tick_top()
         axes.set_title(titles[i], fontsize=9)
         grid.label_rows(axes, i == 0)
@@ -113,7 +115,9 @@ def draw_stacks(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place
     """
     grid, labels = _Grid(entry, named, place), entry.get("each", [])
     require(
-        len(labels) == len(entry["stacks"]), f"{place}: `each` has a label for each of stacks", each=len(labels)
+        len(labels) == len(entry["stacks"]),
+        f"{place}: `each` has a label for each of stacks",
+        each=len(labels),
     )
     parts = [grid.numbers(text, named, place).astype(float) for text in entry["stacks"]]
     whole = np.sum(parts, axis=0)
@@ -132,8 +136,8 @@ def draw_stacks(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place
         axes.set_xlim(0.0, 1.0)
         axes.set_xticks([0.0, 0.5, 1.0], ["0", "0.5", "1"])
         axes.set_title(grid.columns[column].replace("\n", ", "), fontsize=8)
+        axes.set_xlabel(entry.get("xlabel", ""), fontsize=8, color=GREY)
     handles, said = drawn[0][0].get_legend_handles_labels()
     figure.legend(handles, said, loc="outside lower center", ncols=len(said), frameon=False, fontsize=8)
-    figure.supxlabel(entry.get("xlabel", ""), fontsize=8, color=GREY)
     figure.suptitle(entry.get("title", ""), x=0.01, ha="left", fontsize=10, fontweight="bold")
     return figure
