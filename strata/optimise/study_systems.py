@@ -31,9 +31,9 @@ from strata.optimise.dfmodel_systems import (
 from strata.optimise.training_systems import (
     ONE,
     TrainingSystems,
-    factorisations,
     free_degrees,
     train_systems,
+    training_degrees,
 )
 from strata.workload.dataflow import Dataflow
 from strata.workload.program import program
@@ -163,8 +163,7 @@ def _closed(systems: _Systems, workload: str) -> dict[str, Any]:
     """HPL, FFT and DLRM by their closed forms."""
     machine, told = systems.machine(), systems.told
     whole = np.array([float(p == ONE) for p in told["partitions"]]).reshape(-1, 1, 1, 1)
-    overlapped = told.get("overlap", "all") == "all"
-    point = study_point(_kernels(systems, workload, machine), machine, whole, overlapped)
+    point = study_point(_kernels(systems, workload, machine), machine, whole, told.get("overlap", "all"))
     times = {f.name: np.asarray(getattr(point, f.name)) for f in fields(point)}
     reached = np.broadcast_to(times.pop("utilisation"), systems.shape)
     return systems.told_with(np.array(reached), **times)
@@ -206,7 +205,7 @@ def _trained(systems: _Systems, stored: dict[str, Any] | None) -> dict[str, Any]
         first, second, third = (np.array(d, float) for d in stored["degrees"])
         degrees = first, second, third
     elif "free" in told:
-        choices = factorisations(int(told["free"]), int(code.sizes["heads"]), int(made.layers))
+        choices = training_degrees(int(told["free"]), int(code.sizes["heads"]), int(made.layers))
         best = free_degrees(code, made, choices)
         degrees, known, solved = (best.tp * 1.0, best.pp * 1.0, best.dp * 1.0), best.mappings, best.solved
     found = train_systems(code, made, degrees, known)

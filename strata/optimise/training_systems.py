@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.errors import BadValue, require
+from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.hardware.linear_parts import LinearLink, LinearMemory
 from strata.optimise.dfmodel_systems import Topology, study_machine, study_point
@@ -32,6 +32,7 @@ from strata.optimise.dfmodel_training import (
 )
 from strata.optimise.fuse import Fusion, fuse_kernels, price_mapping
 from strata.optimise.fusion_problem import FusionProblem
+from strata.optimise.layout_degrees import factorisations
 from strata.pricing.fusion import partition_dram
 from strata.pricing.fusion_rules import fusion_rules
 from strata.workload.dataflow import Dataflow
@@ -102,8 +103,7 @@ def train_systems(
     links = rank_links(degrees, systems.topologies, machine.link, systems.outer.bandwidth)
     plan = TrainingPlan(layers=systems.layers, batch=systems.batch, **links)
     whole = _along(systems, [float(p == ONE) for p in systems.partitions])
-    overlapped = _overlapped(systems.overlap)
-    point = study_point(layer_times(layer, plan, machine), machine, whole, overlapped)
+    point = study_point(layer_times(layer, plan, machine), machine, whole, systems.overlap)
     shape = np.broadcast_shapes(np.shape(plan.dp), np.shape(plan.tp), np.shape(point.time), systems.shape)
     parts = {
         n: np.array(np.broadcast_to(getattr(point, n), shape))
@@ -141,11 +141,6 @@ def train_systems(
     )  # fmt: skip
 
 
-def _overlapped(overlap: str) -> bool:
-    require(overlap in ("all", "none"), "overlap is all or none", overlap=overlap)
-    return overlap == "all"
-
-
 def _along(systems: TrainingSystems, values: Sequence[float]) -> Array:
     return np.array(values).reshape(-1, 1, 1, 1)
 
@@ -178,7 +173,7 @@ def _fits(layer: TrainingLayer, plan: TrainingPlan, systems: TrainingSystems) ->
     spans = np.array([[a <= k <= b for k in range(count)] for a, b in layer.edges], float)
     live = (layer.bytes @ spans).max(-1)
     whole = _along(systems, [float(p == ONE) for p in systems.partitions])
-    dram = partition_dram(layer.weights.sum(-1) * plan.stage, 0.0, np.where(whole > 0, 0.0, live), 1.0)
+    dram = partition_dram(layer.weights.sum(-1) * plan.stage, np.where(whole > 0, 0.0, live), 1.0)
     room = np.array([float(m.capacity) for m in systems.memories]).reshape(-1, 1)
     sram = _along(systems, [float(c.cache.capacity) for c in systems.chips])
     held = (layer.bytes * _depths(layer)).sum(-1) / systems.tiles + layer.weights.sum(-1)
@@ -245,19 +240,14 @@ def given_fusion(problem: FusionProblem, numbers: Sequence[int]) -> Fusion:
 # ----------------------------------------------------------------------------------------------- free degrees
 
 
-def factorisations(devices: int, tensor: int, stages: int) -> Array:
-    """All (TP, PP, DP) of so many devices, TP a divisor of `tensor` (heads) and PP one of `stages` (layers).
+def training_degrees(devices: int, heads: int, layers: int) -> Array:
+    """All (TP, PP, DP) of so many devices, TP a divisor of the heads and PP one of the layers.
 
-    >>> len(factorisations(1024, 160, 128)), factorisations(4, 2, 4).tolist()
+    >>> len(training_degrees(1024, 160, 128)), training_degrees(4, 2, 4).tolist()
     (45, [[1, 1, 4], [1, 2, 2], [1, 4, 1], [2, 1, 2], [2, 2, 1]])
     """
-    found = [
-        (tp, pp, devices // (tp * pp))
-        for tp in range(1, tensor + 1)
-        for pp in range(1, stages + 1)
-        if tensor % tp == 0 and stages % pp == 0 and devices % (tp * pp) == 0
-    ]
-    return np.array(found, int)
+    every = factorisations(devices, 3)
+    return np.array([d for d in every if heads % d[0] == 0 and layers % d[1] == 0], int)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

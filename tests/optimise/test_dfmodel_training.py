@@ -25,11 +25,11 @@ from strata.optimise.dfmodel_training import (
 from strata.optimise.fuse import kernel_by_kernel
 from strata.optimise.training_systems import (
     TrainingSystems,
-    factorisations,
     free_degrees,
     given_fusion,
     partition_numbers,
     train_systems,
+    training_degrees,
 )
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.network.dfmodel_2024 import dfmodel_all_reduce
@@ -260,7 +260,7 @@ def test_more_samples_fill_a_pipeline_and_faster_links_never_hurt(tp, pp, more):
 
 def test_free_degrees_are_the_best_of_all_and_fit():
     code, chips = program("dfmodel-gpt-training", **GPT_1T), systems([CHIPS[0], CHIPS[3]], (0, 1))
-    choices = factorisations(1024, 160, 128)
+    choices = training_degrees(1024, 160, 128)
     best, fixed = free_degrees(code, chips, choices), train_systems(code, chips)
     assert (best.utilisation >= fixed.utilisation).all() and best.solved == 0
     assert (best.tp * best.pp * best.dp == 1024).all()
