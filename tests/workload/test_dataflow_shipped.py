@@ -108,8 +108,8 @@ def test_mamba2_parameters_and_products():
 
 
 def test_dit_block_against_its_paper():
-    """Peebles and Xie (2022), table 1 and sec. 4: 28 blocks of DiT-XL/2 have most of 675M parameters, and
-    118.6 Gflops, which count a multiply-add as one.
+    """Peebles and Xie (2022): 28 blocks of DiT-XL/2 have most of 675M parameters, and 118.6 Gflops (119 in the
+    README.md of its code), which count a multiply-add as one.
     """
     parameters, flop = counts("dit-xl-2-block")
     h = 1152
