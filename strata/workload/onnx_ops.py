@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from strata.errors import BadValue
-from strata.params import load_table
 from strata.workload.onnx_axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
 from strata.workload.onnx_products import PRODUCTS, attention_kernels, places, window_sizes
 from strata.workload.onnx_trace import (
@@ -32,21 +31,7 @@ from strata.workload.onnx_views import (
     reshaped,
     whole_numbers,
 )
-
-
-def _operations() -> dict[str, dict[str, tuple[float, float]]]:
-    table = load_table("onnx", "operations")
-    none = {"value": 0.0}
-    return {
-        kind: {
-            op: (float(told.get("flop", none)["value"]), float(told.get("special", none)["value"]))
-            for op, told in ops.items()
-        }
-        for kind, ops in table.items()
-    }
-
-
-OPERATIONS = _operations()
+from strata.workload.operations import OPERATIONS
 
 
 def _costs(kind: str, op: str) -> dict[str, Any]:
