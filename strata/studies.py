@@ -163,7 +163,7 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
         elif "fusion" in entry:
             from strata.optimise.study_fusion import run_fusion
 
-            runs[name] = run_fusion(entry, where, named.folder)
+            runs[name] = run_fusion(entry, where, named.folder, known.get(name))
         elif "upgrades" in entry:
             from strata.search.upgrade_study import run_upgrades
 

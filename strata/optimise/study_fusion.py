@@ -15,10 +15,11 @@ from strata.errors import BadValue, UnknownName, require
 from strata.expression import calculate
 from strata.optimise.dfmodel_layer import LayerRank, layer_rank, mapping_intensity, tile_counts
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, price_mapping
+from strata.optimise.fusion_problem import FusionProblem
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.units import parse
 
-FUSION_KEYS = ("fusion", "mappings", "vary", "points", "let")
+FUSION_KEYS = ("fusion", "mappings", "vary", "points", "let", "keep")
 UNITS = {"sram": "B", "dram_bandwidth": "B/s", "dram_capacity": "B", "clock": "Hz", "link": "B/s"}
 CHIP_FIELDS = ("sram", "dram_bandwidth", "dram_capacity", "clock", "cores")
 PROBLEM_FIELDS = ("micro_batches", "max_partitions")
@@ -32,14 +33,17 @@ TILES = {"powers": tuple(2**i for i in range(12))}
 SUMS = ("compute", "memory", "network", "traffic")
 
 
-def run_fusion(entry: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
+def run_fusion(
+    entry: dict[str, Any], where: str, folder: Path, known: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Mappings of a program's layer, by mapping and what varies.
 
     `fusion` states a setting; each of `mappings` changes some of it, and its `partitions` are "kernels" (one
     by one), "one", lists of names in order, or not told: the best is searched for, with groups `pinned` if
     any. `vary` has lists of values of settings or of names of its own; with `points` the columns of a CSV
     beside the study vary together, along `line`. `let` are settings as expressions over these; what is not a
-    number there (an empty cell) leaves the setting as it is.
+    number there (an empty cell) leaves the setting as it is. With `keep` what was searched for is written
+    down, and priced anew where it is `known` instead of searched for again.
 
     Found, beside the axes: `interval` (s of a layer and sequence on a rank), `time` (over all copies and the
     fill of a pipeline), `speedup` over the first mapping, `utilisation`, `rate` (FLOP/s of one chip), `peak`,
@@ -53,21 +57,27 @@ def run_fusion(entry: dict[str, Any], where: str, folder: Path) -> dict[str, Any
     for told in (base, *mappings.values(), entry.get("let", {})):
         _known(told, SETTINGS, where)
     axes, places, columns = _places(entry, where, folder)
-    own = {n: _given(base | told, places, entry.get("let", {}), where) for n, told in mappings.items()}
+    stated = [{k: v for k, v in p.items() if k in SETTINGS and not columns} for p in places]
+    follow = [_followed(p, entry.get("let", {}), where) for p in places]
+    own = {n: [base | told | s | f for s, f in zip(stated, follow, strict=True)] for n, told in mappings.items()}
     shape = (len(mappings), *(len(v) for v in axes.values()))
-    points = [_point(name, settings, where) for name, given in own.items() for settings in given]
+    asked = [(name, settings) for name, given in own.items() for settings in given]
+    kept = known["mappings"] if known else [None] * len(asked)
+    require(len(kept) == len(asked), f"{where}: what is written down has another number of mappings")
+    points = [_point(*ask, where, told) for ask, told in zip(asked, kept, strict=True)]
     found: dict[str, Any] = {
         name: np.array([p.numbers[name] for p in points]).reshape(shape) for name in points[0].numbers
     }
-    found["speedup"] = found["time"][:1] / found["time"]
+    with np.errstate(invalid="ignore"):
+        found["speedup"] = np.where(found["fits"], found["time"][:1] / found["time"], 0.0)
     most = max(len(p.parts) for p in points)
     parts = [p.parts + [float("nan")] * (most - len(p.parts)) for p in points]
     found["part_time"] = np.array(parts).reshape(*shape, most)
     for name in ("binds", "kernels"):
         found[name] = np.array([getattr(p, name) for p in points]).reshape(shape)
-    return (
-        found | columns | axes | {"mapping": np.array(list(mappings)), "axes": ["mapping", *axes]}
-    )
+    if entry.get("keep"):
+        found["kept"] = {"mappings": [p.kept for p in points], "bound": None}
+    return found | columns | axes | {"mapping": np.array(list(mappings)), "axes": ["mapping", *axes]}
 
 
 def _known(told: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
@@ -115,20 +125,10 @@ def _number(name: str, value: Any) -> float:
     return parse(value, UNITS.get(name, "1"), name) if isinstance(value, str) else float(value)
 
 
-def _given(
-    told: dict[str, Any], places: list[dict[str, Any]], let: dict[str, str], where: str
-) -> list[dict[str, Any]]:
-    """Settings of each place: what is told, what varies, and what follows from it; a mapping's own tiles or
-    degrees stand.
-    """
-    found = []
-    for place in places:
-        settings = told | {k: v for k, v in place.items() if k in SETTINGS}
-        for name, text in let.items():
-            value = float(calculate(text, place, f"{where}: {name}"))
-            settings |= {} if np.isnan(value) else {name: value}
-        found.append(settings)
-    return found
+def _followed(place: dict[str, Any], let: dict[str, str], where: str) -> dict[str, float]:
+    """Settings that follow from what a place has."""
+    found = {name: float(calculate(text, place, f"{where}: {name}")) for name, text in let.items()}
+    return {name: value for name, value in found.items() if not np.isnan(value)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -137,6 +137,7 @@ class _Point:
     parts: list[float]
     binds: str
     kernels: str
+    kept: list[Any] | None  # tiles, and the partition of each kernel, of what was searched for
 
 
 def _rank(settings: dict[str, Any], where: str) -> LayerRank:
@@ -177,24 +178,42 @@ def _tiles(told: Any, rank: LayerRank, where: str) -> tuple[int, ...]:
     return tuple(int(n) for n in told) if isinstance(told, list) else (int(told),)
 
 
-def _point(name: str, settings: dict[str, Any], where: str) -> _Point:
-    """One mapping at one place."""
+def _point(name: str, settings: dict[str, Any], where: str, known: list[Any] | None) -> _Point:
+    """One mapping at one place; one that is `known` was proved before."""
     rank = _rank(settings, where)
     problem = replace(rank.problem, tiles=_tiles(settings.get("tiles", "powers"), rank, where))
     rank = replace(rank, problem=problem)
     groups = settings.get("partitions")
-    if groups is None:
+    if groups is None and known is not None:
+        fusion = price_mapping(problem, *_kept_mapping(problem, known, where))
+        fusion = replace(fusion, lower_bound=fusion.time)
+    elif groups is None:
         fusion = fuse_kernels(problem)
     elif groups == "kernels":
         fusion = kernel_by_kernel(problem)
     else:
         every = [[k.name for k in problem.kernels]]
         fusion = price_mapping(problem, every if groups == "one" else groups)
-    return _told(name, rank, fusion, _number("link", settings.get("link", 25e9)))
+    found = _told(name, rank, fusion, _number("link", settings.get("link", 25e9)))
+    return found if groups is None else replace(found, kept=None)
+
+
+def _kept_mapping(
+    problem: FusionProblem, known: list[Any], where: str
+) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Partitions and tiles of what was written down."""
+    tiles, numbers = known
+    require(len(numbers) == len(problem.kernels), f"{where}: what is written down has other kernels")
+    groups = [
+        tuple(k.name for k, at in zip(problem.kernels, numbers, strict=True) if at == p)
+        for p in range(len(tiles))
+    ]
+    return groups, tiles
 
 
 def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
     plan, parts = rank.plan, fusion.partitions
+    place = {kernel: i for i, p in enumerate(parts) for kernel in p.kernels}
     fits = fusion.feasible
     total = rank.batch_time(fusion) if fits else float("inf")
     useful = float(rank.layer.useful) / float(plan.tp)
@@ -225,4 +244,5 @@ def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
         parts=[p.time for p in parts],
         binds=" ".join(p.binds for p in parts),
         kernels=" | ".join(" ".join(p.kernels) for p in parts) or fusion.reason,
+        kept=[[p.tiles for p in parts], [place[k.name] for k in rank.problem.kernels]] if fits else None,
     )

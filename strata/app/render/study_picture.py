@@ -226,7 +226,9 @@ def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str)
     axes.grid(axis="y", visible=False)
     axes.set_title(entry.get("title", ""))
     axes.set_xlabel(entry.get("xlabel", ""))
-    if axes.get_legend_handles_labels()[1]:
+    if len(labels) > 2:  # beside so many bars there is no room
+        figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    elif axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize=8)
     return figure
 
