@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -24,9 +25,7 @@ UNITS = {"sram": "B", "dram_bandwidth": "B/s", "dram_capacity": "B", "clock": "H
 CHIP_FIELDS = ("sram", "dram_bandwidth", "dram_capacity", "clock", "cores")
 PROBLEM_FIELDS = ("micro_batches", "max_partitions")
 NUMBERS = (*CHIP_FIELDS, *PROBLEM_FIELDS, "tp", "pp", "dp", "link", "passes", "layers", "batch")
-SWITCHES = tuple(
-    f.name for f in fields(FusionRules) if f.name not in ("name", "title", "sources", "tiles")
-)
+SWITCHES = tuple(f.name for f in fields(FusionRules) if f.name not in ("name", "title", "sources", "tiles"))
 WORDS = ("program", "chip", "part", "links", "rules", *SWITCHES)
 SETTINGS = (*NUMBERS, *WORDS, "sizes", "tiles", "pinned", "partitions")
 TILES = {"powers": tuple(2**i for i in range(12))}
@@ -49,7 +48,7 @@ def run_fusion(
     fill of a pipeline), `speedup` over the first mapping, `utilisation`, `rate` (FLOP/s of one chip), `peak`,
     sums over partitions of compute, memory and network time and DRAM traffic, `memory_intensity`,
     `network_intensity`, `partitions`, `tiles`, `optimal`, `fits`, `seconds`; by partition `part_time`, and in
-    words `binds` and `kernels`.
+    words `binds` and `kernels`. Rates of what does not fit are NaN.
     """
     _known(entry, ("name", *FUSION_KEYS), where)
     base = dict(entry["fusion"])
@@ -59,10 +58,12 @@ def run_fusion(
     axes, places, columns = _places(entry, where, folder)
     stated = [{k: v for k, v in p.items() if k in SETTINGS and not columns} for p in places]
     follow = [_followed(p, entry.get("let", {}), where) for p in places]
-    own = {n: [base | told | s | f for s, f in zip(stated, follow, strict=True)] for n, told in mappings.items()}
+    own = {
+        n: [base | told | s | f for s, f in zip(stated, follow, strict=True)] for n, told in mappings.items()
+    }
     shape = (len(mappings), *(len(v) for v in axes.values()))
     asked = [(name, settings) for name, given in own.items() for settings in given]
-    kept = known["mappings"] if known else [None] * len(asked)
+    kept = known["mappings"] if known else [""] * len(asked)
     require(len(kept) == len(asked), f"{where}: what is written down has another number of mappings")
     points = [_point(*ask, where, told) for ask, told in zip(asked, kept, strict=True)]
     found: dict[str, Any] = {
@@ -137,7 +138,7 @@ class _Point:
     parts: list[float]
     binds: str
     kernels: str
-    kept: list[Any] | None  # tiles, and the partition of each kernel, of what was searched for
+    kept: str  # tiles of partitions and, after a colon, the partition of each kernel
 
 
 def _rank(settings: dict[str, Any], where: str) -> LayerRank:
@@ -178,15 +179,15 @@ def _tiles(told: Any, rank: LayerRank, where: str) -> tuple[int, ...]:
     return tuple(int(n) for n in told) if isinstance(told, list) else (int(told),)
 
 
-def _point(name: str, settings: dict[str, Any], where: str, known: list[Any] | None) -> _Point:
+def _point(name: str, settings: dict[str, Any], where: str, known: str) -> _Point:
     """One mapping at one place; one that is `known` was proved before."""
     rank = _rank(settings, where)
     problem = replace(rank.problem, tiles=_tiles(settings.get("tiles", "powers"), rank, where))
     rank = replace(rank, problem=problem)
     groups = settings.get("partitions")
-    if groups is None and known is not None:
+    if known:
         fusion = price_mapping(problem, *_kept_mapping(problem, known, where))
-        fusion = replace(fusion, lower_bound=fusion.time)
+        fusion = replace(fusion, lower_bound=fusion.time if groups is None else 0.0)
     elif groups is None:
         fusion = fuse_kernels(problem)
     elif groups == "kernels":
@@ -194,15 +195,12 @@ def _point(name: str, settings: dict[str, Any], where: str, known: list[Any] | N
     else:
         every = [[k.name for k in problem.kernels]]
         fusion = price_mapping(problem, every if groups == "one" else groups)
-    found = _told(name, rank, fusion, _number("link", settings.get("link", 25e9)))
-    return found if groups is None else replace(found, kept=None)
+    return _told(name, rank, fusion, _number("link", settings.get("link", 25e9)))
 
 
-def _kept_mapping(
-    problem: FusionProblem, known: list[Any], where: str
-) -> tuple[list[tuple[str, ...]], list[int]]:
+def _kept_mapping(problem: FusionProblem, known: str, where: str) -> tuple[list[tuple[str, ...]], list[int]]:
     """Partitions and tiles of what was written down."""
-    tiles, numbers = known
+    tiles, numbers = ([int(n) for n in part.split()] for part in known.split(":"))
     require(len(numbers) == len(problem.kernels), f"{where}: what is written down has other kernels")
     groups = [
         tuple(k.name for k, at in zip(problem.kernels, numbers, strict=True) if at == p)
@@ -212,13 +210,13 @@ def _kept_mapping(
 
 
 def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
-    plan, parts = rank.plan, fusion.partitions
+    plan, parts, kernels = rank.plan, fusion.partitions, rank.problem.kernels
     place = {kernel: i for i, p in enumerate(parts) for kernel in p.kernels}
     fits = fusion.feasible
     total = rank.batch_time(fusion) if fits else float("inf")
     useful = float(rank.layer.useful) / float(plan.tp)
     told = mapping_intensity(name, useful, fusion, link) if fits else None
-    used = rank.utilisation(fusion) if fits else 0.0
+    used = rank.utilisation(fusion) if fits else float("nan")
     numbers: dict[str, Any] = {n: float(sum(getattr(p, n) for p in parts)) for n in SUMS}
     numbers |= {
         "interval": fusion.time,
@@ -244,5 +242,9 @@ def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
         parts=[p.time for p in parts],
         binds=" ".join(p.binds for p in parts),
         kernels=" | ".join(" ".join(p.kernels) for p in parts) or fusion.reason,
-        kept=[[p.tiles for p in parts], [place[k.name] for k in rank.problem.kernels]] if fits else None,
+        kept=f"{_words(p.tiles for p in parts)}: {_words(place[k.name] for k in kernels)}" if fits else "",
     )
+
+
+def _words(numbers: Iterable[int]) -> str:
+    return " ".join(str(n) for n in numbers)

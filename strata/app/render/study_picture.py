@@ -217,7 +217,9 @@ def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str)
             raise BadValue(f"{place}: y has a number for each bar, but got shape {y.shape}")
         at = np.arange(len(names)) + (i - 0.5 * (len(labels) - 1)) * thick
         spread = [y - low, high - y]
-        whiskers = {"xerr": spread, "error_kw": {"elinewidth": 0.9, "ecolor": "#333"}} if np.any(spread) else {}
+        whiskers = (
+            {"xerr": spread, "error_kw": {"elinewidth": 0.9, "ecolor": "#333"}} if np.any(spread) else {}
+        )
         look = {"color": COLOURS[i % len(COLOURS)], "label": label or None, "capsize": 2.0}
         axes.barh(at, y - start, thick, left=start, **whiskers, **look)
     axes.axvline(start, color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited"))
