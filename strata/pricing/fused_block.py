@@ -9,16 +9,20 @@ is no chain are the exact solver's (`optimise/fuse.py`), which prices partitions
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from strata.arrays import Number, namespace
+import numpy as np
+
+from strata.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_of
 from strata.pricing.fused_partition import (
+    PartitionFlows,
     PartitionLimits,
     PartitionPrice,
     PartitionWork,
     TensorUse,
-    partition_flows,
+    flow_factors,
     price_partition,
 )
 from strata.pricing.fusion import is_streamed, padded_work
@@ -28,6 +32,24 @@ from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
 from strata.workload.graph import Block, Graph, Op, is_collective
 
 TILES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # numbers of tiles that a partition may pass on
+FLOWS = ("read", "written", "internal", "crossing", "whole")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FusedRun:
+    """A run of ops as one partition, at its best number of tiles: its time, what its parts take [s], bytes
+    from and to DRAM; and sums over its ops of time on the chip, of weights and caches, of communication.
+    """
+
+    time: Number
+    compute: Number
+    busy: Number
+    memory: Number
+    traffic: Number
+    core: Number
+    own: Number
+    network: Number
+    count: Number
 
 
 class FusedRuns:
@@ -38,79 +60,124 @@ class FusedRuns:
     def __init__(
         self, priced: list[PricedOp], block: Block, rank: Rank, sizes: dict[str, Number] | None = None
     ):
-        self.priced, self.rank = priced, rank
-        bare = replace(rank, device=on_chip(rank.device))
-        chip = [ZERO if is_collective(op) else price_op(op, bare) for op, _ in priced]
-        paired = list(zip(priced, chip, strict=True))
-        self.core = [0.0 if is_collective(op) else p.time - p.overhead for (op, _), p in paired]
-        self.own = [0.0 if is_collective(op) else _own_bytes(op, p) for op, p in priced]
-        self.network = [p.time if is_collective(op) else 0.0 for op, p in priced]
-        self.product = [bool(op.category != "vector") and not is_collective(op) for op, _ in priced]
-        self.rules = fusion_rules()
+        self.priced, self.rank, device = priced, rank, rank.device
+        bare = replace(rank, device=on_chip(device))
+        joint = [is_collective(op) for op, _ in priced]
+        chip = [ZERO if c else price_op(op, bare) for (op, _), c in zip(priced, joint, strict=True)]
+        self.core = [0.0 if c else p.time - p.overhead for p, c in zip(chip, joint, strict=True)]
+        self.own = [0.0 if c else _own_bytes(op, p) for (op, p), c in zip(priced, joint, strict=True)]
+        # A ring's steps beside its attention hide there when both are alone; in a run they take their time.
+        self.network = [p.upper if c else 0.0 for (_, p), c in zip(priced, joint, strict=True)]
+        self.product = [op.category != "vector" and not c for (op, _), c in zip(priced, joint, strict=True)]
+        # Only a kernel alone may take its weights in passes.
+        self.rules = replace(fusion_rules(), weight_tiling="none")
         self.tensors = _tensors([op for op, _ in priced], block, sizes or {})
-        self.level, self.behind = _levels(self.tensors, [is_collective(op) for op, _ in priced])
+        shape = tuple((t.source, t.targets, t.whole) for t in self.tensors)
+        self.uses, self.levels, self.behind = _run_structure(shape, tuple(joint))
         self.rows: Number = block.entry.extents[0].size if block.entry is not None else 1.0
+        limits = (device.cache_capacity, device.bandwidth, device.floor)
+        self.limits = PartitionLimits(sram=limits[0], bandwidth=limits[1], start=limits[2])
+        sizes_of = [t.bytes for t in self.tensors]
+        every = (*self.core, *self.own, *self.network, *sizes_of, *limits, self.rows, device.grain)
+        self.tiles, self.padding, self.allowed = self._tilings(rank_of(*every), namespace(*every))
 
-    def fused(self, first: int, last: int) -> PartitionPrice:
-        """Ops from one place up to another as one partition, at its best number of tiles; its time is
-        infinite where it has no room.
+    def _tilings(self, rank: int, xp: Any) -> tuple[Number, Number, Mask]:
+        """Numbers of tiles that rows of some point allow, on a leading axis where there are several; what
+        padding makes of products in so many, and where there are rows for them.
         """
-        device, inside = self.rank.device, range(first, last)
-        within = [first <= i < last for i in range(len(self.priced) + 1)]
+        most = np.max(self.rows) if isinstance(self.rows, float | np.ndarray | np.generic) else math.inf
+        some = [tiles for tiles in TILES if tiles == 1.0 or tiles <= most]
+        tiles = 1.0 if len(some) == 1 else lead(some, rank, np if xp is SCALARS else xp)
+        padding = padded_work(self.rows, tiles, self.rank.device.grain)
+        return tiles, padding, (tiles <= self.rows) | (tiles == 1.0)
+
+    def work(self, first: int, last: int) -> tuple[PartitionWork, Number, Number]:
+        """What ops from one place up to another ask for as one partition, with its products' time and its
+        other kernels' on the chip.
+        """
+        inside = range(first, last)
+        sums = {
+            name: sum((self.tensors[i].bytes * factor for i, factor in uses), 0.0)
+            for name, uses in zip(FLOWS, self.uses[first, last], strict=True)
+        }
+        products = sum((self.core[i] for i in inside if self.product[i]), 0.0)
+        others = sum((self.core[i] for i in inside if not self.product[i]), 0.0)
         work = PartitionWork(
-            flows=partition_flows(self.tensors, within, self.level, 1.0),
+            flows=PartitionFlows(**sums),
             weights=sum((self.own[i] for i in inside), 0.0),
             compute=0.0,
             network=sum((self.network[i] for i in inside), 0.0),
-            levels=float(len({self.level[i] for i in inside})),
+            levels=float(len({self.levels[i] for i in inside})),
             whole_levels=max(self.behind[i] for i in inside) - min(self.behind[i] for i in inside),
         )
-        limits = PartitionLimits(sram=device.cache_capacity, bandwidth=device.bandwidth, start=device.floor)
-        best: PartitionPrice | None = None
-        for tiles in TILES:
-            padding = padded_work(self.rows, tiles, device.grain)
-            core = sum((self.core[i] * (padding if self.product[i] else 1.0) for i in inside), 0.0)
-            found = price_partition(replace(work, compute=core), limits, self.rules, tiles, 1.0)
-            xp = namespace(found.time, self.rows)
-            room = found.fits & ((tiles <= self.rows) | (tiles == 1.0))
-            found = replace(found, time=xp.where(room, found.time, math.inf))
-            best = found if best is None else _quicker(found, best)
-        assert best is not None
-        return best
+        return work, products, others
 
-    def share(self, run: PartitionPrice, place: int, first: int, last: int) -> Price:
+    def hopeless(self, first: int, last: int) -> bool:
+        """Whether no point has room for what a run holds in any tiling, and so for no longer run either."""
+        held = sum((self.own[i] for i in range(first, last)), 0.0)
+        for i, factor in self.uses[first, last][-1]:
+            held = held + self.tensors[i].bytes * factor
+        return _nowhere(held <= self.limits.sram * (1.0 + 1e-9))
+
+    def fused(self, first: int, last: int) -> FusedRun:
+        """Ops from one place up to another as one partition, at its best number of tiles; its time is
+        infinite where it has no room.
+        """
+        work, products, others = self.work(first, last)
+        core = products * self.padding + others
+        found = price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)
+        xp = namespace(found.time, self.tiles, self.allowed)
+        time, compute, busy = xp.where(found.fits & self.allowed, found.time, math.inf), found.compute, found.busy
+        if self.tiles.__class__ is not float:
+            none = 0.0 * self.tiles
+            time, compute, busy = choose(time, time, compute + none, busy + none)
+        launch = self.rank.device.software.launch
+        return FusedRun(
+            time=namespace(time, launch).maximum(time, launch),
+            compute=compute,
+            busy=busy,
+            memory=found.memory,
+            traffic=found.traffic,
+            core=products + others,
+            own=work.weights,
+            network=work.network,
+            count=float(last - first),
+        )
+
+    def share(self, run: FusedRun, place: int) -> Price:
         """An op's part of the price of its run: of what binds it, as much as the op takes of that."""
         alone = self.priced[place][1]
-        inside = range(first, last)
-        core, own, net = (sum((part[i] for i in inside), 0.0) for part in (self.core, self.own, self.network))
-        xp = namespace(run.time, core, own, net, alone.memory_bytes)
-        by_network = (run.network > run.compute) & (run.network > run.memory)
-        by_memory = (run.memory > run.compute) & (run.memory >= run.network)
-        even = 1.0 / (last - first)
+        xp = namespace(run.time, run.core, run.own, run.network, alone.memory_bytes)
+        even = 1.0 / run.count
 
         def part(mine: Number, all: Number) -> Number:
             return xp.where(all > 0.0, mine / xp.where(all > 0.0, all, 1.0), even)
 
-        used = xp.where(by_network, part(self.network[place], net), part(self.core[place], core))
-        used = xp.where(by_memory, part(self.own[place], own), used)
         # A run without room takes for ever, and no point takes it.
         shown = xp.where(run.time < math.inf, run.time, 0.0)
-        busy, start = xp.maximum(shown - self.rank.device.floor, 0.0) * used, self.rank.device.floor * even
-        moved = part(self.own[place], own) * run.traffic
-        dram_joule = self.rank.device.chip.energy.memory
-        upper = (run.compute + run.memory + run.network) * used + start
+        critical = xp.maximum(xp.maximum(run.busy, run.memory), run.network)
+        by_memory = (run.memory > run.busy) & (run.memory >= run.network)
+        by_network = (run.network > run.busy) & (run.network > run.memory)
+        compute = xp.where(by_memory | by_network, 0.0, run.compute)
+        memory = xp.where(by_memory, run.memory, 0.0)
+        network = xp.where(by_network, run.network, xp.where(by_memory, 0.0, run.busy - run.compute))
+        of_core, of_own = part(self.core[place], run.core), part(self.own[place], run.own)
+        of_network = part(self.network[place], run.network)
+        parts = {"compute": compute * of_core, "memory": memory * of_own, "network": network * of_network}
+        parts["overhead"] = xp.maximum(shown - critical, 0.0) * even
+        time = parts["compute"] + parts["memory"] + parts["network"] + parts["overhead"]
+        moved = of_own * run.traffic
+        upper = run.compute * of_core + run.memory * of_own + run.network * of_network + parts["overhead"]
         return alone.replaced(
-            time=busy + start,
-            compute=xp.where(by_network | by_memory, 0.0, busy),
+            **parts,
+            time=time,
             cache=0.0,
-            memory=xp.where(by_memory, busy, 0.0),
-            network=xp.where(by_network, busy, 0.0),
-            overhead=start,
-            lower=xp.minimum(alone.lower, busy + start),
-            upper=xp.maximum(upper, busy + start),
-            core_time_under_dram=xp.where(by_memory, run.compute * used, 0.0),
+            lower=xp.minimum(alone.lower, time),
+            upper=xp.maximum(upper, time),
+            core_time_under_dram=xp.where(by_memory, run.compute * of_core, 0.0),
             memory_bytes=moved,
-            energy=alone.energy + (moved - alone.memory_bytes) * dram_joule,
+            energy=alone.energy + (moved - alone.memory_bytes) * self.rank.device.chip.energy.memory,
+            saved=0.0,
         )
 
 
@@ -126,66 +193,121 @@ def fuse_block(
     if ahead:  # gathered beside the block before: no part of a run
         rest = [pair for pair in priced if not (is_collective(pair[0]) and pair[0].prefetch)]
         return [*ahead, *fuse_block(rest, block, rank, sizes)]
-    count = len(priced)
     runs = FusedRuns(priced, block, rank, sizes)
     best: list[Number] = [0.0]
-    taken: list[
-        list[tuple[int, PartitionPrice | None, Number]]
-    ] = []  # at each end: start, run, its time in all
-    for last in range(1, count + 1):
-        ways: list[tuple[int, PartitionPrice | None, Number]] = [
-            (last - 1, None, best[last - 1] + priced[last - 1][1].time)
-        ]
-        for first in range(last - 1):
+    taken: list[list[tuple[int, FusedRun | None, Number]]] = []  # at each end: start, run, time in all
+    for last in range(1, len(priced) + 1):
+        least = best[last - 1] + priced[last - 1][1].time
+        ways: list[tuple[int, FusedRun | None, Number]] = [(last - 1, None, least)]
+        for first in range(last - 2, -1, -1):
+            if runs.hopeless(first, last):
+                break
             run = runs.fused(first, last)
-            ways.append((first, run, best[first] + run.time))
-        least = ways[0][2]
-        for _, _, time in ways[1:]:
+            time = best[first] + run.time
+            if _nowhere(time < least):
+                continue
+            ways.append((first, run, time))
             least = namespace(least, time).minimum(least, time)
         best.append(least)
         taken.append(ways)
-    return _chosen(priced, runs, best, taken)
+    found = _chosen(runs, best, taken)
+    return _at_least(found, runs) if rank.device.software.for_bounds else found
 
 
 def _chosen(
-    priced: list[PricedOp],
-    runs: FusedRuns,
-    best: list[Number],
-    taken: list[list[tuple[int, PartitionPrice | None, Number]]],
+    runs: FusedRuns, best: list[Number], taken: list[list[tuple[int, FusedRun | None, Number]]]
 ) -> list[PricedOp]:
     """Each op at the price of the run it lies in, point by point, from the last op back."""
-    count = len(priced)
-    reached: list[Any] = [False] * count + [True]
-    found: list[Price] = [ZERO] * count
+    count = len(runs.priced)
+    reached: list[Any] = [np.False_] * count + [np.True_]
+    found = [price for _, price in runs.priced]
     for last in range(count, 0, -1):
         open_: Any = reached[last]
-        if open_ is False:
-            continue
+        members: list[Any] = [np.False_] * last
+        merged: FusedRun | None = None
         for first, run, time in taken[last - 1]:
             here = open_ & (time <= best[last])
-            open_ = open_ & ~here if hasattr(here, "shape") else open_ and not here
-            if here is False or not (hasattr(here, "shape") or here):
+            if _nowhere(here):
                 continue
-            reached[first] = here if reached[first] is False else reached[first] | here
-            for place in range(first, last):
-                price = priced[place][1] if run is None else runs.share(run, place, first, last)
-                found[place] = price if here is True else _added_where(here, price, found[place])
-    return [(op, price) for (op, _), price in zip(priced, found, strict=True)]
+            open_ = open_ & ~here
+            reached[first] = reached[first] | here
+            if run is None:
+                continue
+            merged = run if merged is None else _run_where(here, run, merged)
+            members[first:last] = [member | here for member in members[first:last]]
+        for place, inside in enumerate(members):
+            if merged is not None and not _nowhere(inside):
+                found[place] = _price_where(inside, runs.share(merged, place), found[place])
+    return [(op, price) for (op, _), price in zip(runs.priced, found, strict=True)]
 
 
-def _quicker(one: PartitionPrice, other: PartitionPrice) -> PartitionPrice:
-    """The quicker of two prices of a partition, point by point."""
-    xp = namespace(one.time, other.time)
-    better = one.time < other.time
-    return PartitionPrice(
-        **{name: xp.where(better, value, getattr(other, name)) for name, value in one.__dict__.items()}
+def _at_least(found: list[PricedOp], runs: FusedRuns) -> list[PricedOp]:
+    """Ops of a block at prices that no chip with at most these resources undercuts: times as they are, all
+    credited to what a clock does not slow but the work that each op has in any run; the least bytes from DRAM
+    of any division into runs, whatever room they need.
+
+    A better chip may divide the block in another way, in which it starts more kernels, shows more of its
+    communication or moves more bytes, although it takes less time.
+    """
+    priced = runs.priced
+    least: list[Number] = [0.0]
+    for last in range(1, len(priced) + 1):
+        ways = [least[last - 1] + priced[last - 1][1].memory_bytes]
+        for first in range(last - 1):
+            work, _, _ = runs.work(first, last)
+            ways.append(least[first] + work.flows.read + work.flows.written + work.weights)
+        bytes_ = ways[0]
+        for way in ways[1:]:
+            bytes_ = namespace(bytes_, way).minimum(bytes_, way)
+        least.append(bytes_)
+    usual = sum((p.memory_bytes for _, p in priced), 0.0)
+    xp = namespace(usual, least[-1])
+    kept = xp.where(usual > 0.0, least[-1] / xp.where(usual > 0.0, usual, 1.0), 1.0)
+    joins = any(is_collective(op) for op, _ in priced)  # beside it kernels may hide, whatever their clock
+    made = []
+    for place, (op, price) in enumerate(found):
+        alone = priced[place][1]
+        moved = alone.memory_bytes * kept
+        saved = (alone.memory_bytes - moved) * runs.rank.device.chip.energy.memory
+        work = alone.compute + alone.cache + alone.core_time_under_dram
+        under = 0.0 if joins else namespace(work, runs.core[place]).minimum(work, runs.core[place])
+        changes = {name: 0.0 * price.time for name in ("compute", "cache", "network", "overhead")}
+        made.append(
+            (
+                op,
+                price.replaced(
+                    **changes,
+                    memory=price.time,
+                    core_time_under_dram=under,
+                    memory_bytes=moved,
+                    energy=alone.energy - saved,
+                ),
+            )
+        )
+    return made
+
+
+def _nowhere(mask: Any) -> bool:
+    """Whether a condition is known to hold at no point; of what is compiled nothing is known."""
+    if mask.__class__ is bool:
+        return not mask
+    return isinstance(mask, np.ndarray | np.bool_) and not mask.any()
+
+
+def _run_where(here: Any, run: FusedRun, rest: FusedRun) -> FusedRun:
+    xp = namespace(here, run.time, rest.time)
+    return FusedRun(
+        **{name: xp.where(here, value, getattr(rest, name)) for name, value in run.__dict__.items()}
     )
 
 
-def _added_where(here: Any, price: Price, rest: Price) -> Price:
-    """A price where a condition holds, beside what holds elsewhere."""
-    xp = namespace(here, price.time)
-    return rest + Price(**{name: xp.where(here, value, 0.0) for name, value in price.__dict__.items()})
+def _price_where(here: Any, price: Price, rest: Price) -> Price:
+    if isinstance(here, np.ndarray | np.bool_ | bool) and np.all(here):
+        return price
+    xp = namespace(here, price.time, rest.time)
+    return Price(
+        **{name: xp.where(here, value, getattr(rest, name)) for name, value in price.__dict__.items()}
+    )
 
 
 def _own_bytes(op: Op, price: Price) -> Number:
@@ -243,6 +365,29 @@ def _tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[Tens
 
 def _streams(axes: tuple[str, ...]) -> bool:
     return any(map(is_streamed, axes))
+
+
+@lru_cache(maxsize=256)
+def _run_structure(
+    tensors: tuple[tuple[int, tuple[int, ...], tuple[bool, ...]], ...], communicates: tuple[bool, ...]
+) -> tuple[dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], ...]], list[float], list[float]]:
+    """Which tensors count how often in the flows of each run of a block, and the levels of its ops: all that
+    follows from structure alone.
+    """
+    uses = [TensorUse(source=s, targets=t, bytes=0.0, whole=w) for s, t, w in tensors]
+    level, behind = _levels(uses, list(communicates))
+    count = len(communicates)
+    ends = [(first, last) for last in range(1, count + 1) for first in range(last)]
+    inside = [np.array([first <= i < last for first, last in ends]) for i in range(count + 1)]
+    factors = [flow_factors(tensor, inside, level, 1.0) for tensor in uses]
+    found = {}
+    for k, end in enumerate(ends):
+        by_flow = []
+        for flow in range(len(FLOWS)):
+            counts = ((i, float(np.broadcast_to(f[flow], len(ends))[k])) for i, f in enumerate(factors))
+            by_flow.append(tuple((i, count) for i, count in counts if count != 0.0))
+        found[end] = tuple(by_flow)
+    return found, level, behind
 
 
 def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
