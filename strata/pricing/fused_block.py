@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,20 +18,17 @@ from strata.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_o
 from strata.pricing.fused_partition import (
     PartitionFlows,
     PartitionLimits,
-    PartitionPrice,
     PartitionWork,
-    TensorUse,
-    flow_factors,
     price_partition,
 )
-from strata.pricing.fusion import is_streamed, padded_work
+from strata.pricing.fused_tensors import FLOWS, block_tensors, own_bytes, run_structure
+from strata.pricing.fusion import padded_work
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
-from strata.workload.graph import Block, Graph, Op, is_collective
+from strata.workload.graph import Block, is_collective
 
 TILES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # numbers of tiles that a partition may pass on
-FLOWS = ("read", "written", "internal", "crossing", "whole")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,15 +61,15 @@ class FusedRuns:
         joint = [is_collective(op) for op, _ in priced]
         chip = [ZERO if c else price_op(op, bare) for (op, _), c in zip(priced, joint, strict=True)]
         self.core = [0.0 if c else p.time - p.overhead for p, c in zip(chip, joint, strict=True)]
-        self.own = [0.0 if c else _own_bytes(op, p) for (op, p), c in zip(priced, joint, strict=True)]
+        self.own = [0.0 if c else own_bytes(op, p) for (op, p), c in zip(priced, joint, strict=True)]
         # A ring's steps beside its attention hide there when both are alone; in a run they take their time.
         self.network = [p.upper if c else 0.0 for (_, p), c in zip(priced, joint, strict=True)]
         self.product = [op.category != "vector" and not c for (op, _), c in zip(priced, joint, strict=True)]
         # Only a kernel alone may take its weights in passes.
         self.rules = replace(fusion_rules(), weight_tiling="none")
-        self.tensors = _tensors([op for op, _ in priced], block, sizes or {})
+        self.tensors = block_tensors([op for op, _ in priced], block, sizes or {})
         shape = tuple((t.source, t.targets, t.whole) for t in self.tensors)
-        self.uses, self.levels, self.behind = _run_structure(shape, tuple(joint))
+        self.uses, self.levels, self.behind = run_structure(shape, tuple(joint))
         self.rows: Number = block.entry.extents[0].size if block.entry is not None else 1.0
         limits = (device.cache_capacity, device.bandwidth, device.floor)
         self.limits = PartitionLimits(sram=limits[0], bandwidth=limits[1], start=limits[2])
@@ -127,10 +123,11 @@ class FusedRuns:
         core = products * self.padding + others
         found = price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)
         xp = namespace(found.time, self.tiles, self.allowed)
-        time, compute, busy = xp.where(found.fits & self.allowed, found.time, math.inf), found.compute, found.busy
+        compute, busy = found.compute, found.busy
+        time = xp.where(found.fits & self.allowed, found.time, math.inf)
         if self.tiles.__class__ is not float:
-            none = 0.0 * self.tiles
-            time, compute, busy = choose(time, time, compute + none, busy + none)
+            every: list[Any] = [value + 0.0 * self.tiles for value in (compute, busy)]
+            time, compute, busy = choose(time, time, *every)
         launch = self.rank.device.software.launch
         return FusedRun(
             time=namespace(time, launch).maximum(time, launch),
@@ -174,7 +171,8 @@ class FusedRuns:
             cache=0.0,
             lower=xp.minimum(alone.lower, time),
             upper=xp.maximum(upper, time),
-            core_time_under_dram=xp.where(by_memory, run.compute * of_core, 0.0),
+            # by the same shares as DRAM's time, behind which it hides at any clock
+            core_time_under_dram=xp.where(by_memory, run.compute * of_own, 0.0),
             memory_bytes=moved,
             energy=alone.energy + (moved - alone.memory_bytes) * self.rank.device.chip.energy.memory,
             saved=0.0,
@@ -254,8 +252,8 @@ def _at_least(found: list[PricedOp], runs: FusedRuns) -> list[PricedOp]:
     for last in range(1, len(priced) + 1):
         ways = [least[last - 1] + priced[last - 1][1].memory_bytes]
         for first in range(last - 1):
-            work, _, _ = runs.work(first, last)
-            ways.append(least[first] + work.flows.read + work.flows.written + work.weights)
+            run = runs.work(first, last)[0]
+            ways.append(least[first] + run.flows.read + run.flows.written + run.weights)
         bytes_ = ways[0]
         for way in ways[1:]:
             bytes_ = namespace(bytes_, way).minimum(bytes_, way)
@@ -308,113 +306,3 @@ def _price_where(here: Any, price: Price, rest: Price) -> Price:
     return Price(
         **{name: xp.where(here, value, getattr(rest, name)) for name, value in price.__dict__.items()}
     )
-
-
-def _own_bytes(op: Op, price: Price) -> Number:
-    """Bytes of weights and caches an op reads; of tables and experts no more than it read by itself."""
-    weight = op.read_weight()
-    held = op.weight_bytes() + op.tied_bytes() + (0.0 if weight is None else weight.bytes())
-    for place in range(len(op.inputs)):
-        if op.stored_axes(place):
-            stored = op.operand_bytes(place)
-            held = held if stored is None else held + stored
-    return namespace(held, price.memory_bytes).minimum(held, price.memory_bytes)
-
-
-def _tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[TensorUse]:
-    """Tensors between the ops of a block, with those from outside that are no stored caches."""
-    makers: dict[str, int] = {}
-    readers: dict[tuple[str, int], list[int]] = {}
-    whole: dict[tuple[str, int], list[int]] = {}
-    bytes_of: dict[tuple[str, int], Number] = {}
-    if block.entry is not None:
-        sizes = {**sizes, block.entry.name: block.entry.bytes()}
-    for i, op in enumerate(ops):
-        for place, tensor in enumerate(op.inputs):
-            if op.stored_axes(place):
-                continue
-            key = (tensor, makers.get(tensor, -1))
-            readers.setdefault(key, []).append(i)
-            if key[1] < 0 and key not in bytes_of:
-                kept = op.kept_operand(place)
-                stated = op.operand_bytes(place) if kept is None else kept.bytes()
-                bytes_of[key] = sizes.get(tensor, 0.0 if stated is None else stated)
-            wanted = op.operand_axes(place)
-            made = key[1] >= 0 and _streams(ops[key[1]].result_axes())
-            if made and wanted and not _streams(wanted):
-                whole.setdefault(key, []).append(i)
-        makers[op.output] = i
-        bytes_of[op.output, i] = op.payload if is_collective(op) else op.output_bytes()
-    left, outside = set(block.leaves) or {ops[-1].output}, len(ops)
-    found = []
-    for name, maker in dict.fromkeys([*bytes_of, *readers]):
-        read = tuple(readers.get((name, maker), ()))
-        waits = set(whole.get((name, maker), ()))
-        leaves = name in left and makers.get(name) == maker
-        targets = (*read, outside) if leaves or not read else read
-        found.append(
-            TensorUse(
-                source=outside if maker < 0 else maker,
-                targets=targets,
-                bytes=bytes_of.get((name, maker), 0.0),
-                whole=tuple(t in waits for t in targets),
-            )
-        )
-    return found
-
-
-def _streams(axes: tuple[str, ...]) -> bool:
-    return any(map(is_streamed, axes))
-
-
-@lru_cache(maxsize=256)
-def _run_structure(
-    tensors: tuple[tuple[int, tuple[int, ...], tuple[bool, ...]], ...], communicates: tuple[bool, ...]
-) -> tuple[dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], ...]], list[float], list[float]]:
-    """Which tensors count how often in the flows of each run of a block, and the levels of its ops: all that
-    follows from structure alone.
-    """
-    uses = [TensorUse(source=s, targets=t, bytes=0.0, whole=w) for s, t, w in tensors]
-    level, behind = _levels(uses, list(communicates))
-    count = len(communicates)
-    ends = [(first, last) for last in range(1, count + 1) for first in range(last)]
-    inside = [np.array([first <= i < last for first, last in ends]) for i in range(count + 1)]
-    factors = [flow_factors(tensor, inside, level, 1.0) for tensor in uses]
-    found = {}
-    for k, end in enumerate(ends):
-        by_flow = []
-        for flow in range(len(FLOWS)):
-            counts = ((i, float(np.broadcast_to(f[flow], len(ends))[k])) for i, f in enumerate(factors))
-            by_flow.append(tuple((i, count) for i, count in counts if count != 0.0))
-        found[end] = tuple(by_flow)
-    return found, level, behind
-
-
-def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
-    """Longest path to each op, on which collectives are no stage of their own, and the most operands on a
-    path that must be whole; last those of the world outside.
-    """
-    outside = len(communicates)
-    level, behind = [0.0] * (outside + 1), [0.0] * (outside + 1)
-    into: list[list[tuple[int, bool]]] = [[] for _ in communicates]
-    for tensor in tensors:
-        for reader, waits in zip(tensor.targets, tensor.whole, strict=True):
-            if outside not in (tensor.source, reader):
-                into[reader].append((tensor.source, waits))
-    for i, sources in enumerate(into):
-        step = 0.0 if communicates[i] else 1.0
-        level[i] = max((level[s] + step for s, _ in sources), default=0.0)
-        behind[i] = max((behind[s] + float(waits) for s, waits in sources), default=0.0)
-    return level, behind
-
-
-def tensor_sizes(graph: Graph) -> dict[str, Number]:
-    """Bytes of the tensors of all blocks, as other blocks read them: what backward blocks need as `sizes`."""
-    found: dict[str, Number] = {}
-    for block in graph.blocks:
-        if block.entry is not None:
-            found[f"{block.name}:{block.entry.name}"] = block.entry.bytes()
-        for op in block.ops:
-            size = op.payload if is_collective(op) else op.output_bytes()
-            found[f"{block.name}:{op.output}"] = size
-    return found
