@@ -9,25 +9,43 @@ is no chain are the exact solver's (`optimise/fuse.py`), which prices partitions
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from strata.arrays import Number, namespace
+import numpy as np
+
+from strata.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_of
 from strata.pricing.fused_partition import (
+    PartitionFlows,
     PartitionLimits,
-    PartitionPrice,
     PartitionWork,
-    TensorUse,
-    partition_flows,
     price_partition,
 )
-from strata.pricing.fusion import is_streamed, padded_work
+from strata.pricing.fused_tensors import FLOWS, block_tensors, own_bytes, run_structure
+from strata.pricing.fusion import padded_work
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
-from strata.workload.graph import Block, Graph, Op, is_collective
+from strata.workload.graph import Block, is_collective
 
 TILES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # numbers of tiles that a partition may pass on
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FusedRun:
+    """A run of ops as one partition, at its best number of tiles: its time, what its parts take [s], bytes
+    from and to DRAM; and sums over its ops of time on the chip, of weights and caches, of communication.
+    """
+
+    time: Number
+    compute: Number
+    busy: Number
+    memory: Number
+    traffic: Number
+    core: Number
+    own: Number
+    network: Number
+    count: Number
 
 
 class FusedRuns:
@@ -38,79 +56,126 @@ class FusedRuns:
     def __init__(
         self, priced: list[PricedOp], block: Block, rank: Rank, sizes: dict[str, Number] | None = None
     ):
-        self.priced, self.rank = priced, rank
-        bare = replace(rank, device=on_chip(rank.device))
-        chip = [ZERO if is_collective(op) else price_op(op, bare) for op, _ in priced]
-        paired = list(zip(priced, chip, strict=True))
-        self.core = [0.0 if is_collective(op) else p.time - p.overhead for (op, _), p in paired]
-        self.own = [0.0 if is_collective(op) else _own_bytes(op, p) for op, p in priced]
-        self.network = [p.time if is_collective(op) else 0.0 for op, p in priced]
-        self.product = [bool(op.category != "vector") and not is_collective(op) for op, _ in priced]
-        self.rules = fusion_rules()
-        self.tensors = _tensors([op for op, _ in priced], block, sizes or {})
-        self.level, self.behind = _levels(self.tensors, [is_collective(op) for op, _ in priced])
+        self.priced, self.rank, device = priced, rank, rank.device
+        bare = replace(rank, device=on_chip(device))
+        joint = [is_collective(op) for op, _ in priced]
+        chip = [ZERO if c else price_op(op, bare) for (op, _), c in zip(priced, joint, strict=True)]
+        self.core = [0.0 if c else p.time - p.overhead for p, c in zip(chip, joint, strict=True)]
+        self.own = [0.0 if c else own_bytes(op, p) for (op, p), c in zip(priced, joint, strict=True)]
+        # A ring's steps beside its attention hide there when both are alone; in a run they take their time.
+        self.network = [p.upper if c else 0.0 for (_, p), c in zip(priced, joint, strict=True)]
+        self.product = [op.category != "vector" and not c for (op, _), c in zip(priced, joint, strict=True)]
+        # Only a kernel alone may take its weights in passes.
+        self.rules = replace(fusion_rules(), weight_tiling="none")
+        self.tensors = block_tensors([op for op, _ in priced], block, sizes or {})
+        shape = tuple((t.source, t.targets, t.whole) for t in self.tensors)
+        self.uses, self.levels, self.behind = run_structure(shape, tuple(joint))
         self.rows: Number = block.entry.extents[0].size if block.entry is not None else 1.0
+        limits = (device.cache_capacity, device.bandwidth, device.floor)
+        self.limits = PartitionLimits(sram=limits[0], bandwidth=limits[1], start=limits[2])
+        sizes_of = [t.bytes for t in self.tensors]
+        every = (*self.core, *self.own, *self.network, *sizes_of, *limits, self.rows, device.grain)
+        self.tiles, self.padding, self.allowed = self._tilings(rank_of(*every), namespace(*every))
 
-    def fused(self, first: int, last: int) -> PartitionPrice:
-        """Ops from one place up to another as one partition, at its best number of tiles; its time is
-        infinite where it has no room.
+    def _tilings(self, rank: int, xp: Any) -> tuple[Number, Number, Mask]:
+        """Numbers of tiles that rows of some point allow, on a leading axis where there are several; what
+        padding makes of products in so many, and where there are rows for them.
         """
-        device, inside = self.rank.device, range(first, last)
-        within = [first <= i < last for i in range(len(self.priced) + 1)]
+        most = np.max(self.rows) if isinstance(self.rows, float | np.ndarray | np.generic) else math.inf
+        some = [tiles for tiles in TILES if tiles == 1.0 or tiles <= most]
+        tiles = 1.0 if len(some) == 1 else lead(some, rank, np if xp is SCALARS else xp)
+        padding = padded_work(self.rows, tiles, self.rank.device.grain)
+        return tiles, padding, (tiles <= self.rows) | (tiles == 1.0)
+
+    def work(self, first: int, last: int) -> tuple[PartitionWork, Number, Number]:
+        """What ops from one place up to another ask for as one partition, with its products' time and its
+        other kernels' on the chip.
+        """
+        inside = range(first, last)
+        sums = {
+            name: sum((self.tensors[i].bytes * factor for i, factor in uses), 0.0)
+            for name, uses in zip(FLOWS, self.uses[first, last], strict=True)
+        }
+        products = sum((self.core[i] for i in inside if self.product[i]), 0.0)
+        others = sum((self.core[i] for i in inside if not self.product[i]), 0.0)
         work = PartitionWork(
-            flows=partition_flows(self.tensors, within, self.level, 1.0),
+            flows=PartitionFlows(**sums),
             weights=sum((self.own[i] for i in inside), 0.0),
             compute=0.0,
             network=sum((self.network[i] for i in inside), 0.0),
-            levels=float(len({self.level[i] for i in inside})),
+            levels=float(len({self.levels[i] for i in inside})),
             whole_levels=max(self.behind[i] for i in inside) - min(self.behind[i] for i in inside),
         )
-        limits = PartitionLimits(sram=device.cache_capacity, bandwidth=device.bandwidth, start=device.floor)
-        best: PartitionPrice | None = None
-        for tiles in TILES:
-            padding = padded_work(self.rows, tiles, device.grain)
-            core = sum((self.core[i] * (padding if self.product[i] else 1.0) for i in inside), 0.0)
-            found = price_partition(replace(work, compute=core), limits, self.rules, tiles, 1.0)
-            xp = namespace(found.time, self.rows)
-            room = found.fits & ((tiles <= self.rows) | (tiles == 1.0))
-            found = replace(found, time=xp.where(room, found.time, math.inf))
-            best = found if best is None else _quicker(found, best)
-        assert best is not None
-        return best
+        return work, products, others
 
-    def share(self, run: PartitionPrice, place: int, first: int, last: int) -> Price:
+    def hopeless(self, first: int, last: int) -> bool:
+        """Whether no point has room for what a run holds in any tiling, and so for no longer run either."""
+        held = sum((self.own[i] for i in range(first, last)), 0.0)
+        for i, factor in self.uses[first, last][-1]:
+            held = held + self.tensors[i].bytes * factor
+        return _nowhere(held <= self.limits.sram * (1.0 + 1e-9))
+
+    def fused(self, first: int, last: int) -> FusedRun:
+        """Ops from one place up to another as one partition, at its best number of tiles; its time is
+        infinite where it has no room.
+        """
+        work, products, others = self.work(first, last)
+        core = products * self.padding + others
+        found = price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)
+        xp = namespace(found.time, self.tiles, self.allowed)
+        compute, busy = found.compute, found.busy
+        time = xp.where(found.fits & self.allowed, found.time, math.inf)
+        if self.tiles.__class__ is not float:
+            every: list[Any] = [value + 0.0 * self.tiles for value in (compute, busy)]
+            time, compute, busy = choose(time, time, *every)
+        launch = self.rank.device.software.launch
+        return FusedRun(
+            time=namespace(time, launch).maximum(time, launch),
+            compute=compute,
+            busy=busy,
+            memory=found.memory,
+            traffic=found.traffic,
+            core=products + others,
+            own=work.weights,
+            network=work.network,
+            count=float(last - first),
+        )
+
+    def share(self, run: FusedRun, place: int) -> Price:
         """An op's part of the price of its run: of what binds it, as much as the op takes of that."""
         alone = self.priced[place][1]
-        inside = range(first, last)
-        core, own, net = (sum((part[i] for i in inside), 0.0) for part in (self.core, self.own, self.network))
-        xp = namespace(run.time, core, own, net, alone.memory_bytes)
-        by_network = (run.network > run.compute) & (run.network > run.memory)
-        by_memory = (run.memory > run.compute) & (run.memory >= run.network)
-        even = 1.0 / (last - first)
+        xp = namespace(run.time, run.core, run.own, run.network, alone.memory_bytes)
+        even = 1.0 / run.count
 
         def part(mine: Number, all: Number) -> Number:
             return xp.where(all > 0.0, mine / xp.where(all > 0.0, all, 1.0), even)
 
-        used = xp.where(by_network, part(self.network[place], net), part(self.core[place], core))
-        used = xp.where(by_memory, part(self.own[place], own), used)
         # A run without room takes for ever, and no point takes it.
         shown = xp.where(run.time < math.inf, run.time, 0.0)
-        busy, start = xp.maximum(shown - self.rank.device.floor, 0.0) * used, self.rank.device.floor * even
-        moved = part(self.own[place], own) * run.traffic
-        dram_joule = self.rank.device.chip.energy.memory
-        upper = (run.compute + run.memory + run.network) * used + start
+        critical = xp.maximum(xp.maximum(run.busy, run.memory), run.network)
+        by_memory = (run.memory > run.busy) & (run.memory >= run.network)
+        by_network = (run.network > run.busy) & (run.network > run.memory)
+        compute = xp.where(by_memory | by_network, 0.0, run.compute)
+        memory = xp.where(by_memory, run.memory, 0.0)
+        network = xp.where(by_network, run.network, xp.where(by_memory, 0.0, run.busy - run.compute))
+        of_core, of_own = part(self.core[place], run.core), part(self.own[place], run.own)
+        of_network = part(self.network[place], run.network)
+        parts = {"compute": compute * of_core, "memory": memory * of_own, "network": network * of_network}
+        parts["overhead"] = xp.maximum(shown - critical, 0.0) * even
+        time = parts["compute"] + parts["memory"] + parts["network"] + parts["overhead"]
+        moved = of_own * run.traffic
+        upper = run.compute * of_core + run.memory * of_own + run.network * of_network + parts["overhead"]
         return alone.replaced(
-            time=busy + start,
-            compute=xp.where(by_network | by_memory, 0.0, busy),
+            **parts,
+            time=time,
             cache=0.0,
-            memory=xp.where(by_memory, busy, 0.0),
-            network=xp.where(by_network, busy, 0.0),
-            overhead=start,
-            lower=xp.minimum(alone.lower, busy + start),
-            upper=xp.maximum(upper, busy + start),
-            core_time_under_dram=xp.where(by_memory, run.compute * used, 0.0),
+            lower=xp.minimum(alone.lower, time),
+            upper=xp.maximum(upper, time),
+            # by the same shares as DRAM's time, behind which it hides at any clock
+            core_time_under_dram=xp.where(by_memory, run.compute * of_own, 0.0),
             memory_bytes=moved,
-            energy=alone.energy + (moved - alone.memory_bytes) * dram_joule,
+            energy=alone.energy + (moved - alone.memory_bytes) * self.rank.device.chip.energy.memory,
+            saved=0.0,
         )
 
 
@@ -126,150 +191,118 @@ def fuse_block(
     if ahead:  # gathered beside the block before: no part of a run
         rest = [pair for pair in priced if not (is_collective(pair[0]) and pair[0].prefetch)]
         return [*ahead, *fuse_block(rest, block, rank, sizes)]
-    count = len(priced)
     runs = FusedRuns(priced, block, rank, sizes)
     best: list[Number] = [0.0]
-    taken: list[
-        list[tuple[int, PartitionPrice | None, Number]]
-    ] = []  # at each end: start, run, its time in all
-    for last in range(1, count + 1):
-        ways: list[tuple[int, PartitionPrice | None, Number]] = [
-            (last - 1, None, best[last - 1] + priced[last - 1][1].time)
-        ]
-        for first in range(last - 1):
+    taken: list[list[tuple[int, FusedRun | None, Number]]] = []  # at each end: start, run, time in all
+    for last in range(1, len(priced) + 1):
+        least = best[last - 1] + priced[last - 1][1].time
+        ways: list[tuple[int, FusedRun | None, Number]] = [(last - 1, None, least)]
+        for first in range(last - 2, -1, -1):
+            if runs.hopeless(first, last):
+                break
             run = runs.fused(first, last)
-            ways.append((first, run, best[first] + run.time))
-        least = ways[0][2]
-        for _, _, time in ways[1:]:
+            time = best[first] + run.time
+            if _nowhere(time < least):
+                continue
+            ways.append((first, run, time))
             least = namespace(least, time).minimum(least, time)
         best.append(least)
         taken.append(ways)
-    return _chosen(priced, runs, best, taken)
+    found = _chosen(runs, best, taken)
+    return _at_least(found, runs) if rank.device.software.for_bounds else found
 
 
 def _chosen(
-    priced: list[PricedOp],
-    runs: FusedRuns,
-    best: list[Number],
-    taken: list[list[tuple[int, PartitionPrice | None, Number]]],
+    runs: FusedRuns, best: list[Number], taken: list[list[tuple[int, FusedRun | None, Number]]]
 ) -> list[PricedOp]:
     """Each op at the price of the run it lies in, point by point, from the last op back."""
-    count = len(priced)
-    reached: list[Any] = [False] * count + [True]
-    found: list[Price] = [ZERO] * count
+    count = len(runs.priced)
+    reached: list[Any] = [np.False_] * count + [np.True_]
+    found = [price for _, price in runs.priced]
     for last in range(count, 0, -1):
         open_: Any = reached[last]
-        if open_ is False:
-            continue
+        members: list[Any] = [np.False_] * last
+        merged: FusedRun | None = None
         for first, run, time in taken[last - 1]:
             here = open_ & (time <= best[last])
-            open_ = open_ & ~here if hasattr(here, "shape") else open_ and not here
-            if here is False or not (hasattr(here, "shape") or here):
+            if _nowhere(here):
                 continue
-            reached[first] = here if reached[first] is False else reached[first] | here
-            for place in range(first, last):
-                price = priced[place][1] if run is None else runs.share(run, place, first, last)
-                found[place] = price if here is True else _added_where(here, price, found[place])
-    return [(op, price) for (op, _), price in zip(priced, found, strict=True)]
+            open_ = open_ & ~here
+            reached[first] = reached[first] | here
+            if run is None:
+                continue
+            merged = run if merged is None else _run_where(here, run, merged)
+            members[first:last] = [member | here for member in members[first:last]]
+        for place, inside in enumerate(members):
+            if merged is not None and not _nowhere(inside):
+                found[place] = _price_where(inside, runs.share(merged, place), found[place])
+    return [(op, price) for (op, _), price in zip(runs.priced, found, strict=True)]
 
 
-def _quicker(one: PartitionPrice, other: PartitionPrice) -> PartitionPrice:
-    """The quicker of two prices of a partition, point by point."""
-    xp = namespace(one.time, other.time)
-    better = one.time < other.time
-    return PartitionPrice(
-        **{name: xp.where(better, value, getattr(other, name)) for name, value in one.__dict__.items()}
+def _at_least(found: list[PricedOp], runs: FusedRuns) -> list[PricedOp]:
+    """Ops of a block at prices that no chip with at most these resources undercuts: times as they are, all
+    credited to what a clock does not slow but the work that each op has in any run; the least bytes from DRAM
+    of any division into runs, whatever room they need.
+
+    A better chip may divide the block in another way, in which it starts more kernels, shows more of its
+    communication or moves more bytes, although it takes less time.
+    """
+    priced = runs.priced
+    least: list[Number] = [0.0]
+    for last in range(1, len(priced) + 1):
+        ways = [least[last - 1] + priced[last - 1][1].memory_bytes]
+        for first in range(last - 1):
+            run = runs.work(first, last)[0]
+            ways.append(least[first] + run.flows.read + run.flows.written + run.weights)
+        bytes_ = ways[0]
+        for way in ways[1:]:
+            bytes_ = namespace(bytes_, way).minimum(bytes_, way)
+        least.append(bytes_)
+    usual = sum((p.memory_bytes for _, p in priced), 0.0)
+    xp = namespace(usual, least[-1])
+    kept = xp.where(usual > 0.0, least[-1] / xp.where(usual > 0.0, usual, 1.0), 1.0)
+    joins = any(is_collective(op) for op, _ in priced)  # beside it kernels may hide, whatever their clock
+    made = []
+    for place, (op, price) in enumerate(found):
+        alone = priced[place][1]
+        moved = alone.memory_bytes * kept
+        saved = (alone.memory_bytes - moved) * runs.rank.device.chip.energy.memory
+        work = alone.compute + alone.cache + alone.core_time_under_dram
+        under = 0.0 if joins else namespace(work, runs.core[place]).minimum(work, runs.core[place])
+        changes = {name: 0.0 * price.time for name in ("compute", "cache", "network", "overhead")}
+        made.append(
+            (
+                op,
+                price.replaced(
+                    **changes,
+                    memory=price.time,
+                    core_time_under_dram=under,
+                    memory_bytes=moved,
+                    energy=alone.energy - saved,
+                ),
+            )
+        )
+    return made
+
+
+def _nowhere(mask: Any) -> bool:
+    """Whether a condition is known to hold at no point; of what is compiled nothing is known."""
+    if mask.__class__ is bool:
+        return not mask
+    return isinstance(mask, np.ndarray | np.bool_) and not mask.any()
+
+
+def _run_where(here: Any, run: FusedRun, rest: FusedRun) -> FusedRun:
+    xp = namespace(here, run.time, rest.time)
+    return FusedRun(
+        **{name: xp.where(here, value, getattr(rest, name)) for name, value in run.__dict__.items()}
     )
 
 
-def _added_where(here: Any, price: Price, rest: Price) -> Price:
-    """A price where a condition holds, beside what holds elsewhere."""
-    xp = namespace(here, price.time)
-    return rest + Price(**{name: xp.where(here, value, 0.0) for name, value in price.__dict__.items()})
-
-
-def _own_bytes(op: Op, price: Price) -> Number:
-    """Bytes of weights and caches an op reads; of tables and experts no more than it read by itself."""
-    weight = op.read_weight()
-    held = op.weight_bytes() + op.tied_bytes() + (0.0 if weight is None else weight.bytes())
-    for place in range(len(op.inputs)):
-        if op.stored_axes(place):
-            stored = op.operand_bytes(place)
-            held = held if stored is None else held + stored
-    return namespace(held, price.memory_bytes).minimum(held, price.memory_bytes)
-
-
-def _tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[TensorUse]:
-    """Tensors between the ops of a block, with those from outside that are no stored caches."""
-    makers: dict[str, int] = {}
-    readers: dict[tuple[str, int], list[int]] = {}
-    whole: dict[tuple[str, int], list[int]] = {}
-    bytes_of: dict[tuple[str, int], Number] = {}
-    if block.entry is not None:
-        sizes = {**sizes, block.entry.name: block.entry.bytes()}
-    for i, op in enumerate(ops):
-        for place, tensor in enumerate(op.inputs):
-            if op.stored_axes(place):
-                continue
-            key = (tensor, makers.get(tensor, -1))
-            readers.setdefault(key, []).append(i)
-            if key[1] < 0 and key not in bytes_of:
-                kept = op.kept_operand(place)
-                stated = op.operand_bytes(place) if kept is None else kept.bytes()
-                bytes_of[key] = sizes.get(tensor, 0.0 if stated is None else stated)
-            wanted = op.operand_axes(place)
-            made = key[1] >= 0 and _streams(ops[key[1]].result_axes())
-            if made and wanted and not _streams(wanted):
-                whole.setdefault(key, []).append(i)
-        makers[op.output] = i
-        bytes_of[op.output, i] = op.payload if is_collective(op) else op.output_bytes()
-    left, outside = set(block.leaves) or {ops[-1].output}, len(ops)
-    found = []
-    for name, maker in dict.fromkeys([*bytes_of, *readers]):
-        read = tuple(readers.get((name, maker), ()))
-        waits = set(whole.get((name, maker), ()))
-        leaves = name in left and makers.get(name) == maker
-        targets = (*read, outside) if leaves or not read else read
-        found.append(
-            TensorUse(
-                source=outside if maker < 0 else maker,
-                targets=targets,
-                bytes=bytes_of.get((name, maker), 0.0),
-                whole=tuple(t in waits for t in targets),
-            )
-        )
-    return found
-
-
-def _streams(axes: tuple[str, ...]) -> bool:
-    return any(map(is_streamed, axes))
-
-
-def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
-    """Longest path to each op, on which collectives are no stage of their own, and the most operands on a
-    path that must be whole; last those of the world outside.
-    """
-    outside = len(communicates)
-    level, behind = [0.0] * (outside + 1), [0.0] * (outside + 1)
-    into: list[list[tuple[int, bool]]] = [[] for _ in communicates]
-    for tensor in tensors:
-        for reader, waits in zip(tensor.targets, tensor.whole, strict=True):
-            if outside not in (tensor.source, reader):
-                into[reader].append((tensor.source, waits))
-    for i, sources in enumerate(into):
-        step = 0.0 if communicates[i] else 1.0
-        level[i] = max((level[s] + step for s, _ in sources), default=0.0)
-        behind[i] = max((behind[s] + float(waits) for s, waits in sources), default=0.0)
-    return level, behind
-
-
-def tensor_sizes(graph: Graph) -> dict[str, Number]:
-    """Bytes of the tensors of all blocks, as other blocks read them: what backward blocks need as `sizes`."""
-    found: dict[str, Number] = {}
-    for block in graph.blocks:
-        if block.entry is not None:
-            found[f"{block.name}:{block.entry.name}"] = block.entry.bytes()
-        for op in block.ops:
-            size = op.payload if is_collective(op) else op.output_bytes()
-            found[f"{block.name}:{op.output}"] = size
-    return found
+def _price_where(here: Any, price: Price, rest: Price) -> Price:
+    if isinstance(here, np.ndarray | np.bool_ | bool) and np.all(here):
+        return price
+    xp = namespace(here, price.time, rest.time)
+    return Price(
+        **{name: xp.where(here, value, getattr(rest, name)) for name, value in price.__dict__.items()}
+    )

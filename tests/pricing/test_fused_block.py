@@ -11,7 +11,8 @@ from strata.mapping.engine import engine
 from strata.optimise.fuse import fuse_kernels
 from strata.optimise.fusion_graph import fusion_problem
 from strata.pricing.block import price_block
-from strata.pricing.fused_block import TILES, tensor_sizes
+from strata.pricing.fused_block import TILES
+from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.step import Structure, rank_in_step
 
 UNFUSED = engine("ideal", fusion="none")
@@ -115,3 +116,50 @@ def test_a_chip_may_be_told_to_run_kernel_by_kernel():
     case = ("llama-3-8b", st.decode(batch=1, context=2048), "tp=16")
     told = st.evaluate(replace(st.system("16xsn40l"), chip=apart), *case).metrics.tokens_per_s
     assert told == st.evaluate("16xsn40l", *case, UNFUSED).metrics.tokens_per_s
+
+
+def test_links_stay_taken_by_collectives_that_fused_kernels_hide():
+    """Weights gathered ahead (ZeRO 3) share links with all-reduces: however quick the kernels beside them,
+    both have to pass.
+    """
+    rates = np.array([0.2, 0.5, 1.0, 4.0, 16.0]) * 1e12
+    made = st.evaluate(
+        st.system("16xsn40l", **{"memory.bandwidth": rates}),
+        "llama-3-8b",
+        st.decode(batch=256.0, context=1536.0),
+        "tp=8,dp=2,zero=3",
+    )
+    assert np.all(np.diff(made.metrics.tpot) <= 1e-12 * made.metrics.tpot[:-1])
+
+
+@pytest.mark.parametrize(("system", "model", "work", "plan"), CASES)
+def test_ops_of_runs_add_up_to_the_step_and_its_timeline(system, model, work, plan):
+    found = st.evaluate(system, model, work, plan)
+    step = found.steps[-1]
+    ops = sum(b.block.count * price.time for b in step.blocks for _, price in b.ops)
+    assert work.phase == "train" or ops * step.microbatches == pytest.approx(step.price.time, rel=1e-9)
+    for block in step.blocks:
+        for op, price in block.ops:
+            parts = price.compute + price.cache + price.memory + price.network + price.overhead
+            assert parts == pytest.approx(price.time, rel=1e-9), op.name
+            assert price.core_time_under_dram <= price.memory * (1 + 1e-9), op.name
+    if work.phase != "train" and step.clock == 1.0:
+        assert found.timeline.time == pytest.approx(ops, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("system", "model", "plan"),
+    [
+        ("16xsn40l", "deepseek-v3", "tp=16,ep=16"),
+        ("16xsn40l", "llama-3-70b", "tp=4,pp=4"),
+        ("8xsn10", "llama-3-8b", "cp=8"),
+    ],
+)
+def test_a_batch_of_prompts_equals_single_ones(system, model, plan):
+    lengths = np.array([64.0, 1024.0, 4096.0])
+    made = st.evaluate(system, model, st.prefill(batch=2.0, length=lengths), plan)
+    for i, length in enumerate(lengths):
+        one = st.evaluate(system, model, st.prefill(batch=2.0, length=length), plan)
+        for name in ("step_time", "lower", "upper", "device_power", "mbu"):
+            many, single = getattr(made.metrics, name)[i], getattr(one.metrics, name)
+            assert many == pytest.approx(single, rel=1e-9), name
