@@ -30,6 +30,7 @@ from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
 from strata.workload.tasks import Workload
 
 LAYER = "layer"
+SIZE_LIMIT = 1e30  # the bytes of a tensor with ten axes of it are still a number
 ONE_PLACE = "-"  # in the axes a tensor is read under: of this one a single entry
 
 
@@ -100,10 +101,14 @@ class Dataflow:
     @property
     def mesh_dimensions(self) -> tuple[str, ...]:
         """Dimensions of the mesh that a division of it is typed with: those it names, or its axes."""
-        return tuple(name for name, _ in self.layouts) or tuple(self.sizes)
+        named = tuple(name for name, _ in self.layouts)
+        shapes = (*(axes for _, axes in self.inputs), *(k.writes + k.weight for k in self.kernels))
+        return named or tuple(dict.fromkeys(axis for axes in shapes for axis in axes if axis != ONE_PLACE))
 
     def layout_text(self) -> str:
-        return ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+        """How a division is typed: with the dimensions it names, or with its axes."""
+        typed = ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+        return typed if self.layouts else f"{typed} (its axes; it names no layout)"
 
     def layout(self, **degrees: Number) -> dict[str, Any]:
         """Mesh and axes of its usual layout, or of plain axes by their names. A kernel that a dimension names
@@ -190,7 +195,11 @@ class Dataflow:
         for name in waiting:  # what the program says stands before what the workload brings
             known.pop(name, None)
         while waiting:
-            ready = [n for n, text in waiting.items() if not any(mentions(text, other) for other in waiting)]
+            ready = [
+                name
+                for name, text in waiting.items()
+                if not any(mentions(text, other, f"size {name} of {self.name}") for other in waiting)
+            ]
             if not ready:
                 raise BadValue(f"{self.name}: sizes follow from each other in a circle: {', '.join(waiting)}")
             for name in ready:
@@ -264,9 +273,15 @@ def _dimensions_of(kernel: str, said: dict[str, tuple[tuple[str, str], ...]]) ->
 
 
 def _check_size(program: str, name: str, value: Number) -> None:
-    """Sizes are positive; traced ones were looked at before."""
-    if isinstance(value, int | float | np.ndarray | np.generic) and not np.all(np.asarray(value) > 0):
-        raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
+    """Sizes are positive, and products of some of them numbers; traced ones were looked at before."""
+    if isinstance(value, int | float | np.ndarray | np.generic):
+        if not np.all(np.asarray(value) > 0):
+            raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
+        require(
+            bool(np.all(np.asarray(value) < SIZE_LIMIT)),
+            f"{program}: a size is below {SIZE_LIMIT:g}",
+            **{name: value},
+        )
 
 
 def _operand(

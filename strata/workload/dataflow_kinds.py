@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
@@ -279,7 +281,13 @@ class UserKind:
         known |= {key: context.setting(kernel, key, 0.0) for key, _ in kernel.settings}
 
         def told(text: str, what: str) -> Number:
-            value: Number = calculate(text, known, f"{what} of kind {self.name}, kernel {kernel.name}")
+            where = f"{what} of kind {self.name}, kernel {kernel.name}"
+            value: Number = calculate(text, known, where)
+            seen = isinstance(
+                value, int | float | np.ndarray | np.generic
+            )  # traced ones were looked at before
+            if seen and not np.all((np.asarray(value) >= 0) & np.isfinite(value)):
+                raise BadValue(f"{where}: '{text}' is a number from 0, but got {value}")
             return value
 
         read = told(self.read_bytes, "read_bytes") if self.read_bytes else told(self.reads, "reads") * width
