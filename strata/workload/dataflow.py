@@ -168,6 +168,8 @@ class Dataflow:
             elif key in sizes or key in derived:
                 sizes.pop(key, None)
                 derived.pop(key, None)
+                if value is None or isinstance(value, bool | list | tuple | dict):
+                    raise BadValue(f"{self.name}: size {key} is a number or an expression, but got {value!r}")
                 if isinstance(value, str):
                     derived[key] = value
                 else:

@@ -284,6 +284,39 @@ def test_without_a_layout_every_axis_can_be_typed():
         st.evaluate("8xh200", made, st.forward(64), "tp=8")
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda g: g.simd("a", "x", flop=-1.0), "flop of kernel a is a number from 0, but got -1.0"),
+        (lambda g: g.simd("a", "x", flop=float("nan")), "flop of kernel a is a number from 0, but got nan"),
+        (
+            lambda g: g.gemm("a", "x", weight="m r", writes="n"),
+            "r is in one operand alone, but got n m x m r",
+        ),
+        (lambda g: g.simd("a", "x", writes=["n"]), "kernel a: axes are names with spaces between them"),
+        (lambda g: st.dataflow("q", n=[1, 2]), r"q: size n is a number, an array or an expression, but got"),
+        (
+            lambda g: st.dataflow("q", n=None),
+            "q: size n is a number, an array or an expression, but got None",
+        ),
+        (lambda g: st.program("gpt3-layer", hidden=None), "size hidden is a number or an expression"),
+        (lambda g: st.forward("x"), "workload.batch is a number"),
+    ],
+)
+def test_values_of_a_wrong_kind(make, said):
+    g = st.dataflow("p", n=8, m=4, r=3)
+    g.input("x", "n m")
+    with pytest.raises(BadValue, match=said):
+        g.program(output=str(make(g)))
+
+
+def test_a_convolution_reads_its_image_under_the_axes_of_its_window():
+    g = st.dataflow("p", n="batch", y=8, c=4, k=16, r=3)
+    image = g.input("image", "n y c")
+    made = g.program(output=g.gemm("conv", image.under("n y c r"), weight="c r k", writes="n y k"))
+    assert float(made.trace(st.forward(2.0)).flop()) == 2 * 2 * 8 * 4 * 3 * 16
+
+
 def test_files_that_hold_no_program(tmp_path):
     for name, text, said in (
         ("a.toml", "", "a.toml says no kind of program"),
