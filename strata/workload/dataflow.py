@@ -27,7 +27,7 @@ from strata.workload.dataflow_kinds import (
     kinds_of,
 )
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
-from strata.workload.tasks import Workload
+from strata.workload.tasks import Workload, forward
 
 LAYER = "layer"
 SIZE_LIMIT = 1e30  # the bytes of a tensor with ten axes of it are still a number
@@ -101,9 +101,21 @@ class Dataflow:
     @property
     def mesh_dimensions(self) -> tuple[str, ...]:
         """Dimensions of the mesh that a division of it is typed with: those it names, or its axes."""
-        named = tuple(name for name, _ in self.layouts)
-        shapes = (*(axes for _, axes in self.inputs), *(k.writes + k.weight for k in self.kernels))
-        return named or tuple(dict.fromkeys(axis for axes in shapes for axis in axes if axis != ONE_PLACE))
+        return tuple(name for name, _ in self.layouts) or self._open_axes()
+
+    def _open_axes(self) -> tuple[str, ...]:
+        """Axes that every kernel with them can divide, in the order they come; without layouts others stand
+        in the unit of the one before them.
+        """
+        ops = {op.name: op for _, op in self.trace(forward(1.0)).ops()}
+        axes, closed = [axis for _, shape in self.inputs for axis in shape], set[str]()
+        for kernel in self.kernels:
+            op, own = ops[kernel.name], (*kernel.writes, *kernel.weight)
+            read = (op.operand_axes(place) for place in range(len(kernel.reads)))
+            shapes = (op.result_axes(), op.contracted_axes(), *read)
+            closed |= set(own) - {axis for shape in shapes for name in shape for axis in name.split("*")}
+            axes += own
+        return tuple(axis for axis in dict.fromkeys(axes) if axis not in closed)
 
     def layout_text(self) -> str:
         """How a division is typed: with the dimensions it names, or with its axes."""

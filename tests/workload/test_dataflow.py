@@ -315,6 +315,7 @@ def test_a_convolution_reads_its_image_under_the_axes_of_its_window():
     image = g.input("image", "n y c")
     made = g.program(output=g.gemm("conv", image.under("n y c r"), weight="c r k", writes="n y k"))
     assert float(made.trace(st.forward(2.0)).flop()) == 2 * 2 * 8 * 4 * 3 * 16
+    assert made.mesh_dimensions == ("n", "c", "k")  # y lies within n, r within c: layouts name them
 
 
 def test_files_that_hold_no_program(tmp_path):
