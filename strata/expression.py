@@ -119,7 +119,7 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
         return eval(code, {"__builtins__": {}}, known)
     except StrataError:
         raise
-    except (IndexError, ValueError, TypeError, AttributeError) as error:
+    except (ArithmeticError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise BadValue(f"{where}: '{text}' has no value: {error}") from None
 
 
@@ -147,6 +147,6 @@ def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
     return compile(tree, where, "eval"), tuple(used)
 
 
-def mentions(text: str, name: str) -> bool:
-    """Whether an expression has this name in it."""
-    return name in _compiled(text, "an expression")[1]
+def mentions(text: str, name: str, where: str = "an expression") -> bool:
+    """Whether an expression has this name in it; `where` as of `calculate`."""
+    return name in _compiled(text, where)[1]

@@ -27,9 +27,10 @@ from strata.workload.dataflow_kinds import (
     kinds_of,
 )
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
-from strata.workload.tasks import Workload
+from strata.workload.tasks import Workload, forward
 
 LAYER = "layer"
+SIZE_LIMIT = 1e30  # the bytes of a tensor with ten axes of it are still a number
 ONE_PLACE = "-"  # in the axes a tensor is read under: of this one a single entry
 
 
@@ -100,10 +101,26 @@ class Dataflow:
     @property
     def mesh_dimensions(self) -> tuple[str, ...]:
         """Dimensions of the mesh that a division of it is typed with: those it names, or its axes."""
-        return tuple(name for name, _ in self.layouts) or tuple(self.sizes)
+        return tuple(name for name, _ in self.layouts) or self._open_axes()
+
+    def _open_axes(self) -> tuple[str, ...]:
+        """Axes that every kernel with them can divide, in the order they come; without layouts others stand
+        in the unit of the one before them.
+        """
+        ops = {op.name: op for _, op in self.trace(forward(1.0)).ops()}
+        axes, closed = [axis for _, shape in self.inputs for axis in shape], set[str]()
+        for kernel in self.kernels:
+            op, own = ops[kernel.name], (*kernel.writes, *kernel.weight)
+            read = (op.operand_axes(place) for place in range(len(kernel.reads)))
+            shapes = (op.result_axes(), op.contracted_axes(), *read)
+            closed |= set(own) - {axis for shape in shapes for name in shape for axis in name.split("*")}
+            axes += own
+        return tuple(axis for axis in dict.fromkeys(axes) if axis not in closed)
 
     def layout_text(self) -> str:
-        return ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+        """How a division is typed: with the dimensions it names, or with its axes."""
+        typed = ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+        return typed if self.layouts else f"{typed} (its axes; it names no layout)"
 
     def layout(self, **degrees: Number) -> dict[str, Any]:
         """Mesh and axes of its usual layout, or of plain axes by their names. A kernel that a dimension names
@@ -163,6 +180,8 @@ class Dataflow:
             elif key in sizes or key in derived:
                 sizes.pop(key, None)
                 derived.pop(key, None)
+                if value is None or isinstance(value, bool | list | tuple | dict):
+                    raise BadValue(f"{self.name}: size {key} is a number or an expression, but got {value!r}")
                 if isinstance(value, str):
                     derived[key] = value
                 else:
@@ -190,7 +209,11 @@ class Dataflow:
         for name in waiting:  # what the program says stands before what the workload brings
             known.pop(name, None)
         while waiting:
-            ready = [n for n, text in waiting.items() if not any(mentions(text, other) for other in waiting)]
+            ready = [
+                name
+                for name, text in waiting.items()
+                if not any(mentions(text, other, f"size {name} of {self.name}") for other in waiting)
+            ]
             if not ready:
                 raise BadValue(f"{self.name}: sizes follow from each other in a circle: {', '.join(waiting)}")
             for name in ready:
@@ -264,9 +287,15 @@ def _dimensions_of(kernel: str, said: dict[str, tuple[tuple[str, str], ...]]) ->
 
 
 def _check_size(program: str, name: str, value: Number) -> None:
-    """Sizes are positive; traced ones were looked at before."""
-    if isinstance(value, int | float | np.ndarray | np.generic) and not np.all(np.asarray(value) > 0):
-        raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
+    """Sizes are positive, and products of some of them numbers; traced ones were looked at before."""
+    if isinstance(value, int | float | np.ndarray | np.generic):
+        if not np.all(np.asarray(value) > 0):
+            raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
+        require(
+            bool(np.all(np.asarray(value) < SIZE_LIMIT)),
+            f"{program}: a size is below {SIZE_LIMIT:g}",
+            **{name: value},
+        )
 
 
 def _operand(

@@ -232,6 +232,12 @@ def test_what_is_wrong_is_one_line(kernels, said):
     [
         ({"sizes": {"n": 0, "m": 4}}, BadValue, "p: a size is positive, but got (n=0.0)"),
         ({"sizes": {"n": "m - 4", "m": 4}}, BadValue, "a size is positive"),
+        ({"sizes": {"n": float("inf"), "m": 4}}, BadValue, "p: a size is below 1e+30, but got (n=inf)"),
+        ({"sizes": {"n": "m/0", "m": 4}}, BadValue, "size n of p: 'm/0' has no value: float division by zero"),
+        ({"sizes": {"n": "", "m": 4}}, BadValue, "size n of p: cannot read the expression ''"),
+        ({"sizes": "n"}, BadFile, "p: [sizes] is a table, but got 'n'"),
+        ({"kernel": {"name": "a"}}, BadFile, "a table under [[kernel]]"),
+        ({"kernel": ["a"]}, BadFile, "a table under [[kernel]]"),
         ({"sizes": {"n": "m", "m": "n"}}, BadValue, "sizes follow from each other in a circle: n, m"),
         ({"sizes": {"n": "2*mm", "m": 4}}, UnknownName, "no name in size n of p called 'mm'; nearest: m"),
         ({"size": {}}, UnknownName, "called 'size'; nearest: sizes"),
@@ -248,6 +254,79 @@ def test_what_is_wrong_beside_kernels(changes, error, said):
     with pytest.raises(error) as told:
         read_dataflow("p", PLAIN | {"kernel": [{"name": "a", "kind": "simd", "reads": "x"}]} | changes)
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("elements/0", "flop of kind own, kernel a: 'elements/0' has no value: float division by zero"),
+        ("-elements", "flop of kind own, kernel a: '-elements' is a number from 0, but got -"),
+        ("1e308*10*elements", "is a number from 0, but got inf"),
+    ],
+)
+def test_formulas_without_a_price(formula, said):
+    kernel = {"name": "a", "kind": "own", "reads": "x"}
+    with pytest.raises(BadValue) as told:
+        read_dataflow("p", PLAIN | {"kernel": [kernel], "kinds": [{"name": "own", "flop": formula}]})
+    assert said in str(told.value)
+
+
+def test_without_a_layout_every_axis_can_be_typed():
+    """Sizes that follow from others too, and none that is no axis."""
+    g = st.dataflow("p", tokens="batch", hidden=64, ffn="4*hidden", unused=3)
+    up = g.gemm("up", g.input("x", "tokens hidden"), weight="hidden ffn", writes="tokens ffn")
+    made = g.program(output=g.gemm("down", up, weight="ffn hidden", writes="tokens hidden"))
+    assert made.mesh_dimensions == ("tokens", "hidden", "ffn")
+    assert made.division_over(8.0) == "tokens=8"
+    for plan in ("tokens=8", "ffn=8", "tokens=2,ffn=4"):
+        assert st.evaluate("8xh200", made, st.forward(64), plan).steps[0].time > 0
+    with pytest.raises(BadValue, match=r"divided like tokens=2,hidden=2,ffn=2 \(its axes"):
+        st.evaluate("8xh200", made, st.forward(64), "tp=8")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda g: g.simd("a", "x", flop=-1.0), "flop of kernel a is a number from 0, but got -1.0"),
+        (lambda g: g.simd("a", "x", flop=float("nan")), "flop of kernel a is a number from 0, but got nan"),
+        (
+            lambda g: g.gemm("a", "x", weight="m r", writes="n"),
+            "r is in one operand alone, but got n m x m r",
+        ),
+        (lambda g: g.simd("a", "x", writes=["n"]), "kernel a: axes are names with spaces between them"),
+        (lambda g: st.dataflow("q", n=[1, 2]), r"q: size n is a number, an array or an expression, but got"),
+        (
+            lambda g: st.dataflow("q", n=None),
+            "q: size n is a number, an array or an expression, but got None",
+        ),
+        (lambda g: st.program("gpt3-layer", hidden=None), "size hidden is a number or an expression"),
+        (lambda g: st.forward("x"), "workload.batch is a number"),
+    ],
+)
+def test_values_of_a_wrong_kind(make, said):
+    g = st.dataflow("p", n=8, m=4, r=3)
+    g.input("x", "n m")
+    with pytest.raises(BadValue, match=said):
+        g.program(output=str(make(g)))
+
+
+def test_a_convolution_reads_its_image_under_the_axes_of_its_window():
+    g = st.dataflow("p", n="batch", y=8, c=4, k=16, r=3)
+    image = g.input("image", "n y c")
+    made = g.program(output=g.gemm("conv", image.under("n y c r"), weight="c r k", writes="n y k"))
+    assert float(made.trace(st.forward(2.0)).flop()) == 2 * 2 * 8 * 4 * 3 * 16
+    assert made.mesh_dimensions == ("n", "c", "k")  # y lies within n, r within c: layouts name them
+
+
+def test_files_that_hold_no_program(tmp_path):
+    for name, text, said in (
+        ("a.toml", "", "a.toml says no kind of program"),
+        ("b.json", "null", "b.json must hold an object"),
+        ("c.json", "[]", "c.json must hold an object"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(BadFile, match=said):
+            st.program(tmp_path / name)
 
 
 def test_the_builder_says_at_once_what_is_wrong():
