@@ -275,7 +275,7 @@ def divides_itself(program: Any) -> bool:
     """Whether a program names its one layout; for others plans or strategies of kernels are searched.
 
     >>> from strata.workload.program import program
-    >>> [divides_itself(program(name)) for name in ("fft-1024", "mlp-8192", "llama-3-8b")]
+    >>> [divides_itself(program(name)) for name in ("fft-1024", "gemm-8192", "llama-3-8b")]
     [True, False, False]
     """
     return bool(layout_degrees(program)) and not hasattr(program, "kernel_modules")
