@@ -61,7 +61,9 @@ class FusedRuns:
         joint = [is_collective(op) for op, _ in priced]
         chip = [ZERO if c else price_op(op, bare) for (op, _), c in zip(priced, joint, strict=True)]
         self.core = [0.0 if c else p.time - p.overhead for p, c in zip(chip, joint, strict=True)]
-        self.own = [0.0 if c else own_bytes(op, p) for (op, p), c in zip(priced, joint, strict=True)]
+        own = [(0.0, 0.0) if c else own_bytes(op, p) for (op, p), c in zip(priced, joint, strict=True)]
+        self.weights, self.caches = [weights for weights, _ in own], [cache for _, cache in own]
+        self.own = [weights + cache for weights, cache in own]
         # A ring's steps beside its attention hide there when both are alone; in a run they take their time.
         self.network = [p.upper if c else 0.0 for (_, p), c in zip(priced, joint, strict=True)]
         self.product = [op.category != "vector" and not c for (op, _), c in zip(priced, joint, strict=True)]
@@ -100,7 +102,8 @@ class FusedRuns:
         others = sum((self.core[i] for i in inside if not self.product[i]), 0.0)
         work = PartitionWork(
             flows=PartitionFlows(**sums),
-            weights=sum((self.own[i] for i in inside), 0.0),
+            weights=sum((self.weights[i] for i in inside), 0.0),
+            extra=sum((self.caches[i] for i in inside), 0.0),
             compute=0.0,
             network=sum((self.network[i] for i in inside), 0.0),
             levels=float(len({self.levels[i] for i in inside})),
@@ -110,7 +113,7 @@ class FusedRuns:
 
     def hopeless(self, first: int, last: int) -> bool:
         """Whether no point has room for what a run holds in any tiling, and so for no longer run either."""
-        held = sum((self.own[i] for i in range(first, last)), 0.0)
+        held = sum((self.weights[i] for i in range(first, last)), 0.0)
         for i, factor in self.uses[first, last][-1]:
             held = held + self.tensors[i].bytes * factor
         return _nowhere(held <= self.limits.sram * (1.0 + 1e-9))
@@ -136,7 +139,7 @@ class FusedRuns:
             memory=found.memory,
             traffic=found.traffic,
             core=products + others,
-            own=work.weights,
+            own=work.weights + work.extra,
             network=work.network,
             count=float(last - first),
         )
@@ -253,7 +256,7 @@ def _at_least(found: list[PricedOp], runs: FusedRuns) -> list[PricedOp]:
         ways = [least[last - 1] + priced[last - 1][1].memory_bytes]
         for first in range(last - 1):
             run = runs.work(first, last)[0]
-            ways.append(least[first] + run.flows.read + run.flows.written + run.weights)
+            ways.append(least[first] + run.flows.read + run.flows.written + run.weights + run.extra)
         bytes_ = ways[0]
         for way in ways[1:]:
             bytes_ = namespace(bytes_, way).minimum(bytes_, way)

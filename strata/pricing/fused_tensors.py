@@ -17,15 +17,20 @@ from strata.workload.graph import Block, Graph, Op, is_collective
 FLOWS = ("read", "written", "internal", "crossing", "whole")  # as `PartitionFlows` has them
 
 
-def own_bytes(op: Op, price: Price) -> Number:
-    """Bytes of weights and caches an op reads; of tables and experts no more than it read by itself."""
+def own_bytes(op: Op, price: Price) -> tuple[Number, Number]:
+    """Bytes of weights an op reads, of tables and experts no more than it read by itself; and of what lies in
+    memory between steps (a cache), which streams through and is never held.
+    """
     weight = op.read_weight()
-    held = op.weight_bytes() + op.tied_bytes() + (0.0 if weight is None else weight.bytes())
+    weights = op.weight_bytes() + op.tied_bytes() + (0.0 if weight is None else weight.bytes())
+    stored: Number = 0.0
     for place in range(len(op.inputs)):
         if op.stored_axes(place):
-            stored = op.operand_bytes(place)
-            held = held if stored is None else held + stored
-    return namespace(held, price.memory_bytes).minimum(held, price.memory_bytes)
+            size = op.operand_bytes(place)
+            stored = stored if size is None else stored + size
+    xp = namespace(weights, stored, price.memory_bytes)
+    weights = xp.minimum(weights, price.memory_bytes)
+    return weights, xp.minimum(stored, price.memory_bytes - weights)
 
 
 def block_tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[TensorUse]:
