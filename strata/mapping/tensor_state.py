@@ -1,4 +1,4 @@
-"""States of tensors between the ops of a block: how each was left, and which are added up before they move."""
+"""States of tensors between the ops of a block: how each was left, and what is added up before it moves."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from strata.workload.dataflow_kinds import (
     kinds_of,
 )
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
+from strata.workload.graph_axes import op_axes
 from strata.workload.tasks import Workload, forward
 
 LAYER = "layer"
@@ -107,7 +108,8 @@ class Dataflow:
         """Axes that every kernel with them can divide, in the order they come; without layouts others stand
         in the unit of the one before them.
         """
-        ops = {op.name: op for _, op in self.trace(forward(1.0)).ops()}
+        graph = self.trace(forward(1.0))
+        ops, there = {op.name: op for _, op in graph.ops()}, op_axes(graph)
         axes, closed = [axis for _, shape in self.inputs for axis in shape], set[str]()
         for kernel in self.kernels:
             op, own = ops[kernel.name], (*kernel.writes, *kernel.weight)
@@ -115,7 +117,7 @@ class Dataflow:
             shapes = (op.result_axes(), op.contracted_axes(), *read)
             closed |= set(own) - {axis for shape in shapes for name in shape for axis in name.split("*")}
             axes += own
-        return tuple(axis for axis in dict.fromkeys(axes) if axis not in closed)
+        return tuple(axis for axis in dict.fromkeys(axes) if axis in there and axis not in closed)
 
     def layout_text(self) -> str:
         """How a division is typed: with the dimensions it names, or with its axes."""
