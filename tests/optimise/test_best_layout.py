@@ -58,6 +58,7 @@ def priced(setting, layout):
 PROGRAMS = {
     "layer": (gpt_layer(), SHORT, {"tp": 8}),
     "layer in training": (gpt_layer(), st.train(batch=1, length=2048), {"tp": 4, "cp": 2}),
+    "layer in training, one dimension": (gpt_layer(), st.train(batch=1, length=2048), {"tp": 8}),
     "both passes written out": (gpt_layer(backward=True), SHORT, {"tp": 8}),
     "fft": ("fft-1024", st.prefill(batch=8, length=1), {"p": 4, "q": 2}),
     "recommender": ("dlrm-mlperf", st.train(batch=8192, length=1), {"all": 2}),
