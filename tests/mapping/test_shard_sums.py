@@ -155,7 +155,7 @@ def test_an_axis_that_no_op_has_is_told():
     told = r"nothing can be divided along head \(dimension tp of the mesh\); .*: rows, heads$"
     with pytest.raises(BadValue, match=told):
         st.evaluate("2xh200", heads_program(), st.forward(1), st.layout({"tp": 2}, {"head": "tp"}))
-    with pytest.raises(BadValue, match="divided like rows=2,heads=2 .*, but got 'head=2'"):
+    with pytest.raises(BadValue, match=r"divided like rows=2,heads=2 .*, but got 'head=2'"):
         st.evaluate("2xh200", heads_program(), st.forward(1), "head=2")
     assert heads_program().mesh_dimensions == ("rows", "heads")
     # A dimension of one rank divides nothing, whatever it names; several axes need not all be there.
