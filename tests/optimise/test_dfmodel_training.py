@@ -84,7 +84,9 @@ def solved(run, gradient_passes=None):
             law = kinds.get(place, "ring")
             told[name] = float(dfmodel_all_reduce(law, 1.0, degrees[place], links.get(place, 1e9), often))
     plan = TrainingPlan(layers=run["num_layer"], batch=run["global_batch_size"], **told)
-    layer = gpt(tp, hidden=run["hidden_dim"], heads=run["num_head"], head=run["head_dim"], sequence=run["seq_len"])
+    layer = gpt(
+        tp, hidden=run["hidden_dim"], heads=run["num_head"], head=run["head_dim"], sequence=run["seq_len"]
+    )
     chip = fusion_chip(
         st.chip(BY_CORES[run["core"]]), dram_bandwidth=run["dram_bw"] * 1e9, dram_capacity=float("inf")
     )
@@ -95,7 +97,9 @@ def solved(run, gradient_passes=None):
     )
     tiles = tuple(2**i for i in range(14) if 2**i <= run["seq_len"])
     fused = int(run.get("num_config", 0)) if run["execution_style"] == "DATAFLOW" else 0
-    found = layer_mapping(layer, plan, chip, partitions=fused, rules=rules, tiles=tiles[-1:] if fused else tiles)
+    found = layer_mapping(
+        layer, plan, chip, partitions=fused, rules=rules, tiles=tiles[-1:] if fused else tiles
+    )
     time = float(batch_time(found.time, plan, layer.token))
     return found, time, float(batch_utilisation(time, layer, plan, chip.peak))
 
@@ -140,7 +144,19 @@ def test_dfmodel_reference_figure_8(run):
 
 
 # mean of |ours / Calculon - 1| over 20 points: what DFModel itself is off by in each of 11 ways to set it up
-OFF = {"A": 6.1, "B": 15.5, "C": 4.0, "D": 13.2, "E": 6.0, "F": 4.2, "G": 28.7, "H": 5.4, "I": 4.6, "J": 6.2, "K": 4.1}
+OFF = {
+    "A": 6.1,
+    "B": 15.5,
+    "C": 4.0,
+    "D": 13.2,
+    "E": 6.0,
+    "F": 4.2,
+    "G": 28.7,
+    "H": 5.4,
+    "I": 4.6,
+    "J": 6.2,
+    "K": 4.1,
+}
 
 
 def test_dfmodel_reference_calculon():
@@ -167,7 +183,9 @@ def test_dfmodel_reference_figure_7():
     assert 0.0 < np.mean(ratios) < 0.026 and max(ratios) < 0.044
 
 
-@pytest.mark.parametrize("run", [r for r in RUNS["fig6"] if "RDU" not in r["run"]], ids=lambda run: run["run"])
+@pytest.mark.parametrize(
+    "run", [r for r in RUNS["fig6"] if "RDU" not in r["run"]], ids=lambda run: run["run"]
+)
 def test_dfmodel_reference_figure_6(run):
     """Gradients count once in its Megatron runs; memory differs by tensors that its solver divides at will."""
     megatron = "Megatron" in run["run"]
@@ -235,7 +253,9 @@ def test_one_call_is_its_systems_one_by_one():
     code = program("dfmodel-gpt-training", **GPT_1T)
     both = systems(CHIPS[:1], (0,))
     every = train_systems(code, both)
-    plan = TrainingPlan(tp=8.0, pp=128.0, dp=1.0, layers=128.0, batch=3072.0, sums=1.75 / 450e9, gradients=0.0, link=50e9)
+    plan = TrainingPlan(
+        tp=8.0, pp=128.0, dp=1.0, layers=128.0, batch=3072.0, sums=1.75 / 450e9, gradients=0.0, link=50e9
+    )
     chip = fusion_chip(st.chip(CHIPS[0]), dram_bandwidth=3072e9)
     rules = fusion_rules("dfmodel-2024", compute="utilisation")
     alone = layer_mapping(gpt(8.0), plan, chip, rules=rules)
@@ -248,7 +268,9 @@ def test_one_call_is_its_systems_one_by_one():
 @settings(max_examples=20, deadline=None)
 @given(some.sampled_from([1.0, 2.0, 8.0, 32.0]), some.sampled_from([1.0, 4.0, 64.0]), some.floats(1.1, 10.0))
 def test_more_samples_fill_a_pipeline_and_faster_links_never_hurt(tp, pp, more):
-    plan = TrainingPlan(tp=tp, pp=pp, dp=4.0, layers=128.0, batch=256.0, sums=1e-11, gradients=1e-11, link=50e9)
+    plan = TrainingPlan(
+        tp=tp, pp=pp, dp=4.0, layers=128.0, batch=256.0, sums=1e-11, gradients=1e-11, link=50e9
+    )
     layer, token = gpt(tp), gpt(tp).token
     once = float(batch_time(1e-3, plan, token))
     twice = float(batch_time(1e-3, replace(plan, batch=512.0), token))
