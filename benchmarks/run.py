@@ -25,6 +25,7 @@ from benchmarks.designs import (
     product_list,
     single,
 )
+from benchmarks.fusion import add_fusion
 from strata.hardware.dram.stack import Stack
 from strata.hardware.thermal.compact import heat_of, junction
 from strata.hardware.thermal.cooling import assembly, cooling
@@ -160,6 +161,7 @@ def rows() -> list[dict[str, Any]]:
     add_collectives(add)
     add_heat(add)
     add_technology(add)
+    add_fusion(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     strata = cold(
         [

@@ -15,7 +15,7 @@ import numpy as np
 from strata.arrays import cores, enable_jax, map_leaves
 from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case
-from strata.errors import require
+from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
 from strata.hardware.system import Economics, System, as_system
 from strata.hardware.system import economics as read_economics
@@ -108,6 +108,10 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     graph = case.program.trace(work)
     sharding = case.plan.sharding(graph, work, active)
     rank_graph = shard(graph, sharding)
+    if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):
+        raise BadValue(
+            f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
+        )
     placement = place(case.plan, system.fabric, active)
     halves = None
     if engine.overlap == "dual_batch" and active and isinstance(case.plan, Plan):

@@ -23,6 +23,15 @@ def correlation(a: Any, b: Any) -> float:
     return float(round(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1], 12))
 
 
+def geomean(values: Any) -> float:
+    """Geometric mean of a quantity, over all its points.
+
+    >>> round(geomean([1.0, 4.0, 16.0]), 12)
+    4.0
+    """
+    return float(np.exp(np.mean(np.log(np.asarray(values, float)))))
+
+
 FUNCTIONS: dict[str, Any] = {
     "abs": np.abs,
     "all": np.all,
@@ -34,6 +43,7 @@ FUNCTIONS: dict[str, Any] = {
     "diff": np.diff,
     "exp": np.exp,
     "floor": np.floor,
+    "geomean": geomean,
     "len": np.size,
     "log": np.log,
     "max": np.max,
@@ -109,7 +119,7 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
         return eval(code, {"__builtins__": {}}, known)
     except StrataError:
         raise
-    except (IndexError, ValueError, TypeError, AttributeError) as error:
+    except (ArithmeticError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise BadValue(f"{where}: '{text}' has no value: {error}") from None
 
 
@@ -137,6 +147,6 @@ def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
     return compile(tree, where, "eval"), tuple(used)
 
 
-def mentions(text: str, name: str) -> bool:
-    """Whether an expression has this name in it."""
-    return name in _compiled(text, "an expression")[1]
+def mentions(text: str, name: str, where: str = "an expression") -> bool:
+    """Whether an expression has this name in it; `where` as of `calculate`."""
+    return name in _compiled(text, where)[1]

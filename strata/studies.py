@@ -156,6 +156,14 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
             from strata.optimise.study_codesign import run_codesign
 
             runs[name] = run_codesign(entry, where, known.get(name))
+        elif "dfmodel_systems" in entry:
+            from strata.optimise.study_systems import run_systems
+
+            runs[name] = run_systems(entry, where, named.folder, runs, known.get(name))
+        elif "fusion" in entry:
+            from strata.optimise.study_fusion import run_fusion
+
+            runs[name] = run_fusion(entry, where, named.folder, known.get(name))
         elif "upgrades" in entry:
             from strata.search.upgrade_study import run_upgrades
 
@@ -223,7 +231,8 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
         return _chip(entry, where)
     raise BadValue(
         f"{where} must have a model and a system, a chip, a file of measurements, a published table, "
-        "a space, upgrades, generate, tilings, served_layers, drafts, or a technology, template and budget"
+        "a space, upgrades, generate, tilings, served_layers, drafts, dfmodel_systems, fusion, or a "
+        "technology, template and budget"
     )
 
 

@@ -80,6 +80,12 @@ class Chip:
     kernel_model: str = text(
         "how matrix products are priced, where not as usual for its kind", choices=KERNEL_MODELS, default=""
     )
+    execution: str = text(
+        "kernels one after the other, or dataflow: fused partitions whose kernels share the cores and pass "
+        "tiles on",
+        choices=("kernels", "dataflow"),
+        default="kernels",
+    )
     stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
     cooling_file: str = text(
         "how the stack is built up and cooled: a file of cooling/, or a TOML path", default=""

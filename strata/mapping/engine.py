@@ -33,6 +33,11 @@ class Engine:
         choices=("none", "tiles", "dual_batch"),
         default="none",
     )
+    fusion: str = text(
+        "kernels fused on the chip: wherever that is quicker on chips that execute dataflow, or none",
+        choices=("dataflow", "none"),
+        default="dataflow",
+    )
     step: Number = quantity(
         "s", "host time of one step that no kernel hides: scheduling, input preparation, sampling"
     )

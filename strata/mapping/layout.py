@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Mask, Number, ceil_div, field_names, namespace, register_pytree
-from strata.errors import require
+from strata.errors import BadValue, require
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
 from strata.records import readable
 from strata.workload.graph import Block, Extent, Graph, Op
+from strata.workload.graph_axes import axis_names, boundary_extents, op_axes
 from strata.workload.tasks import Workload
 
 PartitionSpec = dict[
@@ -268,6 +269,7 @@ class Layout:
     def sharding(self, graph: Graph, work: Workload, active: frozenset[str]) -> Sharding:
         own = {module: self._resolved(axes, graph.coordinates) for module, axes in self.modules}
         axes = self._resolved(self.axes, graph.coordinates)
+        self._check_axes(graph, active)
         return Sharding(
             active=active,
             degrees=dict(self.mesh),
@@ -279,6 +281,19 @@ class Layout:
             deepflow=self.rules == DEEPFLOW,
             whole=not active,
         )
+
+    def _check_axes(self, graph: Graph, active: frozenset[str]) -> None:
+        """Raise where ranks are told axes of which no op has any (nor, said for a module, a boundary)."""
+        every, known = (self.axes, *(own for _, own in self.modules)), op_axes(graph)
+        outer = (e.axis for b in graph.blocks for e in boundary_extents(b) if self.modules)
+        there = {*known, *(name for axis in outer for name in axis_names(axis))}
+        for group in sorted(active):
+            said = dict.fromkeys(axis for axes in every for axis, groups in axes if group in groups)
+            if said and there.isdisjoint(said):
+                raise BadValue(
+                    f"nothing can be divided along {' or '.join(said)} (dimension {group} of the mesh); "
+                    f"axes that can be divided: {', '.join(known) or 'none'}"
+                )
 
     def _resolved(
         self, axes: tuple[tuple[str, tuple[str, ...]], ...], coordinates: dict[str, str] = {}

@@ -271,6 +271,16 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
 
 
+def divides_itself(program: Any) -> bool:
+    """Whether a program names its one layout; for others plans or strategies of kernels are searched.
+
+    >>> from strata.workload.program import program
+    >>> [divides_itself(program(name)) for name in ("fft-1024", "gemm-8192", "llama-3-8b")]
+    [True, False, False]
+    """
+    return bool(layout_degrees(program)) and not hasattr(program, "kernel_modules")
+
+
 def usual_division(program: Any, devices: Number) -> str:
     """The division that a program itself has for so many devices; "" where it says none.
 

@@ -4,8 +4,7 @@ not meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
@@ -28,23 +27,12 @@ from strata.mapping.layout import (
     conversions,
     divide,
 )
+from strata.mapping.tensor_state import TensorState, TensorStates, added, alike
 from strata.mapping.written_collectives import without_idle_collectives
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TensorState:
-    """How a tensor was left by the op that made it, under one of the alternatives a batch has."""
-
-    spec: PartitionSpec
-    partial: tuple[str, ...] = ()
-    bytes: Callable[[], Number] = float  # of one rank, before `pieces`
-    summed: Callable[[], Number] = float  # as partial sums
-    producer: str = ""
-    alternative: Alternative = PLAIN
-    routed: bool = False  # rows of experts' results: as a sum they are as large as the tokens they belong to
-    pieces: Number = 1.0  # that a sum was left in
+SUMS = ("all_reduce", "reduce_scatter")
 
 
 def shard(graph: Graph, sharding: Sharding) -> Graph:
@@ -124,6 +112,12 @@ def _gather_weights(ops: list[Op], sharding: Sharding) -> list[Collective]:
     return found
 
 
+def _once(found: list[tuple[list[Conversion], TensorState]]) -> list[tuple[list[Conversion], TensorState]]:
+    """Conversions under each alternative: one for all of them where they are the same."""
+    differ = any(one.alternative.ring or made != found[0][0] for made, one in found)
+    return found if differ or len(found) < 2 else [(found[0][0], replace(found[0][1], alternative=PLAIN))]
+
+
 class _BlockPass:
     """One walk over the ops of a block: what each tensor was left as, and the collectives where a reader
     wants another.
@@ -131,7 +125,7 @@ class _BlockPass:
 
     def __init__(self, block: Block, sharding: Sharding, training: bool):
         self.block, self.sharding, self.training = block, sharding, training
-        self.state: dict[str, tuple[TensorState, ...]] = {}
+        self.state: dict[str, TensorStates] = {}
         self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
         self.ops: list[Op] = []
         # of a block that runs many times with the same weights: what moves weights and their gradients
@@ -154,10 +148,11 @@ class _BlockPass:
     def _plain(self, op: Op) -> None:
         """An op after the collectives its operands need."""
         sharding = self.sharding
-        summed = self._sum_first(op) if getattr(op, "adds", False) else frozenset()
-        for place, tensor in enumerate(op.inputs):
-            if tensor not in summed:
-                self._reshard(op, place, tensor)
+        if getattr(op, "adds", False):
+            self._add_operands(op)
+        else:
+            for place, tensor in enumerate(op.inputs):
+                self._reshard(op, place, (tensor,))
         if op.module.endswith((GRADIENTS, WEIGHT_GRADIENTS)):
             self._relay(op)
         self.ops.append(op)
@@ -192,10 +187,22 @@ class _BlockPass:
         """Whether alternatives treat a stored operand of this op differently."""
         return any(op.stored_axes(i) for i in range(len(op.inputs)))
 
-    def _reshard(self, op: Op, place: int, tensor: str) -> None:
-        """Collectives that bring one operand to where an op wants it."""
-        sharding, stored = self.sharding, op.stored_axes(place)
-        left = self.state.get(tensor, ())
+    def _add_operands(self, op: Op) -> None:
+        """Operands that an op adds up: partial sums that lie alike on each rank first, then between ranks.
+
+        What was added up is that op's own; a reader of one of several operands finds it as it was.
+        """
+        known = [tensor for tensor in dict.fromkeys(op.inputs) if tensor in self.state]
+        for tensors in alike(self.state, op.inputs):
+            mine = len(known) > 1 and any(s.partial for t in tensors for s in self.state.get(t, ()))
+            self._reshard(op, op.inputs.index(tensors[-1]), tensors, op.name if mine else "")
+
+    def _reshard(self, op: Op, place: int, tensors: tuple[str, ...], own: str = "") -> None:
+        """Collectives that bring one operand, or the sum of several, to where an op wants it; `own`: the op
+        that alone has what comes of it.
+        """
+        sharding, stored, tensor = self.sharding, op.stored_axes(place), tensors[-1]
+        left = added(self.state, tensors)
         if not stored and not left:
             return
         whole, wanted = op.whole_axes(), op.operand_axes(place)
@@ -204,28 +211,24 @@ class _BlockPass:
         plain = not stored and len(left) == 1 and not left[0].partial and op.module not in sharding.modules
         if plain and left[0].spec == sharding.spec(op.module, wanted, left[0].alternative):
             return
-        found: list[tuple[list[Conversion], TensorState, Alternative]] = []
+        found: list[tuple[list[Conversion], TensorState]] = []
         for alternative in self._alternatives(op, left, bool(stored)):
             want = sharding.spec(op.module, wanted, alternative)
             if stored:
-                state = TensorState(
-                    sharding.spec(op.module, stored, alternative), producer=op.name, alternative=alternative
-                )
+                state = TensorState(sharding.spec(op.module, stored, alternative), producer=op.name)
             else:
                 state = next((s for s in left if s.alternative is alternative), left[0])
-            found.append((conversions(state.spec, state.partial, want), state, alternative))
-        if not any(alternative.ring for _, _, alternative in found) and all(
-            f[0] == found[0][0] for f in found
-        ):
-            found = [(*found[0][:2], PLAIN)] if len(found) > 1 else found
-        for made, state, alternative in found:
-            for one, size in zip(made, held_before(made, self.sharding), strict=True):
-                key = (tensor, op.name if stored else "", one, alternative.name)
+            made = conversions(state.spec, state.partial, want)
+            found.append((made, replace(state, alternative=alternative)))
+        found = _once(found)
+        for made, state in found:
+            for one, size in zip(made, held_before(made, sharding), strict=True):
+                key = (tensor, op.name if stored else own, one, state.alternative.name)
                 if key not in self.done:
                     self.done.add(key)
-                    self._add(self._collective(one, op, place, tensor, state, alternative, size))
-        if any(state.partial for _, state, _ in found):  # added up: the next reader finds sums
-            self.state[tensor] = tuple(self._summed(state, found[0][0]) for state in left)
+                    self._add(self._collective(one, op, place, tensor, state, size))
+        if not own and any(state.partial for _, state in found):  # added up: the next reader finds sums
+            self.state[tensor] = tuple(state.added_up(found[0][0], sharding.degrees) for state in left)
 
     def _relay(self, op: Op) -> None:
         """Collectives that bring weights, and what the forward pass left, to a gradient that is laid out
@@ -256,33 +259,17 @@ class _BlockPass:
         number = self.names[op.name] = self.names.get(op.name, 0) + 1
         return op if number == 1 else replace(op, name=f"{op.name}_{number}")
 
-    def _summed(self, state: TensorState, made: list[Conversion]) -> TensorState:
-        """A tensor whose partial sums were added up, in pieces where its first reader wanted them so."""
-        spec, pieces = dict(state.spec), state.pieces
-        for one in made:
-            if one.pattern == "reduce_scatter":
-                spec[one.onto] = (*spec.get(one.onto, ()), one.group)
-                pieces = pieces * self.sharding.degrees[one.group]
-        return replace(state, partial=(), spec=spec, pieces=pieces)
-
     def _alternatives(self, op: Op, left: tuple[TensorState, ...], stored: bool) -> tuple[Alternative, ...]:
         if stored or op.module in self.sharding.modules:
             return self.sharding.alternatives
         return tuple(state.alternative for state in left)
 
     def _collective(
-        self,
-        one: Conversion,
-        op: Op,
-        place: int,
-        tensor: str,
-        state: TensorState,
-        alternative: Alternative,
-        size: Number,
+        self, one: Conversion, op: Op, place: int, tensor: str, state: TensorState, size: Number
     ) -> Collective:
-        own = op.operand_bytes(place)
+        own, alternative = op.operand_bytes(place), state.alternative
         degree = self.sharding.degrees[one.group]
-        if one.pattern in ("all_reduce", "reduce_scatter"):
+        if one.pattern in SUMS:
             payload, name = state.summed() * size, f"{state.producer}_{SUFFIXES[one.pattern]}"
         else:
             payload = state.bytes() / state.pieces * size if own is None else own
@@ -313,35 +300,6 @@ class _BlockPass:
             )
         return made
 
-    def _sum_first(self, op: Op) -> frozenset[str]:
-        """Operands that are added up: their partial sums are added on each rank first, and then once between
-        ranks.
-        """
-        inputs = [t for t in op.inputs if any(s.partial for s in self.state.get(t, ()))]
-        if not inputs:
-            return frozenset()
-        self._sum(inputs, op.name, self.state[inputs[-1]], {})
-        return frozenset(inputs)
-
-    def _sum(self, tensors: list[str], name: str, left: tuple[TensorState, ...], want: PartitionSpec) -> None:
-        """One sum between ranks of tensors that were added up, as large as the block's boundary; in
-        pieces where they are wanted so.
-        """
-        groups = tuple(dict.fromkeys(g for t in tensors for s in self.state[t] for g in s.partial))
-        alone = len(tensors) == 1 and not left[0].routed
-        payload = left[0].summed() if alone or self.block.output is None else self.block.output.bytes()
-        made = conversions(left[0].spec, groups, want)[: len(groups)]
-        for one, size in zip(made, held_before(made, self.sharding), strict=True):
-            self._add(
-                Collective(
-                    name=f"{left[0].producer or name}_{SUFFIXES[one.pattern]}", module=self.block.role,
-                    inputs=(tensors[-1],), output=tensors[-1], pattern=one.pattern, group=one.group,
-                    payload=payload * size,
-                )
-            )  # fmt: skip
-        for tensor in tensors:
-            self.state[tensor] = tuple(self._summed(state, made) for state in self.state[tensor])
-
     def _route(self, op: Op, experts: ExpertMatMul) -> None:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
         stream = self.block.output
@@ -349,36 +307,46 @@ class _BlockPass:
         assert is_routed(op)
         before, after = expert_collectives(op, experts, self.sharding, stream, self.training)
         self.ops += [*before, op, *after]
-        partial = (PARTIAL_OVER,) if op.route == "combine" and PARTIAL_OVER in self.sharding.active else ()
-        self.state[op.output] = (
-            TensorState({}, partial, op.output_bytes, op.partial_bytes, op.name, routed=True),
-        )
+        # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to.
+        if op.route == "combine":
+            spec = self.sharding.spec(self.block.role, stream.axes)
+            partial = (PARTIAL_OVER,) if PARTIAL_OVER in self.sharding.active else ()
+            self.state[op.output] = (TensorState(spec, partial, stream.bytes, stream.bytes, op.name),)
+        else:
+            self.state[op.output] = (TensorState({}, (), op.output_bytes, op.partial_bytes, op.name),)
 
     def _close(self, ops: list[Op]) -> None:
         """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
-        weights that nobody adds up later.
+        weights that nobody adds up later, and what nobody here reads.
         """
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
-        partial = [t for t in leaves if any(s.partial for s in self.state.get(t, ()))]
         want = {}
         if self.block.output is not None:
             want = self.sharding.spec(self.block.role, self.block.output.axes)
-        if partial:
-            self._sum(partial, "", self.state[partial[-1]], want)
-        for tensor in leaves:
-            for state in self.state.get(tensor, ()):
-                made = conversions(state.spec, (), want)
-                for one, size in zip(made, held_before(made, self.sharding), strict=True):
-                    self._add(self._handed_on(one, tensor, state, size))
-        if self.sharding.gradient_sums:
-            for op in ops:
-                if op.weight_gradient:
+        for tensors in alike(self.state, leaves):
+            self._hand_on(tensors, want)
+        read = {*leaves, *(tensor for op in ops for tensor in op.inputs)}
+        for op in ops:
+            if op.weight_gradient:
+                if self.sharding.gradient_sums:
                     self._sum_gradient(op)
+            elif op.output not in read and any(s.partial for s in self.state[op.output]):
+                self._hand_on((op.output,), self.state[op.output][0].spec)
+
+    def _hand_on(self, tensors: tuple[str, ...], want: PartitionSpec) -> None:
+        """Collectives between a result of a block, or the sum of several, and a layout."""
+        left = added(self.state, tensors)
+        for made, state in _once([(conversions(s.spec, s.partial, want), s) for s in left]):
+            for one, size in zip(made, held_before(made, self.sharding), strict=True):
+                if state.partial or (tensors[-1], "", one, state.alternative.name) not in self.done:
+                    self._add(self._handed_on(one, tensors[-1], state, size))
 
     def _handed_on(self, one: Conversion, tensor: str, state: TensorState, size: Number) -> Collective:
         """A collective between a block's result and the layout of its boundary."""
         whole = self.sharding.degrees[one.group] if one.gathered else 1.0
         payload = state.bytes() / state.pieces * size * whole
+        if one.pattern in SUMS:
+            payload = state.summed() * size
         return Collective(
             name=f"{state.producer}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
             output=tensor, pattern=one.pattern, group=one.group, payload=state.alternative.masked(payload),

@@ -18,6 +18,7 @@ import numpy as np
 from strata.arrays import Array
 
 HUGE = 1e30  # stands for a forbidden combination inside of differences
+PRUNING_LIMIT = 3_000_000  # the same while options are compared
 ENTRIES_LIMIT = 30_000_000  # entries of the largest table that elimination may build
 
 
@@ -215,6 +216,9 @@ def _kept(variable: str, factors: list[Factor], parts: list[list[int]], domains:
 
 
 def _together(factors: list[Factor], domains: dict[str, int], variable: str) -> Array:
+    names = dict.fromkeys(v for f in factors for v in f.scope)
+    if elimination_order(FactorGraph({v: domains[v] for v in names}, factors))[2] > PRUNING_LIMIT:
+        return np.full((domains[variable], domains[variable]), -HUGE)  # too large to compare: all stay
     least = min_marginals(factors, domains, variable)
     turned = [Factor(f.scope, np.where(np.isfinite(f.table), -f.table, np.inf)) for f in factors]
     most = -min_marginals(turned, domains, variable)

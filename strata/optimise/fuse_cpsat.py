@@ -291,6 +291,10 @@ class _Model:
             model.add(critical >= compute + apart)
             model.add(critical >= memory + apart)
             model.add(critical >= network)
+            if rules.fill == "yes" and rules.overlap == "all" and problem.micro_batches <= 1:
+                for n, tiles in enumerate(problem.tiles):
+                    if tiles == 1:  # communication takes its turn with the kernels
+                        model.add(critical >= compute + network).only_enforce_if(self.tiled[p][n])
         start = problem.chip.start / problem.micro_batches if rules.start == "yes" else 0.0
         return critical + self._units(start) * self.used[p]
 

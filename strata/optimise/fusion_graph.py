@@ -16,14 +16,13 @@ from strata.optimise.fusion_problem import (
     FusionProblem,
     FusionTensor,
 )
+from strata.precision import bytes_of
+from strata.pricing.fusion import STREAM_AXES, is_streamed
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.pricing.kernels.device import Device
-from strata.pricing.pricers import Rank, price_op
-from strata.workload.graph import Block, Collective, Extent, Graph, Op, is_collective
+from strata.pricing.pricers import Rank, on_chip, price_op
+from strata.workload.graph import Block, Collective, Extent, Op, is_collective
 
-STREAM_AXES = ("tokens", "sequences", "queries", "samples")  # of which tiles of shipped programs are parts
 TILES = tuple(2**i for i in range(11))
-NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
 
 
 def fusion_problem(
@@ -35,6 +34,7 @@ def fusion_problem(
     tiles: tuple[int, ...] = TILES,
     sizes: Mapping[str, Number] | None = None,
     sram: float | None = None,
+    utilisation: float = 1.0,
     **more: Any,
 ) -> FusionProblem:
     """The fusion problem of one rank's ops, sharded already, with every collective as network time of the
@@ -46,7 +46,8 @@ def fusion_problem(
     `sizes`: bytes of tensors from outside that neither the block's entry nor the reading op states
     (`tensor_sizes` of a graph has those of its blocks). There are no more tiles than the shortest kernel has
     rows along the streamed axes. `sram`:
-    bytes for buffers and weights; the chip's shared on-chip memory unless given. `more`: other fields of the
+    bytes for buffers and weights; the chip's shared on-chip memory unless given. `utilisation`
+    of the 16-bit peak is for rules that ask for it. `more`: other fields of the
     problem.
     """
     ops = block.ops if isinstance(block, Block) else tuple(block)
@@ -60,7 +61,7 @@ def fusion_problem(
     for op in ops:
         made.take(op)
     units = min(made.streamed, default=1.0)
-    chip = rank.device.chip
+    chip, rates = rank.device.chip, rank.device.chip.compute.matrix_rate
     limits = FusionChip(
         sram=float(chip.cache.capacity) if sram is None else sram,
         dram_bandwidth=float(rank.device.bandwidth),
@@ -68,6 +69,8 @@ def fusion_problem(
         cores=int(rank.device.cores),
         array=(float(chip.compute.tile_m), float(chip.compute.tile_n)),
         clock=float(chip.compute.max_clock),
+        peak=float(rates.get("bf16", max(rates.values()))),
+        utilisation=utilisation,
         start=float(rank.device.floor),
         grain=float(rank.device.grain),
     )
@@ -79,18 +82,6 @@ def fusion_problem(
         rules=fusion_rules(rules),
         **{"held_bytes": made.tables} | more,
     )
-
-
-def tensor_sizes(graph: Graph) -> dict[str, Number]:
-    """Bytes of the tensors of all blocks, as other blocks read them: what backward blocks need as `sizes`."""
-    found: dict[str, Number] = {}
-    for block in graph.blocks:
-        if block.entry is not None:
-            found[f"{block.name}:{block.entry.name}"] = block.entry.bytes()
-        for op in block.ops:
-            size = op.payload if is_collective(op) else op.output_bytes()
-            found[f"{block.name}:{op.output}"] = size
-    return found
 
 
 @dataclass
@@ -135,9 +126,7 @@ class _Reader:
         self.kernels[name] = FusionKernel(
             name=name,
             time=float(price.time - price.overhead),
-            flop=float(op.flop()),
-            columns=max(rows, default=1.0),
-            depth=1.0 if float(op.flop()) > 0 else 0.0,
+            **self._shape(op),
             weight_bytes=held,
             extra_bytes=extra + rows_read,
             backward=op.backward,
@@ -146,13 +135,28 @@ class _Reader:
 
     def _rows(self, op: Op) -> list[float]:
         """Rows along the streamed axes, where it has any: no more tiles than these can follow one another."""
-        held = [getattr(op, f.name) for f in fields(op)]
-        extents = [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]
-        sizes = [float(e.size) for e in extents if e.axis in self.axes]
+        sizes = [float(e.size) for e in _extents(op) if is_streamed(e.axis, self.axes)]
         return [math.prod(sizes)] if sizes else []
 
+    def _shape(self, op: Op) -> dict[str, Any]:
+        """Rows, columns and depth of a kernel: columns are the streamed axis of its result, or the first of
+        its axes where it sums over the streamed one. Element-wise work counts an operation an element.
+        """
+        extents = [e for e in _extents(op) if e.axis in op.result_axes()]
+        streamed = [float(e.size) for e in extents if is_streamed(e.axis, self.axes)]
+        first = [float(e.size) for e in extents][:1]
+        columns = math.prod(streamed) if streamed else math.prod(first)
+        format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
+        elements = max(float(op.output_bytes() / bytes_of(format)), 1.0)
+        return {
+            "rows": max(elements / columns, 1.0),
+            "columns": columns,
+            "depth": float(op.flop()) / (2.0 * elements),
+            "flop": float(op.flop()) or elements,
+        }
+
     def _streams(self, axes: tuple[str, ...]) -> bool:
-        return any(axis in self.axes for axis in axes)
+        return any(is_streamed(axis, self.axes) for axis in axes)
 
     def _operand(self, op: Op, name: str, place: int, tensor: str) -> float:
         """Join an operand to the op; bytes of one that lies in memory between steps, which is only read."""
@@ -205,12 +209,6 @@ class _Reader:
         ]
 
 
-def on_chip(device: Device) -> Device:
-    """The same device with DRAM out of the way: what a fused kernel's own time is priced on.
-
-    >>> from strata.hardware.chip import chip
-    >>> from strata.pricing.kernels.device import device
-    >>> on_chip(device(chip("sn40l"))).bandwidth == NO_LIMIT
-    True
-    """
-    return replace(device, bandwidth=NO_LIMIT, banks=None)
+def _extents(op: Op) -> list[Extent]:
+    held = [getattr(op, f.name) for f in fields(op)]
+    return [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]

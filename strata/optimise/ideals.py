@@ -43,7 +43,7 @@ def as_rows(masks: Sequence[int], count: int) -> Array:
     """
     width = (count + 7) // 8
     packed = b"".join(mask.to_bytes(width, "little") for mask in masks)
-    raw = np.frombuffer(packed, dtype=np.uint8).reshape(-1, width)
+    raw = np.frombuffer(packed, dtype=np.uint8).reshape(len(masks), width)
     rows: Array = np.unpackbits(raw, axis=1, count=count, bitorder="little").astype(np.float32)
     return rows
 

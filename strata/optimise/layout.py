@@ -30,7 +30,6 @@ from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import module_options
 from strata.optimise.layout_rules import LayoutRules, layout_rules
 from strata.optimise.layout_states import LayoutTables, RankMemory
-from strata.optimise.message_passing import consistent
 from strata.pricing.pricers import Rank, price_op
 from strata.pricing.step import Structure, rank_in_step
 from strata.workload.graph import Collective, Graph, is_collective
@@ -209,8 +208,6 @@ def _solved(
     """The best choice, how it was found, how many choices were left after pruning, and the width."""
     whole, start = tables.factors, time.perf_counter()
     alive = surviving(whole, tables.hidden)
-    if any(len(found) == 0 for found in consistent(restricted(whole, alive)).values()):
-        raise BadValue("no layout of this mesh is legal: a sum that nobody reads would stay in parts")
     small = restricted(whole, alive)
     kept = float(np.prod([float(small.domains[m]) for m in tables.options]))
     seen: Assignment | None = None

@@ -25,7 +25,15 @@ from strata.optimise.layout_options import (
     sharding_of_each,
 )
 from strata.optimise.layout_rules import LayoutRules
-from strata.optimise.layout_states import NO_SUM, Holder, LayoutTables, LeftState, SpecKey, SumSoFar, spec_key
+from strata.optimise.layout_states import (
+    Holder,
+    LayoutTables,
+    LeftState,
+    PartialSums,
+    SpecKey,
+    one_more_sum,
+    spec_key,
+)
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.tasks import Workload
@@ -107,8 +115,9 @@ class _BlockTables:
                 (tables.results, local.output_bytes(), self.weight),
             ):
                 kept[op.module] = kept.get(op.module, np.zeros(count)) + times * per_option(size, count)
-        if getattr(op, "adds", False) and tables.rules.sums == "at reader":
-            self._sum_first(op)
+        known = tuple(dict.fromkeys(t for t in op.inputs if t in self.holders))
+        if getattr(op, "adds", False) and len(known) > 1:
+            self._add_operands(op, local, known)
         else:
             for place, tensor in enumerate(op.inputs):
                 self._read(op, local, place, tensor)
@@ -119,18 +128,15 @@ class _BlockTables:
         self.holders[op.output] = left
 
     def _summed_here(self, op: Op, left: Holder) -> Holder:
-        """Sums that stand with the kernel itself: of weights' gradients, and all where rules say so; what
-        nobody reads must not stay partial.
+        """Sums that stand with the kernel itself: of weights' gradients, of what nobody reads, and all where
+        rules say so.
         """
         tables, unread = self.tables, not self.uses.get(op.output)
-        at_kernel = tables.rules.sums == "at kernel"
-        if not (at_kernel or unread or op.weight_gradient):
+        if not (tables.rules.sums == "at kernel" or unread or op.weight_gradient):
             return left
         weight = self.once if op.weight_gradient else self.weight
 
         def cost(s: LeftState) -> float:
-            if not (at_kernel or op.weight_gradient):
-                return np.inf if s.partial else 0.0
             payload = s.bytes if op.weight_gradient else s.summed
             return sum(tables.collective("all_reduce", g, payload, weight) for g in s.partial)
 
@@ -192,118 +198,59 @@ class _BlockTables:
         after = replace(state, done=done)
         return cost, _summed(after, made, degrees) if state.partial else after
 
-    def _sum_first(self, op: Op) -> None:
+    def _add_operands(self, op: Op, local: Op, tensors: tuple[str, ...]) -> None:
         """Operands that are added up: partial ones on each rank first, then once between ranks."""
-        tables, wants = self.tables, self._wants(op, op, 0)
-        mine = [t for t in op.inputs if t in self.holders]
-        before = {t: self.holders[t] for t in mine}
-        for tensor in mine:
-            self._step(tensor, wants, self._add_up)
-        summed = [h for h in before.values() if any(s.partial for s in h.states)]
-        if not summed:
-            return
-        sizes = Holder("", (None,), np.array([0]))
-        if self.block.output is not None:
-            known = self._boundary_bytes("output")
-            sizes = tables.module(self.block.role, lambda k: float(known[k]))
-        state = Holder("", (NO_SUM,), np.array([0]))
-        for number, holder in enumerate(summed):
-            last = number == len(summed) - 1
-            name = f"{self.name}:{op.name}+{number}"
-            state = self._gathered_sum(name, state, holder)
-            if last:
-                cost = [[self._sum_cost(s, size) for size in sizes.states] for s in state.states]
-                table = np.array(cost)
-                if sizes.variable:
-                    tables.add(table, state, sizes)
-                else:
-                    tables.add(table[:, 0], state)
+        wants = self._wants(op, local, op.inputs.index(tensors[0]))
+        self._between_ranks(f"{op.name}+", [self.holders[t] for t in tensors], wants)
+        for tensor in tensors:
+            self._step(tensor, wants, self._convert_whole)
 
-    def _gathered_sum(self, name: str, state: Holder, holder: Holder) -> Holder:
-        """Sums so far (how many, over which groups, bytes of the last) with one more operand."""
+    def _convert_whole(self, state: LeftState, want: tuple[SpecKey, float | None]) -> tuple[float, LeftState]:
+        """An operand of a sum: a partial one stays as it is for others."""
+        return (0.0, state) if state.partial else self._convert(state, want)
 
-        def one_more(so_far: SumSoFar, left: LeftState) -> tuple[float, SumSoFar]:
-            if not left.partial:
-                return 0.0, so_far
-            groups = tuple(dict.fromkeys((*so_far.groups, *left.partial)))
-            return 0.0, SumSoFar(min(so_far.count + 1, 2), groups, left.summed, left.spec)
+    def _between_ranks(self, name: str, holders: list[Holder], wants: Holder) -> None:
+        """Partial sums that lie alike, added on each rank, brought to where they are wanted."""
+        sums = Holder("", ((),), np.array([0]))
+        for number, holder in enumerate(holders):
+            if any(s.partial for s in holder.states):
+                sums = self._one_more(f"{self.name}:{name}{number}", sums, holder)
 
-        if state.variable:
-            made = self.tables.stepped(name, one_more, state, holder, True)
+        def cost(every: PartialSums, want: tuple[SpecKey, float | None]) -> float:
+            return sum(self._convert(one, want)[0] for one in every)
+
+        if sums.variable:
+            table = [[cost(every, want) for want in wants.states] for every in sums.states]
+            self.tables.add(np.array(table), sums, wants)
+
+    def _one_more(self, name: str, sums: Holder, holder: Holder) -> Holder:
+        """Partial sums so far with one more operand."""
+
+        def step(every: PartialSums, left: LeftState) -> tuple[float, PartialSums]:
+            return 0.0, one_more_sum(every, left)
+
+        if sums.variable:
+            made = self.tables.stepped(name, step, sums, holder, True)
             assert made is not None
             return made
         found: dict[Hashable, int] = {}
-        first = [found.setdefault(one_more(state.states[0], s)[1], len(found)) for s in holder.states]
+        first = [found.setdefault(one_more_sum((), s), len(found)) for s in holder.states]
         return Holder(holder.variable, tuple(found), np.array(first)[holder.place])
-
-    def _sum_cost(self, so_far: SumSoFar, boundary: float | None) -> float:
-        payload = so_far.summed if so_far.count < 2 or boundary is None else boundary
-        return sum(self.tables.collective("all_reduce", g, payload, self.weight) for g in so_far.groups)
-
-    def _add_up(self, state: LeftState, want: tuple[SpecKey, float | None]) -> tuple[float, LeftState]:
-        """An operand of a sum: a partial one is added up as it lies, and must then be where it is wanted."""
-        if not state.partial:
-            return self._convert(state, want)
-        after = replace(state, partial=())
-        return (np.inf if conversions(state.layout(), (), dict(want[0])) else 0.0), after
 
     def _close(self, leaves: tuple[str, ...]) -> None:
         """What the block hands on lies as its boundary says."""
         tables, output, role = self.tables, self.block.output, self.block.role
-        known = None if output is None else self._boundary_bytes("output")
         axes = () if output is None else output.axes
 
-        def want(k: int) -> tuple[SpecKey, float | None]:
-            spec = spec_key(tables.each[k].spec(role, axes))
-            return spec, None if known is None else float(known[k])
+        def want(k: int) -> tuple[SpecKey, None]:
+            return spec_key(tables.each[k].spec(role, axes)), None
 
-        wants, mine = tables.module(role, want), [t for t in leaves if t in self.holders]
-        if not mine or role not in tables.options:
-            return
-        sums = Holder("", (NO_SUM,), np.array([0]))
-        for number, tensor in enumerate(mine):
-            if any(s.partial for s in self.holders[tensor].states):
-                sums = self._gathered_sum(f"{self.name}:leaves+{number}", sums, self.holders[tensor])
-        if sums.variable:
-            table = np.array([[self._leaving_sum(s, w) for w in wants.states] for s in sums.states])
-            tables.add(table, sums, wants)
-        for tensor in mine:
-            self._handed_on(self.holders[tensor], sums, wants)
-
-    def _sums_of(self, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> list[Conversion]:
-        """The collectives that add up what leaves a block, in pieces where its boundary wants them so."""
-        return conversions(dict(so_far.spec), so_far.groups, dict(want[0]))[: len(so_far.groups)]
-
-    def _leaving_sum(self, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> float:
-        payload = so_far.summed if so_far.count < 2 or want[1] is None else want[1]
-        made = self._sums_of(so_far, want)
-        sizes = held_before(made, self.tables.every)
-        return sum(
-            self.tables.collective(one.pattern, one.group, float(payload * size), self.weight)
-            for one, size in zip(made, sizes, strict=True)
-        )
-
-    def _handed_on(self, holder: Holder, sums: Holder, wants: Holder) -> None:
-        """A result that was added up where it was partial, brought to where the boundary wants it."""
-        tables, degrees = self.tables, self.tables.every.degrees
-
-        def cost(s: LeftState, so_far: SumSoFar, want: tuple[SpecKey, float | None]) -> float:
-            if s.partial:
-                s = _summed(s, self._sums_of(so_far, want), degrees)
-            made, total = conversions(s.layout(), (), dict(want[0])), 0.0
-            for one, size in zip(made, held_before(made, tables.every), strict=True):
-                whole = degrees[one.group] if one.gathered else 1.0
-                payload = float(s.bytes / s.pieces * size * whole)
-                total += tables.collective(one.pattern, one.group, payload, self.weight)
-            return total
-
-        if any(s.partial for s in holder.states):
-            every = [[[cost(s, f, w) for w in wants.states] for f in sums.states] for s in holder.states]
-            tables.add(np.array(every), holder, sums, wants)
-        else:
-            tables.add(
-                np.array([[cost(s, NO_SUM, w) for w in wants.states] for s in holder.states]), holder, wants
-            )
+        wants = tables.module(role, want)
+        mine = [self.holders[t] for t in dict.fromkeys(leaves) if t in self.holders]
+        self._between_ranks("leaves+", mine, wants)
+        for holder in mine:
+            table = [[self._convert_whole(s, w)[0] for w in wants.states] for s in holder.states]
+            tables.add(np.array(table), holder, wants)
 
 
 def _summed(state: LeftState, made: list[Conversion], degrees: dict[str, Number]) -> LeftState:

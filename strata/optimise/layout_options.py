@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
 from strata.arrays import Array, Number
 from strata.mapping.layout import AxisLayout, Layout, Sharding
 from strata.optimise.layout_rules import LayoutRules
-from strata.workload.graph import ONE, Block, Extent, Graph, Op
+from strata.workload.graph import ONE, Extent, Graph, Op
+from strata.workload.graph_axes import axis_names, boundary_extents, extents_of
 from strata.workload.tasks import Workload
 
 
@@ -94,15 +95,6 @@ def module_options(
     return found
 
 
-def axis_names(axis: str) -> tuple[str, ...]:
-    """The axes that an extent lies on: one, or those of a product.
-
-    >>> axis_names("samples*heads")
-    ('samples', 'heads')
-    """
-    return tuple(axis.split("*"))
-
-
 def _common(known: float | None, extent: Extent) -> float:
     """Units of an axis that several extents of a module have: what divides all of them."""
     count = float(extent.count)
@@ -120,25 +112,9 @@ def _choices(
         even = True
         for extent, count in units.items():
             divided = float(np.prod([parts.get(axis, 1.0) for axis in axis_names(extent)]))
-            even = even and count % divided == 0
+            even = even and (divided == 1.0 or count % divided == 0)
         if even:
             yield choice
-
-
-def extents_of(op: Op) -> Iterator[Extent]:
-    """Extents of an op that lie on an axis."""
-    for f in fields(op):
-        value = getattr(op, f.name)
-        for extent in value if isinstance(value, tuple) else (value,):
-            if isinstance(extent, Extent) and extent.axis:
-                yield extent
-
-
-def boundary_extents(block: Block) -> Iterator[Extent]:
-    """Extents of what a block takes in and hands on."""
-    for tensor in (block.entry, block.output):
-        if tensor is not None:
-            yield from (e for e in tensor.extents if e.axis)
 
 
 def _aliased(op: Op, graph: Graph) -> Iterator[str]:

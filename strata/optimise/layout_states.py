@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array
+from strata.errors import BadValue
 from strata.mapping.layout import Conversion, PartitionSpec, Sharding
 from strata.optimise.factor_graph import Factor, FactorGraph
 from strata.optimise.layout_options import ModuleOptions
@@ -16,6 +17,7 @@ from strata.optimise.layout_rules import LayoutRules
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Collective, Graph
 
+STATES_LIMIT = 40_000_000  # entries of one table of states
 SpecKey = tuple[tuple[str, tuple[str, ...]], ...]
 
 
@@ -34,17 +36,7 @@ class LeftState:
         return dict(self.spec)
 
 
-@dataclass(frozen=True)
-class SumSoFar:
-    """Partial operands that are added up together: how many (2: more), groups, and the last's layout."""
-
-    count: int = 0
-    groups: tuple[str, ...] = ()
-    summed: float = 0.0
-    spec: SpecKey = ()
-
-
-NO_SUM = SumSoFar()
+PartialSums = tuple[LeftState, ...]  # of operands that are added up: one for each way they lie
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +109,10 @@ class LayoutTables:
         """A table over states of some holders, as a factor over their variables."""
         if not np.any(table):
             return
-        names = [h.variable for h in holders]
-        letters = {name: chr(97 + i) for i, name in enumerate(dict.fromkeys(names))}
         full = table[np.ix_(*(h.place for h in holders))]
+        fixed = tuple(0 if h.variable not in self.factors.domains else slice(None) for h in holders)
+        full, names = full[fixed], [h.variable for h in holders if h.variable in self.factors.domains]
+        letters = {name: chr(97 + i) for i, name in enumerate(dict.fromkeys(names))}
         if len(letters) < len(names):  # one variable twice: its diagonal
             full = np.where(np.isfinite(full), full, 1e300)
             full = np.einsum(f"{''.join(letters[n] for n in names)}->{''.join(letters.values())}", full)
@@ -150,6 +143,11 @@ class LayoutTables:
             self.add(cost, first, second)
             return None
         made = Holder(name, tuple(found), np.arange(len(found)))
+        if len(first.place) * len(second.place) * len(found) > STATES_LIMIT:
+            raise BadValue(
+                f"{name.partition('#')[0]} may lie in too many ways for all its readers on this mesh: "
+                "take fewer dimensions, or pin some modules"
+            )
         moved = np.full((*cost.shape, len(found)), np.inf)
         np.put_along_axis(moved, after[..., None], cost[..., None], -1)
         self.factors.domains[name] = len(found)
@@ -161,3 +159,18 @@ class LayoutTables:
 def spec_key(spec: PartitionSpec) -> SpecKey:
     """A layout of a tensor as something that can be hashed."""
     return tuple(sorted(spec.items()))
+
+
+def one_more_sum(every: PartialSums, left: LeftState) -> PartialSums:
+    """Partial sums with one more operand, where it is one: added to those that lie alike on each rank.
+
+    >>> two = one_more_sum((LeftState((), ("tp",)),), LeftState((), ("cp",)))
+    >>> [(one.spec, one.partial) for one in two]
+    [((), ('tp', 'cp'))]
+    """
+    if not left.partial:
+        return every
+    before = next((one.partial for one in every if one.spec == left.spec), ())
+    groups = tuple(dict.fromkeys((*before, *left.partial)))
+    others = (one for one in every if one.spec != left.spec)
+    return tuple(sorted((*others, replace(left, partial=groups)), key=lambda one: one.spec))

@@ -223,7 +223,7 @@ class PartitionPricer:
         )
         price = price_partition(work, self.limits, problem.rules, float(tiles), problem.micro_batches)
         fits = price.fits & np.isfinite(price.time)
-        found = {f.name: np.broadcast_to(getattr(price, f.name), len(sets)) for f in fields(price)}
+        found = {f.name: np.broadcast_to(getattr(price, f.name), len(sets)) for f in fields(PartitionPrices)}
         return PartitionPrices(**found | {"fits": fits, "time": np.where(fits, price.time, np.inf)})
 
 

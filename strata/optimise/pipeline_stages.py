@@ -16,13 +16,13 @@ from strata.arrays import Array
 from strata.errors import BadValue, require
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
+from strata.optimise.ideals import as_rows, order_ideals
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_rules import LayoutRules, layout_rules
 from strata.pricing.pricers import price_op
 from strata.workload.graph import Collective, is_collective
 
 IDEALS_LIMIT = 4000
-WORD = 63  # kernels that a mask of an ideal holds
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,9 @@ def partition_stages(
                     f"kernel {reader} reads what kernel {tensor.producer} makes, which is after it"
                 )
             before[reader].add(tensor.producer)
-    rows = _ideals(before, limit) if count <= WORD else None
-    every = rows is not None
-    if rows is None:
-        rows = np.tril(np.ones((count + 1, count)), -1)
+    ideals = order_ideals([frozenset(found) for found in before], limit)
+    every = ideals is not None
+    rows = np.tril(np.ones((count + 1, count)), -1) if ideals is None else as_rows(ideals, count)
     work, sent = _stage_costs(rows, np.asarray(times, float), tensors, stated)
     cost = np.maximum(work, sent) if stated.stages == "max" else work + sent
     slowest, chain = _best_chain(np.where(_nested(rows), cost, np.inf), stages)
@@ -131,24 +130,6 @@ def kernel_stages(
         times[-1] += waiting
     tensors = [StageTensor(n, tuple(readers.get(t, ())), seconds) for t, (n, seconds) in made.items()]
     return tuple(names), partition_stages(times, tensors, stages, rules)
-
-
-def _ideals(before: list[set[int]], limit: int) -> Array | None:
-    """All order ideals as rows of zeros and ones, smaller ones first; None where there are too many."""
-    needs = [sum(1 << b for b in found) for found in before]
-    level, every = {0}, [0]
-    while level:
-        grown = {
-            ideal | 1 << i
-            for ideal in level
-            for i, need in enumerate(needs)
-            if not ideal >> i & 1 and need & ~ideal == 0
-        }
-        every += sorted(grown)
-        if len(every) > limit:
-            return None
-        level = grown
-    return np.array([[ideal >> i & 1 for i in range(len(before))] for ideal in every], float)
 
 
 def _nested(rows: Array) -> Array:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.pricing.footprint import Footprint, footprint_of
+from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
 from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
@@ -23,6 +24,17 @@ DATA_GROUP = "dp"  # whose links the sums of gradients need
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class PricedNode:
+    """Ops of a node of a block, which stands for so many iterations: priced as they run, fused or not, and
+    one by one: links are taken as long, whatever hides it.
+    """
+
+    weight: Number
+    ops: list[PricedOp]
+    apart: list[PricedOp]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PricedBlock:
     """A block with the price of each op, their sum, their time by category of op, and what it holds."""
 
@@ -34,18 +46,28 @@ class PricedBlock:
     again: Price = ZERO  # what runs a second time before the backward pass
     # training: time in which its collectives, hidden or not, use links of the data parallel group
     busy: Number = 0.0
-    raw: tuple[tuple[Number, list[PricedOp]], ...] = ()  # prices of each node's ops before anything overlaps
+    raw: tuple[PricedNode, ...] = ()  # before anything overlaps
 
 
 def price_block(
-    block: Block, rank: Rank, sharding: Sharding, *, training: bool, page: Number = 1.0
+    block: Block,
+    rank: Rank,
+    sharding: Sharding,
+    *,
+    training: bool,
+    page: Number = 1.0,
+    sizes: dict[str, Number] | None = None,
 ) -> PricedBlock:
     """Price every op of a block once; communication that may hide costs only what the block's own work does
-    not cover.
+    not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels.
     """
-    raw = tuple((weight, _priced(ops, rank, sharding)) for weight, ops in block.at_nodes())
+    raw = []
+    for weight, ops in block.at_nodes():
+        apart = _priced(ops, rank, sharding)
+        fused = fuse_block(apart, block, rank, sizes) if rank.device.fuses else apart
+        raw.append(PricedNode(weight=weight, ops=fused, apart=apart))
     held = footprint_of(block, sharding, training, page)
-    return assembled(block, raw, held, rank, sharding, training=training)
+    return assembled(block, tuple(raw), held, rank, sharding, training=training)
 
 
 def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedOp]:
@@ -56,6 +78,14 @@ def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedO
     return overlap_shared_experts(priced, device) if device.software.served else priced
 
 
+def one_by_one(priced: PricedBlock, rank: Rank, sharding: Sharding, *, training: bool) -> PricedBlock:
+    """The same block with its kernels one after the other, none fused."""
+    if not rank.device.fuses:
+        return priced
+    raw = tuple(replace(node, ops=node.apart) for node in priced.raw)
+    return assembled(priced.block, raw, priced.held, rank, sharding, training=training)
+
+
 def overlapped(priced: PricedBlock, rank: Rank, sharding: Sharding) -> PricedBlock:
     """The same block with collectives beside the kernels that feed them or that they feed, tile by tile."""
     return assembled(priced.block, priced.raw, priced.held, rank, sharding, training=False, by_tile=True)
@@ -63,7 +93,7 @@ def overlapped(priced: PricedBlock, rank: Rank, sharding: Sharding) -> PricedBlo
 
 def assembled(
     block: Block,
-    raw: tuple[tuple[Number, list[PricedOp]], ...],
+    raw: tuple[PricedNode, ...],
     held: Footprint,
     rank: Rank,
     sharding: Sharding,
@@ -78,15 +108,16 @@ def assembled(
     shown, again = ZERO, ZERO
     busy: Number = 0.0
     kinds: dict[str, Number] = {}
-    for weight, priced in raw:
-        own, price = _with_prefetched(priced, rank, by_tile)
+    for node in raw:
+        weight = node.weight
+        own, price = _with_prefetched(node, rank, by_tile)
         own_kinds = _by_kind(own)
         if training and block.direction == "forward":
             repeated, extra = _recomputed(own, price, own_kinds, sharding)
             own_kinds = {kind: time + extra[kind] for kind, time in own_kinds.items()}
             again = again + repeated.times(weight) if block.nodes else repeated
         if training and DATA_GROUP in rank.placement.groups:
-            busy = busy + weight * _busy(DATA_GROUP, priced, rank)
+            busy = busy + weight * _busy(DATA_GROUP, node.apart, rank)
         shown = shown + price.times(weight) if block.nodes else price
         for kind, time in own_kinds.items():
             kinds[kind] = kinds.get(kind, 0.0) + (time * weight if block.nodes else time)
@@ -104,14 +135,12 @@ def assembled(
     )
 
 
-def _with_prefetched(priced: list[PricedOp], rank: Rank, by_tile: bool) -> tuple[list[PricedOp], Price]:
+def _with_prefetched(node: PricedNode, rank: Rank, by_tile: bool) -> tuple[list[PricedOp], Price]:
     """Ops with what is fetched ahead shown as far as the rest does not cover it; on links it shares it waits
     its turn.
     """
-    # links are taken as long, whatever hides it
-    visible = [(op, p) for op, p in priced if not _prefetched(op)]
-    if by_tile:
-        priced = overlap_by_tile(priced, rank)
+    visible = [(op, p) for op, p in node.apart if not _prefetched(op)]
+    priced = overlap_by_tile(node.ops, rank) if by_tile else node.ops
     shown = total_price([(1.0, p) for op, p in priced if not _prefetched(op)])
     final = []
     for op, price in priced:

@@ -54,6 +54,31 @@ class PartitionFlows:
     whole: Number
 
 
+def flow_factors(
+    tensor: TensorUse, inside: Sequence[Mask], level: Sequence[float], copies: Number
+) -> tuple[Number, ...]:
+    """How many times a tensor counts in each of the flows of partitions: a matter of structure alone, so that
+    it is known once for a million chips (`partition_flows`).
+
+    >>> tensor = TensorUse(source=0, targets=(1,), bytes=8.0, whole=(False,))
+    >>> [float(factor) for factor in flow_factors(tensor, (True, True, False), (0.0, 1.0, 0.0), 1.0)]
+    [0.0, 0.0, 2.0, 0.0, 0.0]
+    """
+    made = inside[tensor.source]
+    uses: list[Any] = [inside[t] for t in tensor.targets]
+    used, all_inside = np.logical_or.reduce(uses), np.logical_and.reduce(uses)
+    out, read = made & np.logical_not(all_inside), used & np.logical_not(made)
+    deep: Number = 0.0
+    held: Any = np.False_
+    for use, target, whole in zip(uses, tensor.targets, tensor.whole, strict=True):
+        held = held | (use & whole)
+        deep = np.maximum(deep, (level[target] - level[tensor.source] + 1.0) * (use & made))
+    crossing, tiled = read | out, np.logical_not(held)
+    stays = made & used & tiled & ((deep > 2.0) | np.logical_not(crossing))
+    borders = crossing & tiled & np.logical_not(stays)
+    return 1.0 * read, 1.0 * out, deep * stays, 2.0 * borders, copies * held
+
+
 def partition_flows(
     tensors: Sequence[TensorUse], inside: Sequence[Mask], level: Sequence[float], copies: Number
 ) -> PartitionFlows:
@@ -74,20 +99,8 @@ def partition_flows(
     """
     sums: list[Number] = [0.0] * 5
     for tensor in tensors:
-        made = inside[tensor.source]
-        uses: list[Any] = [inside[t] for t in tensor.targets]
-        used, all_inside = np.logical_or.reduce(uses), np.logical_and.reduce(uses)
-        out, read = made & np.logical_not(all_inside), used & np.logical_not(made)
-        deep: Number = 0.0
-        held: Any = np.False_
-        for use, target, whole in zip(uses, tensor.targets, tensor.whole, strict=True):
-            held = held | (use & whole)
-            deep = np.maximum(deep, (level[target] - level[tensor.source] + 1.0) * (use & made))
-        crossing, tiled = read | out, np.logical_not(held)
-        stays = made & used & tiled & ((deep > 2.0) | np.logical_not(crossing))
-        borders = crossing & tiled & np.logical_not(stays)
-        for i, factor in enumerate((1.0 * read, 1.0 * out, deep * stays, 2.0 * borders, copies * held)):
-            sums[i] = sums[i] + tensor.bytes * factor
+        factors = flow_factors(tensor, inside, level, copies)
+        sums = [sum_ + tensor.bytes * factor for sum_, factor in zip(sums, factors, strict=True)]
     read_bytes, written, internal, crossing_bytes, whole_bytes = sums
     return PartitionFlows(
         read=read_bytes, written=written, internal=internal, crossing=crossing_bytes, whole=whole_bytes
@@ -152,11 +165,12 @@ class PartitionLimits:
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionPrice:
     """Times [s], rooms and traffic [B], and passes over weights of partitions; `fits` where the chip has
-    room.
+    room. `busy`: compute, and communication that only starts after it.
     """
 
     time: Number
     compute: Number
+    busy: Number
     memory: Number
     network: Number
     sram: Number
@@ -173,7 +187,8 @@ def price_partition(
 
     .. math:: T = \max(\phi C, M, N) + T_0 / m
 
-    with the terms of `fusion.py`; `time` is that of a partition as if it had room.
+    with the terms of `fusion.py`; a single tile computes and communicates in turn (C + N), which only a
+    pipeline that fills takes into account; `time` is that of a partition as if it had room.
 
     >>> from strata.pricing.fusion_rules import fusion_rules
     >>> flows = PartitionFlows(read=4e6, written=6e6, internal=8e6, crossing=2e7, whole=0.0)
@@ -201,11 +216,17 @@ def price_partition(
     repeats = rules.weight_tiling == "all"
     traffic = partition_traffic(flows.read, flows.written, passes, charged, work.extra, repeats)
     memory = transfer_time(traffic, limits.bandwidth)
-    critical = critical_time(compute, memory, work.network, rules.overlap)
+    busy = compute
+    if rules.fill == "yes" and rules.overlap == "all":
+        # Nothing else is there to work on while the only tile is on its way to other chips.
+        xp = namespace(tiles, micro_batches, work.network)
+        busy = compute + xp.where(tiles * micro_batches > 1, 0.0, work.network)
+    critical = critical_time(busy, memory, work.network, rules.overlap)
     dram = partition_dram(work.held, work.live, micro_batches)
     return PartitionPrice(
         time=partition_time(critical, limits.start if rules.start == "yes" else 0.0, micro_batches),
         compute=compute,
+        busy=busy,
         memory=memory,
         network=work.network,
         sram=sram,

@@ -7,8 +7,21 @@ al., DFModel (2024), section V; its program's own choices are switches (`FusionR
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from strata.arrays import Number, ceil_div, namespace
 from strata.errors import BadValue
+
+STREAM_AXES = ("tokens", "sequences", "queries", "samples")  # of which tiles of shipped programs are parts
+
+
+def is_streamed(axis: str, streams: Collection[str] = STREAM_AXES) -> bool:
+    """Whether tiles are parts of an axis, or of one of the axes of a product.
+
+    >>> is_streamed("sequence*samples"), is_streamed("heads")
+    (True, False)
+    """
+    return any(name in streams for name in axis.split("*"))
 
 
 def core_cycles(

@@ -28,6 +28,7 @@ from strata.workload.attention import attended
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent
+from strata.workload.operations import OPERATIONS
 
 # Sizes each kind needs, and those it has a value for when they are left out.
 NEEDED: dict[str, tuple[str, ...]] = {
@@ -44,15 +45,13 @@ USUAL: dict[str, dict[str, Number]] = {
     "stream": {},
     **{name: known.usual for name, known in NAMED_KERNELS.items()},
 }
-# Elements read and written for each element of the result, arithmetic and special functions, from the
-# definitions: softmax subtracts the maximum, takes an exponential, adds up and divides; the erf of gelu is a
-# polynomial and an exponential.
+# Elements read and written for each element of the result, arithmetic and special functions.
 STREAMS = {
     "copy": (1.0, 1.0, 0.0, 0.0),
     "add": (2.0, 1.0, 1.0, 0.0),
     "rms_norm": (1.0, 1.0, NORM_FLOP, 0.0),
-    "softmax": (1.0, 1.0, 4.0, 1.0),
-    "gelu": (1.0, 1.0, 12.0, 1.0),
+    "softmax": (1.0, 1.0, *OPERATIONS["row"]["Softmax"]),
+    "gelu": (1.0, 1.0, *OPERATIONS["element"]["Gelu"]),
     "silu": (2.0, 1.0, SILU_FLOP, SILU_SPECIAL),
 }
 ALL = 1e18  # no window

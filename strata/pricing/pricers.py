@@ -5,7 +5,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strata.arrays import Number, namespace
@@ -40,6 +40,21 @@ class Rank:
     device: Device
     placement: Placement
     fabric: Fabric
+
+
+NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
+
+
+def on_chip(device: Device) -> Device:
+    """The same device with DRAM out of the way: what a fused kernel's own time is priced on.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> on_chip(device(chip("sn40l"))).chip.memory.bandwidth == NO_LIMIT
+    True
+    """
+    memory = replace(device.chip.memory, bandwidth=NO_LIMIT)
+    return replace(device, chip=replace(device.chip, memory=memory), bandwidth=NO_LIMIT, banks=None)
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,6 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
     return once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
 
 
-register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
 register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
 register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
@@ -123,4 +137,5 @@ register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
 register_pricer("lu", lambda op, rank: price_lu(op, rank.device))
 register_pricer("scan", lambda op, rank: price_scan(op, rank.device))
 register_pricer("sort", lambda op, rank: price_sort(op, rank.device))
+register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("collective", _price_collective)

@@ -14,8 +14,9 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
-from strata.pricing.block import PricedBlock, overlapped, price_block, two_halves
+from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose
+from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.host import chip_under_engine, launch_times, with_host
 from strata.pricing.kernels.device import device, software_of
 from strata.pricing.kernels.vector import vector_kernel
@@ -100,22 +101,33 @@ class Pricing:
 def price(given: Pricing) -> Step:
     """Price one step. Pure and array-safe: the same code for one point and for a batch.
 
-    Communication runs beside computation as the engine has it, where a step is quicker that way: more work at
-    once draws more power, so that a step at its power limit can be slower.
+    Kernels are fused, and communication runs beside computation as the engine has it, where a step is quicker
+    that way: more work at once draws more power, so that a step at its power limit can be slower. Tiles or
+    halves hide beside kernels one by one; fused kernels pass their tiles on to the links already.
     """
     engine, training, sharding = given.engine, given.training, given.sharding
     rank = rank_in_step(given)
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
-        return tuple(price_block(b, rank, sharding, training=training, page=page) for b in graph.blocks)
+        sizes = tensor_sizes(graph) if rank.device.fuses else None
+        return tuple(
+            price_block(b, rank, sharding, training=training, page=page, sizes=sizes) for b in graph.blocks
+        )
+
+    def apart(blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+        return tuple(one_by_one(b, rank, sharding, training=training) for b in blocks)
 
     blocks = priced(given.graph, engine.page)
-    # A training step has no other way to run: bounds take it as its engine says.
-    plain = _step(given, rank, blocks, hiding=training and engine.overlap != "none")
+    hiding = training and engine.overlap != "none"  # it has no other way to run: bounds take it so too
+    plain = _step(given, rank, blocks, hiding=hiding)
+    blocks = apart(blocks)
+    if rank.device.fuses and not given.structure.for_bounds:
+        plain = _quicker(_step(given, rank, blocks, hiding=hiding), plain)
     if engine.overlap == "none" or training or not given.structure.active:
         return plain
     if engine.overlap == "dual_batch" and given.halves is not None:
-        overlapping = two_halves(blocks, priced(given.halves, 1.0), given.graph.sequence, rank)
+        halves = apart(priced(given.halves, 1.0))
+        overlapping = two_halves(blocks, halves, given.graph.sequence, rank)
     else:
         overlapping = tuple(overlapped(b, rank, sharding) for b in blocks)
     found = _quicker(_step(given, rank, overlapping, hiding=True), plain)
@@ -138,8 +150,9 @@ def rank_in_step(given: Pricing) -> Rank:
 
 
 def _quicker(one: Step, other: Step) -> Step:
-    """The quicker of two steps at each point."""
-    better = one.time < other.time
+    """The quicker of two steps at each point, or that which keeps the limits of power and heat."""
+    kept, before = one.within_limits, other.within_limits
+    better = (kept > before) | ((kept == before) & (one.time < other.time))
     xp = namespace(one.time, other.time)
 
     def pick(a: Any, b: Any) -> Any:

@@ -170,7 +170,7 @@ class StepPasses:
                 of, float(b.price.time)
             )
             return [Segment(label, time * often, kind=kind)] if time > 0.0 else []
-        raw = {op.name: price for _, ops in b.raw for op, price in ops}
+        raw = {op.name: price for node in b.raw for op, price in node.ops}
         found = []
         for i, (op, shown) in enumerate(b.ops):
             if of in ("B", "W") and op.weight_gradient != (of == "W"):

@@ -27,9 +27,12 @@ from strata.workload.dataflow_kinds import (
     kinds_of,
 )
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
-from strata.workload.tasks import Workload
+from strata.workload.graph_axes import op_axes
+from strata.workload.tasks import Workload, forward
 
 LAYER = "layer"
+SIZE_LIMIT = 1e30  # the bytes of a tensor with ten axes of it are still a number
+ONE_PLACE = "-"  # in the axes a tensor is read under: of this one a single entry
 
 
 @register_pytree
@@ -39,7 +42,9 @@ class DataflowKernel:
     """One kernel: its kind, the tensors it reads, the axes of the tensor it writes, which has its name.
 
     A tensor may be read under other names of its axes ("k: keys heads head"): the same coordinate, of another
-    meaning to the reader. `settings` are what its kind asks for beside (operations an element, a formula).
+    meaning to the reader; or at one place of an axis, written "-" ("qkv: rows - heads head"); further
+    names are axes that the reader adds (places of a window). `settings` are what its kind asks for beside
+    (operations an element, a formula).
     """
 
     name: str
@@ -97,10 +102,27 @@ class Dataflow:
     @property
     def mesh_dimensions(self) -> tuple[str, ...]:
         """Dimensions of the mesh that a division of it is typed with: those it names, or its axes."""
-        return tuple(name for name, _ in self.layouts) or tuple(self.sizes)
+        return tuple(name for name, _ in self.layouts) or self._open_axes()
+
+    def _open_axes(self) -> tuple[str, ...]:
+        """Axes that every kernel with them can divide, in the order they come; without layouts others stand
+        in the unit of the one before them.
+        """
+        graph = self.trace(forward(1.0))
+        ops, there = {op.name: op for _, op in graph.ops()}, op_axes(graph)
+        axes, closed = [axis for _, shape in self.inputs for axis in shape], set[str]()
+        for kernel in self.kernels:
+            op, own = ops[kernel.name], (*kernel.writes, *kernel.weight)
+            read = (op.operand_axes(place) for place in range(len(kernel.reads)))
+            shapes = (op.result_axes(), op.contracted_axes(), *read)
+            closed |= set(own) - {axis for shape in shapes for name in shape for axis in name.split("*")}
+            axes += own
+        return tuple(axis for axis in dict.fromkeys(axes) if axis in there and axis not in closed)
 
     def layout_text(self) -> str:
-        return ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+        """How a division is typed: with the dimensions it names, or with its axes."""
+        typed = ",".join(f"{name}=2" for name in self.mesh_dimensions) or "nothing: it has no axes"
+        return typed if self.layouts else f"{typed} (its axes; it names no layout)"
 
     def layout(self, **degrees: Number) -> dict[str, Any]:
         """Mesh and axes of its usual layout, or of plain axes by their names. A kernel that a dimension names
@@ -132,6 +154,20 @@ class Dataflow:
             parts += [f"{name}={degree}"] if degree > 1 else []
         return ",".join(parts)
 
+    def with_dimensions(self, *dimensions: str) -> Dataflow:
+        """The program with these dimensions of its mesh alone. Axes that nothing divides any more stand in
+        the units of others: with one dimension left, every extent of its graph lies on one axis.
+
+        >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
+        >>> Dataflow(layouts=two).with_dimensions("tp").mesh_dimensions
+        ('tp',)
+        """
+        for name in dimensions:
+            if name not in self.mesh_dimensions:
+                known = self.mesh_dimensions
+                raise UnknownName(f"dimension of the mesh of {self.name}", name, known, ", ".join(known))
+        return replace(self, layouts=tuple(pair for pair in self.layouts if pair[0] in dimensions))
+
     def with_changes(self, **changes: Any) -> Dataflow:
         """The program with sizes or fields replaced: a number, or an expression for a size.
 
@@ -146,6 +182,8 @@ class Dataflow:
             elif key in sizes or key in derived:
                 sizes.pop(key, None)
                 derived.pop(key, None)
+                if value is None or isinstance(value, bool | list | tuple | dict):
+                    raise BadValue(f"{self.name}: size {key} is a number or an expression, but got {value!r}")
                 if isinstance(value, str):
                     derived[key] = value
                 else:
@@ -173,7 +211,11 @@ class Dataflow:
         for name in waiting:  # what the program says stands before what the workload brings
             known.pop(name, None)
         while waiting:
-            ready = [n for n, text in waiting.items() if not any(mentions(text, other) for other in waiting)]
+            ready = [
+                name
+                for name, text in waiting.items()
+                if not any(mentions(text, other, f"size {name} of {self.name}") for other in waiting)
+            ]
             if not ready:
                 raise BadValue(f"{self.name}: sizes follow from each other in a circle: {', '.join(waiting)}")
             for name in ready:
@@ -182,9 +224,10 @@ class Dataflow:
         return known
 
     def divided_axes(self) -> frozenset[str]:
-        """Axes that its layouts divide (any, where it names none), and the one that tiles pass along."""
-        named = {axis for _, pairs in self.layouts for _, axis in pairs}
-        return frozenset((*(named or (*self.sizes, *dict(self.derived))), self.stream))
+        """Axes that its layouts divide, and the one that tiles pass along. Where it names no layouts, the
+        first axis of each side of a kernel is what can be divided.
+        """
+        return frozenset((*(axis for _, pairs in self.layouts for _, axis in pairs), self.stream))
 
     def trace(self, work: Workload) -> Graph:
         sizes = self.sized(work)
@@ -194,6 +237,11 @@ class Dataflow:
         ops, coordinates = [], dict[str, str]()
         for kernel in in_order(self):
             operands = [_operand(text, tensors, kernel, coordinates) for text in kernel.reads]
+            for axis in (*kernel.writes, *kernel.weight, *(a for o in operands for a in o.axes)):
+                if axis not in sizes:
+                    raise UnknownName(
+                        f"size of an axis of kernel {kernel.name}", axis, sizes, ", ".join(sizes)
+                    )
             ops.append(kinds[kernel.kind](kernel, operands, context))
             tensors[kernel.name] = Operand(kernel.name, kernel.writes or operands[0].axes)
         entry = self._boundary(self.inputs[0], context) if self.inputs else None
@@ -218,7 +266,7 @@ class Dataflow:
             item=self.item,
             inputs=tuple(name for name, _ in self.inputs),
             formats=((self.precision, self.precision),),
-            units=self.units,
+            units=sizes | self.units,
             coordinates=coordinates,
             stream=self.stream,
         )
@@ -241,9 +289,15 @@ def _dimensions_of(kernel: str, said: dict[str, tuple[tuple[str, str], ...]]) ->
 
 
 def _check_size(program: str, name: str, value: Number) -> None:
-    """Sizes are positive; traced ones were looked at before."""
-    if isinstance(value, int | float | np.ndarray | np.generic) and not np.all(np.asarray(value) > 0):
-        raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
+    """Sizes are positive, and products of some of them numbers; traced ones were looked at before."""
+    if isinstance(value, int | float | np.ndarray | np.generic):
+        if not np.all(np.asarray(value) > 0):
+            raise BadValue(f"{program}: a size is positive, but got ({name}={value})")
+        require(
+            bool(np.all(np.asarray(value) < SIZE_LIMIT)),
+            f"{program}: a size is below {SIZE_LIMIT:g}",
+            **{name: value},
+        )
 
 
 def _operand(
@@ -258,16 +312,16 @@ def _operand(
         return made
     axes = tuple(renamed.split())
     require(
-        len(axes) == len(made.axes),
-        f"{kernel.name} reads {name} under as many axes as it has",
+        len(axes) >= len(made.axes),
+        f"{kernel.name} reads {name} under as many axes as it has, or more",
         axes=" ".join(axes),
         of=" ".join(made.axes),
     )
-    for new, old in zip(axes, made.axes, strict=True):
-        if new != old:
+    for new, old in zip(axes, made.axes, strict=False):
+        if new not in (old, ONE_PLACE):
             coordinates[new] = coordinates.get(old, old)
             coordinates.setdefault(old, coordinates[new])
-    return Operand(name, axes)
+    return Operand(name, tuple(axis for axis in axes if axis != ONE_PLACE))
 
 
 def in_order(program: Dataflow) -> list[DataflowKernel]:

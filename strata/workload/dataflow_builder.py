@@ -29,6 +29,11 @@ class DataflowBuilder:
     """A program in the making; every method that adds a tensor returns its name."""
 
     def __init__(self, name: str, sizes: dict[str, Number | str], **told: Any) -> None:
+        for axis, size in sizes.items():
+            if size is None or isinstance(size, bool | list | tuple | dict):
+                raise BadValue(
+                    f"{name}: size {axis} is a number, an array or an expression, but got {size!r}"
+                )
         self.name, self.sizes, self.told = name, sizes, told
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.kernels: dict[str, DataflowKernel] = {}
@@ -119,6 +124,8 @@ class DataflowBuilder:
         return checked_program(made)
 
     def _check_axes(self, axes: str, what: str) -> None:
+        if not isinstance(axes, str):
+            raise BadValue(f"{what}: axes are names with spaces between them, but got {axes!r}")
         for axis in axes.split():
             if axis not in self.sizes and axis not in ("batch", "sequence", "context"):
                 raise UnknownName(f"size of an axis of {what}", axis, self.sizes, ", ".join(self.sizes))

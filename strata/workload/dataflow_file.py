@@ -32,6 +32,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
     table = dict(table)
     table.pop("_strata", None)
     _known(table, (*WORDS, LAYERS, *TABLES), f"key of program {name}")
+    _check_tables(table, name)
     cites = table.pop("sources", {})
     sizes, derived, cited = dict[str, Number](), dict[str, str](), dict[str, str]()
     for key, given in {**table.get("sizes", {}), LAYERS: table.get(LAYERS, 1.0)}.items():
@@ -63,7 +64,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
 
 def checked_program(program: Dataflow) -> Dataflow:
     """The program itself, after its kernels, axes and layouts were looked at; what is wrong is one line."""
-    known = {**program.sizes, **dict(program.derived)}
+    known = program.sized(forward(1.0))  # the workload's batch may be an axis, too
     names = {kernel.name for kernel in in_order(program)}
     if not names:
         raise BadValue(f"{program.name} has no kernels")
@@ -84,11 +85,22 @@ def checked_program(program: Dataflow) -> Dataflow:
 
 def _inputs(table: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
     given = table.get("inputs", {})
-    if not isinstance(given, Mapping) or not given:
+    if not given:
         raise BadFile(
             f'{name}: [inputs] names tensors from outside with their axes, like x = "tokens hidden"'
         )
     yield from given.items()
+
+
+def _check_tables(table: Mapping[str, Any], name: str) -> None:
+    """Tables are tables, kernels and kinds lists of them."""
+    for key in ("sizes", "inputs", "layout", "sources"):
+        if not isinstance(table.get(key, {}), Mapping):
+            raise BadFile(f"{name}: [{key}] is a table, but got {table[key]!r}")
+    for key in ("kernel", "kinds"):
+        given = table.get(key, [])
+        if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+            raise BadFile(f"{name}: kernels and kinds are lists, each a table under [[{key}]]")
 
 
 def _known(table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
@@ -66,6 +68,14 @@ class AxisSizes:
         return tuple(Extent(self.of(axis), 1.0, axis) for axis in axes)
 
 
+def _from_zero(value: Any, what: str) -> Any:
+    """A number from 0, or a word; traced numbers were looked at before."""
+    seen = isinstance(value, int | float | np.ndarray | np.generic)
+    if seen and not np.all((np.asarray(value) >= 0) & np.isfinite(value)):
+        raise BadValue(f"{what} is a number from 0, but got {value}")
+    return value
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class KernelContext:
     """What a kind finds when it makes an op: sizes, the program's format, the axis that tiles pass along."""
@@ -78,8 +88,8 @@ class KernelContext:
         """A setting of a kernel: a number, or an expression over sizes."""
         value = dict(kernel.settings).get(key, usual)
         if isinstance(value, str) and not isinstance(usual, str):
-            return calculate(value, self.sizes.values, f"{key} of kernel {kernel.name}")
-        return value
+            value = calculate(value, self.sizes.values, f"{key} of kernel {kernel.name}")
+        return _from_zero(value, f"{key} of kernel {kernel.name}")
 
 
 def _gemm(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> Op:
@@ -114,6 +124,7 @@ def _gemm(kernel: DataflowKernel, operands: list[Operand], context: KernelContex
         weight=context.setting(kernel, "weight_format", context.precision),
         activation=kernel.format or context.precision,
         bias=bool(context.setting(kernel, "bias", 0.0)),
+        tied=bool(context.setting(kernel, "tied", 0.0)),
         stored=stored,
         reads_weight=bool(kernel.weight) and not stored,
         backward=kernel.backward,
@@ -135,7 +146,8 @@ def _summed_axes(kernel: DataflowKernel, left: tuple[str, ...], right: tuple[str
     made = [a for a in out if a not in left and a not in right]
     if lost or made:
         wrong = f"{lost[0]} is in one operand alone" if lost else f"{made[0]} is in neither operand"
-        raise BadValue(f"kernel {kernel.name}: {wrong}, but got {told}")
+        hint = "; 'x: n c r' reads a tensor under one more axis r, as a convolution does" if lost else ""
+        raise BadValue(f"kernel {kernel.name}: {wrong}, but got {told}{hint}")
     return summed
 
 
@@ -156,6 +168,7 @@ def _elementwise(kernel: DataflowKernel, operands: list[Operand], context: Kerne
         "writes": context.setting(kernel, "elements_written", 1.0),
         "flop_per_element": context.setting(kernel, "flop", 1.0),
         "special_per_element": context.setting(kernel, "special", 0.0),
+        "looked_up": tuple(context.setting(kernel, "looked_up", "").split()),
         "needs_whole": tuple(context.setting(kernel, "whole", "").split()),
         "parameters": sizes.extents(kernel.weight),
         "parameter_precision": context.setting(kernel, "weight_format", context.precision),
@@ -277,7 +290,8 @@ class UserKind:
         known |= {key: context.setting(kernel, key, 0.0) for key, _ in kernel.settings}
 
         def told(text: str, what: str) -> Number:
-            value: Number = calculate(text, known, f"{what} of kind {self.name}, kernel {kernel.name}")
+            where = f"{what} of kind {self.name}, kernel {kernel.name}"
+            value: Number = _from_zero(calculate(text, known, where), f"{where}: '{text}'")
             return value
 
         read = told(self.read_bytes, "read_bytes") if self.read_bytes else told(self.reads, "reads") * width
@@ -300,7 +314,7 @@ class UserKind:
 
 
 MakeOp = Callable[["DataflowKernel", list[Operand], KernelContext], Op]
-_ELEMENTWISE = ("flop", "special", "elements_read", "elements_written", "whole", "weight_format")
+_ELEMENTWISE = ("flop", "special", "elements_read", "elements_written", "whole", "looked_up", "weight_format")
 KINDS: dict[str, MakeOp] = {}
 SETTINGS: dict[str, tuple[str, ...]] = {}  # what a kernel of a kind may be told beside
 
@@ -314,7 +328,7 @@ def register_kind(name: str, make: MakeOp, settings: tuple[str, ...] = ()) -> No
     KINDS[name], SETTINGS[name] = make, settings
 
 
-register_kind("gemm", _gemm, ("weight_format", "bias", "weight_gradient"))
+register_kind("gemm", _gemm, ("weight_format", "bias", "tied", "weight_gradient"))
 register_kind("simd", _simd, _ELEMENTWISE)
 register_kind("gather", _gather, (*_ELEMENTWISE, "row"))
 register_kind("fft", _fft, ("along",))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from strata.arrays import Number
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
+from strata.workload.operations import OPERATIONS
 from strata.workload.ops import MatMul, Vector
 
-# Vector work per element (arithmetic, special functions): RMS norm squares, sums, scales and multiplies by a
-# weight;
-# a rotation is three operations; SiLU is one exponential, one division and two products. Counted from the
-# definitions.
-NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL = 4.0, 3.0, 4.0, 2.0
+# Vector work per element (arithmetic, special functions), counted from the definitions; SiLU with the product
+# by the other half of a gated layer.
+NORM_FLOP, ROPE_FLOP = OPERATIONS["row"]["RMSNormalization"][0], OPERATIONS["row"]["RotaryEmbedding"][0]
+SILU_FLOP, SILU_SPECIAL = (
+    sum(counts) for counts in zip(OPERATIONS["element"]["Swish"], OPERATIONS["element"]["Mul"], strict=True)
+)
 
 
 def gated_ffn(

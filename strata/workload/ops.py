@@ -50,8 +50,9 @@ class MatMul(Op):
         return self.batch.size * self.m.size * total(self.n) * bytes_of(self.activation)
 
     def operand_axes(self, place: int) -> tuple[str, ...]:
-        # Of a product with a weight of its own all operands are parts of the one activation.
-        if self.stored or place == 0:
+        # Of a product with a weight of its own all operands are parts of the one activation; those of the
+        # gradient of its input are gradients that its readers send back.
+        if self.stored or self.reads_weight or place == 0:
             return (*axes_of(self.batch, self.m, self.k), *self.joined)
         return axes_of(self.batch, self.k, *self.n)
 

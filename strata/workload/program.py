@@ -22,6 +22,7 @@ from strata.workload.hpl import Hpl
 from strata.workload.lstm import Lstm
 from strata.workload.mlp import Mlp
 from strata.workload.model import model
+from strata.workload.onnx_graph import onnx_changes
 from strata.workload.tasks import Workload
 
 
@@ -57,11 +58,14 @@ TRUTH = {"true": True, "false": False}
 
 
 def program(name: str | Path, **changes: Any) -> Any:
-    """A program by shipped name or file: a language model, or one of `PROGRAMS`; keywords replace fields.
+    """A program by shipped name or file: a language model, one of `PROGRAMS`, or an ONNX model; keywords
+    replace fields (of an ONNX model: sizes of its open dimensions, `precision`).
 
     >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
     (512.0, 32.0)
     """
+    if Path(name).suffix == ".onnx":
+        return onnx_changes(name, changes)
     path = program_path(name)
     if path is None:
         return model(name, **changes)
@@ -82,7 +86,11 @@ def program_path(name: str | Path) -> Path | None:
     if path.suffix == ".toml" and not path.exists():
         raise BadFile(f"no program file at {path}")
     if path.suffix in (".toml", ".json") and path.exists():
-        return path if "kind" in program_table(path) else None
+        if "kind" in program_table(path):
+            return path
+        if path.suffix == ".toml":
+            raise BadFile(f"{path.name} says no kind of program: kind = one of {', '.join(PROGRAMS)}")
+        return None
     if str(name) not in names("programs"):
         return None
     both = (data_folder("programs") / f"{name}{ending}" for ending in (".toml", ".json"))
@@ -95,9 +103,12 @@ def program_table(path: Path) -> dict[str, Any]:
         table = read_toml(path)
         return _over_base(table, path) if "base" in table else table
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        table = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadFile(f"{path.name} is not JSON: {error}") from None
+    if not isinstance(table, dict):
+        raise BadFile(f"{path.name} must hold an object: of a program, or Hugging Face's config.json")
+    return table
 
 
 def _over_base(table: dict[str, Any], path: Path) -> dict[str, Any]:

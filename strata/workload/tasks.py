@@ -78,6 +78,9 @@ class Workload:
 
 def _positive(**values: Any) -> None:
     for name, value in values.items():
+        require(
+            not isinstance(value, str) and value is not None, f"workload.{name} is a number", **{name: value}
+        )
         low = value.min() if hasattr(value, "min") else value
         require(low > 0, f"workload.{name} must be positive", **{name: value})
 

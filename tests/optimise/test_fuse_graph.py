@@ -2,16 +2,19 @@
 
 import pytest
 from cases import rank_graph
+from gpt_layer import gpt_layer
 from programs import elementwise, extent, one_block, product
 
 import strata as st
 from strata.errors import BadValue
 from strata.mapping.place import Placement, place
 from strata.optimise.fuse import fuse_kernels, kernel_by_kernel
-from strata.optimise.fusion_graph import fusion_problem, on_chip, tensor_sizes
+from strata.optimise.fusion_graph import fusion_problem
+from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.kernels.device import device
-from strata.pricing.pricers import Rank, price_op
+from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import is_collective
+from strata.workload.program import program
 
 SYSTEM = st.system("8xh200")
 ALONE = Rank(device=device(SYSTEM.chip), placement=Placement({}), fabric=SYSTEM.fabric)
@@ -43,7 +46,7 @@ def test_kernels_and_tensors_are_those_of_the_block():
             op, Rank(device=on_chip(ALONE.device), placement=ALONE.placement, fabric=ALONE.fabric)
         )
         assert kernel.time == pytest.approx(price.time - price.overhead, rel=1e-12)
-        assert kernel.weight_bytes == op.weight_bytes() and kernel.flop == op.flop()
+        assert kernel.weight_bytes == op.weight_bytes() and kernel.flop == (op.flop() or 512 * 1024)
         assert kernel.time <= price_op(op, ALONE).time
     assert problem.tiles[-1] == 512  # as many as there are tokens
     assert not any(t.whole for t in problem.tensors)
@@ -56,6 +59,29 @@ def test_an_operand_without_the_streamed_axis_is_needed_whole():
     score = product("score", ("qs", "ks"), "s", m=T, n=S, k=H, stored=False)
     problem = fusion_problem(one_block(q, k, score).blocks[0], ALONE, sizes={"x": 1.0})
     assert {t.source: t.whole for t in problem.tensors if t.target == "score"} == {"q": False, "k": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "backward"), [("dfmodel-gpt-forward", False), ("dfmodel-gpt-training", True)]
+)
+def test_dfmodel_reference_graph_of_a_gpt_layer(name, backward):
+    """The shipped program gives the kernels that the paper's generator writes; keys and values are whole."""
+    graph = program(name).trace(st.forward(1.0))
+    sizes = {"loss": 2048 * 12288 * 2.0}
+    problem = fusion_problem(graph.blocks[0], ALONE, stream_axes=(graph.stream,), sizes=sizes)
+    expected = gpt_layer(1, backward=backward)
+    assert {k.name for k in problem.kernels} == {k.name for k in expected.kernels}
+    for kernel in expected.kernels:
+        made = problem.kernels[problem.index[kernel.name]]
+        assert made.rows * made.columns == kernel.rows * kernel.columns
+        # a product that sums over the streamed axis has its sides in the program's order
+        sides = () if kernel.name == "MHA_GEMM_2_bwd2" else ("rows", "columns")
+        for part in (*sides, "depth", "flop", "weight_bytes", "backward"):
+            assert getattr(made, part) == getattr(kernel, part), (kernel.name, part)
+    inside = {(t.source, t.target): t.bytes for t in problem.tensors if t.source and t.target}
+    assert inside == {(t.source, t.target): t.bytes for t in expected.tensors}
+    held = {t.source for t in problem.tensors if t.whole}
+    assert held == {"K", "V"}
 
 
 def test_what_comes_from_outside_must_have_a_size():

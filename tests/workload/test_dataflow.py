@@ -21,7 +21,9 @@ SHIPPED = sorted(path.stem for path in data_folder("programs").glob("*.toml"))
 
 
 def attention():
-    g = st.dataflow("attention", hidden=4096, heads=32, head=128, tokens="batch", keys="tokens", stream="tokens")
+    g = st.dataflow(
+        "attention", hidden=4096, heads=32, head=128, tokens="batch", keys="tokens", stream="tokens"
+    )
     x = g.input("x", "tokens hidden")
     q, k, v = (g.gemm(n, x, weight="hidden heads head", writes="tokens heads head") for n in "qkv")
     scores = g.gemm("scores", q, k.under("keys heads head"), writes="heads tokens keys")
@@ -86,7 +88,9 @@ def test_json_and_a_base_are_read(tmp_path):
         "kind": "dataflow",
         "sizes": {"wide": "2*narrow", "narrow": 8, "n": "batch"},
         "inputs": {"x": "n narrow"},
-        "kernel": [{"name": "y", "kind": "gemm", "reads": ["x"], "weight": "narrow wide", "writes": "n wide"}],
+        "kernel": [
+            {"name": "y", "kind": "gemm", "reads": ["x"], "weight": "narrow wide", "writes": "n wide"}
+        ],
     }
     path = tmp_path / "small.json"
     path.write_text(json.dumps(table))
@@ -128,7 +132,13 @@ def test_kinds_of_own_state_their_work():
 
 
 def test_a_kind_on_matrix_units_is_useful_work_and_a_roofline():
-    kind = {"name": "solve", "unit": "matrix", "flop": "1e6*elements", "read_bytes": "8", "written_bytes": "8"}
+    kind = {
+        "name": "solve",
+        "unit": "matrix",
+        "flop": "1e6*elements",
+        "read_bytes": "8",
+        "written_bytes": "8",
+    }
     made = one_kernel({"kind": "solve", "reads": "x"}, kinds=[kind])
     assert only_op(made).flop() == 1e6 * 64 * 32
     result = st.evaluate("1xh200", made, st.forward(1.0))
@@ -195,7 +205,7 @@ WRONG = [
     ([{"name": "a", "kind": "simd", "reads": "b"}, {"name": "b", "kind": "simd", "reads": "a"}],
      "wait for each other in a cycle: a, b"),
     ([{"name": "a", "kind": "simd", "reads": "xx"}], "no tensor that a reads called 'xx'; nearest: x"),
-    ([{"name": "a", "kind": "simd", "reads": "x", "writes": "n mm"}], "called 'mm'; nearest: m"),
+    ([{"name": "a", "kind": "simd", "reads": "x", "writes": "n mm"}], "no size of an axis of kernel a called 'mm'; nearest: m"),
     ([{"name": "a", "kind": "gemm", "reads": "x", "weight": "n m", "writes": "n m"}],
      "kernel a: a gemm sums over an axis"),
     ([{"name": "a", "kind": "gemm", "reads": "x", "writes": "n"}], "a kernel of one tensor is a simd"),
@@ -222,6 +232,12 @@ def test_what_is_wrong_is_one_line(kernels, said):
     [
         ({"sizes": {"n": 0, "m": 4}}, BadValue, "p: a size is positive, but got (n=0.0)"),
         ({"sizes": {"n": "m - 4", "m": 4}}, BadValue, "a size is positive"),
+        ({"sizes": {"n": float("inf"), "m": 4}}, BadValue, "p: a size is below 1e+30, but got (n=inf)"),
+        ({"sizes": {"n": "m/0", "m": 4}}, BadValue, "size n of p: 'm/0' has no value: float division by zero"),
+        ({"sizes": {"n": "", "m": 4}}, BadValue, "size n of p: cannot read the expression ''"),
+        ({"sizes": "n"}, BadFile, "p: [sizes] is a table, but got 'n'"),
+        ({"kernel": {"name": "a"}}, BadFile, "a table under [[kernel]]"),
+        ({"kernel": ["a"]}, BadFile, "a table under [[kernel]]"),
         ({"sizes": {"n": "m", "m": "n"}}, BadValue, "sizes follow from each other in a circle: n, m"),
         ({"sizes": {"n": "2*mm", "m": 4}}, UnknownName, "no name in size n of p called 'mm'; nearest: m"),
         ({"size": {}}, UnknownName, "called 'size'; nearest: sizes"),
@@ -238,6 +254,79 @@ def test_what_is_wrong_beside_kernels(changes, error, said):
     with pytest.raises(error) as told:
         read_dataflow("p", PLAIN | {"kernel": [{"name": "a", "kind": "simd", "reads": "x"}]} | changes)
     assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("elements/0", "flop of kind own, kernel a: 'elements/0' has no value: float division by zero"),
+        ("-elements", "flop of kind own, kernel a: '-elements' is a number from 0, but got -"),
+        ("1e308*10*elements", "is a number from 0, but got inf"),
+    ],
+)
+def test_formulas_without_a_price(formula, said):
+    kernel = {"name": "a", "kind": "own", "reads": "x"}
+    with pytest.raises(BadValue) as told:
+        read_dataflow("p", PLAIN | {"kernel": [kernel], "kinds": [{"name": "own", "flop": formula}]})
+    assert said in str(told.value)
+
+
+def test_without_a_layout_every_axis_can_be_typed():
+    """Sizes that follow from others too, and none that is no axis."""
+    g = st.dataflow("p", tokens="batch", hidden=64, ffn="4*hidden", unused=3)
+    up = g.gemm("up", g.input("x", "tokens hidden"), weight="hidden ffn", writes="tokens ffn")
+    made = g.program(output=g.gemm("down", up, weight="ffn hidden", writes="tokens hidden"))
+    assert made.mesh_dimensions == ("tokens", "hidden", "ffn")
+    assert made.division_over(8.0) == "tokens=8"
+    for plan in ("tokens=8", "ffn=8", "tokens=2,ffn=4"):
+        assert st.evaluate("8xh200", made, st.forward(64), plan).steps[0].time > 0
+    with pytest.raises(BadValue, match=r"divided like tokens=2,hidden=2,ffn=2 \(its axes"):
+        st.evaluate("8xh200", made, st.forward(64), "tp=8")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda g: g.simd("a", "x", flop=-1.0), "flop of kernel a is a number from 0, but got -1.0"),
+        (lambda g: g.simd("a", "x", flop=float("nan")), "flop of kernel a is a number from 0, but got nan"),
+        (
+            lambda g: g.gemm("a", "x", weight="m r", writes="n"),
+            "r is in one operand alone, but got n m x m r",
+        ),
+        (lambda g: g.simd("a", "x", writes=["n"]), "kernel a: axes are names with spaces between them"),
+        (lambda g: st.dataflow("q", n=[1, 2]), r"q: size n is a number, an array or an expression, but got"),
+        (
+            lambda g: st.dataflow("q", n=None),
+            "q: size n is a number, an array or an expression, but got None",
+        ),
+        (lambda g: st.program("gpt3-layer", hidden=None), "size hidden is a number or an expression"),
+        (lambda g: st.forward("x"), "workload.batch is a number"),
+    ],
+)
+def test_values_of_a_wrong_kind(make, said):
+    g = st.dataflow("p", n=8, m=4, r=3)
+    g.input("x", "n m")
+    with pytest.raises(BadValue, match=said):
+        g.program(output=str(make(g)))
+
+
+def test_a_convolution_reads_its_image_under_the_axes_of_its_window():
+    g = st.dataflow("p", n="batch", y=8, c=4, k=16, r=3)
+    image = g.input("image", "n y c")
+    made = g.program(output=g.gemm("conv", image.under("n y c r"), weight="c r k", writes="n y k"))
+    assert float(made.trace(st.forward(2.0)).flop()) == 2 * 2 * 8 * 4 * 3 * 16
+    assert made.mesh_dimensions == ("n", "c", "k")  # y lies within n, r within c: layouts name them
+
+
+def test_files_that_hold_no_program(tmp_path):
+    for name, text, said in (
+        ("a.toml", "", "a.toml says no kind of program"),
+        ("b.json", "null", "b.json must hold an object"),
+        ("c.json", "[]", "c.json must hold an object"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(BadFile, match=said):
+            st.program(tmp_path / name)
 
 
 def test_the_builder_says_at_once_what_is_wrong():
@@ -263,3 +352,15 @@ def test_compiled_code_prices_a_program_alike():
             for b in ("numpy", "jax")
         )
         assert compiled.metrics.items_per_s == pytest.approx(plain.metrics.items_per_s, rel=1e-9)
+
+
+def test_with_one_dimension_every_extent_lies_on_one_axis():
+    made = program("gpt3-layer").with_dimensions("tp")
+    graph = made.trace(st.forward(8.0))
+    axes = {axis for _, op in graph.ops() for axis in (*op.result_axes(), *op.contracted_axes())}
+    assert not any("*" in axis for axis in axes)
+    whole = program("gpt3-layer")
+    assert graph.flop() == whole.trace(st.forward(8.0)).flop()
+    assert sent(made, st.forward(8.0), "tp=8") == sent(whole, st.forward(8.0), "tp=8")
+    with pytest.raises(UnknownName, match="no dimension of the mesh of gpt3-layer called 'dpp'"):
+        made.with_dimensions("dpp")

@@ -1,5 +1,6 @@
 """Shipped dataflow programs against published counts: parameters, operations, graphs of DFModel."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def test_dfmodel_reference_graphs_of_gpt(name, kernels, edges):
         assert op.weight_elements() + (read.elements() if read else 0.0) == sized(weight), kernel
     found = {(source, op.name) for op in ops.values() for source in op.inputs if source in ops}
     assert found == {(source, target) for source, target, _ in REFERENCE["edges"][:edges]}
-    assert len(REFERENCE["edges"][:edges]) == sum(source in ops for op in ops.values() for source in op.inputs)
+    assert len(REFERENCE["edges"][:edges]) == sum(
+        source in ops for op in ops.values() for source in op.inputs
+    )
     for source, _, elements in REFERENCE["edges"][:edges]:
         assert ops[source].output_bytes() == 2 * sized(elements)
 
@@ -55,7 +58,10 @@ def test_dfmodel_reference_recommender():
 
 def test_gpt_layers_against_the_counts_of_their_papers():
     """Narayanan et al. (2021), sec. 5.1: 24 B s h^2 + 4 B s^2 h forward; parameters l (12 h^2 + 13 h)."""
-    for name, h, layers, published in (("gpt3-layer", 12288, 96, 175e9), ("gpt3-1t-layer", 25600, 128, 1008e9)):
+    for name, h, layers, published in (
+        ("gpt3-layer", 12288, 96, 175e9),
+        ("gpt3-1t-layer", 25600, 128, 1008e9),
+    ):
         parameters, flop = counts(name, 4.0)
         assert flop == 4 * (24 * 2048 * h**2 + 4 * 2048**2 * h)
         assert parameters == 12 * h**2 + 13 * h
@@ -102,8 +108,8 @@ def test_mamba2_parameters_and_products():
 
 
 def test_dit_block_against_its_paper():
-    """Peebles and Xie (2022), table 1 and sec. 4: 28 blocks of DiT-XL/2 have most of 675M parameters, and
-    118.6 Gflops, which count a multiply-add as one.
+    """Peebles and Xie (2022): 28 blocks of DiT-XL/2 have most of 675M parameters, and 118.6 Gflops (119 in the
+    README.md of its code), which count a multiply-add as one.
     """
     parameters, flop = counts("dit-xl-2-block")
     h = 1152
@@ -115,7 +121,7 @@ def test_dit_block_against_its_paper():
 def test_dcnv2_against_its_configuration():
     parameters, flop = counts("dlrm-dcnv2")
     bottom, top = (13, 512, 256, 128), (3456, 1024, 1024, 512, 256, 1)
-    dense = sum((a + 1) * b for net in (bottom, top) for a, b in zip(net, net[1:], strict=False))
+    dense = sum((a + 1) * b for net in (bottom, top) for a, b in itertools.pairwise(net))
     cross = 3 * (2 * 3456 * 512 + 3456)
     tables = 128 * 204_184_588
     assert parameters == pytest.approx(dense + cross + tables, rel=1e-12)

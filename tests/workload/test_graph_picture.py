@@ -1,5 +1,6 @@
 """Pictures of graphs: every kernel a box, every tensor an edge, nothing on top of another."""
 
+import itertools
 from xml.etree import ElementTree
 
 import pytest
@@ -49,5 +50,5 @@ def test_boxes_of_a_layer_do_not_touch_and_edges_lead_down():
             if a < b and drawn.at[a][1] == drawn.at[b][1]:
                 assert abs(drawn.at[a][0] - drawn.at[b][0]) >= 120.0 - 1e-9
     for path in drawn.paths.values():
-        assert all(above[1] < below[1] for above, below in zip(path, path[1:], strict=False))
+        assert all(above[1] < below[1] for above, below in itertools.pairwise(path))
     assert min(x for x, _ in drawn.at.values()) >= 50.0 - 1e-9

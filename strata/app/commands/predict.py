@@ -76,18 +76,15 @@ def predict_command(
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
     from strata.evaluate import evaluate
-    from strata.mapping.plan import layout_degrees, usual_division
+    from strata.mapping.plan import divides_itself, usual_division
     from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for, why_infeasible
 
     size = typed_sizes(batch, input, output)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
-    as_told = bool(
-        (plan := plan or usual_division(served, hardware.devices))
-        or (layout_degrees(served) and not hasattr(served, "kernel_modules"))
-    )
-    ranking = None if as_told else plan_for(hardware, served, work, software, top=1)
+    plan = plan or usual_division(served, hardware.devices)
+    ranking = None if plan or divides_itself(served) else plan_for(hardware, served, work, software, top=1)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
@@ -100,12 +97,16 @@ def predict_command(
     if not json:
         say(headline_table(result), *dimmed(lines), *(["", explanation(result)] if explain else []))
     if trace:
-        trace.parent.mkdir(parents=True, exist_ok=True)
-        wrote("trace", result.timeline.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
+        wrote("trace", _write_trace(result, trace), " (open it at https://ui.perfetto.dev)")
     if roofline:
         wrote("roofline", _draw_roofline(result, roofline))
     if report:
         wrote("report", _write_report(result, report, lines))
+
+
+def _write_trace(result: Result, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return result.timeline.to_perfetto(path)
 
 
 def _write_report(result: Result, path: Path, lines: list[str]) -> Path:

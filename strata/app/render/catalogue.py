@@ -273,7 +273,7 @@ def _describe_program(record: Any, name: str) -> dict[str, Any]:
 
 def _describe_dataflow(record: Dataflow) -> dict[str, Any]:
     """Sizes of a program of kernels, each with its source."""
-    cited, whole = dict(record.cited), record.source or "given by the caller"
+    cited, whole = dict(record.cited), record.source or "no source stated"
     follows = dict.fromkeys(dict(record.derived), "follows from other sizes and the workload") | cited
     told = {**record.sizes, **dict(record.derived), "layers": record.layers}
     told |= {"precision": record.precision, "stream": record.stream}

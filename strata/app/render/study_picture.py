@@ -1,5 +1,5 @@
 """Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
-another axis, or boxes of how that axis spreads.
+another axis, or boxes of how that axis spreads; heat maps and stacked bars over four axes (`study_grid`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.mapping_roofline import mapping_roofline
+from strata.app.render.study_grid import draw_cells, draw_stacks
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
+from strata.optimise.dfmodel_layer import MappingIntensity
 from strata.studies import StudyOutcome
 
 KEYS = (
@@ -34,7 +37,18 @@ KEYS = (
     "bars",
     "low",
     "high",
+    "cells",
+    "stacks",
+    "words",
+    "rows",
+    "columns",
+    "mappings",
+    "memory",
+    "network",
+    "roofs",
 )
+
+GRIDS = {"cells": draw_cells, "stacks": draw_stacks}
 
 
 def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
@@ -48,9 +62,11 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
             for key in entry:
                 if key not in KEYS:
                     raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
-            for key in ("file", "y", "bars" if "bars" in entry else "x"):
-                require(key in entry, f"{place} needs file, x (or bars) and y", missing=key)
-            draw = _bars if "bars" in entry else _figure
+            over = next((key for key in GRIDS if key in entry), "")
+            kind = next((key for key in ("bars", "mappings") if key in entry), "x")
+            for key in ("file",) if over else ("file", "y", kind):
+                require(key in entry, f"{place} needs file, x (or bars, or mappings) and y", missing=key)
+            draw = GRIDS[over] if over else {"bars": _bars, "mappings": _roofline, "x": _figure}[kind]
             written.append(save(pyplot, draw(pyplot, entry, named, place), folder / entry["file"]))
     return written
 
@@ -181,11 +197,12 @@ def _boxes(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, A
 
 def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
     """A group of bars for each of `bars`, one for each y, with whiskers from `low` to `high`, which have as
-    many entries; they start at the limit, where there is one.
+    many entries where they are told; they start at the limit, where there is one.
     """
     names = [str(name) for name in calculate(entry["bars"], named, place)]
     columns = {
-        key: [entry[key]] if isinstance(entry[key], str) else entry[key] for key in ("y", "low", "high")
+        key: [told] if isinstance(told := entry.get(key, entry["y"]), str) else told
+        for key in ("y", "low", "high")
     }
     labels = entry.get("each", [""] * len(columns["y"]))
     counts = {key: len(listed) for key, listed in columns.items()} | {"each": len(labels)}
@@ -199,7 +216,10 @@ def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str)
         if y.shape != (len(names),):
             raise BadValue(f"{place}: y has a number for each bar, but got shape {y.shape}")
         at = np.arange(len(names)) + (i - 0.5 * (len(labels) - 1)) * thick
-        whiskers = {"xerr": [y - low, high - y], "error_kw": {"elinewidth": 0.9, "ecolor": "#333"}}
+        spread = [y - low, high - y]
+        whiskers = (
+            {"xerr": spread, "error_kw": {"elinewidth": 0.9, "ecolor": "#333"}} if np.any(spread) else {}
+        )
         look = {"color": COLOURS[i % len(COLOURS)], "label": label or None, "capsize": 2.0}
         axes.barh(at, y - start, thick, left=start, **whiskers, **look)
     axes.axvline(start, color="#c44e52", linewidth=1.0, linestyle="--", label=entry.get("limited"))
@@ -208,6 +228,28 @@ def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str)
     axes.grid(axis="y", visible=False)
     axes.set_title(entry.get("title", ""))
     axes.set_xlabel(entry.get("xlabel", ""))
-    if axes.get_legend_handles_labels()[1]:
+    if len(labels) > 2:  # beside so many bars there is no room
+        figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    elif axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def _roofline(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
+    """A hierarchical roofline of `mappings`: y their rates, `memory` and `network` their intensities, `roofs`
+    the bandwidths of the two by name, `limit` the peak.
+    """
+    for key in ("memory", "network", "roofs", "limit"):
+        require(key in entry, f"{place}: mappings go with memory, network, roofs and limit", missing=key)
+    require(len(entry["roofs"]) == 2, f"{place}: roofs are those of memory and network", roofs=entry["roofs"])
+    names = [str(name) for name in calculate(entry["mappings"], named, place)]
+    columns = [np.asarray(calculate(entry[k], named, place), float) for k in ("y", "memory", "network")]
+    if any(column.shape != (len(names),) for column in columns):
+        shapes = [column.shape for column in columns]
+        raise BadValue(f"{place}: y, memory and network have a number for each mapping, but got {shapes}")
+    points = [
+        MappingIntensity(name=name, rate=float(y), memory=float(m), network=float(n))
+        for name, y, m, n in zip(names, *columns, strict=True)
+    ]
+    first, second = ((name, float(speed)) for name, speed in entry["roofs"].items())
+    return mapping_roofline(pyplot, points, (first, second), float(entry["limit"]), entry.get("title", ""))

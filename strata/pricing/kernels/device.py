@@ -48,6 +48,7 @@ class KernelSoftware:
     fused: Number = 1.0  # 1 where vector ops are one kernel each
     pads_remote_experts: Number = 0.0  # 1 where ranks of experts have rows for the picks of the others too
     shared_expert_stream: Number = 0.0  # 1 where shared experts run beside routed ones
+    fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
     for_bounds: bool = False
 
@@ -58,6 +59,7 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
         served=engine.kernels == "served",
         separate_quantize_share=engine.separate_quantize_share,
         fused=engine.fused,
+        fusion=engine.fusion,
         pads_remote_experts=engine.pads_remote_experts,
         shared_expert_stream=engine.shared_expert_stream,
         **more,
@@ -89,6 +91,11 @@ class Device:
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
     # of expert ranks, shared by the products of a layer
     loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)
+
+    @property
+    def fuses(self) -> bool:
+        """Whether kernels run fused: the chip executes dataflow, and the software leaves it to."""
+        return self.chip.execution == "dataflow" and self.software.fusion != "none"
 
     def matrix(self, weight: str, activation: str) -> MatrixRate:
         """Rates of a product of these storage formats.

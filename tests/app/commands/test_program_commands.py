@@ -33,7 +33,9 @@ def test_graphs_are_drawn(answer, strata, tmp_path):
 
 @pytest.mark.parametrize("name", [n for n in SHIPPED if n != "dfmodel-dlrm"])
 def test_programs_are_predicted_without_a_plan(answer, name):
-    got = answer("predict", "--model", name, "--system", "8xh200", "--phase", "forward", "--batch", "8", "--json")
+    got = answer(
+        "predict", "--model", name, "--system", "8xh200", "--phase", "forward", "--batch", "8", "--json"
+    )
     assert got["fits"]
 
 

@@ -58,9 +58,12 @@ def priced(setting, layout):
 PROGRAMS = {
     "layer": (gpt_layer(), SHORT, {"tp": 8}),
     "layer in training": (gpt_layer(), st.train(batch=1, length=2048), {"tp": 4, "cp": 2}),
+    "layer in training, one dimension": (gpt_layer(), st.train(batch=1, length=2048), {"tp": 8}),
     "both passes written out": (gpt_layer(backward=True), SHORT, {"tp": 8}),
     "fft": ("fft-1024", st.prefill(batch=8, length=1), {"p": 4, "q": 2}),
     "recommender": ("dlrm-mlperf", st.train(batch=8192, length=1), {"all": 2}),
+    "llama": ("llama-3-8b", st.train(batch=8, length=2048), {"tp": 4, "cp": 2}),
+    "moe layer": ("mixtral-moe-layer", st.train(batch=8, length=2048), {"tp": 8}),
     "mlp": ("mlp-8192", st.train(batch=8192, length=1), {"p": 4, "q": 2}),
 }
 
@@ -76,17 +79,14 @@ def test_the_sum_of_tables_is_the_price_of_the_sharded_graph(name):
     assert best.value == pytest.approx(priced(setting, best.layout), rel=1e-9)
     assert best.value == pytest.approx(best.time, rel=1e-9)
     taken = {m: o.choices.index(best.options[m]) for m, o in options.items()}
-    random, checked = np.random.default_rng(1), 0
-    for changed in (1, 1, 2, 2, 3, 3, 4, 4, 6, 8, 12, 20) * 3:
+    random = np.random.default_rng(1)
+    for changed in (1, 1, 2, 2, 3, 3, 4, 4, 6, 8, 12, 20, 99) * 3:
         others = random.choice(list(options), size=min(changed, len(options)), replace=False)
         choice = taken | {m: int(random.integers(len(options[m]))) for m in others}
         layout = Layout(setting.mesh, modules=tuple((m, o.axes(choice[m])) for m, o in options.items()))
         value = value_of(tables, choice)
-        if np.isfinite(value):
-            checked += 1
-            assert value == pytest.approx(priced(setting, layout), rel=1e-9)
-            assert value >= best.value * (1 - 1e-12)
-    assert checked >= 5
+        assert value == pytest.approx(priced(setting, layout), rel=1e-9)
+        assert value >= best.value * (1 - 1e-12)
 
 
 def value_of(tables, choice):
@@ -131,17 +131,7 @@ def test_evaluate_takes_the_layout_as_it_is():
 
 def test_the_four_all_reduces_of_a_layer_in_training_come_out():
     """Norms pinned whole, as Megatron has them: sums after PROJ and FFN1, and of the gradients of FFN0 and QKV."""
-    whole = (
-        "Add_Prev_Layer",
-        "LayerNorm_1",
-        "DropOut_2",
-        "Add_1",
-        "LayerNorm_2",
-        "DropOut_3",
-        "Add_2",
-        "layer",
-    )
-    pinned = {m: {"tp": ""} for m in whole}
+    pinned = {m: {"tp": ""} for m in NORMS}
     best = best_layout(NODE, gpt_layer(), st.train(batch=1, length=2048), {"tp": 8}, pinned=pinned)
     assert patterns(best) == ["all_reduce"] * 4
     assert [tensor for _, _, _, tensor in collective_summary(best)][:2] == ["PROJ_GEMM", "FFN1"]
@@ -150,10 +140,36 @@ def test_the_four_all_reduces_of_a_layer_in_training_come_out():
     assert best.options["FFN0"] == best.options["FFN1"] == ("mlp",)
 
 
-def test_sequence_parallel_norms_come_out_where_they_are_cheaper():
-    best = best_layout(NODE, gpt_layer(), st.train(batch=1, length=2048), {"tp": 8})
-    assert best.options["LayerNorm_1"] == best.options["LayerNorm_2"] == ("tokens",)
+PRODUCTS = {
+    "heads": ("Q", "K", "V", "MHA_GEMM_1", "SOFTMAX", "DropOut_1", "MHA_GEMM_2", "PROJ_GEMM"),
+    "mlp": ("FFN0", "GeLU", "FFN1"),
+}
+NORMS = ("Add_Prev_Layer", "LayerNorm_1", "DropOut_2", "Add_1", "LayerNorm_2", "DropOut_3", "Add_2", "layer")
+
+
+@pytest.mark.parametrize("length", [2048, 65536])
+def test_sequence_parallelism_of_megatron_comes_out(length):
+    """Norms along tokens, products by heads and columns (pinned where a sequence is so long that its weights
+    are the lesser load): gathers and scatters in both passes, half an all-reduce each, four in all.
+    """
+    program, work = gpt_layer(), st.train(batch=1, length=length)
+    setting = layout_setting(NODE, program, work, {"tp": 8})
+    pins = {m: {"tp": axis} for axis, modules in PRODUCTS.items() for m in modules}
+    best = chosen_layout(setting, pinned=pins if length > 2048 else None)
+    assert best.proved
+    for axis, modules in (*PRODUCTS.items(), ("tokens", NORMS)):
+        assert {best.options[m] for m in modules} == {(axis,)}  # no norm runs twice
     assert patterns(best, "layer") == ["all_gather", "reduce_scatter"] * 2
+    assert patterns(best, "layer.backward") == ["all_gather", "reduce_scatter"] * 2
+    stream = length * 12288 * 2.0
+    assert [float(op.payload) for _, op in best.collectives] == [stream] * 8
+    # Of the gradients of Q, K and V one sum is scattered.
+    scattered = [op.output for _, op in best.collectives if op.pattern == "reduce_scatter"]
+    assert scattered == ["PROJ_GEMM", "FFN1", "d_LayerNorm_2@FFN0", "d_LayerNorm_1@Q"]
+    summed = chosen_layout(setting, pinned=pins | {m: {"tp": ""} for m in NORMS})
+    assert [float(op.payload) for _, op in summed.collectives] == [stream] * 4
+    assert best.compute < summed.compute
+    assert best.value < summed.value
 
 
 def test_the_exchanges_of_ulysses_come_out():
@@ -282,6 +298,19 @@ def test_dfmodel_reference_sharding_of_a_gpt_layer():
     # Bytes of four all-reduces of tokens x hidden in bf16, four layers.
     assert best.value == 4 * 4 * 2048 * 12288 * 2
     assert best.proved
+
+
+def test_dfmodel_reference_four_all_reduces_of_the_shipped_layer():
+    """With gradients of Q, K and V that are added up once, `shard` finds the same four."""
+    best = best_layout(NODE, "dfmodel-gpt-training", SHORT, {"tp": 8}, rules="dfmodel-2024")
+    assert patterns(best) == ["all_reduce"] * 4
+    assert [tensor for _, _, _, tensor in collective_summary(best)][:3] == ["PROJ_GEMM", "FFN1", "FFN0_bwd"]
+
+
+def test_too_many_states_are_told(monkeypatch):
+    monkeypatch.setattr("strata.optimise.layout_states.STATES_LIMIT", 100)
+    with pytest.raises(BadValue, match="too many ways"):
+        best_layout(NODE, gpt_layer(), SHORT, {"tp": 8})
 
 
 def test_replicated_consumers_pay_for_every_reader():
