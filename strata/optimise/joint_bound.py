@@ -23,7 +23,6 @@ from strata.optimise.factor_graph import (
     min_marginals,
     restricted,
 )
-from strata.optimise.fusion_graph import on_chip
 from strata.optimise.fusion_problem import FusionProblem
 from strata.optimise.joint_block import Open, OpenBlock
 from strata.optimise.joint_problem import (
@@ -37,6 +36,7 @@ from strata.optimise.layout_factors import layout_tables
 from strata.optimise.layout_options import ModuleOptions, per_option
 from strata.optimise.layout_rules import LayoutRules
 from strata.optimise.layout_states import LayoutTables
+from strata.pricing.pricers import on_chip
 from strata.workload.graph import Block, Op
 
 ELIMINATION_LIMIT = 3_000_000

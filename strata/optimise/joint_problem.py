@@ -12,11 +12,13 @@ from strata.arrays import Number, ceil_div
 from strata.errors import UnknownName
 from strata.mapping.layout import Layout, Sharding
 from strata.mapping.shard import shard
-from strata.optimise.fusion_graph import STREAM_AXES, fusion_problem, tensor_sizes
+from strata.optimise.fusion_graph import fusion_problem
 from strata.optimise.fusion_problem import OUTSIDE, FusionKernel, FusionProblem
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layout_options import axis_names, extents_of
 from strata.precision import bytes_of
+from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules
 from strata.workload.graph import Block, Graph, Op, is_collective
 from strata.workload.ops import is_vector
