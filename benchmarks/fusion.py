@@ -14,7 +14,7 @@ import numpy as np
 
 import strata as st
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fuse_cpsat import fuse_by_cpsat
+from strata.optimise.fusion.fuse_cpsat import fuse_by_cpsat
 
 LAYER = Path(__file__).parents[1] / "tests" / "optimise" / "gpt_layer.py"
 SYSTEM, MODEL, PLAN = "16xsn40l", "llama-3-8b", "tp=16"

@@ -157,11 +157,11 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
 
             runs[name] = run_codesign(entry, where, known.get(name))
         elif "dfmodel_systems" in entry:
-            from strata.optimise.study_systems import run_systems
+            from strata.optimise.dfmodel.study_systems import run_systems
 
             runs[name] = run_systems(entry, where, named.folder, runs, known.get(name))
         elif "fusion" in entry:
-            from strata.optimise.study_fusion import run_fusion
+            from strata.optimise.dfmodel.study_fusion import run_fusion
 
             runs[name] = run_fusion(entry, where, named.folder, known.get(name))
         elif "upgrades" in entry:

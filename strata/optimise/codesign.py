@@ -23,9 +23,9 @@ from strata.hardware.technology import Technology
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy, is_strategy, parse_strategy, strategy_text
 from strata.mapping.plan import Plan, plan, plan_text
-from strata.optimise.ledger import Ledger, MethodTrace
-from strata.optimise.methods import exhaust, optimise, optimise_by_all
-from strata.optimise.problem import FREE, CodesignProblem, ModelShape
+from strata.optimise.design.ledger import Ledger, MethodTrace
+from strata.optimise.design.methods import exhaust, optimise, optimise_by_all
+from strata.optimise.design.problem import FREE, CodesignProblem, ModelShape
 from strata.result import Result
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

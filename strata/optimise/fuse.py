@@ -10,10 +10,10 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import BadValue, UnknownName, require
-from strata.optimise.fuse_path import PathResult, Steps, fusion_steps, ranked_fusions, shortest_fusion
-from strata.optimise.fusion_problem import FusionProblem
-from strata.optimise.ideals import order_ideals
-from strata.optimise.partition_prices import PartitionPricer
+from strata.optimise.fusion.fuse_path import PathResult, Steps, fusion_steps, ranked_fusions, shortest_fusion
+from strata.optimise.fusion.fusion_problem import FusionProblem
+from strata.optimise.fusion.ideals import order_ideals
+from strata.optimise.fusion.partition_prices import PartitionPricer
 
 IDEAL_LIMIT = 20_000
 STEP_LIMIT = 5_000_000  # some 20 s, 1 GB
@@ -109,7 +109,7 @@ def fuse_kernels(
             raise BadValue(
                 f"more than {IDEAL_LIMIT:,} order ideals or {STEP_LIMIT:,} partitions: use method cp-sat"
             )
-    from strata.optimise.fuse_cpsat import fuse_by_cpsat
+    from strata.optimise.fusion.fuse_cpsat import fuse_by_cpsat
 
     found = fuse_by_cpsat(problem, seconds=seconds, workers=workers, progress=progress)
     if not found.feasible and np.isinf(found.lower_bound):

@@ -21,18 +21,18 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
-from strata.optimise.fusion_graph import TILES
-from strata.optimise.joint_problem import MapSettings
-from strata.optimise.joint_search import OPTIMAL, CandidateSearch, MappedStep
-from strata.optimise.joint_space import MapSpace, map_space
+from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.layout import first_step
-from strata.optimise.layout_degrees import (
+from strata.optimise.layouts.layout_degrees import (
     REPLICAS,
     DegreeCandidate,
     DegreeSearch,
     degree_candidates,
 )
-from strata.optimise.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
+from strata.optimise.mappings.joint_problem import MapSettings
+from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, MappedStep
+from strata.optimise.mappings.joint_space import MapSpace, map_space
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.workload.dataflow import Dataflow

@@ -23,13 +23,13 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
 from strata.mapping.written_collectives import without_idle_collectives
-from strata.optimise.conditioning import ConditionedSearch
-from strata.optimise.factor_graph import Assignment, eliminated, restricted, surviving
-from strata.optimise.layout_cpsat import CpsatAnswer, cpsat_assignment
-from strata.optimise.layout_factors import layout_tables
-from strata.optimise.layout_options import module_options
-from strata.optimise.layout_rules import LayoutRules, layout_rules
-from strata.optimise.layout_states import LayoutTables, RankMemory
+from strata.optimise.layouts.conditioning import ConditionedSearch
+from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
+from strata.optimise.layouts.layout_cpsat import CpsatAnswer, cpsat_assignment
+from strata.optimise.layouts.layout_factors import layout_tables
+from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layouts.layout_states import LayoutTables, RankMemory
 from strata.pricing.pricers import Rank, price_op
 from strata.pricing.step import Structure, rank_in_step
 from strata.workload.graph import Collective, Graph, is_collective

@@ -10,8 +10,8 @@ from strata.errors import UnknownName, require
 from strata.evaluate import evaluate_case
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.optimise.codesign import Codesign, codesign, codesign_problem, model_shapes
-from strata.optimise.ledger import MethodTrace
-from strata.optimise.problem import FREE, CodesignProblem
+from strata.optimise.design.ledger import MethodTrace
+from strata.optimise.design.problem import FREE, CodesignProblem
 from strata.search.fields import parse_setting
 from strata.search.inputs import make_workload, phase_of
 from strata.workload.program import program as make_program

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from strata.optimise.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
+from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
 from strata.pricing.fusion_rules import fusion_rules
 
 SWITCHES = {

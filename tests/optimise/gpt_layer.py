@@ -4,7 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from strata.optimise.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
+from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
 from strata.pricing.fusion_rules import fusion_rules
 
 FILE = Path(__file__).parents[1] / "data" / "dfmodel" / "gpt_layer.json"

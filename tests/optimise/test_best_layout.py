@@ -12,12 +12,12 @@ import strata as st
 from strata.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.mapping.shard import shard
-from strata.optimise.factor_graph import eliminated, restricted
 from strata.optimise.layout import best_layout, chosen_layout, collective_summary, layout_setting, pinned_like
-from strata.optimise.layout_factors import layout_tables
-from strata.optimise.layout_options import module_options
-from strata.optimise.layout_rules import layout_rules
-from strata.optimise.layout_states import RankMemory
+from strata.optimise.layouts.factor_graph import eliminated, restricted
+from strata.optimise.layouts.layout_factors import layout_tables
+from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.layouts.layout_states import RankMemory
 from strata.pricing.pricers import price_op
 from strata.workload.dataflow import Dataflow
 from strata.workload.fft import Fft
@@ -308,7 +308,7 @@ def test_dfmodel_reference_four_all_reduces_of_the_shipped_layer():
 
 
 def test_too_many_states_are_told(monkeypatch):
-    monkeypatch.setattr("strata.optimise.layout_states.STATES_LIMIT", 100)
+    monkeypatch.setattr("strata.optimise.layouts.layout_states.STATES_LIMIT", 100)
     with pytest.raises(BadValue, match="too many ways"):
         best_layout(NODE, gpt_layer(), SHORT, {"tp": 8})
 

@@ -9,7 +9,7 @@ import strata as st
 from strata.errors import BadValue, UnknownName
 from strata.evaluate import evaluate_case
 from strata.optimise.codesign import codesign, codesign_problem, model_shapes, system_sizes
-from strata.optimise.problem import FREE
+from strata.optimise.design.problem import FREE
 
 V100 = ("deepflow-v100", "deepflow-2021-capped", "deepflow-v100", "lstm-lm-v100", st.train(256, 1), 4)
 SPLITS = ("area", "power", "perimeter")

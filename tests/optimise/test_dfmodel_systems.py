@@ -9,7 +9,7 @@ import pytest
 
 import strata as st
 from strata.hardware.linear_parts import linear_link, linear_memory
-from strata.optimise.dfmodel_systems import (
+from strata.optimise.dfmodel.dfmodel_systems import (
     dlrm_run,
     dlrm_times,
     fft_run,

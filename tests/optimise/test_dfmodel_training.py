@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.hardware.linear_parts import linear_link, linear_memory
-from strata.optimise.dfmodel_training import (
+from strata.optimise.dfmodel.dfmodel_training import (
     TrainingPlan,
     batch_time,
     batch_utilisation,
@@ -22,8 +22,7 @@ from strata.optimise.dfmodel_training import (
     layer_mapping,
     training_layer,
 )
-from strata.optimise.fuse import kernel_by_kernel
-from strata.optimise.training_systems import (
+from strata.optimise.dfmodel.training_systems import (
     TrainingSystems,
     free_degrees,
     given_fusion,
@@ -31,6 +30,7 @@ from strata.optimise.training_systems import (
     train_systems,
     training_degrees,
 )
+from strata.optimise.fuse import kernel_by_kernel
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.network.dfmodel_2024 import dfmodel_all_reduce
 from strata.workload.program import program

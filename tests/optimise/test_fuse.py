@@ -10,8 +10,8 @@ from gpt_layer import gpt_layer, table
 
 from strata.errors import BadValue, UnknownName
 from strata.optimise.fuse import fuse_kernels, kernel_by_kernel, next_best, price_mapping, too_large
-from strata.optimise.fuse_space import mapping_space
-from strata.optimise.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
+from strata.optimise.fusion.fuse_space import mapping_space
+from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
 from strata.pricing.fusion_rules import fusion_rules
 
 LOGGED = {name: ns * 1e-9 for name, ns in table()["logged_ns_per_layer"].items()}

@@ -9,13 +9,13 @@ import strata as st
 from strata.errors import BadValue, UnknownName
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fusion_graph import TILES
+from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.joint import map_program, typed_degrees, usual_layout
-from strata.optimise.joint_compare import compared_mappings, mapping_points
-from strata.optimise.joint_problem import MapSettings, fusion_blocks
 from strata.optimise.layout import layout_setting
-from strata.optimise.layout_options import module_options
-from strata.optimise.layout_rules import layout_rules
+from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.mappings.joint_compare import compared_mappings, mapping_points
+from strata.optimise.mappings.joint_problem import MapSettings, fusion_blocks
 from strata.pricing.fusion_rules import fusion_rules
 from strata.workload.dataflow_builder import dataflow
 from strata.workload.program import program

@@ -6,8 +6,8 @@ from layout_programs import gpt_layer
 
 import strata as st
 from strata.hardware.system import as_system
-from strata.optimise.layout_degrees import best_degrees, degree_candidates, factorisations
-from strata.optimise.layout_rules import layout_rules
+from strata.optimise.layouts.layout_degrees import best_degrees, degree_candidates, factorisations
+from strata.optimise.layouts.layout_rules import layout_rules
 
 WORK = st.train(batch=16, length=2048)
 SMALL = gpt_layer(hidden=4096.0, heads=32.0, layers=8.0)

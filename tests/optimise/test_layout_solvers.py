@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.optimise.conditioning import ConditionedSearch
-from strata.optimise.factor_graph import (
+from strata.optimise.layouts.conditioning import ConditionedSearch
+from strata.optimise.layouts.factor_graph import (
     Factor,
     FactorGraph,
     eliminated,
@@ -17,8 +17,8 @@ from strata.optimise.factor_graph import (
     restricted,
     surviving,
 )
-from strata.optimise.layout_cpsat import cpsat_assignment
-from strata.optimise.message_passing import Messages
+from strata.optimise.layouts.layout_cpsat import cpsat_assignment
+from strata.optimise.layouts.message_passing import Messages
 
 
 def random_graph(seed, variables=6, options=3, factors=8, forbidden=0.1):
@@ -74,8 +74,8 @@ def test_messages_bound_every_choice_from_below(seed):
 
 
 def test_conditioning_agrees_with_elimination(monkeypatch):
-    monkeypatch.setattr("strata.optimise.conditioning.LEAF_LIMIT", 200)
-    monkeypatch.setattr("strata.optimise.conditioning.NEAR_LIMIT", 50)
+    monkeypatch.setattr("strata.optimise.layouts.conditioning.LEAF_LIMIT", 200)
+    monkeypatch.setattr("strata.optimise.layouts.conditioning.NEAR_LIMIT", 50)
     wide = (random_graph(seed, variables=10, options=4, factors=16) for seed in range(24))
     for graph in [graph for graph in wide if elimination_order(graph)[2] > 200][:12]:
         search = ConditionedSearch(graph, list(graph.domains), time.perf_counter() + 30).run()
@@ -84,7 +84,7 @@ def test_conditioning_agrees_with_elimination(monkeypatch):
 
 
 def test_a_search_out_of_time_gives_its_best_and_a_true_bound(monkeypatch):
-    monkeypatch.setattr("strata.optimise.conditioning.LEAF_LIMIT", 60)
+    monkeypatch.setattr("strata.optimise.layouts.conditioning.LEAF_LIMIT", 60)
     graph = random_graph(3, variables=10, options=4, factors=16)
     search = ConditionedSearch(graph, list(graph.domains), 0.0).run()
     assert search.bound <= eliminated(graph).value + 1e-9

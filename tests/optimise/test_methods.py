@@ -5,12 +5,12 @@ import pytest
 from toy import CONVEX_BEST, SPLIT_ONLY, VARIABLES, convex, times
 
 from strata.errors import BadValue, StrataError, UnknownName
-from strata.optimise.descent import DEEPFLOW_RULE, DescentRule, projected_gradient
-from strata.optimise.grid import LEVELS, design_space, designs_of_points
-from strata.optimise.ledger import Ledger, merit
-from strata.optimise.line_search import shortest_combination
-from strata.optimise.methods import METHODS, exhaust, optimise, optimise_by_all
-from strata.optimise.variables import ChoiceVariable, DesignVariables
+from strata.optimise.design.descent import DEEPFLOW_RULE, DescentRule, projected_gradient
+from strata.optimise.design.grid import LEVELS, design_space, designs_of_points
+from strata.optimise.design.ledger import Ledger, merit
+from strata.optimise.design.line_search import shortest_combination
+from strata.optimise.design.methods import METHODS, exhaust, optimise, optimise_by_all
+from strata.optimise.design.variables import ChoiceVariable, DesignVariables
 
 FAST = [m for m in METHODS if m not in ("jax", "search-tpe", "search-cmaes")]
 

@@ -11,8 +11,8 @@ from layout_programs import gpt_layer
 import strata as st
 from strata.errors import BadValue
 from strata.optimise.layout import chosen_layout, layout_setting
-from strata.optimise.layout_rules import layout_rules
-from strata.optimise.pipeline_stages import StageTensor, kernel_stages, partition_stages
+from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.layouts.pipeline_stages import StageTensor, kernel_stages, partition_stages
 
 
 def slowest_of(stage_of, times, tensors, stages, rules):

@@ -7,7 +7,7 @@ import pytest
 
 from strata import studies
 from strata.errors import StrataError
-from strata.optimise.study_fusion import run_fusion
+from strata.optimise.dfmodel.study_fusion import run_fusion
 
 LAYER = {
     "program": "dfmodel-gpt-forward",

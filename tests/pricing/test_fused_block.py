@@ -9,7 +9,7 @@ import strata as st
 from strata.evaluate import pricing_of
 from strata.mapping.engine import engine
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fusion_graph import fusion_problem
+from strata.optimise.fusion.fusion_graph import fusion_problem
 from strata.pricing.block import price_block
 from strata.pricing.fused_block import TILES
 from strata.pricing.fused_tensors import tensor_sizes

@@ -12,7 +12,7 @@ from strata.app.commands.options import JsonFlag
 from strata.app.terminal import names_of, print_json, say, whole, wrote
 
 if TYPE_CHECKING:
-    from strata.optimise.ledger import Ledger
+    from strata.optimise.design.ledger import Ledger
 
 
 def register_codesign(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def register_codesign(app: typer.Typer) -> None:
 
 
 def _methods(incomplete: str) -> list[str]:
-    from strata.optimise.methods import METHODS
+    from strata.optimise.design.methods import METHODS
 
     return [n for n in METHODS if n.startswith(incomplete)]
 

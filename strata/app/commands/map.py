@@ -17,7 +17,7 @@ from strata.errors import BadFile, BadValue
 if TYPE_CHECKING:
     from strata.mapping.layout import Layout
     from strata.optimise.joint import ProgramMapping
-    from strata.optimise.joint_search import MappedStep
+    from strata.optimise.mappings.joint_search import MappedStep
     from strata.workload.program import Program
 
 
@@ -124,7 +124,7 @@ def map_command(
     from strata.app.render.map_roofline import draw_map_roofline
     from strata.hardware.system import as_system
     from strata.optimise.joint import map_program
-    from strata.optimise.joint_compare import compared_mappings
+    from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules
     from strata.search.inputs import make_workload
 
@@ -165,7 +165,7 @@ def found_step(found: ProgramMapping, title: str) -> MappedStep:
 
 def asked_tiles(text: str) -> tuple[int, ...]:
     """Numbers of tiles, as typed."""
-    from strata.optimise.fusion_graph import TILES
+    from strata.optimise.fusion.fusion_graph import TILES
 
     return tuple(int(whole(n, "--tiles")) for n in text.split(",")) if text else TILES
 

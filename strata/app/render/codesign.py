@@ -9,7 +9,7 @@ from strata.app.render.generation import generation_dict
 from strata.app.terminal import plain_table, titled
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.optimise.codesign import Codesign
-from strata.optimise.problem import SPLITS
+from strata.optimise.design.problem import SPLITS
 from strata.pricing.metrics import METRICS
 from strata.result import reasons
 from strata.units import show

@@ -8,8 +8,8 @@ from typing import Any
 from strata.app.terminal import plain_table, titled
 from strata.optimise.fuse import FusedPartition
 from strata.optimise.joint import ProgramMapping
-from strata.optimise.joint_compare import ComparedMapping
-from strata.optimise.joint_layer import MappedBlock
+from strata.optimise.mappings.joint_compare import ComparedMapping
+from strata.optimise.mappings.joint_layer import MappedBlock
 from strata.units import show
 
 

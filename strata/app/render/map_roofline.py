@@ -14,7 +14,7 @@ from strata.drawing import COLOURS, DARK, GREY, STYLE, pyplot_of, save
 from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.optimise.joint import ProgramMapping
-from strata.optimise.joint_compare import ComparedMapping, links_bandwidth, mapping_points
+from strata.optimise.mappings.joint_compare import ComparedMapping, links_bandwidth, mapping_points
 from strata.units import show
 
 

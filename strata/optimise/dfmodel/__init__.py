@@ -1,0 +1,1 @@
+"""DFModel's own studies in its own terms: systems, training, Table VI, memories."""

@@ -1,0 +1,1 @@
+"""Fusion inside a chip, exactly: the problem, order ideals, shortest paths, CP-SAT."""

@@ -1,0 +1,214 @@
+"""From a rank's ops to a fusion problem: times on the chip, weights, tensors, communication."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from strata.arrays import Number
+from strata.errors import BadValue
+from strata.optimise.fusion.fusion_problem import (
+    OUTSIDE,
+    FusionChip,
+    FusionKernel,
+    FusionProblem,
+    FusionTensor,
+)
+from strata.precision import bytes_of
+from strata.pricing.fusion import STREAM_AXES, is_streamed
+from strata.pricing.fusion_rules import FusionRules, fusion_rules
+from strata.pricing.pricers import Rank, on_chip, price_op
+from strata.workload.graph import Block, Collective, Extent, Op, is_collective
+
+TILES = tuple(2**i for i in range(11))
+
+
+def fusion_problem(
+    block: Block | Sequence[Op],
+    rank: Rank,
+    *,
+    rules: FusionRules | str = "strata",
+    stream_axes: tuple[str, ...] = STREAM_AXES,
+    tiles: tuple[int, ...] = TILES,
+    sizes: Mapping[str, Number] | None = None,
+    sram: float | None = None,
+    utilisation: float = 1.0,
+    **more: Any,
+) -> FusionProblem:
+    """The fusion problem of one rank's ops, sharded already, with every collective as network time of the
+    kernel before it.
+
+    A kernel's own time is its price on the same chip with DRAM out of the way, without its start. An operand
+    is needed whole where the op that makes it has a streamed axis and its reader has none (keys and values of
+    attention). What lies in memory between steps (a cache) is read beside the tensors, and never held.
+    `sizes`: bytes of tensors from outside that neither the block's entry nor the reading op states
+    (`tensor_sizes` of a graph has those of its blocks). There are no more tiles than the shortest kernel has
+    rows along the streamed axes. `sram`:
+    bytes for buffers and weights; the chip's shared on-chip memory unless given. `utilisation`
+    of the 16-bit peak is for rules that ask for it. `more`: other fields of the
+    problem.
+    """
+    ops = block.ops if isinstance(block, Block) else tuple(block)
+    known = dict(sizes or {})
+    left = set[str]()
+    if isinstance(block, Block):
+        if block.entry is not None:
+            known.setdefault(block.entry.name, block.entry.bytes())
+        left = set(block.leaves)
+    made = _Reader(rank, stream_axes, known)
+    for op in ops:
+        made.take(op)
+    units = min(made.streamed, default=1.0)
+    chip, rates = rank.device.chip, rank.device.chip.compute.matrix_rate
+    limits = FusionChip(
+        sram=float(chip.cache.capacity) if sram is None else sram,
+        dram_bandwidth=float(rank.device.bandwidth),
+        dram_capacity=float(chip.memory.capacity),
+        cores=int(rank.device.cores),
+        array=(float(chip.compute.tile_m), float(chip.compute.tile_n)),
+        clock=float(chip.compute.max_clock),
+        peak=float(rates.get("bf16", max(rates.values()))),
+        utilisation=utilisation,
+        start=float(rank.device.floor),
+        grain=float(rank.device.grain),
+    )
+    return FusionProblem(
+        kernels=tuple(made.kernels.values()),
+        tensors=(*made.tensors, *made.leaving(left)),
+        chip=limits,
+        tiles=tuple(n for n in tiles if n <= units) or (1,),
+        rules=fusion_rules(rules),
+        **{"held_bytes": made.tables} | more,
+    )
+
+
+@dataclass
+class _Made:
+    """A tensor that is there: the kernel that makes it ("": outside), its bytes, whether it streams."""
+
+    kernel: str
+    bytes: float
+    streams: bool
+
+
+@dataclass
+class _Reader:
+    """Kernels and tensors as ops are read one after the other."""
+
+    rank: Rank
+    axes: tuple[str, ...]
+    sizes: dict[str, Number]
+    kernels: dict[str, FusionKernel] = field(default_factory=dict)
+    tensors: list[FusionTensor] = field(default_factory=list)
+    there: dict[str, _Made] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    tables: float = 0.0  # bytes of weights of which a step reads a few rows
+    streamed: list[float] = field(default_factory=list)  # rows of each kernel along the streamed axes
+
+    def take(self, op: Op) -> None:
+        if is_collective(op):
+            self._communicate(op)
+            return
+        name = op.name if op.name not in self.kernels else f"{op.name}_{len(self.kernels)}"
+        price = price_op(op, replace(self.rank, device=on_chip(self.rank.device)))
+        weight = op.read_weight()
+        extra, rows = 0.0, self._rows(op)
+        self.streamed += rows
+        for place, tensor in enumerate(op.inputs):
+            extra += self._operand(op, name, place, tensor)
+        held = float(op.weight_bytes() + op.tied_bytes() + (weight.bytes() if weight else 0.0))
+        moved, rows_read = float(price.cache_bytes), 0.0
+        if held > moved * (1.0 + 1e-6):  # rows of a table, of which a step reads a few
+            self.tables += held
+            held, rows_read = 0.0, max(0.0, moved - float(op.output_bytes()))
+        self.kernels[name] = FusionKernel(
+            name=name,
+            time=float(price.time - price.overhead),
+            **self._shape(op),
+            weight_bytes=held,
+            extra_bytes=extra + rows_read,
+            backward=op.backward,
+        )
+        self.there[op.output] = _Made(name, float(op.output_bytes()), self._streams(op.result_axes()))
+
+    def _rows(self, op: Op) -> list[float]:
+        """Rows along the streamed axes, where it has any: no more tiles than these can follow one another."""
+        sizes = [float(e.size) for e in _extents(op) if is_streamed(e.axis, self.axes)]
+        return [math.prod(sizes)] if sizes else []
+
+    def _shape(self, op: Op) -> dict[str, Any]:
+        """Rows, columns and depth of a kernel: columns are the streamed axis of its result, or the first of
+        its axes where it sums over the streamed one. Element-wise work counts an operation an element.
+        """
+        extents = [e for e in _extents(op) if e.axis in op.result_axes()]
+        streamed = [float(e.size) for e in extents if is_streamed(e.axis, self.axes)]
+        first = [float(e.size) for e in extents][:1]
+        columns = math.prod(streamed) if streamed else math.prod(first)
+        format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
+        elements = max(float(op.output_bytes() / bytes_of(format)), 1.0)
+        return {
+            "rows": max(elements / columns, 1.0),
+            "columns": columns,
+            "depth": float(op.flop()) / (2.0 * elements),
+            "flop": float(op.flop()) or elements,
+        }
+
+    def _streams(self, axes: tuple[str, ...]) -> bool:
+        return any(is_streamed(axis, self.axes) for axis in axes)
+
+    def _operand(self, op: Op, name: str, place: int, tensor: str) -> float:
+        """Join an operand to the op; bytes of one that lies in memory between steps, which is only read."""
+        found = self.there.get(tensor)
+        stated = op.operand_bytes(place)
+        if found is None:
+            if op.stored_axes(place):
+                return float(0.0 if stated is None else stated)
+            found = self.there[tensor] = _Made(OUTSIDE, self._outside(op, place, tensor), False)
+        whole = found.streams and not self._streams(op.operand_axes(place)) and bool(op.operand_axes(place))
+        edge = FusionTensor(name=tensor, source=found.kernel, target=name, bytes=found.bytes, whole=whole)
+        self.tensors.append(edge)
+        self.read.add(tensor)
+        return 0.0
+
+    def _outside(self, op: Op, place: int, tensor: str) -> float:
+        kept = op.kept_operand(place)
+        stated = self.sizes.get(tensor, op.operand_bytes(place) if kept is None else kept.bytes())
+        if stated is None:
+            raise BadValue(
+                f"{op.name} reads {tensor} from outside, and nothing says how large it is: give it in sizes"
+            )
+        return float(stated)
+
+    def _communicate(self, op: Collective) -> None:
+        """A collective is time of the kernel that makes what it carries; one that carries what comes from
+        outside is a kernel of its own.
+        """
+        time = float(price_op(op, self.rank).time)
+        source = next((self.there[t] for t in op.inputs if t in self.there), None)
+        kernel = source.kernel if source is not None else OUTSIDE
+        if kernel == OUTSIDE:
+            kernel = op.name if op.name not in self.kernels else f"{op.name}_{len(self.kernels)}"
+            self.kernels[kernel] = FusionKernel(name=kernel, network=(time,), backward=op.backward)
+        else:
+            own = self.kernels[kernel]
+            self.kernels[kernel] = replace(own, network=(sum(own.network) + time,))
+        ranks = math.prod(float(part.size) for part in self.rank.placement.groups[op.group])
+        carried = float(op.payload) / (ranks if op.pattern == "reduce_scatter" else 1.0)
+        self.read.update(op.inputs)
+        self.there[op.output] = _Made(kernel, carried, source.streams if source is not None else True)
+
+    def leaving(self, named: set[str]) -> list[FusionTensor]:
+        """Tensors that leave: those named, else those that nothing reads."""
+        gone = named & set(self.there) or set(self.there) - self.read
+        return [
+            FusionTensor(name=t, source=self.there[t].kernel, target=OUTSIDE, bytes=self.there[t].bytes)
+            for t in sorted(gone)
+            if self.there[t].kernel != OUTSIDE
+        ]
+
+
+def _extents(op: Op) -> list[Extent]:
+    held = [getattr(op, f.name) for f in fields(op)]
+    return [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]

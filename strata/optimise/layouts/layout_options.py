@@ -1,0 +1,161 @@
+"""Options of a layout: on which mesh dimension each axis of a module may lie while its ops run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.arrays import Array, Number
+from strata.mapping.layout import AxisLayout, Layout, Sharding
+from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.workload.graph import ONE, Extent, Graph, Op
+from strata.workload.graph_axes import axis_names, boundary_extents, extents_of
+from strata.workload.tasks import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleOptions:
+    """The domain of one module: for each option the axis on every mesh dimension, "" where none is."""
+
+    module: str
+    dimensions: tuple[str, ...]  # of the mesh
+    choices: tuple[tuple[str, ...], ...]
+
+    def axes(self, option: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Axes with the dimensions they lie on, as a `Layout` has them.
+
+        >>> ModuleOptions("q", ("tp", "dp"), (("heads", "tokens"),)).axes(0)
+        (('heads', ('tp',)), ('tokens', ('dp',)))
+        """
+        found: dict[str, tuple[str, ...]] = {}
+        for dimension, axis in zip(self.dimensions, self.choices[option], strict=True):
+            if axis:
+                found[axis] = (*found.get(axis, ()), dimension)
+        return tuple(found.items())
+
+    def __len__(self) -> int:
+        return len(self.choices)
+
+
+def module_options(
+    graph: Graph, mesh: dict[str, Number], rules: LayoutRules, pinned: dict[str, dict[str, str]]
+) -> dict[str, ModuleOptions]:
+    """The options of every module of a graph, its blocks' boundaries among them, on a mesh.
+
+    An axis lies on a dimension where its units divide evenly, no op needs it whole, and no other axis of the
+    same operand is the same coordinate under another name. `pinned`: module to mesh
+    dimension to axis ("" for none), fixed.
+    """
+    dimensions = tuple(d for d, degree in mesh.items() if float(degree) > 1)
+    counts: dict[str, dict[str, float]] = {}  # by module: units of each extent, of one axis or of several
+    barred: dict[str, set[str]] = {}
+    forced: dict[str, tuple[str, ...]] = {}
+    weighty: set[str] = set()
+    for block in graph.blocks:
+        for op in (op for _, ops in block.at_nodes() for op in ops):
+            own = counts.setdefault(op.module, {})
+            for extent in sorted(extents_of(op), key=lambda e: e.axis not in op.contracted_axes()):
+                own[extent.axis] = _common(own.get(extent.axis), extent)
+            whole = itertools.chain.from_iterable(map(axis_names, op.indivisible_axes()))
+            barred.setdefault(op.module, set()).update((*whole, *_aliased(op, graph)))
+            outer = getattr(op, "batch", ONE)
+            if outer.axis and float(outer.count) > 1:
+                forced[op.module] = axis_names(outer.axis)
+            if float(op.weight_bytes()) > 0 or op.read_weight() is not None:
+                weighty.add(op.module)
+        for extent in boundary_extents(block):
+            own = counts.setdefault(block.role, {})
+            own[extent.axis] = _common(own.get(extent.axis), extent)
+    found = {}
+
+    def along(axis: str) -> str:
+        return graph.coordinates.get(axis, axis)
+
+    alone = {a: n for sizes in counts.values() for a, n in sizes.items() if len(axis_names(a)) == 1}
+    for module, sizes in counts.items():
+        axes = dict.fromkeys(name for axis in sizes for name in axis_names(axis))
+        legal = [a for a in axes if a not in barred.get(module, ())]
+        if rules.stream == "whole":
+            legal = [a for a in legal if along(a) != along(graph.stream)]
+        units = sizes | {a: alone[a] for a in axes if a in alone and a not in sizes}
+        units |= {a: float(n) for a, n in graph.units.items() if a in axes and np.ndim(n) == 0}
+        choices = list(_choices(legal, units, dimensions, mesh))
+        told = pinned.get(module, {})
+        for place, dimension in enumerate(dimensions):
+            if dimension in told:
+                choices = [c for c in choices if c[place] == told[dimension]]
+            elif rules.outer == "forced" and module in forced:
+                choices = [c for c in choices if c[place] in forced[module]] or choices
+            elif rules.weights == "divided" and module in weighty:
+                choices = [c for c in choices if c[place]] or choices
+        found[module] = ModuleOptions(module, dimensions, tuple(choices))
+    return found
+
+
+def _common(known: float | None, extent: Extent) -> float:
+    """Units of an axis that several extents of a module have: what divides all of them."""
+    count = float(extent.count)
+    return count if known is None else float(np.gcd(int(known), int(count)))
+
+
+def _choices(
+    legal: list[str], units: dict[str, float], dimensions: tuple[str, ...], mesh: dict[str, Number]
+) -> Iterator[tuple[str, ...]]:
+    """Axes for every dimension, so that each extent is divided evenly: a product by all that lie on it."""
+    for choice in itertools.product(("", *legal), repeat=len(dimensions)):
+        parts: dict[str, float] = {}
+        for dimension, axis in zip(dimensions, choice, strict=True):
+            parts[axis] = parts.get(axis, 1.0) * float(mesh[dimension])
+        even = True
+        for extent, count in units.items():
+            divided = float(np.prod([parts.get(axis, 1.0) for axis in axis_names(extent)]))
+            even = even and (divided == 1.0 or count % divided == 0)
+        if even:
+            yield choice
+
+
+def _aliased(op: Op, graph: Graph) -> Iterator[str]:
+    """Axes that are another name for the coordinate of a second axis of the same tensor (keys beside tokens):
+    divided, the two could not be told apart.
+    """
+    for extents in (*(op.operand_axes(place) for place in range(len(op.inputs))), op.result_axes()):
+        axes = [name for extent in extents for name in axis_names(extent)]
+        for axis in axes:
+            along = graph.coordinates.get(axis, axis)
+            if along != axis and any(a != axis and graph.coordinates.get(a, a) == along for a in axes):
+                yield axis
+
+
+def sharding_of_each(
+    options: dict[str, ModuleOptions], graph: Graph, work: Workload, mesh: dict[str, Number]
+) -> list[Sharding]:
+    """Shardings in which every module takes its option of that number, its last one where it has fewer."""
+    most = max((len(o) for o in options.values()), default=1)
+    active = Layout(mesh).active()
+    return [
+        Layout(mesh, modules=tuple((m, o.axes(min(k, len(o) - 1))) for m, o in options.items())).sharding(
+            graph, work, active
+        )
+        for k in range(most)
+    ]
+
+
+def sharding_of_all(options: dict[str, ModuleOptions], each: list[Sharding]) -> Sharding:
+    """One sharding whose degrees are arrays over the options of a module: all of them priced in one call."""
+    modules = {}
+    for module, own in options.items():
+        axes = dict.fromkeys(a for choice in own.choices for a in choice if a)
+        modules[module] = {
+            axis: AxisLayout(np.array([each[k].axis(module, axis).parts for k in range(len(own))], float))
+            for axis in axes
+        }
+    first = each[0]
+    return Sharding(active=first.active, degrees=first.degrees, axes={}, modules=modules, gradient_sums=True)
+
+
+def per_option(value: Number, count: int) -> Array:
+    """A quantity for each of so many options."""
+    return np.broadcast_to(np.asarray(value, float), (count,))

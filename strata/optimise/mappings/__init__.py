@@ -1,0 +1,1 @@
+"""Layouts and fusion together: one search, one certificate."""

@@ -1,0 +1,376 @@
+"""The best layouts and partitions of a layer on one mesh, together: branch and bound over layouts.
+
+A node is a set of open options for every module. Its bound is the larger of the two of `joint_bound`; a node
+of one layout is priced exactly by the shortest path over order ideals of every block. Best nodes come first,
+so that the bound of the layer is that of the next node at any time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.errors import BadValue
+from strata.mapping.layout import Layout
+from strata.optimise.fuse import Fusion, fuse_kernels, priced_path, too_large
+from strata.optimise.fusion.fuse_path import shortest_fusion
+from strata.optimise.fusion.partition_prices import PartitionPricer
+from strata.optimise.layout import LayoutSetting, chosen_layout
+from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.optimise.layouts.layout_states import RankMemory
+from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
+from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, fusion_blocks
+from strata.optimise.mappings.joint_steps import NarrowedSteps, tensor_ends
+
+SLACK = 1e-9  # of a comparison of sums in another order
+NOWHERE = float("inf")
+FEW = 5000  # partitions of a block that are quick to price
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappedBlock:
+    """One block under a layout with its best partitions, and how often it runs."""
+
+    block: str
+    times: float
+    problem: BlockProblem
+    fusion: Fusion
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerMapping:
+    """Layouts of all modules and partitions of all blocks: seconds of one micro-batch on one rank, all
+    layers.
+    """
+
+    layout: Layout
+    options: dict[str, tuple[str, ...]]
+    blocks: tuple[MappedBlock, ...]
+    time: float
+    kept: float  # bytes a rank keeps of all layers, and the most that is alive at once besides
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerCertificate:
+    """The best mapping of a layer below a limit, if there is one, and what no mapping is quicker than."""
+
+    best: LayerMapping | None
+    bound: float
+    nodes: int
+    layouts: int  # priced in full
+    combinations: int  # layouts there are
+    reason: str = ""
+    stopped: bool = False  # out of time before it was proved
+
+
+@dataclass
+class _Room:
+    """What a rank may keep: bytes, and how they are counted."""
+
+    capacity: float
+    keeps: RankMemory
+
+
+@dataclass(eq=False)
+class _Node:
+    """Open options with their bound, and what is left of every block: partitions and their own bounds."""
+
+    bound: float
+    number: int
+    alive: dict[str, Array]
+    steps: list[NarrowedSteps | None]
+    floors: list[float]
+
+    def __lt__(self, other: _Node) -> bool:
+        return (self.bound, self.number) < (other.bound, other.number)
+
+
+@dataclass(eq=False)
+class LayerSearch:
+    """Branch and bound over the layouts of one mesh; may be asked again with another limit."""
+
+    setting: LayoutSetting
+    rules: LayoutRules
+    told: MapSettings
+    pinned: dict[str, dict[str, str]] = field(default_factory=dict)
+    nodes: int = 0
+    priced: dict[tuple[int, ...], LayerMapping | None] = field(default_factory=dict)
+    proved: dict[tuple[int, ...], float] = field(default_factory=dict)  # bounds of layouts cut short
+    reason: str = ""
+    reduced_floors: list[float] = field(default_factory=list)  # of layouts below the last limit
+
+    def __post_init__(self) -> None:
+        options = module_options(self.setting.graph, self.setting.mesh, self.rules, self.pinned)
+        for module, own in options.items():
+            if not len(own):
+                mesh = ",".join(f"{d}={n:g}" for d, n in self.setting.mesh.items())
+                raise BadValue(f"no layout of module {module} divides it evenly over {mesh} as it is pinned")
+        self.layer = OpenLayer(self.setting, self.rules, self.told, options)
+        self.root = self.layer.whole
+        self.extra: dict[str, Array] = {}
+        self.shares = shares_grid(self.told.rules.overlap)
+        self.order = list(
+            dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options)
+        )
+        self.order += [m for m in options if m not in self.order]
+
+    @property
+    def combinations(self) -> int:
+        found = 1
+        for own in self.layer.options.values():
+            found *= len(own)
+        return found
+
+    @cached_property
+    def root_floors(self) -> list[float]:
+        """Bounds of the blocks over all layouts."""
+        return [block.prepare(self.root) for block in self.layer.blocks]
+
+    @property
+    def floor(self) -> float:
+        """Below every mapping of the layer."""
+        blocks = zip(self.layer.blocks, self.root_floors, strict=True)
+        return max(sum(b.times * f for b, f in blocks), self.sums)
+
+    @cached_property
+    def sums(self) -> float:
+        """Below every mapping: the best weighted sum of compute, memory and network."""
+        found = [(s, f) for s in self.shares if (f := self.layer.sum_bound(s, self.root)) is not None]
+        found.sort(key=lambda pair: -pair[1].value)
+        self.shares = tuple(shares for shares, _ in found)
+        self.starts = [f.choice for _, f in found]
+        return found[0][1].value if found else 0.0
+
+    def solve(
+        self,
+        room: _Room,
+        limit: float = NOWHERE,
+        deadline: float = NOWHERE,
+        progress: Callable[[float, float], None] | None = None,
+        extra: dict[str, Array] | None = None,
+    ) -> LayerCertificate:
+        """The best mapping quicker than `limit`, with a bound; `extra`: seconds that options of modules cost
+        beside (a stage's hand-over).
+        """
+        self.extra = extra or {}
+        best = self._first(room, limit)
+        worst = limit if best is None else min(limit, best.time)
+        heap: list[_Node] = []
+        root = self._root(room, worst)
+        if root is not None and root.bound < worst * (1 - SLACK):
+            heap.append(root)
+        while heap and heap[0].bound < worst * (1 - SLACK) and time.perf_counter() < deadline:
+            node = heapq.heappop(heap)
+            if progress is not None:
+                progress(worst, node.bound)
+            module = next((m for m in self.order if len(node.alive[m]) > 1), None)
+            if module is None:
+                found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
+                if found is not None and found.time < worst:
+                    best, worst = found, found.time
+                continue
+            for option in node.alive[module]:
+                child = self._child(node, {**node.alive, module: np.array([option])}, worst, room)
+                if child is not None:
+                    heapq.heappush(heap, child)
+        left = min((node.bound for node in heap), default=worst)
+        return LayerCertificate(
+            best=best,
+            bound=min(left, worst),
+            nodes=self.nodes,
+            layouts=len(self.priced),
+            combinations=self.combinations,
+            reason=self.reason if best is None else "",
+            stopped=left < worst * (1 - SLACK),
+        )
+
+    def _root(self, room: _Room, worst: float) -> _Node | None:
+        """The node of all options that cheap bounds leave; None where nothing is quicker than `worst`."""
+        blocks = self.layer.blocks
+        steps = [block.steps for block in blocks]
+        node = _Node(self.floor, 0, self.root, steps, list(self.root_floors))
+        if not np.isfinite(worst) or self.combinations == 1:
+            return node
+        alive = self._reduced(room, worst)
+        if alive is None:
+            return None
+        found = self._child(node, alive, worst, room)
+        if found is not None:
+            self.reduced_floors = found.floors
+        return found
+
+    def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: _Room) -> _Node | None:
+        """A node of fewer options with its bound; None where it is of no use."""
+        self.nodes += 1
+        held = self.layer.tables.held(room.keeps)
+        if sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive) > room.capacity:
+            self.reason = self.reason or "needs more DRAM than a chip has, in every layout that is open"
+            return None
+        beside = sum(float(cost[alive[m]].min()) for m, cost in self.extra.items())
+        low = node.bound
+        for shares in self.shares[:3]:
+            found = self.layer.sum_bound(shares, alive)
+            low = max(low, 0.0 if found is None else found.value + beside)
+            if low >= worst * (1 - SLACK):
+                return None
+        floors, steps = list(node.floors), list(node.steps)
+        blocks = self.layer.blocks
+        for place in sorted(range(len(blocks)), key=lambda i: step_count(steps[i])):
+            block = blocks[place]
+            rest = sum(b.times * f for i, (b, f) in enumerate(zip(blocks, floors, strict=True)) if i != place)
+            own, steps[place] = block.bound(alive, steps[place], (worst - beside - rest) / block.times)
+            floors[place] = max(floors[place], own)
+            low = max(low, sum(b.times * f for b, f in zip(blocks, floors, strict=True)) + beside)
+            if low >= worst * (1 - SLACK):
+                return None
+        return _Node(low, self.nodes, alive, steps, floors)
+
+    def _reduced(self, room: _Room, worst: float) -> dict[str, Array] | None:
+        """Options that may be part of something quicker than `worst` by what is cheap: weighted sums, and
+        blocks of few partitions; None where a module has none.
+        """
+        alive = dict(self.root)
+        small = [
+            b.steps if b.steps is not None and len(b.steps.index) <= FEW else None for b in self.layer.blocks
+        ]
+        changed = True
+        while changed:
+            changed = False
+            for module in self.order:
+                keep = np.ones(len(alive[module]), bool)
+                if len(keep) < 2:
+                    continue
+                for shares in self.shares[:3]:
+                    keep &= self.layer.sum_marginals(shares, alive, module) < worst * (1 - SLACK)
+                for place in np.nonzero(keep)[0]:
+                    child = {**alive, module: alive[module][[place]]}
+                    keep[place] = self._quick(child, small) < worst * (1 - SLACK)
+                if not keep.any():
+                    return None
+                if not keep.all():
+                    alive[module] = alive[module][keep]
+                    changed = True
+        return alive
+
+    def _quick(self, alive: dict[str, Array], small: list[NarrowedSteps | None]) -> float:
+        """A bound with all partitions of small blocks, and the first bound of others."""
+        self.nodes += 1
+        total = 0.0
+        for block, steps, floor in zip(self.layer.blocks, small, self.root_floors, strict=True):
+            own = floor if steps is None else max(floor, block.bound(alive, steps, NOWHERE)[0])
+            total += block.times * own
+        return total
+
+    def first(self, room: _Room) -> LayerMapping | None:
+        """A good mapping in no time."""
+        self.extra = {}
+        _ = self.root_floors
+        return self._first(room, NOWHERE)
+
+    def _first(self, room: _Room, limit: float) -> LayerMapping | None:
+        """A good layout to begin with: the quickest with kernels one after the other."""
+        _ = self.sums
+        starts = list(self.starts)
+        if self.combinations > 1:
+            try:
+                chosen = chosen_layout(
+                    self.setting, rules=self.layer.rules, pinned=self.pinned, time_limit=10.0
+                )
+                own = self.layer.options
+                starts.insert(0, {m: own[m].choices.index(c) for m, c in chosen.options.items()})
+            except BadValue:
+                pass
+        for choice in starts:
+            found = self.price(choice, room, limit)
+            if found is not None:
+                return found
+        return None
+
+    def price(
+        self,
+        choice: dict[str, int],
+        room: _Room,
+        worst: float,
+        steps: list[NarrowedSteps | None] | None = None,
+    ) -> LayerMapping | None:
+        """One layout exactly, with the best partitions of every block; None where it does not fit or is not
+        quicker than `worst`.
+        """
+        key = tuple(choice[m] for m in self.layer.options)
+        if self.proved.get(key, 0.0) >= worst:
+            return None
+        held = self.layer.tables.held(room.keeps)
+        kept = float(sum(w[choice[m]] for m, w in held.items() if m in choice))
+        if kept > room.capacity:
+            self.reason = self.reason or _dram(kept, room.capacity)
+            return None
+        options = {m: own.choices[choice[m]] for m, own in self.layer.options.items()}
+        modules = tuple((m, own.axes(choice[m])) for m, own in self.layer.options.items())
+        layout = Layout(dict(self.setting.mesh), modules=modules)
+        blocks = fusion_blocks(self.setting, layout, self.told)
+        made: list[MappedBlock] = []
+        total = sum(float(cost[choice[m]]) for m, cost in self.extra.items())
+        for one in blocks:
+            found = self._fused(one, (worst - total) / one.times, room.capacity - kept, steps)
+            if found is None or not found.feasible:
+                if found is not None:
+                    self.reason = found.reason
+                self.proved[key] = worst if found is None else NOWHERE
+                return None
+            total += one.times * found.time
+            made.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=found))
+        live = max((p.dram for b in made for p in b.fusion.partitions), default=0.0)
+        answer = LayerMapping(
+            layout=layout, options=options, blocks=tuple(made), time=total, kept=kept + live
+        )
+        self.priced[key] = answer
+        return answer
+
+    def _fused(
+        self, one: BlockProblem, worst: float, free: float, steps: list[NarrowedSteps | None] | None
+    ) -> Fusion | None:
+        """The best partitions of a block; None where they are not quicker than `worst`."""
+        problem = one.problem
+        place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
+        own = None if place is None else self.layer.blocks[place]
+        if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
+            return fuse_kernels(problem)
+        pricer = PartitionPricer(problem)
+        narrowed = None if steps is None or place is None else steps[place]
+        if narrowed is not None:
+            path = narrowed.best(pricer)
+            path = path if path is not None and path.time < worst * (1 + SLACK) else None
+        else:
+            path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
+        if path is None:
+            reason = too_large(problem, pricer)
+            return fuse_kernels(problem) if reason else None
+        found = priced_path(problem, pricer, path)
+        found = replace(
+            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
+        )
+        if max(p.dram for p in found.partitions) > free:
+            limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
+            return fuse_kernels(limited)
+        return found
+
+
+def step_count(steps: NarrowedSteps | None) -> int:
+    """Partitions that are left of a block."""
+    return 0 if steps is None else len(steps.index)
+
+
+def _dram(need: float, room: float) -> str:
+    return f"needs {need / 1e9:.4g} GB of DRAM a chip, has {room / 1e9:.4g} GB ({need / room:.3g} times)"
+
+
+def rank_room(capacity: float, keeps: RankMemory) -> _Room:
+    """What a rank may keep."""
+    return _Room(capacity, keeps)

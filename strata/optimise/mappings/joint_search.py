@@ -1,0 +1,313 @@
+"""The search over degrees and placements: candidates bounded with more and more effort, then solved."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.errors import BadValue
+from strata.mapping.layout import STAGES, Layout
+from strata.optimise.layouts.layout_degrees import (
+    REPLICAS,
+    DegreeCandidate,
+    DegreeSearch,
+    trains,
+)
+from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.mappings.joint_layer import LayerCertificate, LayerMapping, LayerSearch, rank_room
+from strata.optimise.mappings.joint_problem import MapSettings
+from strata.pricing.footprint import GRADIENT_BYTES
+from strata.pricing.network.collectives import price_collective
+from strata.workload.graph import Collective, is_collective
+
+OPTIMAL = 1e-6  # gap below which a mapping is called optimal
+DIVES = 8  # candidates that a first mapping is looked for in
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappedStep:
+    """A candidate with the best mapping of its layers, and the parts of a step [s]."""
+
+    candidate: DegreeCandidate
+    layer: LayerMapping
+    step: float
+    stage: float  # of one micro-batch, slowest stage
+    send: float  # of one micro-batch to the next stage and back
+    gradients: float  # what sums of gradients over replicas add
+    memory: float  # bytes a device needs
+
+
+@dataclass(eq=False)
+class CandidateSearch:
+    """The search over candidates."""
+
+    search: DegreeSearch
+    told: MapSettings
+    pins: Layout | None
+    deadline: float
+    progress: Callable[[float, float], None] | None
+    searches: dict[Any, LayerSearch] = field(default_factory=dict)
+    computes: dict[Any, float] = field(default_factory=dict)
+    beside: dict[Any, tuple[float, float]] = field(default_factory=dict)
+    known: dict[Any, LayerCertificate] = field(default_factory=dict)
+    solved: int = 0
+    reason: str = ""
+    stopped: bool = False
+    least: float = float("inf")  # of what was solved, below its best
+
+    def share(self, candidate: DegreeCandidate) -> float:
+        return self.search.stage_layers(candidate) / self.search.layers
+
+    def step(self, candidate: DegreeCandidate, layer: float) -> float:
+        return self.search.step_time(candidate, self.share(candidate) * layer, 0.0)
+
+    def key(self, candidate: DegreeCandidate) -> Any:
+        groups = candidate.placement.groups
+        spread = tuple(
+            (d, tuple((float(g.size), float(g.stride)) for g in groups.get(d, ()))) for d in candidate.inner
+        )
+        return spread, float(self.search.micro(candidate).batch)
+
+    def layer_search(self, candidate: DegreeCandidate) -> LayerSearch:
+        key = self.key(candidate)
+        if key not in self.searches:
+            setting = self.search.setting(candidate)
+            pinned = {} if self.pins is None else layout_pins(self.pins, setting.graph, setting.mesh)
+            self.searches[key] = LayerSearch(setting, self.search.rules, self.told, pinned)
+        return self.searches[key]
+
+    def compute_floor(self, candidate: DegreeCandidate) -> float:
+        """Kernels alone at the least of every layout: the same wherever the mesh lies."""
+        key = (tuple(sorted(candidate.inner.items())), float(self.search.micro(candidate).batch))
+        if key not in self.computes:
+            compute = self.layer_search(candidate).layer.sums[0]
+            self.computes[key] = float(sum(values.min() for values in compute.values()))
+        return self.computes[key]
+
+    def floor(self, candidate: DegreeCandidate, effort: int) -> float:
+        """Seconds of a step below which a candidate is not; with more effort a higher bound. Infinite where
+        its degrees divide no layout.
+        """
+        try:
+            return self._floor(candidate, effort)
+        except BadValue as error:
+            self.reason = self.reason or str(error)
+            return float("inf")
+
+    def _floor(self, candidate: DegreeCandidate, effort: int) -> float:
+        if effort == 0:
+            return self.lower(candidate, self.compute_floor(candidate), 0.0)
+        found = self.layer_search(candidate)
+        if effort == 1:
+            return self.lower(candidate, found.sums, 0.0)
+        return self.lower(candidate, found.floor, self.forward(found, found.root_floors))
+
+    def forward(self, found: LayerSearch, floors: list[float]) -> float:
+        blocks = zip(found.layer.blocks, floors, strict=True)
+        return sum(b.times * f for b, f in blocks if b.block.direction == "forward")
+
+    def lower(self, candidate: DegreeCandidate, layer: float, forward: float) -> float:
+        r"""Below every step of a candidate whose layers take at least so long, and forward passes of them.
+
+        .. math:: T \ge a (s t + h) + \max(0, g - s (t - f))
+
+        with a micro-batches, share s of the layers, their time t, hand-overs h, forward pass f and gradients
+        g, each at least: it does not fall as t grows.
+        """
+        if not np.isfinite(layer):
+            return float("inf")
+        send, sent = self.least_beside(candidate)
+        share = self.share(candidate)
+        hidden = share * max(layer - forward, 0.0)
+        return self.search.step_time(candidate, share * layer, send) + max(0.0, sent - hidden)
+
+    def least_beside(self, candidate: DegreeCandidate) -> tuple[float, float]:
+        """The least seconds of a hand-over between stages, and of the sum of gradients over replicas."""
+        key = ("beside", *candidate.mesh.items())
+        if key not in self.beside:
+            found, groups = self.layer_search(candidate), candidate.placement.groups
+            fabric, training = found.setting.rank.fabric, trains(found.setting)
+            send = min((s for costs in self.sends(candidate, found).values() for s in costs), default=0.0)
+            sent = 0.0
+            if training and REPLICAS in groups:
+                held = sum(float(w.min()) for w in found.layer.tables.elements.values())
+                payload = GRADIENT_BYTES * self.share(candidate) * held
+                op = Collective(pattern="all_reduce", group=REPLICAS, payload=payload)
+                sent = float(price_collective(op, groups[REPLICAS], fabric).time)
+            self.beside[key] = send, sent
+        return self.beside[key]
+
+    def solve(self, candidate: DegreeCandidate, best: MappedStep | None) -> MappedStep | None:
+        """The best mapping of a candidate quicker than the best step so far.
+
+        Its layers are solved once for all candidates that divide them alike; where their best layout is also
+        the one that hands on least, that is the answer. Else they are solved again with hand-overs.
+        """
+        found, key = self.layer_search(candidate), self.key(candidate)
+        limit = float("inf") if best is None else best.step / self.step(candidate, 1.0)
+        forward = self.forward(found, found.root_floors)
+        self.solved += 1
+        if key not in self.known or (self.known[key].best is None and self.known[key].bound < limit):
+            self.known[key] = self.certificate(candidate, found, limit, {})
+        known = self.known[key]
+        # Layouts that are slower than the limit cannot be part of a quicker step, whatever gradients add.
+        forward = max(forward, self.forward(found, found.reduced_floors or found.root_floors))
+        bound = self.lower(candidate, known.bound, forward)
+        made = self.checked(candidate, known.best)
+        if made is not None and made.step <= bound * (1 + OPTIMAL / 10):
+            self.least = min(self.least, made.step)
+            return made
+        worst = min(x.step for x in (made, best) if x is not None) if made or best else float("inf")
+        if bound < worst and not known.stopped:
+            extra = self.as_layer(candidate, self.sends(candidate, found))
+            other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), extra)
+            pure = other.bound - min((float(c.min()) for c in extra.values()), default=0.0)
+            bound = max(bound, self.lower(candidate, pure, forward))
+            again = self.checked(candidate, other.best)
+            if again is not None and (made is None or again.step < made.step):
+                made = again
+        self.least = min(self.least, bound if made is None else min(bound, made.step))
+        return made
+
+    def certificate(
+        self, candidate: DegreeCandidate, found: LayerSearch, limit: float, extra: dict[str, Array]
+    ) -> LayerCertificate:
+        one = self.step(candidate, 1.0)
+
+        def tell(worst: float, bound: float) -> None:
+            if self.progress is not None:
+                self.progress(worst * one, bound * one)
+
+        room = rank_room(self.search.room, self.search.keeps(candidate, found.setting))
+        made = found.solve(room, limit, self.deadline, tell, extra)
+        self.stopped |= made.stopped
+        self.reason = made.reason or self.reason
+        return made
+
+    def checked(self, candidate: DegreeCandidate, layer: LayerMapping | None) -> MappedStep | None:
+        """A candidate's step with these layers; None where they do not fit its devices."""
+        if layer is None:
+            return None
+        found = self.layer_search(candidate)
+        held = found.layer.tables.held(self.search.keeps(candidate, found.setting))
+        options = {m: own.choices.index(layer.options[m]) for m, own in found.layer.options.items()}
+        live = max((p.dram for b in layer.blocks for p in b.fusion.partitions), default=0.0)
+        kept = sum(float(w[options[m]]) for m, w in held.items() if m in options) + live
+        return self.priced(candidate, replace(layer, kept=kept)) if kept <= self.search.room else None
+
+    def sends(self, candidate: DegreeCandidate, found: LayerSearch) -> dict[str, Array]:
+        """Seconds of handing on what a stage made, there and back in training, by the layout of the
+        boundary.
+        """
+        groups = candidate.placement.groups
+        block = next((b.block for b in found.layer.blocks if b.block.entry is not None), None)
+        if STAGES not in groups or block is None or block.role not in found.layer.options:
+            return {}
+        both = 2.0 if trains(found.setting) else 1.0
+        ops = [
+            Collective(pattern="send", group=STAGES, payload=float(s)) for s in found.layer.entry_bytes(block)
+        ]
+        fabric = found.setting.rank.fabric
+        return {
+            block.role: np.array(
+                [both * float(price_collective(op, groups[STAGES], fabric).time) for op in ops]
+            )
+        }
+
+    def as_layer(self, candidate: DegreeCandidate, sends: dict[str, Array]) -> dict[str, Array]:
+        """Hand-overs as seconds of the layers that would make a step as much longer."""
+        one = self.step(candidate, 1.0)
+        return {
+            m: np.array([self.search.step_time(candidate, 0.0, s) / one for s in own])
+            for m, own in sends.items()
+        }
+
+    def priced(self, candidate: DegreeCandidate, layer: LayerMapping) -> MappedStep:
+        share = self.share(candidate)
+        blocks = {b.name: b.block.direction for b in self.layer_search(candidate).layer.blocks}
+        time_of = [(b.times * b.fusion.time, blocks.get(b.block, "forward")) for b in layer.blocks]
+        stage = share * sum(t for t, _ in time_of)
+        backward = share * sum(t for t, way in time_of if way == "backward")
+        _, send, gradients = self.search.beside_layers(candidate, layer.layout, backward)
+        return MappedStep(
+            candidate=candidate,
+            layer=layer,
+            step=self.search.step_time(candidate, stage, send) + gradients,
+            stage=stage,
+            send=send,
+            gradients=gradients,
+            memory=layer.kept,
+        )
+
+    def collectives(self, made: MappedStep) -> tuple[Collective, ...]:
+        """The collectives of one rank's blocks."""
+        local, _, _ = self.search.beside_layers(made.candidate, made.layer.layout, 0.0)
+        return tuple(op for _, op in local.ops() if is_collective(op))
+
+    def dive(self, every: list[DegreeCandidate], waiting: list[tuple[float, int, int]]) -> MappedStep | None:
+        """A first mapping: the quickest layout of the most promising candidates, fused."""
+        best: MappedStep | None = None
+        ranked = sorted((self.floor(every[n], 1), n) for _, _, n in heapq.nsmallest(DIVES * 4, waiting))
+        for floor, n in ranked[:DIVES]:
+            if not np.isfinite(floor):
+                break
+            if best is not None and (floor >= best.step or time.perf_counter() > self.deadline):
+                break
+            candidate = every[n]
+            found = self.layer_search(candidate)
+            room = rank_room(self.search.room, self.search.keeps(candidate, found.setting))
+            layer = found.first(room)
+            made = None if layer is None else self.priced(candidate, layer)
+            if made is not None and (best is None or made.step < best.step):
+                best = made
+        return best
+
+    def run(self, every: list[DegreeCandidate]) -> tuple[MappedStep | None, float, int]:
+        """The best step, its bound, and how many candidates were bounded away."""
+        best: MappedStep | None = None
+        waiting = [(self.floor(c, 0), 0, n) for n, c in enumerate(every)]
+        heapq.heapify(waiting)
+        try:
+            best = self.dive(every, waiting)
+            while waiting and np.isfinite(waiting[0][0]):
+                if best is not None and waiting[0][0] >= best.step * (1 - 1e-12):
+                    break
+                if time.perf_counter() > self.deadline:
+                    self.stopped = True
+                    break
+                floor, effort, n = heapq.heappop(waiting)
+                if effort < 2:
+                    heapq.heappush(waiting, (max(floor, self.floor(every[n], effort + 1)), effort + 1, n))
+                    continue
+                self.now = floor
+                made = self.solve(every[n], best)
+                if made is not None and (best is None or made.step < best.step):
+                    best = made
+        except KeyboardInterrupt:
+            self.stopped = True
+            self.least = min(self.least, getattr(self, "now", 0.0))
+        left = waiting[0][0] if waiting else float("inf")
+        bound = min(left, self.least, float("inf") if best is None else best.step)
+        return best, bound, len(every) - self.solved
+
+
+def layout_pins(given: Layout, graph: Any, mesh: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """A layout as pins: by module and dimension the axis that lies there."""
+    options = module_options(graph, mesh, layout_rules(), {})
+    own = dict(given.modules)
+    pins = {}
+    for module, domain in options.items():
+        said = dict(given.axes) | dict(own.get(module, ()))
+        known = {axis for choice in domain.choices for axis in choice}
+        pins[module] = {
+            d: next((axis for axis, groups in said.items() if d in groups and axis in known), "")
+            for d in domain.dimensions
+        }
+    return pins

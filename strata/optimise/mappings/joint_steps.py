@@ -1,0 +1,169 @@
+"""Partitions of a block that may still be part of a good mapping, priced again and again under other layouts.
+
+Which tensors cross the border of a partition does not depend on layouts, so that flows are matrices times the
+bytes of tensors; and a partition with a number of tiles that no chain as quick as the incumbent holds at the
+least value of everything is never priced again.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps
+from strata.optimise.fusion.fusion_problem import FusionProblem
+from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps
+from strata.pricing.fused_partition import PartitionFlows, TensorUse
+from strata.pricing.fusion import tile_columns
+
+FLOWS = ("read", "written", "internal", "crossing", "whole")
+ROWS_LIMIT = 200_000  # partitions whose flows are kept as matrices
+
+
+class OpenPricer(PartitionPricer):
+    """Prices where kernels may still have one of several shapes: each cycle count takes the fewest cores that
+    any of them needs.
+    """
+
+    def __init__(self, problem: FusionProblem, shapes: list[list[tuple[float, float, float]]]):
+        super().__init__(problem)
+        self.shapes = shapes
+
+    def grid(self, tiles: int) -> tuple[Array, Array, Array]:
+        if tiles not in self._grids:
+            chip = self.problem.chip
+            steps = [
+                [
+                    core_steps(m, float(tile_columns(n, float(tiles))), k, chip.array, chip.cores)
+                    for m, n, k in own
+                ]
+                for own in self.shapes
+            ]
+            candidates = np.unique(np.concatenate([cycles for own in steps for cycles, _ in own]))
+            cores = np.full((len(candidates), len(steps)), chip.cores + 1.0)
+            for i, own in enumerate(steps):
+                for cycles, used in own:
+                    at = np.searchsorted(-cycles, -candidates)
+                    needed = np.where(at < len(used), used[np.minimum(at, len(used) - 1)], np.inf)
+                    cores[:, i] = np.minimum(cores[:, i], needed)
+            areas = np.array([min((c * u).min() for c, u in own) for own in steps])
+            self._grids[tiles] = candidates, cores, areas
+        return self._grids[tiles]
+
+
+class NarrowedSteps:
+    """The useful partitions of a block, and the numbers of tiles they are useful with."""
+
+    def __init__(self, pricer: PartitionPricer, steps: Steps):
+        problem = pricer.problem
+        self.ends = tensor_ends(problem)
+        self.one = problem.rules.tiles == "one"
+        self.apart = problem.apart
+        self.sets = steps.sets(slice(None))
+        self.span = pricer.span(self.sets)
+        self.useful = np.ones((len(problem.tiles), len(self.sets)), dtype=bool)
+        self.matrices = self._matrices(pricer) if len(self.sets) <= ROWS_LIMIT else None
+        self._take(steps, np.arange(len(self.sets)))
+
+    def _take(self, steps: Steps, rows: Array) -> None:
+        self.steps, self.index = steps, rows
+        self.paths = Paths(steps, 0, self.apart)
+
+    def _matrices(self, pricer: PartitionPricer) -> list[Array]:
+        """For each flow the share of every tensor's bytes that belongs to it, by partition."""
+        made: list[list[Array]] = [[] for _ in FLOWS]
+        own = pricer.groups
+        for tensor in own:
+            one = TensorUse(source=tensor.source, targets=tensor.targets, bytes=1.0, whole=tensor.whole)
+            pricer.groups = [one]
+            flows = pricer.flows(self.sets)
+            for place, name in enumerate(FLOWS):
+                made[place].append(np.broadcast_to(getattr(flows, name), len(self.sets)).astype(np.float16))
+        pricer.groups = own
+        return [np.array(rows).T.reshape(len(self.sets), -1) for rows in made]
+
+    def same(self, problem: FusionProblem) -> bool:
+        """Whether a problem has the same kernels and tensors."""
+        return tensor_ends(problem) == self.ends
+
+    def costs(self, pricer: PartitionPricer) -> Array:
+        """Times of all useful partitions at every number of tiles; infinite where they are of no use."""
+        found = np.full(self.useful.shape, np.inf)
+        sets = self.sets[self.index]
+        if self.matrices is not None:
+            sizes = np.array([float(group.bytes) for group in pricer.groups])
+            flows = [matrix[self.index].astype(np.float64) @ sizes for matrix in self.matrices]
+        else:
+            whole = pricer.flows(sets)
+            flows = [np.broadcast_to(getattr(whole, name), len(sets)) for name in FLOWS]
+        levels, waits = (each[self.index] for each in self.span)
+        for place, tiles in enumerate(pricer.problem.tiles):
+            rows = np.nonzero(self.useful[place])[0]
+            if len(rows):
+                part = PartitionFlows(**{n: f[rows] for n, f in zip(FLOWS, flows, strict=True)})
+                span = (levels[rows], waits[rows])
+                found[place, rows] = pricer.prices(sets[rows], tiles, flows=part, span=span).time
+        return found
+
+    def branch(self, pricer: PartitionPricer, worst: float) -> tuple[float, NarrowedSteps]:
+        """Time of the best chain, and the partitions that a chain quicker than `worst` may hold, here and
+        wherever nothing is cheaper.
+        """
+        costs, steps = self.costs(pricer), self.steps
+        through = np.full(costs.shape, np.inf)
+        least = np.inf
+        rounds = [[i] for i in range(len(costs))] if self.one else [list(range(len(costs)))]
+        for which in rounds:
+            cost = costs[which].min(0)
+            if not np.isfinite(cost).any():
+                continue
+            ahead = self.paths.forward(cost)[-1]
+            least = min(least, float(ahead[-1]))
+            if ahead[-1] <= worst * (1 + 1e-9):
+                through[which] = (ahead[steps.first] + self.paths.backward(cost)[steps.second]) + costs[which]
+        useful = through <= worst * (1 + 1e-9)
+        keep = useful.any(0)
+        child = copy(self)
+        child.useful = useful[:, keep]
+        part = Steps(
+            first=steps.first[keep], second=steps.second[keep], rows=steps.rows, section=steps.section[keep]
+        )
+        child._take(part, self.index[keep])
+        return least, child
+
+    def best(self, pricer: PartitionPricer) -> PathResult | None:
+        """The best chain itself; a problem with fewer numbers of tiles takes the first ones."""
+        problem = pricer.problem
+        costs = self.costs(pricer)[: len(problem.tiles)]
+        rounds = list(costs[:, None]) if self.one else [costs]
+        best: tuple[float, Array, Array] | None = None
+        for number, rows in enumerate(rounds):
+            cost = rows.min(0)
+            if not np.isfinite(cost).any():
+                continue
+            found = self.paths.forward(cost)
+            value = float(found[-1][-1])
+            if np.isfinite(value) and (best is None or value < best[0]):
+                path = np.array(self.paths.trace(cost, found))
+                best = (value, path, np.full(len(path), number) if self.one else rows[:, path].argmin(0))
+        if best is None:
+            return None
+        value, path, tiles = best
+        return PathResult(
+            time=value,
+            sets=self.sets[self.index[path]],
+            tiles=tuple(problem.tiles[int(i)] for i in tiles),
+            ideals=self.steps.ideals,
+            steps=len(self.index),
+            priced=int(self.useful.sum()),
+        )
+
+
+def tensor_ends(problem: FusionProblem) -> tuple[object, ...]:
+    """What two problems must share for the same partitions and flows."""
+    return (
+        tuple(k.name for k in problem.kernels),
+        tuple((t.name, t.source, t.target, t.whole) for t in problem.tensors),
+    )
