@@ -25,7 +25,7 @@ from strata.workload.tasks import decode
 PUBLISHED_KEYS = ("published", "keep", "predict")
 PREDICT_KEYS = (
     "column", "rows", "system", "model", "phase", "batch", "input", "output", "tokens", "plan", "engine",
-    "weights", "kv", "set", "metric",
+    "weights", "kv", "set", "metric", "scale",
 )  # fmt: skip
 Row = dict[str, Any]
 
@@ -73,8 +73,9 @@ def run_published(entry: dict[str, Any], where: str, folder: Path) -> dict[str, 
 
     `keep` names columns and the word a row must have there. Each of the list `predict` tells a run with the
     row's values in braces, like `plan = "tp={tp}"`, for all rows or those that have the words of its `rows`;
-    a `model` may be a table of sizes, as of a config.json. Its metric goes into its `column`, NaN where
-    nothing is predicted or the run does not fit, beside `COLUMN_fits`. Several may fill one column.
+    a `model` may be a table of sizes, as of a config.json, or a program's file beside the study. Its metric,
+    times `scale` where the row counts in another unit, goes into its `column`, NaN where nothing is predicted
+    or the run does not fit, beside `COLUMN_fits`. Several may fill one column.
     """
     _check_keys(entry, ("name", *PUBLISHED_KEYS), where)
     table = published_rows(folder / entry["published"])
@@ -93,9 +94,10 @@ def run_published(entry: dict[str, Any], where: str, folder: Path) -> dict[str, 
         fits = found.setdefault(f"{column}_fits", np.zeros(len(rows), bool))
         for i, row in enumerate(rows):
             if _has(row, settings.get("rows", {})):
-                result = predict_row(settings, row, where)
+                result = predict_row(settings, row, where, folder)
                 fits[i] = bool(result.fits)
-                values[i] = float(getattr(result.metrics, metric)) if fits[i] else np.nan
+                scale = _scale(settings, row, where)
+                values[i] = scale * float(getattr(result.metrics, metric)) if fits[i] else np.nan
     return told | found | {"line": np.arange(len(rows), dtype=float), "axes": ["line"]}
 
 
@@ -103,8 +105,18 @@ def _has(row: Row, words: Row) -> bool:
     return all(str(row.get(k, "")) == str(v) for k, v in words.items())
 
 
-def predict_row(settings: dict[str, Any], row: Row, where: str) -> Result:
-    """Strata's prediction of one row: the settings with the row's values in their braces.
+def _scale(settings: dict[str, Any], row: Row, where: str) -> float:
+    """What one of a metric counts in the row's unit: 1, a number, or a column in braces."""
+    told = _filled(settings.get("scale", 1.0), row, where)
+    try:
+        return float(told)
+    except ValueError:
+        raise BadValue(f"{where}: scale is a number or a column of numbers, but got '{told}'") from None
+
+
+def predict_row(settings: dict[str, Any], row: Row, where: str, folder: Path | None = None) -> Result:
+    """Strata's prediction of one row: the settings with the row's values in their braces; a program's file is
+    looked for in `folder` first.
 
     >>> told = {"system": "8xa100-80", "model": "llama-2-7b", "phase": "train", "plan": "tp={tp}"}
     >>> bool(predict_row(told, {"tp": 8}, "example").fits)
@@ -114,8 +126,10 @@ def predict_row(settings: dict[str, Any], row: Row, where: str) -> Result:
     changes = parse_changes(known.get("set", []))
     wanted = {k: model_value(k, v) for k, v in changes["model"].items()}
     wanted |= {k: known[k] for k in ("weights", "kv") if k in known}
-    made = make_model if isinstance(known["model"], dict) else make_program
-    program = made(known["model"], **wanted)
+    told = known["model"]
+    if folder is not None and isinstance(told, str) and (folder / told).is_file():
+        told = folder / told
+    program = make_model(told, **wanted) if isinstance(told, dict) else make_program(told, **wanted)
     system = changed_system(known["system"], changes["chip"], changes["fabric"])
     engine = make_engine(known.get("engine", "ideal"), **changes["engine"])
     sizes = (float(known.get(k, usual)) for k, usual in (("batch", 1), ("input", 1024), ("output", 0)))
