@@ -40,7 +40,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
     forward, experts = block.direction == "forward", False
     for op in block.ops:
         if forward:
-            elements = op.trained_elements() if training else op.weight_elements()
+            elements = op.weight_elements()
             weights, parameters = weights + op.weight_bytes(), parameters + elements
             tied = tied + op.tied_bytes()
             if op.category == "experts":

@@ -182,14 +182,12 @@ def _simd(kernel: DataflowKernel, operands: list[Operand], context: KernelContex
 
 def _gather(kernel: DataflowKernel, operands: list[Operand], context: KernelContext) -> Op:
     """Rows from addresses of their own; `row` elements lie together. What it reads are addresses, so that
-    each element of its result is one that was read, unless `elements_read` says how many are added up. With
-    `updates_rows` training changes the rows that were read and no others.
+    each element of its result is one that was read, unless `elements_read` says how many are added up.
     """
     told = _elementwise(kernel, operands, context)
     told["reads"] = context.setting(kernel, "elements_read", 1.0)
     told["flop_per_element"] = context.setting(kernel, "flop", 0.0)
-    rows = bool(context.setting(kernel, "updates_rows", 0.0))
-    return Gather(**told, row=context.setting(kernel, "row", 0.0) or None, updates_rows=rows)
+    return Gather(**told, row=context.setting(kernel, "row", 0.0) or None)
 
 
 def _line_axes(
@@ -332,7 +330,7 @@ def register_kind(name: str, make: MakeOp, settings: tuple[str, ...] = ()) -> No
 
 register_kind("gemm", _gemm, ("weight_format", "bias", "tied", "weight_gradient"))
 register_kind("simd", _simd, _ELEMENTWISE)
-register_kind("gather", _gather, (*_ELEMENTWISE, "row", "updates_rows"))
+register_kind("gather", _gather, (*_ELEMENTWISE, "row"))
 register_kind("fft", _fft, ("along",))
 register_kind("scan", _scan, ("along",))
 register_kind("sort", _sort, ("along", "value_bytes"))

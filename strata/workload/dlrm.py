@@ -85,7 +85,7 @@ class Dlrm:
             name="lookup", module="tables", inputs=sparse, output="embedded", m=samples, n=(stored,),
             reads=self.lookups, writes=1.0, flop_per_element=self.lookups, special_per_element=0.0,
             precision=self.table_precision, parameters=(stored, Extent(self.rows)),
-            parameter_precision=self.table_precision, row=self.width, updates_rows=True,
+            parameter_precision=self.table_precision, row=self.width,
         )  # fmt: skip
 
     def _interaction(self, samples: Extent, dense: str) -> tuple[Op, str]:

@@ -100,10 +100,6 @@ class Op:
         """Elements of weights of its own."""
         return 0.0
 
-    def trained_elements(self) -> Number:
-        """Of these, elements that have a gradient and an optimiser's state each, all updated every step."""
-        return self.weight_elements()
-
     def weight_bytes(self) -> Number:
         return 0.0
 

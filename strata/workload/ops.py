@@ -294,12 +294,6 @@ class Gather(Vector):
     row: Number | None = None  # elements that lie together; all of a row where it is None
     # B/s of the link that rows pass once, where their table lies in the host's memory; None: in the device's
     host_link: Number | None = None
-    # training changes the rows that were read, where their gradients are written, and no other row: row-wise
-    # optimisers of recommenders; else every row has a gradient and an optimiser's state
-    updates_rows: bool = False
-
-    def trained_elements(self) -> Number:
-        return 0.0 if self.updates_rows else self.weight_elements()
 
     def row_bytes(self) -> Number:
         return (total(self.n) if self.row is None else self.row) * bytes_of(self.precision)

@@ -205,7 +205,7 @@ class DegreeSearch:
             op = Collective(pattern="send", group=STAGES, payload=entry.bytes())
             send = float(price_collective(op, groups[STAGES], fabric).time) * (2.0 if training else 1.0)
         if training and REPLICAS in groups:
-            held = float(sum(b.count * op.trained_elements() for b, op in local.ops() if not op.backward))
+            held = float(sum(b.count * op.weight_elements() for b, op in local.ops() if not op.backward))
             op = Collective(pattern="all_reduce", group=REPLICAS, payload=GRADIENT_BYTES * share * held)
             sent = float(price_collective(op, groups[REPLICAS], fabric).time)
             gradients = float(beside(sent, backward, 0.0))  # beside the last backward pass
@@ -242,7 +242,7 @@ def rank_state(local: Graph, keeps: RankMemory) -> float:
     for block, op in local.ops():
         if block.direction == "forward" and not op.backward and not is_collective(op):
             held += float(block.count) * float(
-                keeps.element * op.trained_elements() + keeps.weight * op.weight_bytes()
+                keeps.element * op.weight_elements() + keeps.weight * op.weight_bytes()
             )
             held += float(block.times) * float(keeps.result * op.output_bytes())
     return float(held)

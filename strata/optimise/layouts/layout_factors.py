@@ -110,7 +110,7 @@ class _BlockTables:
             tables.add(self.weight * time, tables.module(op.module, lambda k: k))
         if self.block.direction == "forward" and not op.backward:
             for kept, size, times in (
-                (tables.elements, local.trained_elements(), self.once),
+                (tables.elements, local.weight_elements(), self.once),
                 (tables.weights, local.weight_bytes(), self.once),
                 (tables.results, local.output_bytes(), self.weight),
             ):
