@@ -8,7 +8,9 @@ import pytest
 import strata as st
 from strata import studies
 from strata.errors import StrataError
+from strata.search.inputs import make_workload
 from strata.search.published_table import published_rows, run_published
+from strata.workload.program import program
 
 TABLE = """
 [[row]]
@@ -141,3 +143,38 @@ def test_dfmodel_reference_calculon_differences_are_those_of_its_runs():
     for setting, percent in wanted.items():
         off = 100 * np.mean(np.abs(told["dfmodel"] / told[f"calculon_{setting}"] - 1))
         assert off == pytest.approx(percent, abs=0.05)
+
+
+def test_a_program_beside_the_study_in_the_unit_of_its_row(folder):
+    """Grids a second times the operations of one, as of cuFFTMp's rows; a file is read from the folder."""
+    (folder / "grid.json").write_text('{"kind": "fft", "points": 512}', encoding="utf-8")
+    told = {
+        "column": "ours",
+        "system": "8xa100-80",
+        "model": "grid.json",
+        "plan": "p=8",
+        "scale": "{measured}",
+    }
+    told |= {"rows": {"name": "small"}, "metric": "items_per_s", "phase": "forward"}
+    kept = run_published({"name": "t", "published": "rows.toml", "predict": [told]}, "t", folder)
+    alone = st.evaluate(
+        "8xa100-80", program(folder / "grid.json"), make_workload("forward", 1.0, 1.0, 0.0), "p=8"
+    )
+    assert kept["ours"][0] == pytest.approx(900.0 * float(alone.metrics.items_per_s), rel=1e-12)
+    with pytest.raises(StrataError, match="scale is a number or a column of numbers, but got 'small'"):
+        run_published(
+            {"name": "t", "published": "rows.toml", "predict": [told | {"scale": "{name}"}]}, "t", folder
+        )
+
+
+@pytest.mark.parametrize("model, rows, parameters", [("a", 800 * 10658602, 20 * 6750**2), ("f", 4 * 100 * 468750000, 7 * 980**2), ("i", 4 * 60 * 60144927, 6 * 3650**2)])  # fmt: skip
+def test_dfmodel_reference_sizes_of_recommenders(model, rows, parameters):
+    """Weights of networks as DFModel logged them, tables as its setups have them; both passes are there."""
+    graph = program(DFMODEL / f"dlrm-{model}.toml").trace(make_workload("forward", 512.0, 1.0, 0.0))
+    ops = [op for _, op in graph.ops()]
+    weights = {op.name: float(op.weight_elements()) for op in ops if not op.backward}
+    assert sum(v for k, v in weights.items() if k != "lookup") == parameters
+    width = {"a": 93, "f": 64, "i": 23}[model]
+    assert weights["lookup"] == pytest.approx(rows * width)
+    layers = sum(name.startswith("MLP") for name in weights)
+    assert sum(op.name.startswith("MLP") for op in ops) == 3 * layers
