@@ -27,7 +27,11 @@ PLACES = (
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
     ("Search", "what to build, and how to divide", "search"),
-    ("Co-design", "silicon, strategy and model shape chosen together", "optimise"),
+    (
+        "Optimisation",
+        "exact mappings of any graph; silicon, strategy and model shape chosen together",
+        "optimise",
+    ),
     ("Validation", "how wrong it is", "validation studies"),
     ("App", "what people type and see", "app"),
     ("The package", "what `import strata as st` offers", "__init__"),

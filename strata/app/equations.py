@@ -28,7 +28,8 @@ TOPICS = (
     ("simulation", "simulate", "Simulated steps: pipeline schedules, wavefronts"),
     ("serving", "serving", "Serving"),
     ("search", "search", "Search"),
-    ("optimise", "optimise", "Co-design: shares of budgets, slopes"),
+    ("design", "optimise/design", "Co-design: shares of budgets, slopes"),
+    ("dfmodel", "optimise/dfmodel", "DFModel's studies in its own terms"),
 )
 _DIRECTIVE, _ROLE = ".. math::", ":math:`"
 # A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in
