@@ -18,12 +18,17 @@ from strata.optimise.mappings.joint_compare import ComparedMapping, links_bandwi
 from strata.units import show
 
 
+def svg_name(path: Path | None) -> None:
+    """Refuse a name that is not an SVG's, before anything is searched."""
+    if path is not None and path.suffix != ".svg":
+        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
+
+
 def draw_map_roofline(
     found: ProgramMapping, others: Sequence[ComparedMapping], system: System, name: str, path: Path
 ) -> Path:
     """Write the picture as SVG."""
-    if path.suffix != ".svg":
-        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
+    svg_name(path)
     assert found.best is not None
     shown = [each for each in others if not each.name.startswith("number")]
     points = mapping_points(found.best, shown, system)

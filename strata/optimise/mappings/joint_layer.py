@@ -140,6 +140,12 @@ class LayerSearch:
         return max(sum(b.times * f for b, f in blocks), self.sums)
 
     @cached_property
+    def too_large(self) -> str:
+        """One line on a kernel that fits no partition under any layout."""
+        pricers = (block.pricer(self.root) for block in self.layer.blocks)
+        return next((why for pricer in pricers if (why := too_large(pricer.problem, pricer))), "")
+
+    @cached_property
     def sums(self) -> float:
         """Below every mapping: the best weighted sum of compute, memory and network."""
         found = [(s, f) for s in self.shares if (f := self.layer.sum_bound(s, self.root)) is not None]

@@ -107,6 +107,8 @@ class CandidateSearch:
         found = self.layer_search(candidate)
         if effort == 1:
             return self.lower(candidate, found.sums, 0.0)
+        if not np.isfinite(found.floor):
+            self.reason = self.reason or found.too_large
         return self.lower(candidate, found.floor, self.forward(found, found.root_floors))
 
     def forward(self, found: LayerSearch, floors: list[float]) -> float:
