@@ -80,7 +80,8 @@ class ProgramMapping:
         if self.best is None:
             return "no mapping fits" if not self.stopped else "nothing found in time"
         said = (
-            f"{self.candidates:,} factorisations and placements, {self.bounded:,} of them bounded away; "
+            f"{self.candidates:,} factorisations and placements, {self.bounded:,} of them "
+            f"{'not looked into' if self.stopped else 'bounded away'}; "
             f"{self.nodes:,} sets of layouts bounded, {self.layouts:,} layouts fused exactly"
         )
         if self.given:

@@ -12,7 +12,7 @@ import typer
 
 from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName
 from strata.app.terminal import names_of, one_of, precision_names, print_json, say, whole, wrote
-from strata.errors import BadFile, BadValue
+from strata.errors import BadFile, BadValue, MissingQuantity
 
 if TYPE_CHECKING:
     from strata.hardware.system import System
@@ -149,7 +149,7 @@ def map_command(
         "engine": engine,
     }
     searched = {"microbatch": whole(microbatch, "--microbatch") if microbatch else 0.0, "seconds": seconds}
-    with gap_line(not json) as tell:
+    with gap_line(not json) as tell, other_precisions(code):
         found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
     others = compared_mappings(found_step(found, title := f"{code.name} on {machine.name}"), groups, next)
     notes = map_notes(found, machine, layouts)
@@ -199,6 +199,16 @@ def found_step(found: ProgramMapping, title: str) -> MappedStep:
     if found.best is None:
         raise BadValue(f"no mapping of {title} fits: {found.reason or found.proof}")
     return found.best
+
+
+@contextmanager
+def other_precisions(code: Program) -> Iterator[None]:
+    """What to do about a chip without arithmetic of a program's format."""
+    try:
+        yield
+    except MissingQuantity as error:
+        hint = "; --precision computes in another" if hasattr(code, "precision") else ""
+        raise BadValue(f"{error}{hint}") from None
 
 
 def positive_options(seconds: float, next: int) -> None:

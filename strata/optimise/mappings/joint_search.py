@@ -19,7 +19,7 @@ from strata.optimise.layouts.layout_degrees import (
     DegreeSearch,
     trains,
 )
-from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_options import module_options, together_axes
 from strata.optimise.layouts.layout_rules import layout_rules
 from strata.optimise.mappings.joint_layer import LayerCertificate, LayerMapping, LayerSearch, rank_room
 from strata.optimise.mappings.joint_problem import MapSettings
@@ -307,9 +307,11 @@ def layout_pins(given: Layout, graph: Any, mesh: dict[str, Any]) -> dict[str, di
     pins = {}
     for module, domain in options.items():
         said = dict(given.axes) | dict(own.get(module, ()))
-        known = {axis for choice in domain.choices for axis in choice}
-        pins[module] = {
-            d: next((axis for axis, groups in said.items() if d in groups and axis in known), "")
-            for d in domain.dimensions
-        }
+        known = {chosen for choice in domain.choices for chosen in choice}
+        pins[module] = {}
+        for d in domain.dimensions:
+            lying = [axis for axis, groups in said.items() if d in groups]
+            held = [c for c in known if c and set(together_axes(c)) <= set(lying)]
+            held.sort(key=lambda c: (-len(together_axes(c)), lying.index(together_axes(c)[0])))
+            pins[module][d] = held[0] if held else ""
     return pins

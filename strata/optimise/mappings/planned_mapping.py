@@ -93,7 +93,9 @@ def planned_pricing(
     named.
     """
     if workload.phase == "train":
-        raise BadValue("given layouts are fused for passes forward: phases forward, prefill and decode")
+        raise BadValue(
+            "training is not mapped under a plan's layouts: prefill and decode are; `strata predict` prices it"
+        )
     if not plan and not hasattr(program, "layout"):
         found = plan_for(system, program, workload, engine, top=1).nearest
     else:
