@@ -135,7 +135,8 @@ def live_bytes(tensors: Sequence[TensorUse], done: Sequence[Mask], inside: Seque
 class PartitionWork:
     """What partitions ask for: flows, their weights and what else they read [B], compute in steady state and
     network time [s], levels of kernels and levels behind whole operands; `alone` where a partition is one
-    kernel, `pieces` that it can be taken in then; DRAM that is taken anyway, and by live tensors of one micro-batch [B].
+    kernel, `pieces` that it can be taken in then; DRAM that is taken anyway, and by live tensors of one
+    micro-batch [B].
     """
 
     flows: PartitionFlows

@@ -253,7 +253,7 @@ def asked_program(name: str, layers: str, precision: str) -> Program:
         parts = [p for p in ("precision", "weights", "activations") if hasattr(code, p)]
         if isinstance(code, Model) or not parts:
             raise BadValue(f"--precision is for dataflow programs and kernels; {code.name} has its own")
-        code = replace(code, **dict.fromkeys(parts, precision))  # type: ignore[type-var]
+        code = replace(code, **dict.fromkeys(parts, precision))
     return code
 
 

@@ -61,23 +61,7 @@ def map_dict(
         "plan": found.given,
         "notes": list(notes),
         "layouts": {module: list(axes) for module, axes in best.layer.options.items()},
-        "partitions": [
-            {
-                "block": block.block,
-                "times": block.times,
-                "kernels": list(p.kernels),
-                "tiles": p.tiles,
-                "time": p.time,
-                "compute": p.compute,
-                "memory": p.memory,
-                "network": p.network,
-                "sram": p.sram,
-                "traffic": p.traffic,
-                "passes": p.passes,
-                "binds": p.binds,
-            }
-            for block, _, p in partition_rows(found)
-        ],
+        "partitions": partition_dicts(found),
         "collectives": [
             {"tensor": op.output, "pattern": op.pattern, "group": op.group, "payload": float(op.payload)}
             for op in found.collectives
@@ -102,6 +86,27 @@ def map_dict(
     }
 
 
+def partition_dicts(found: ProgramMapping) -> list[dict[str, Any]]:
+    """Partitions for machines."""
+    return [
+        {
+            "block": block.block,
+            "times": block.times,
+            "kernels": list(p.kernels),
+            "tiles": p.tiles,
+            "time": p.time,
+            "compute": p.compute,
+            "memory": p.memory,
+            "network": p.network,
+            "sram": p.sram,
+            "traffic": p.traffic,
+            "passes": p.passes,
+            "binds": p.binds,
+        }
+        for block, _, p in partition_rows(found)
+    ]
+
+
 def map_tables(
     found: ProgramMapping, others: Sequence[ComparedMapping], title: str, notes: Sequence[str] = ()
 ) -> list[Any]:
@@ -109,7 +114,10 @@ def map_tables(
     parts: list[Any] = [*headline(found, title), *notes, "", titled("Partitions", partition_table(found)), ""]
     layouts = layout_lines(found)
     parts += [*layouts, ""] if layouts else []
-    parts.append(titled("Other mappings of the same layouts", losses_table(others)))
+    assert found.best is not None
+    several = found.best.candidate.microbatches > 1 or found.best.candidate.stages > 1
+    what = " (all layers, one micro-batch)" if several else ""
+    parts.append(titled(f"Other mappings of the same layouts{what}", losses_table(others)))
     if found.space is not None:
         parts += ["", f"space: {big(found.space.mappings)} mappings ({found.space.counts})"]
     return parts

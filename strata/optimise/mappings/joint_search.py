@@ -304,7 +304,7 @@ def layout_pins(given: Layout, graph: Any, mesh: dict[str, Any]) -> dict[str, di
     """A layout as pins: by module and dimension the axis that lies there."""
     options = module_options(graph, mesh, layout_rules(), {})
     own = dict(given.modules)
-    pins = {}
+    pins: dict[str, dict[str, str]] = {}
     for module, domain in options.items():
         said = dict(given.axes) | dict(own.get(module, ()))
         known = {chosen for choice in domain.choices for chosen in choice}

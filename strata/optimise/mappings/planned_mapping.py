@@ -30,10 +30,10 @@ from strata.optimise.mappings.joint_layer import LayerMapping, MappedBlock
 from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, block_problems
 from strata.optimise.mappings.joint_search import MappedStep
 from strata.optimise.mappings.joint_space import MapSpace
+from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.pipeline import pipeline_time
 from strata.pricing.step import Pricing, Structure, rank_in_step
-from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.search.plan_for import plan_for, why_infeasible
 from strata.workload.graph import Collective, is_collective
 from strata.workload.program import Program
@@ -89,8 +89,8 @@ def routes_tokens(program: Program, workload: Workload) -> bool:
 def planned_pricing(
     system: System, program: Program, workload: Workload, plan: str | Plan | Layout, engine: Engine | str
 ) -> tuple[Pricing, Plan | Layout, float]:
-    """The graph of one rank under a plan, that plan, and the bytes a device needs; the best legal plan where none is
-    named.
+    """The graph of one rank under a plan, that plan, and the bytes a device needs; the best legal plan where
+    none is named.
     """
     if workload.phase == "train":
         raise BadValue(
