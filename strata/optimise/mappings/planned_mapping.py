@@ -94,7 +94,8 @@ def planned_pricing(
     """
     if workload.phase == "train":
         raise BadValue(
-            "training is not mapped under a plan's layouts: prefill and decode are; `strata predict` prices it"
+            "training is not mapped under a plan's layouts, prefill and decode are; "
+            "`strata predict` prices it"
         )
     if not plan and not hasattr(program, "layout"):
         found = plan_for(system, program, workload, engine, top=1).nearest
