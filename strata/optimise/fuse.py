@@ -14,6 +14,7 @@ from strata.optimise.fusion.fuse_path import PathResult, Steps, fusion_steps, ra
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.ideals import order_ideals
 from strata.optimise.fusion.partition_prices import PartitionPricer
+from strata.units import show
 
 IDEAL_LIMIT = 20_000
 STEP_LIMIT = 5_000_000  # some 20 s, 1 GB
@@ -253,7 +254,8 @@ def _why(problem: FusionProblem, partition: FusedPartition) -> str:
         ("DRAM", partition.dram, chip.dram_capacity),
     ):
         if need > limit:
-            return f"{named}: needs {need:.4g} B of {what}, has {limit:.4g} B ({need / limit:.3g} times)"
+            had = f"{show(need, 'B')} of {what}, has {show(limit, 'B')} ({need / limit:.3g} times)"
+            return f"{named}: needs {had}"
     return f"{named}: needs more than the {chip.cores} cores there are"
 
 

@@ -30,7 +30,7 @@ from strata.optimise.layouts.layout_degrees import (
     degree_candidates,
 )
 from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
-from strata.optimise.mappings.joint_problem import MapSettings
+from strata.optimise.mappings.joint_problem import MapSettings, unstated_bytes
 from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, MappedStep
 from strata.optimise.mappings.joint_space import MapSpace, map_space
 from strata.precision import bytes_of
@@ -59,6 +59,7 @@ class ProgramMapping:
     reason: str  # why nothing fits
     stopped: bool  # out of time, or interrupted
     collectives: tuple[Collective, ...]  # of all blocks under the best layouts
+    given: str = ""  # the plan whose layouts were taken, where they were not searched
 
     @property
     def feasible(self) -> bool:
@@ -79,9 +80,12 @@ class ProgramMapping:
         if self.best is None:
             return "no mapping fits" if not self.stopped else "nothing found in time"
         said = (
-            f"{self.candidates:,} factorisations and placements, {self.bounded:,} of them bounded away; "
+            f"{self.candidates:,} factorisations and placements, {self.bounded:,} of them "
+            f"{'not looked into' if self.stopped else 'bounded away'}; "
             f"{self.nodes:,} sets of layouts bounded, {self.layouts:,} layouts fused exactly"
         )
+        if self.given:
+            said = f"partitions of every block, under the layouts of {self.given}"
         head = "optimal" if self.optimal else f"within {self.gap:.3%} of the best there is"
         return f"{head}: {said}"
 
@@ -120,7 +124,7 @@ def map_program(
     words = layout_rules(layouts or (stated.name if isinstance(stated.name, str) else "strata"))
     require(seconds > 0, "seconds must be positive", seconds=seconds)
     work = first_step(workload)
-    told = _settings(code, work, stated, tiles, pinned, together)
+    told = map_settings(code, work, stated, tiles, pinned, together)
     search = DegreeSearch(
         system=machine, program=code, workload=work, engine=engine, rules=words, time_limit=seconds
     )
@@ -146,7 +150,7 @@ def map_program(
     )
 
 
-def _settings(
+def map_settings(
     code: Any,
     work: Workload,
     rules: FusionRules,
@@ -154,6 +158,7 @@ def _settings(
     pinned: Sequence[Sequence[str]],
     together: float,
 ) -> MapSettings:
+    """What every layout of a program is fused with."""
     return MapSettings(
         rules=rules,
         tiles=tuple(sorted({int(n) for n in tiles})),
@@ -220,7 +225,7 @@ def usual_layout(program: Dataflow, plan: str | dict[str, float]) -> Layout:
 def outside_bytes(program: Any, work: Workload) -> tuple[tuple[str, float], ...]:
     """Bytes of the tensors that come from outside, undivided."""
     if not isinstance(program, Dataflow):
-        return (("ids", 0.0),)
+        return (("ids", 0.0), *unstated_bytes(program.trace(work)))
     sizes = program.sized(work)
     width = float(bytes_of(program.precision))
     return tuple(

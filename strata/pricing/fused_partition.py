@@ -135,7 +135,8 @@ def live_bytes(tensors: Sequence[TensorUse], done: Sequence[Mask], inside: Seque
 class PartitionWork:
     """What partitions ask for: flows, their weights and what else they read [B], compute in steady state and
     network time [s], levels of kernels and levels behind whole operands; `alone` where a partition is one
-    kernel; DRAM that is taken anyway, and by live tensors of one micro-batch [B].
+    kernel, `pieces` that it can be taken in then; DRAM that is taken anyway, and by live tensors of one
+    micro-batch [B].
     """
 
     flows: PartitionFlows
@@ -146,6 +147,7 @@ class PartitionWork:
     levels: Number = 1.0
     whole_levels: Number = 0.0
     alone: Number | Mask = 0.0
+    pieces: Number = 1.0
     held: Number = 0.0
     live: Number = 0.0
 
@@ -205,7 +207,8 @@ def price_partition(
         xp = namespace(tiles, work.levels, work.whole_levels)
         filled = fill_factor(tiles, micro_batches, work.levels, work.whole_levels)
         compute = compute * (filled if rules.compute == "cores" else xp.where(tiles > 1, filled, 1.0))
-    internal, crossing = flows.internal / tiles, flows.crossing / tiles
+    internal = flows.internal / tiles
+    crossing = flows.crossing / namespace(tiles, work.pieces).maximum(tiles, work.pieces)
     passes: Number = 1.0
     if rules.weight_tiling != "none":
         xp = namespace(work.weights, internal, flows.whole, limits.sram, work.alone)

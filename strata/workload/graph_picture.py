@@ -156,9 +156,12 @@ def _grounds(
     place: Callable[[tuple[float, float]], tuple[float, float]],
     partitions: Partitions,
 ) -> Iterator[str]:
-    """Coloured ground behind the kernels of each partition and the edges inside it."""
+    """Coloured ground behind the kernels of each partition and the edges inside it; a kernel whose name
+    other blocks have too may be named with its block, as block:kernel.
+    """
     for number, names in enumerate(partitions):
-        inside = [name for name in names if panel.ops.get(name) is not None]
+        own = [name.removeprefix(f"{panel.block.name}:") for name in names]
+        inside = [name for name in own if panel.ops.get(name) is not None]
         colour = COLOURS[number % len(COLOURS)]
         if inside:
             yield '<g opacity="0.25">'  # of the group: where its parts overlap the colour does not add up

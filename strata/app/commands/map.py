@@ -6,19 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName
-from strata.app.terminal import names_of, one_of, print_json, say, whole, wrote
-from strata.errors import BadFile, BadValue
+from strata.app.terminal import names_of, one_of, precision_names, print_json, say, whole, wrote
+from strata.errors import BadFile, BadValue, MissingQuantity
 
 if TYPE_CHECKING:
-    from strata.mapping.layout import Layout
+    from strata.hardware.system import System
     from strata.optimise.joint import ProgramMapping
     from strata.optimise.mappings.joint_search import MappedStep
     from strata.workload.program import Program
+    from strata.workload.tasks import Workload
 
 
 def register_map(app: typer.Typer) -> None:
@@ -58,7 +59,15 @@ MapPlan = Annotated[
 ]
 MapLayouts = Annotated[
     str,
-    typer.Option(metavar="free|given", help="with --plan: layouts are searched too, or the program's own"),
+    typer.Option(metavar="free|given", help="layouts are searched, or those of the --plan"),
+]
+MapPrecision = Annotated[
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="precision of all tensors of a program, like bf16  [default: the program's]",
+        autocompletion=precision_names,
+    ),
 ]
 MapRules = Annotated[
     str,
@@ -102,6 +111,7 @@ def map_command(
     phase: MapPhase = "forward",
     plan: MapPlan = "",
     layouts: MapLayouts = "free",
+    precision: MapPrecision = "",
     rules: MapRules = "strata",
     rule: MapChanges = None,
     pin: MapPin = None,
@@ -119,48 +129,94 @@ def map_command(
     """The best mapping of a program's kernels: degrees, places on the fabric, layouts, fused partitions with
     tiles; with the proof that none is quicker, or the gap.
     """
-    from strata.app.render.map import map_dict, map_tables
+    from strata.app.render.map import map_dict, map_notes, map_tables
     from strata.app.render.map_picture import draw_map
-    from strata.app.render.map_roofline import draw_map_roofline
+    from strata.app.render.map_roofline import draw_map_roofline, svg_name
     from strata.hardware.system import as_system
-    from strata.optimise.joint import map_program
     from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules
     from strata.search.inputs import make_workload
 
-    code, fixed = asked_program(program, layers, plan, layouts)
+    positive_options(seconds, next)
+    svg_name(roofline)
+    code = asked_program(program, layers, precision)
     work = make_workload(asked_phase(code, phase), whole(batch, "--batch"), whole(input, "--input"), 1.0)
     groups, machine = pinned_groups(pin), as_system(system)
-    with gap_line(not json) as tell:
-        found = map_program(
-            code,
-            machine,
-            work,
-            plan=fixed,
-            rules=fusion_rules(rules, **rule_changes(rule)),
-            tiles=asked_tiles(tiles),
-            microbatch=whole(microbatch, "--microbatch") if microbatch else 0.0,
-            together=whole(together, "--together"),
-            engine=engine,
-            seconds=seconds,
-            progress=tell,
-        )
-    others = compared_mappings(found_step(found, title := f"{program} on {machine.name}"), groups, next)
+    told = {
+        "rules": fusion_rules(rules, **rule_changes(rule)),
+        "tiles": asked_tiles(tiles),
+        "together": whole(together, "--together"),
+        "engine": engine,
+    }
+    searched = {"microbatch": whole(microbatch, "--microbatch") if microbatch else 0.0, "seconds": seconds}
+    with gap_line(not json) as tell, other_precisions(code):
+        found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
+    others = compared_mappings(found_step(found, title := f"{code.name} on {machine.name}"), groups, next)
+    notes = map_notes(found, machine, layouts)
     if json:
-        print_json(map_dict(found, others))
+        print_json({"program": code.name, "system": machine.name} | map_dict(found, others, notes))
     else:
-        say(*map_tables(found, others, title))
+        say(*map_tables(found, others, title, notes))
     if svg:
         wrote("picture", draw_map(found, code.trace(work), title, svg))
     if roofline:
-        wrote("roofline", draw_map_roofline(found, others, machine, program, roofline))
+        wrote("roofline", draw_map_roofline(found, others, machine, code.name, roofline))
+
+
+def asked_mapping(
+    code: Program,
+    machine: System,
+    work: Workload,
+    fixed: tuple[str, str],
+    told: dict[str, Any],
+    searched: dict[str, Any],
+) -> ProgramMapping:
+    """The mapping with layouts searched; with those of the plan where they are given, or where tokens go to
+    experts.
+    """
+    from strata.optimise.joint import map_program, usual_layout
+    from strata.optimise.mappings.planned_mapping import map_planned, routes_tokens
+    from strata.workload.dataflow import Dataflow
+
+    plan, layouts = fixed
+    if layouts not in ("free", "given"):
+        raise BadValue(f"--layouts is free or given, but got '{layouts}'")
+    if layouts == "free" and not routes_tokens(code, work):
+        return map_program(code, machine, work, plan=plan or None, **told, **searched)
+    if not plan and hasattr(code, "layout"):
+        raise BadValue("--layouts given needs a --plan, like tp=8")
+    if isinstance(code, Dataflow):
+        return map_program(code, machine, work, plan=usual_layout(code, plan), **told, **searched)
+    if searched["microbatch"]:
+        raise BadValue("--microbatch needs layouts that are searched; a plan says microbatches=N itself")
+    return map_planned(code, machine, work, plan=plan, **told)
 
 
 def found_step(found: ProgramMapping, title: str) -> MappedStep:
     """The best step; where nothing fits, one line with what binds."""
+    if found.best is None and found.stopped:
+        raise BadValue(f"no mapping of {title} was found in {found.seconds:.1f} s; give it more --seconds")
     if found.best is None:
         raise BadValue(f"no mapping of {title} fits: {found.reason or found.proof}")
     return found.best
+
+
+@contextmanager
+def other_precisions(code: Program) -> Iterator[None]:
+    """What to do about a chip without arithmetic of a program's format."""
+    try:
+        yield
+    except MissingQuantity as error:
+        hint = "; --precision computes in another" if hasattr(code, "precision") else ""
+        raise BadValue(f"{error}{hint}") from None
+
+
+def positive_options(seconds: float, next: int) -> None:
+    """Refuse what no search can use."""
+    if not 0 < seconds < float("inf"):
+        raise BadValue(f"--seconds must be positive, but got {seconds:g}")
+    if next < 0:
+        raise BadValue(f"--next must not be negative, but got {next}")
 
 
 def asked_tiles(text: str) -> tuple[int, ...]:
@@ -178,10 +234,13 @@ def asked_phase(code: Program, phase: str) -> str:
     return phase_of(code, "prefill" if isinstance(code, Model) and phase == "forward" else phase)
 
 
-def asked_program(name: str, layers: str, plan: str, layouts: str) -> tuple[Program, str | Layout | None]:
-    """The program with so many layers, and what is fixed of its mapping."""
-    from strata.optimise.joint import usual_layout
+def asked_program(name: str, layers: str, precision: str) -> Program:
+    """The program with so many layers, in a format."""
+    from dataclasses import replace
+
+    from strata.precision import bytes_of
     from strata.workload.dataflow import Dataflow
+    from strata.workload.model import Model
     from strata.workload.program import program as make_program
 
     code = make_program(name)
@@ -189,13 +248,13 @@ def asked_program(name: str, layers: str, plan: str, layouts: str) -> tuple[Prog
         if not isinstance(code, Dataflow):
             raise BadValue("--layers changes a dataflow program; a model has its own layers")
         code = code.with_changes(layers=whole(layers, "--layers"))
-    if layouts not in ("free", "given"):
-        raise BadValue(f"--layouts is free or given, but got '{layouts}'")
-    if layouts == "free":
-        return code, plan or None
-    if not (plan and isinstance(code, Dataflow)):
-        raise BadValue("--layouts given needs a --plan, and a program that says its layouts")
-    return code, usual_layout(code, plan)
+    if precision:
+        bytes_of(precision)  # one line where there is none of this name
+        parts = [p for p in ("precision", "weights", "activations") if hasattr(code, p)]
+        if isinstance(code, Model) or not parts:
+            raise BadValue(f"--precision is for dataflow programs and kernels; {code.name} has its own")
+        code = replace(code, **dict.fromkeys(parts, precision))
+    return code
 
 
 def rule_changes(items: list[str] | None) -> dict[str, str]:

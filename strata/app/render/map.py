@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from strata.app.terminal import plain_table, titled
+from strata.hardware.system import System
 from strata.optimise.fuse import FusedPartition
 from strata.optimise.joint import ProgramMapping
 from strata.optimise.mappings.joint_compare import ComparedMapping
@@ -21,8 +22,26 @@ def partition_rows(found: ProgramMapping) -> list[tuple[MappedBlock, int, FusedP
     return [(block, number, partition) for number, (block, partition) in enumerate(every, 1)]
 
 
-def map_dict(found: ProgramMapping, others: Sequence[ComparedMapping]) -> dict[str, Any]:
-    """A mapping for machines."""
+def map_notes(found: ProgramMapping, system: System, layouts: str) -> list[str]:
+    """What a reader should know of how this was found."""
+    said = []
+    if found.given and layouts != "given":
+        said.append(
+            f"layouts of routed experts are not searched: these are the plan's, {found.given} "
+            "(--plan names another); partitions are proved best under them"
+        )
+    if system.chip.execution != "dataflow":
+        said.append(
+            f"{system.chip.name} runs kernels one by one: a fused partition is what one kernel "
+            "with its tensors kept on the chip could reach"
+        )
+    return said
+
+
+def map_dict(
+    found: ProgramMapping, others: Sequence[ComparedMapping], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A mapping for machines, in SI units."""
     best = found.best
     assert best is not None
     return {
@@ -39,21 +58,13 @@ def map_dict(found: ProgramMapping, others: Sequence[ComparedMapping]) -> dict[s
         "send": best.send,
         "gradients": best.gradients,
         "memory": best.memory,
+        "plan": found.given,
+        "notes": list(notes),
         "layouts": {module: list(axes) for module, axes in best.layer.options.items()},
-        "partitions": [
-            {
-                "block": block.block,
-                "times": block.times,
-                "kernels": list(p.kernels),
-                "tiles": p.tiles,
-                "time": p.time,
-                "compute": p.compute,
-                "memory": p.memory,
-                "network": p.network,
-                "sram": p.sram,
-                "binds": p.binds,
-            }
-            for block, _, p in partition_rows(found)
+        "partitions": partition_dicts(found),
+        "collectives": [
+            {"tensor": op.output, "pattern": op.pattern, "group": op.group, "payload": float(op.payload)}
+            for op in found.collectives
         ],
         "compared": [
             {"name": c.name, "time": c.time, "loss": c.loss, "partitions": c.partitions, "reason": c.reason}
@@ -61,6 +72,8 @@ def map_dict(found: ProgramMapping, others: Sequence[ComparedMapping]) -> dict[s
         ],
         "candidates": found.candidates,
         "bounded": found.bounded,
+        "nodes": found.nodes,
+        "layouts_fused": found.layouts,
         "space": None
         if found.space is None
         else {
@@ -73,12 +86,38 @@ def map_dict(found: ProgramMapping, others: Sequence[ComparedMapping]) -> dict[s
     }
 
 
-def map_tables(found: ProgramMapping, others: Sequence[ComparedMapping], title: str) -> list[Any]:
+def partition_dicts(found: ProgramMapping) -> list[dict[str, Any]]:
+    """Partitions for machines."""
+    return [
+        {
+            "block": block.block,
+            "times": block.times,
+            "kernels": list(p.kernels),
+            "tiles": p.tiles,
+            "time": p.time,
+            "compute": p.compute,
+            "memory": p.memory,
+            "network": p.network,
+            "sram": p.sram,
+            "traffic": p.traffic,
+            "passes": p.passes,
+            "binds": p.binds,
+        }
+        for block, _, p in partition_rows(found)
+    ]
+
+
+def map_tables(
+    found: ProgramMapping, others: Sequence[ComparedMapping], title: str, notes: Sequence[str] = ()
+) -> list[Any]:
     """What `strata map` prints."""
-    parts: list[Any] = [*headline(found, title), "", titled("Partitions", partition_table(found)), ""]
+    parts: list[Any] = [*headline(found, title), *notes, "", titled("Partitions", partition_table(found)), ""]
     layouts = layout_lines(found)
     parts += [*layouts, ""] if layouts else []
-    parts.append(titled("Other mappings of the same layouts", losses_table(others)))
+    assert found.best is not None
+    several = found.best.candidate.microbatches > 1 or found.best.candidate.stages > 1
+    what = " (all layers, one micro-batch)" if several else ""
+    parts.append(titled(f"Other mappings of the same layouts{what}", losses_table(others)))
     if found.space is not None:
         parts += ["", f"space: {big(found.space.mappings)} mappings ({found.space.counts})"]
     return parts
@@ -88,8 +127,9 @@ def headline(found: ProgramMapping, title: str) -> list[str]:
     """The step, its parts and its proof."""
     best = found.best
     assert best is not None
-    mesh = ",".join(f"{d}={n:g}" for d, n in best.candidate.mesh.items() if n > 1) or "one device"
-    lines = [f"{title}: {mesh}, {best.candidate.microbatches:g} micro-batches"]
+    degrees = ",".join(f"{d}={n:g}" for d, n in best.candidate.mesh.items() if n > 1)
+    mesh = found.given or degrees or "one device"
+    lines = [f"{title}: {mesh}, {counted(best.candidate.microbatches, 'micro-batch', 'micro-batches')}"]
     parts = [f"stage {show(best.stage, 's')}"]
     parts += [f"hand-over {show(best.send, 's')}"] if best.send else []
     parts += [f"gradients {show(best.gradients, 's')}"] if best.gradients else []
@@ -99,6 +139,15 @@ def headline(found: ProgramMapping, title: str) -> list[str]:
         f"no mapping is below {show(found.bound, 's')}: {found.proof}{stopped}, {found.seconds:.1f} s"
     )
     return lines
+
+
+def counted(number: float, one: str, more: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1.0, "tile", "tiles"), counted(8.0, "tile", "tiles")
+    ('1 tile', '8 tiles')
+    """
+    return f"{number:g} {one if number == 1 else more}"
 
 
 def partition_table(found: ProgramMapping) -> Any:
@@ -124,8 +173,8 @@ def layout_lines(found: ProgramMapping) -> list[str]:
     """Modules by what is divided, dimension by dimension."""
     best = found.best
     assert best is not None
-    dimensions = [d for d, n in best.candidate.inner.items() if n > 1]
-    lines = []
+    dimensions = [d for d, n in best.candidate.inner.items() if n > 1 and not found.given]
+    lines = [f"layouts: those of {found.given}"] if found.given else []
     for place, dimension in enumerate(dimensions):
         by_axis: dict[str, list[str]] = {}
         for module, axes in best.layer.options.items():

@@ -20,7 +20,8 @@ PARTS = (("compute", "#4c78a8"), ("memory", "#f58518"), ("network", "#54a24b"))
 def draw_map(found: ProgramMapping, graph: Graph, title: str, path: Path) -> Path:
     """Write the picture as SVG: the undivided graph on the left, bars of one rank on the right."""
     rows = partition_rows(found)
-    picture = graph_svg(graph, [list(p.kernels) for _, _, p in rows], title=title)
+    groups = [[f"{block.block.partition('/')[0]}:{name}" for name in p.kernels] for block, _, p in rows]
+    picture = graph_svg(graph, groups, title=title)
     size = re.search(r'width="(\d+)" height="(\d+)"', picture)
     assert size is not None
     width, height = float(size[1]), float(size[2])
@@ -48,13 +49,14 @@ def _bars(found: ProgramMapping, x: float) -> list[str]:
         lines.append(_text(at + 16.0, 51.5, name, 10.0, "#555555"))
         at += 86.0
     y = 74.0
-    for _, number, p in rows:
+    for block, number, p in rows:
         colour = COLOURS[(number - 1) % len(COLOURS)]
         lines.append(
             f'<rect x="{x:.0f}" y="{y:.0f}" width="7" height="{ROW - 14:.0f}" rx="3" fill="{colour}"/>'
         )
         names = f"{number}: {' '.join(p.kernels)}"
-        short = names if len(names) < 64 else f"{names[:62]}…"
+        short = names if len(names) < 58 else f"{names[:56]}…"
+        short += f"  x {block.times:g}" if block.times != 1 else ""
         lines.append(_text(x + 14.0, y + 9.0, short, 10.0, "#333333", bold=True))
         for place, (name, own) in enumerate(PARTS):
             value = getattr(p, name)

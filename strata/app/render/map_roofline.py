@@ -18,20 +18,27 @@ from strata.optimise.mappings.joint_compare import ComparedMapping, links_bandwi
 from strata.units import show
 
 
+def svg_name(path: Path | None) -> None:
+    """Refuse a name that is not an SVG's, before anything is searched."""
+    if path is not None and path.suffix != ".svg":
+        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
+
+
 def draw_map_roofline(
     found: ProgramMapping, others: Sequence[ComparedMapping], system: System, name: str, path: Path
 ) -> Path:
     """Write the picture as SVG."""
-    if path.suffix != ".svg":
-        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
+    svg_name(path)
     assert found.best is not None
     shown = [each for each in others if not each.name.startswith("number")]
     points = mapping_points(found.best, shown, system)
     chip = found.best.layer.blocks[0].problem.problem.chip
-    roofs = (("DRAM", chip.dram_bandwidth, "memory"), ("network", links_bandwidth(system), "network"))
+    roofs = [("DRAM", chip.dram_bandwidth, "memory"), ("network", links_bandwidth(system), "network")]
+    if not any(np.isfinite(p.network) for p in points):
+        del roofs[1]  # nothing is sent
     peak = chip.peak
     at = [getattr(p, kind) for p in points for _, _, kind in roofs if np.isfinite(getattr(p, kind))]
-    low, high = 0.3 * min([*at, peak / roofs[0][1]]), 5.0 * max([*at, peak / roofs[1][1]])
+    low, high = 0.3 * min([*at, peak / roofs[0][1]]), 5.0 * max([*at, peak / roofs[-1][1]])
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(9.2, 5.4))

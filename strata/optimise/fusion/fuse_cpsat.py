@@ -175,7 +175,9 @@ class _Model:
         return found
 
     def _sram(self, p: int) -> None:
-        """Buffers and weights fit, or one kernel is alone and takes its weights in passes."""
+        """Buffers and weights fit, or one kernel is alone and takes its weights in passes, or itself in
+        pieces.
+        """
         problem, model, alone = self.problem, self.model, self._alone
         byte = problem.chip.sram * 2.0**-ROOM_BITS
         copies = min(problem.micro_batches, 2.0)
@@ -185,7 +187,7 @@ class _Model:
         )
         for n, tiles in enumerate(problem.tiles):
             single = []
-            for k in np.nonzero((alone[n].passes > 1) & alone[n].fits)[0]:
+            for k in np.nonzero(((alone[n].passes > 1) | (self.pricer.pieces > 1)) & alone[n].fits)[0]:
                 lone = model.new_bool_var("")
                 model.add_implication(lone, self.at[k][p])
                 model.add_implication(lone, self.tiled[p][n])

@@ -129,6 +129,7 @@ class _Reader:
             **self._shape(op),
             weight_bytes=held,
             extra_bytes=extra + rows_read,
+            pieces=1.0 if rows else _pieces(op),
             backward=op.backward,
         )
         self.there[op.output] = _Made(name, float(op.output_bytes()), self._streams(op.result_axes()))
@@ -212,3 +213,13 @@ class _Reader:
 def _extents(op: Op) -> list[Extent]:
     held = [getattr(op, f.name) for f in fields(op)]
     return [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]
+
+
+def _pieces(op: Op) -> float:
+    """Pieces that an op without a streamed axis can be taken in alone: the longest axis of its result that
+    all of its operands have, and that it need not find whole.
+    """
+    operands = [op.operand_axes(place) for place in range(len(op.inputs))]
+    free = set(op.result_axes()).difference(op.indivisible_axes(), op.contracted_axes())
+    shared = free.intersection(*operands)
+    return max((float(e.size) for e in _extents(op) if e.axis in shared), default=1.0)

@@ -22,7 +22,8 @@ class FusionKernel:
     work. What "priced" needs: `time`, on the chip with DRAM out of the way [s], and for
     products (depth above 0) the columns. What "utilisation" needs:
     FLOP. `network` is the time of its communication [s], one number for each set of links that work side by
-    side. `extra_bytes` are read from DRAM besides tensors and weights.
+    side. `extra_bytes` are read from DRAM besides tensors and weights. `pieces`: in how many it can be taken
+    alone, one after the other, along axes of its own.
     """
 
     name: str
@@ -34,6 +35,7 @@ class FusionKernel:
     weight_bytes: float = 0.0
     network: tuple[float, ...] = ()
     extra_bytes: float = 0.0
+    pieces: float = 1.0
     backward: bool = False
 
 

@@ -89,6 +89,7 @@ class PartitionPricer:
         self.network = np.array([(*k.network, *(0.0,) * (channels - len(k.network))) for k in kernels])
         self.extra = np.array([k.extra_bytes for k in kernels])
         self.flop = np.array([k.flop for k in kernels])
+        self.pieces = np.array([k.pieces for k in kernels])
         self.time = np.array([k.time for k in kernels])
         self.level, self.whole_level = problem.levels
         once = rules.shared_tensors == "once"
@@ -217,7 +218,8 @@ class PartitionPricer:
             extra=sets @ self.extra,
             levels=levels,
             whole_levels=whole_levels,
-            alone=sets.sum(1) == 1.0,
+            alone=(alone := sets.sum(1) == 1.0),
+            pieces=np.where(alone, sets @ self.pieces, 1.0),
             held=self.weights.sum() * problem.layers + problem.held_bytes,
             live=0.0 if live is None else live,
         )

@@ -18,7 +18,9 @@ from strata.workload.tasks import Workload
 
 @dataclass(frozen=True, eq=False)
 class ModuleOptions:
-    """The domain of one module: for each option the axis on every mesh dimension, "" where none is."""
+    """The domain of one module: for each option the axis on every mesh dimension, "" where none is; axes of
+    columns side by side (heads of queries and of keys) may lie there together, as "heads+kv_heads".
+    """
 
     module: str
     dimensions: tuple[str, ...]  # of the mesh
@@ -31,13 +33,22 @@ class ModuleOptions:
         (('heads', ('tp',)), ('tokens', ('dp',)))
         """
         found: dict[str, tuple[str, ...]] = {}
-        for dimension, axis in zip(self.dimensions, self.choices[option], strict=True):
-            if axis:
+        for dimension, choice in zip(self.dimensions, self.choices[option], strict=True):
+            for axis in together_axes(choice):
                 found[axis] = (*found.get(axis, ()), dimension)
         return tuple(found.items())
 
     def __len__(self) -> int:
         return len(self.choices)
+
+
+def together_axes(choice: str) -> tuple[str, ...]:
+    """Axes of a choice for one mesh dimension.
+
+    >>> together_axes("heads+kv_heads"), together_axes("")
+    (('heads', 'kv_heads'), ())
+    """
+    return tuple(filter(None, choice.split("+")))
 
 
 def module_options(
@@ -54,6 +65,7 @@ def module_options(
     barred: dict[str, set[str]] = {}
     forced: dict[str, tuple[str, ...]] = {}
     weighty: set[str] = set()
+    beside: dict[tuple[str, ...], None] = {}  # axes of columns side by side
     for block in graph.blocks:
         for op in (op for _, ops in block.at_nodes() for op in ops):
             own = counts.setdefault(op.module, {})
@@ -61,6 +73,9 @@ def module_options(
                 own[extent.axis] = _common(own.get(extent.axis), extent)
             whole = itertools.chain.from_iterable(map(axis_names, op.indivisible_axes()))
             barred.setdefault(op.module, set()).update((*whole, *_aliased(op, graph)))
+            columns = getattr(op, "n", ())
+            if isinstance(columns, tuple):
+                beside[tuple(dict.fromkeys(e.axis for e in columns if e.axis))] = None
             outer = getattr(op, "batch", ONE)
             if outer.axis and float(outer.count) > 1:
                 forced[op.module] = axis_names(outer.axis)
@@ -82,6 +97,7 @@ def module_options(
             legal = [a for a in legal if along(a) != along(graph.stream)]
         units = sizes | {a: alone[a] for a in axes if a in alone and a not in sizes}
         units |= {a: float(n) for a, n in graph.units.items() if a in axes and np.ndim(n) == 0}
+        legal += ["+".join(several) for several in beside if len(several) > 1 and set(several) <= set(legal)]
         choices = list(_choices(legal, units, dimensions, mesh))
         told = pinned.get(module, {})
         for place, dimension in enumerate(dimensions):
@@ -107,8 +123,9 @@ def _choices(
     """Axes for every dimension, so that each extent is divided evenly: a product by all that lie on it."""
     for choice in itertools.product(("", *legal), repeat=len(dimensions)):
         parts: dict[str, float] = {}
-        for dimension, axis in zip(dimensions, choice, strict=True):
-            parts[axis] = parts.get(axis, 1.0) * float(mesh[dimension])
+        for dimension, chosen in zip(dimensions, choice, strict=True):
+            for axis in together_axes(chosen):
+                parts[axis] = parts.get(axis, 1.0) * float(mesh[dimension])
         even = True
         for extent, count in units.items():
             divided = float(np.prod([parts.get(axis, 1.0) for axis in axis_names(extent)]))
@@ -147,7 +164,7 @@ def sharding_of_all(options: dict[str, ModuleOptions], each: list[Sharding]) -> 
     """One sharding whose degrees are arrays over the options of a module: all of them priced in one call."""
     modules = {}
     for module, own in options.items():
-        axes = dict.fromkeys(a for choice in own.choices for a in choice if a)
+        axes = dict.fromkeys(a for choice in own.choices for c in choice for a in together_axes(c))
         modules[module] = {
             axis: AxisLayout(np.array([each[k].axis(module, axis).parts for k in range(len(own))], float))
             for axis in axes

@@ -28,6 +28,7 @@ from strata.optimise.layouts.layout_states import RankMemory
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
 from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, fusion_blocks
 from strata.optimise.mappings.joint_steps import NarrowedSteps, tensor_ends
+from strata.units import show
 
 SLACK = 1e-9  # of a comparison of sums in another order
 NOWHERE = float("inf")
@@ -138,6 +139,12 @@ class LayerSearch:
         """Below every mapping of the layer."""
         blocks = zip(self.layer.blocks, self.root_floors, strict=True)
         return max(sum(b.times * f for b, f in blocks), self.sums)
+
+    @cached_property
+    def too_large(self) -> str:
+        """One line on a kernel that fits no partition under any layout."""
+        pricers = (block.pricer(self.root) for block in self.layer.blocks)
+        return next((why for pricer in pricers if (why := too_large(pricer.problem, pricer))), "")
 
     @cached_property
     def sums(self) -> float:
@@ -309,7 +316,8 @@ class LayerSearch:
         held = self.layer.tables.held(room.keeps)
         kept = float(sum(w[choice[m]] for m, w in held.items() if m in choice))
         if kept > room.capacity:
-            self.reason = self.reason or _dram(kept, room.capacity)
+            least = float(sum(w.min() for m, w in held.items() if m in choice))
+            self.reason = self.reason or _dram(max(least, room.capacity), kept, room.capacity)
             return None
         options = {m: own.choices[choice[m]] for m, own in self.layer.options.items()}
         modules = tuple((m, own.axes(choice[m])) for m, own in self.layer.options.items())
@@ -367,8 +375,13 @@ def step_count(steps: NarrowedSteps | None) -> int:
     return 0 if steps is None else len(steps.index)
 
 
-def _dram(need: float, room: float) -> str:
-    return f"needs {need / 1e9:.4g} GB of DRAM a chip, has {room / 1e9:.4g} GB ({need / room:.3g} times)"
+def _dram(least: float, need: float, room: float) -> str:
+    """What is missing: under the layouts that divide most, where even these are too large."""
+    if least > room:
+        said, need = "needs at least", least
+    else:
+        said = "needs"
+    return f"{said} {show(need, 'B')} of DRAM a chip, has {show(room, 'B')} ({need / room:.3g} times)"
 
 
 def rank_room(capacity: float, keeps: RankMemory) -> _Room:

@@ -158,6 +158,25 @@ def outside_sizes(block: Block, told: MapSettings, sharding: Sharding | None) ->
     return found
 
 
+def unstated_bytes(graph: Graph) -> tuple[tuple[str, float], ...]:
+    """Bytes of tensors that ops read from outside without a word on their size: elements of the axes that are
+    read, nothing where an operand has none (indices).
+    """
+    found = dict[str, float]()
+    for block in graph.blocks:
+        there = {op.output for op in block.ops} | ({block.entry.name} if block.entry is not None else set())
+        for op in block.ops:
+            for place, tensor in enumerate(op.inputs):
+                if tensor in there or is_collective(op) or op.operand_bytes(place) is not None:
+                    continue
+                axes = op.operand_axes(place)
+                read = [float(e.size) for e in extents_of(op) if e.axis in axes]
+                format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
+                size = float(bytes_of(format)) * float(np.prod(read)) if read else 0.0
+                found[tensor] = max(size, found.get(tensor, 0.0))
+    return tuple(found.items())
+
+
 def kernel_ops(block: Block) -> Iterator[tuple[str, Op]]:
     """The ops of a block that are kernels, with the names that their kernels have."""
     taken = set[str]()

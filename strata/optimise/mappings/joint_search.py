@@ -19,7 +19,7 @@ from strata.optimise.layouts.layout_degrees import (
     DegreeSearch,
     trains,
 )
-from strata.optimise.layouts.layout_options import module_options
+from strata.optimise.layouts.layout_options import module_options, together_axes
 from strata.optimise.layouts.layout_rules import layout_rules
 from strata.optimise.mappings.joint_layer import LayerCertificate, LayerMapping, LayerSearch, rank_room
 from strata.optimise.mappings.joint_problem import MapSettings
@@ -107,6 +107,8 @@ class CandidateSearch:
         found = self.layer_search(candidate)
         if effort == 1:
             return self.lower(candidate, found.sums, 0.0)
+        if not np.isfinite(found.floor):
+            self.reason = self.reason or found.too_large
         return self.lower(candidate, found.floor, self.forward(found, found.root_floors))
 
     def forward(self, found: LayerSearch, floors: list[float]) -> float:
@@ -302,12 +304,14 @@ def layout_pins(given: Layout, graph: Any, mesh: dict[str, Any]) -> dict[str, di
     """A layout as pins: by module and dimension the axis that lies there."""
     options = module_options(graph, mesh, layout_rules(), {})
     own = dict(given.modules)
-    pins = {}
+    pins: dict[str, dict[str, str]] = {}
     for module, domain in options.items():
         said = dict(given.axes) | dict(own.get(module, ()))
-        known = {axis for choice in domain.choices for axis in choice}
-        pins[module] = {
-            d: next((axis for axis, groups in said.items() if d in groups and axis in known), "")
-            for d in domain.dimensions
-        }
+        known = {chosen for choice in domain.choices for chosen in choice}
+        pins[module] = {}
+        for d in domain.dimensions:
+            lying = [axis for axis, groups in said.items() if d in groups]
+            held = [c for c in known if c and set(together_axes(c)) <= set(lying)]
+            held.sort(key=lambda c: (-len(together_axes(c)), lying.index(together_axes(c)[0])))
+            pins[module][d] = held[0] if held else ""
     return pins
