@@ -27,8 +27,8 @@ def map_notes(found: ProgramMapping, system: System, layouts: str) -> list[str]:
     said = []
     if found.given and layouts != "given":
         said.append(
-            f"layouts of routed experts are not searched: these are the plan's, {found.given} "
-            "(--plan names another); partitions are proved best under them"
+            f"layouts are those of the plan {found.given} (routed experts and uneven divisions are not "
+            "searched; --plan names another); partitions are proved best under them"
         )
     if system.chip.execution != "dataflow":
         said.append(

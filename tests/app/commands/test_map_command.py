@@ -102,7 +102,7 @@ def test_programs_that_cannot_be_mapped_say_why(strata, tmp_path):
 def test_experts_are_fused_under_the_layouts_of_a_plan(answer, tmp_path):
     ask = ("map", "--model", "mixtral-8x7b", "--system", "8xsn10", "--phase", "decode", "--plan", "tp=8,ep=8")
     text = answer(*ask, "--svg", tmp_path / "map.svg", "--roofline", tmp_path / "roof.svg")
-    assert "layouts of routed experts are not searched" in text and "tp=8,ep=8, 1 micro-batch" in text
+    assert "layouts are those of the plan tp=8,ep=8" in text and "tp=8,ep=8, 1 micro-batch" in text
     got = answer(*ask, "--json")
     assert got["optimal"] and got["plan"] == "tp=8,ep=8" and got["notes"]
     assert sum(p["times"] * p["time"] for p in got["partitions"]) == pytest.approx(got["stage"])
@@ -125,6 +125,14 @@ def test_grouped_heads_are_divided_with_their_keys(answer):
     free, given = answer(*ask), answer(*ask, "--layouts", "given")
     assert free["layouts"]["attention"] == ["heads+kv_heads"]
     assert free["optimal"] and free["step"] <= given["step"] * (1 + 1e-9)
+
+
+def test_a_plan_that_divides_unevenly_is_taken_where_it_is_quicker(answer):
+    """Sixteen ranks, eight heads of keys: each is held twice."""
+    ask = ("map", "--model", "llama-3-70b", "--system", "16xsn40l", "--phase", "decode", "--plan", "tp=16")
+    got = answer(*ask, "--json")
+    assert got["plan"] == "tp=16" and got["step"] == answer(*ask, "--layouts", "given", "--json")["step"]
+    assert "uneven divisions are not searched" in got["notes"][0]
 
 
 def test_kernels_without_a_stream_run_alone_in_pieces(answer):
