@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -108,13 +109,19 @@ class Paths:
                     break
         return found
 
+    @cached_property
+    def _tails(self) -> tuple[Array, Array, Array, Array]:
+        """Steps in the order of their first ideals: these, where each begins, and second ideals."""
+        order = np.argsort(self.steps.first, kind="stable")
+        tails, starts = np.unique(self.steps.first[order], return_index=True)
+        return order, tails, starts, self.steps.second[order]
+
     def backward(self, cost: Array) -> Array:
         """Distances to the full ideal, whatever the number of partitions: a lower bound within a limit."""
         distance = np.full(self.steps.ideals, np.inf)
         distance[-1] = 0.0
-        order = np.argsort(self.steps.first, kind="stable")
-        tails, starts = np.unique(self.steps.first[order], return_index=True)
-        after, own = self.steps.second[order], cost[order]
+        order, tails, starts, after = self._tails
+        own = cost[order]
         while len(starts):
             least = np.minimum.reduceat(distance[after] + own, starts)
             reached = distance.copy()
