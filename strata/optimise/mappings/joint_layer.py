@@ -177,7 +177,7 @@ class LayerSearch:
             node = heapq.heappop(heap)
             if progress is not None:
                 progress(worst, node.bound)
-            module = next((m for m in self.order if len(node.alive[m]) > 1), None)
+            module = self._divided(node)
             if module is None:
                 found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
                 if found is not None and found.time < worst:
@@ -265,6 +265,28 @@ class LayerSearch:
                     alive[module] = alive[module][keep]
                     changed = True
         return alive
+
+    def _divided(self, node: _Node) -> str | None:
+        """The module whose options are looked at one by one next: that which lifts the bound of the least
+        block most; None where one layout is left.
+        """
+        several = [m for m in self.order if len(node.alive[m]) > 1]
+        if len(several) < 2:
+            return several[0] if several else None
+        place = min(range(len(node.steps)), key=lambda i: step_count(node.steps[i]))
+        block, steps = self.layer.blocks[place], node.steps[place]
+        if steps is None or len(steps.index) > FEW:
+            return several[0]
+        best, most = several[0], -1.0
+        for module in several:
+            lifts = []
+            for option in node.alive[module]:
+                pricer = block.pricer({**node.alive, module: np.array([option])})
+                lifts.append(min(steps.least(pricer) / node.floors[place] - 1.0, 1.0))
+            score = float(np.prod(np.maximum(lifts, 1e-6)) ** (1.0 / len(lifts)))
+            if score > most:
+                best, most = module, score
+        return best
 
     def _quick(self, alive: dict[str, Array], small: list[NarrowedSteps | None]) -> float:
         """A bound with all partitions of small blocks, and the first bound of others."""

@@ -133,6 +133,12 @@ class NarrowedSteps:
             found[place, some] = np.where(price.fits & np.isfinite(price.time), price.time, np.inf)
         return found
 
+    def least(self, pricer: PartitionPricer) -> float:
+        """Time of the best chain."""
+        costs = self.costs(pricer)
+        rounds = costs if self.one else costs.min(0)[None]
+        return min(float(self.paths.forward(cost)[-1][-1]) for cost in rounds)
+
     def branch(self, pricer: PartitionPricer, worst: float) -> tuple[float, NarrowedSteps]:
         """Time of the best chain, and the partitions that a chain quicker than `worst` may hold, here and
         wherever nothing is cheaper.
