@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -33,6 +33,8 @@ from strata.units import show
 SLACK = 1e-9  # of a comparison of sums in another order
 NOWHERE = float("inf")
 FEW = 5000  # partitions of a block that are quick to price
+NEAR = 3e-5  # share by which layouts may be slower and still be kept: gradients may make them the best
+MANY = 256  # of these
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,6 +71,39 @@ class LayerCertificate:
     combinations: int  # layouts there are
     reason: str = ""
     stopped: bool = False  # out of time before it was proved
+    interrupted: bool = False
+    cramped: bool = False  # something was left out for its memory
+    near: tuple[LayerMapping, ...] = ()  # hardly slower ones, the best first
+    beyond: float = 0.0  # what no other mapping is quicker than
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BesideLayers:
+    r"""What a step takes beside its layers, in seconds of these: hand-overs by options of a module, and the
+    sum of gradients as far as the last backward pass does not hide it.
+
+    .. math:: T = t + h + \max(0, g - \sigma (t - f))
+
+    with layers t, forward pass f, hand-over h; sum of gradients g, of the elements that a rank holds; and
+    sigma the share of a step that one pass is.
+    """
+
+    sends: dict[str, Array] = field(default_factory=dict)
+    elements: dict[str, Array] = field(default_factory=dict)
+    gradients: Callable[[float], float] | None = None  # seconds of the sum of so many elements
+    hidden: float = 0.0  # sigma
+
+    def total(self, layers: float, forward: float, alive: dict[str, Array]) -> float:
+        """Below every step of open layouts whose layers, and forward passes, take at least so long."""
+        found = layers
+        if self.gradients is not None:
+            held = sum(float(own[alive[m]].min()) for m, own in self.elements.items() if m in alive)
+            passed = self.hidden * max(layers - forward, 0.0)
+            found += max(0.0, self.gradients(held) - passed)
+        return found + self.send(alive)
+
+    def send(self, alive: dict[str, Array]) -> float:
+        return sum(float(own[alive[m]].min()) for m, own in self.sends.items())
 
 
 @dataclass
@@ -115,7 +150,8 @@ class LayerSearch:
                 raise BadValue(f"no layout of module {module} divides it evenly over {mesh} as it is pinned")
         self.layer = OpenLayer(self.setting, self.rules, self.told, options)
         self.root = self.layer.whole
-        self.extra: dict[str, Array] = {}
+        self.beside, self.deadline, self.loose = BesideLayers(), NOWHERE, NOWHERE
+        self.cramped = False
         self.shares = shares_grid(self.told.rules.overlap)
         self.order = list(
             dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options)
@@ -140,6 +176,11 @@ class LayerSearch:
         blocks = zip(self.layer.blocks, self.root_floors, strict=True)
         return max(sum(b.times * f for b, f in blocks), self.sums)
 
+    def forward(self, floors: list[float]) -> float:
+        """The part of blocks' times that goes forward."""
+        blocks = zip(self.layer.blocks, floors, strict=True)
+        return sum(b.times * f for b, f in blocks if b.block.direction == "forward")
+
     @cached_property
     def too_large(self) -> str:
         """One line on a kernel that fits no partition under any layout."""
@@ -161,42 +202,71 @@ class LayerSearch:
         limit: float = NOWHERE,
         deadline: float = NOWHERE,
         progress: Callable[[float, float], None] | None = None,
-        extra: dict[str, Array] | None = None,
+        beside: BesideLayers | None = None,
     ) -> LayerCertificate:
-        """The best mapping quicker than `limit`, with a bound; `extra`: seconds that options of modules cost
-        beside (a stage's hand-over).
+        """The best mapping quicker than `limit`, with a bound, and those that are hardly slower; `beside`:
+        what a step takes beside its layers. Ctrl-C ends it with the best so far.
         """
-        self.extra = extra or {}
-        best = self._first(room, limit)
-        worst = limit if best is None else min(limit, best.time)
+        self.beside, self.deadline, self.loose = beside or BesideLayers(), deadline, NOWHERE
+        self.cramped = False
+        pool: list[LayerMapping] = []
         heap: list[_Node] = []
-        root = self._root(room, worst)
-        if root is not None and root.bound < worst * (1 - SLACK):
-            heap.append(root)
-        while heap and heap[0].bound < worst * (1 - SLACK) and time.perf_counter() < deadline:
-            node = heapq.heappop(heap)
-            if progress is not None:
-                progress(worst, node.bound)
-            module = self._divided(node)
-            if module is None:
-                found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
-                if found is not None and found.time < worst:
-                    best, worst = found, found.time
-                continue
-            for option in node.alive[module]:
-                child = self._child(node, {**node.alive, module: np.array([option])}, worst, room)
-                if child is not None:
-                    heapq.heappush(heap, child)
-        left = min((node.bound for node in heap), default=worst)
+        now, worst, stopped, interrupted = self.sums, limit, False, False
+        try:
+            if (first := self._first(room, limit)) is not None:
+                pool.append(first)
+                worst = min(limit, first.time)
+            root = self._root(room, worst * (1 + NEAR))
+            heap += [] if root is None else [root]
+            now = NOWHERE
+            while heap and heap[0].bound < worst * (1 + (NEAR if len(pool) < MANY else -SLACK)):
+                if stopped := time.perf_counter() >= deadline:
+                    break
+                node = heapq.heappop(heap)
+                now = node.bound
+                if progress is not None:
+                    progress(worst, node.bound)
+                for found in self._expanded(node, heap, room, worst * (1 + NEAR)):
+                    pool.append(found)
+                    worst = min(worst, found.time)
+                now = NOWHERE
+        except KeyboardInterrupt:
+            stopped = interrupted = True
+        left = min((node.bound for node in heap), default=NOWHERE)
+        beyond = min(left, now, self.loose, worst * (1 + NEAR))
+        unique = {tuple(m.options.items()): m for m in pool if m.time <= worst * (1 + NEAR)}
+        near = tuple(sorted(unique.values(), key=lambda m: m.time))
+        best = near[0] if near and near[0].time < limit else None
         return LayerCertificate(
             best=best,
-            bound=min(left, worst),
+            bound=min(beyond, worst),
             nodes=self.nodes,
             layouts=len(self.priced),
             combinations=self.combinations,
             reason=self.reason if best is None else "",
-            stopped=left < worst * (1 - SLACK),
+            stopped=stopped and min(left, now) < worst * (1 - SLACK),
+            interrupted=interrupted,
+            cramped=self.cramped,
+            near=near,
+            beyond=beyond,
         )
+
+    def _expanded(
+        self, node: _Node, heap: list[_Node], room: _Room, worst: float
+    ) -> Iterator[LayerMapping]:
+        """The mapping of a node of one layout; the children of others go to the heap."""
+        module = self._divided(node)
+        if module is None:
+            found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
+            if found is not None and found.time < worst:
+                yield found
+            return
+        made = []
+        for option in node.alive[module]:
+            child = self._child(node, {**node.alive, module: np.array([option])}, worst, room)
+            made += [] if child is None else [child]
+        for child in made:  # all or none, wherever Ctrl-C comes
+            heapq.heappush(heap, child)
 
     def _root(self, room: _Room, worst: float) -> _Node | None:
         """The node of all options that cheap bounds leave; None where nothing is quicker than `worst`."""
@@ -218,13 +288,14 @@ class LayerSearch:
         self.nodes += 1
         held = self.layer.tables.held(room.keeps)
         if sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive) > room.capacity:
+            self.cramped = True
             self.reason = self.reason or "needs more DRAM than a chip has, in every layout that is open"
             return None
-        beside = sum(float(cost[alive[m]].min()) for m, cost in self.extra.items())
-        low = node.bound
+        send = self.beside.send(alive)
+        low, going = node.bound, self.forward(node.floors)
         for shares in self.shares[:3]:
             found = self.layer.sum_bound(shares, alive)
-            low = max(low, 0.0 if found is None else found.value + beside)
+            low = max(low, 0.0 if found is None else self.beside.total(found.value, going, alive))
             if low >= worst * (1 - SLACK):
                 return None
         floors, steps = list(node.floors), list(node.steps)
@@ -232,9 +303,10 @@ class LayerSearch:
         for place in sorted(range(len(blocks)), key=lambda i: step_count(steps[i])):
             block = blocks[place]
             rest = sum(b.times * f for i, (b, f) in enumerate(zip(blocks, floors, strict=True)) if i != place)
-            own, steps[place] = block.bound(alive, steps[place], (worst - beside - rest) / block.times)
+            own, steps[place] = block.bound(alive, steps[place], (worst - send - rest) / block.times)
             floors[place] = max(floors[place], own)
-            low = max(low, sum(b.times * f for b, f in zip(blocks, floors, strict=True)) + beside)
+            layers = sum(b.times * f for b, f in zip(blocks, floors, strict=True))
+            low = max(low, self.beside.total(layers, self.forward(floors), alive))
             if low >= worst * (1 - SLACK):
                 return None
         return _Node(low, self.nodes, alive, steps, floors)
@@ -297,9 +369,9 @@ class LayerSearch:
             total += block.times * own
         return total
 
-    def first(self, room: _Room) -> LayerMapping | None:
+    def first(self, room: _Room, deadline: float) -> LayerMapping | None:
         """A good mapping in no time."""
-        self.extra = {}
+        self.beside, self.deadline = BesideLayers(), deadline
         _ = self.root_floors
         return self._first(room, NOWHERE)
 
@@ -338,6 +410,7 @@ class LayerSearch:
         held = self.layer.tables.held(room.keeps)
         kept = float(sum(w[choice[m]] for m, w in held.items() if m in choice))
         if kept > room.capacity:
+            self.cramped = True
             least = float(sum(w.min() for m, w in held.items() if m in choice))
             self.reason = self.reason or _dram(max(least, room.capacity), kept, room.capacity)
             return None
@@ -346,16 +419,29 @@ class LayerSearch:
         layout = Layout(dict(self.setting.mesh), modules=modules)
         blocks = fusion_blocks(self.setting, layout, self.told)
         made: list[MappedBlock] = []
-        total = sum(float(cost[choice[m]]) for m, cost in self.extra.items())
+        only = {m: np.array([k]) for m, k in choice.items()}
+        total, low, going = self.beside.send(only), 0.0, 0.0
+        ways = {b.name: b.block.direction for b in self.layer.blocks}
         for one in blocks:
             found = self._fused(one, (worst - total) / one.times, room.capacity - kept, steps)
-            if found is None or not found.feasible:
+            if found is None or not (found.feasible or np.isfinite(found.lower_bound)):
                 if found is not None:
                     self.reason = found.reason
-                self.proved[key] = worst if found is None else NOWHERE
+                if not (self.beside.sends or self.beside.elements):
+                    self.proved[key] = worst if found is None else NOWHERE
                 return None
             total += one.times * found.time
+            low += one.times * found.lower_bound
+            going += one.times * found.lower_bound * (ways.get(one.block) == "forward")
             made.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=found))
+        if low < sum(b.times * b.fusion.time for b in made) * (1 - SLACK):  # CP-SAT ran out of time
+            self.loose = min(self.loose, self.beside.total(low, going, only))
+        if not np.isfinite(total):
+            self.reason = self.reason or "no partitions found in time"
+            return None
+        layers = sum(b.times * b.fusion.time for b in made)
+        forward = sum(b.times * b.fusion.time for b in made if ways.get(b.block) == "forward")
+        total = self.beside.total(layers, forward, only)
         live = max((p.dram for b in made for p in b.fusion.partitions), default=0.0)
         answer = LayerMapping(
             layout=layout, options=options, blocks=tuple(made), time=total, kept=kept + live
@@ -371,7 +457,7 @@ class LayerSearch:
         place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
         own = None if place is None else self.layer.blocks[place]
         if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
-            return fuse_kernels(problem)
+            return fuse_kernels(problem, seconds=self._left)
         pricer = PartitionPricer(problem)
         narrowed = None if steps is None or place is None else steps[place]
         if narrowed is not None:
@@ -381,15 +467,21 @@ class LayerSearch:
             path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
         if path is None:
             reason = too_large(problem, pricer)
-            return fuse_kernels(problem) if reason else None
+            return fuse_kernels(problem, seconds=self._left) if reason else None
         found = priced_path(problem, pricer, path)
         found = replace(
             found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
         )
         if max(p.dram for p in found.partitions) > free:
+            self.cramped = True
             limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
-            return fuse_kernels(limited)
+            return fuse_kernels(limited, seconds=self._left)
         return found
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the deadline, as CP-SAT takes them."""
+        return min(60.0, max(0.01, self.deadline - time.perf_counter()))
 
 
 def step_count(steps: NarrowedSteps | None) -> int:
