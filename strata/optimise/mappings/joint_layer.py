@@ -70,7 +70,7 @@ class LayerCertificate:
     layouts: int  # priced in full
     combinations: int  # layouts there are
     reason: str = ""
-    stopped: bool = False  # out of time before it was proved
+    stopped: bool = False  # out of time before it was proved, or partitions by CP-SAT were
     interrupted: bool = False
     cramped: bool = False  # something was left out for its memory
     near: tuple[LayerMapping, ...] = ()  # hardly slower ones, the best first
@@ -213,10 +213,14 @@ class LayerSearch:
         heap: list[_Node] = []
         now, worst, stopped, interrupted = self.sums, limit, False, False
         try:
-            if (first := self._first(room, limit)) is not None:
+            root = self._root(room, limit) if np.isfinite(limit) else None  # most limits leave nothing
+            first = self._first(room, limit) if root is not None or not np.isfinite(limit) else None
+            if first is not None:
                 pool.append(first)
                 worst = min(limit, first.time)
-            root = self._root(room, worst * (1 + NEAR))
+                root = self._root(room, worst * (1 + NEAR))
+            elif not np.isfinite(limit):
+                root = self._root(room, limit)
             heap += [] if root is None else [root]
             now = NOWHERE
             while heap and heap[0].bound < worst * (1 + (NEAR if len(pool) < MANY else -SLACK)):
@@ -244,7 +248,7 @@ class LayerSearch:
             layouts=len(self.priced),
             combinations=self.combinations,
             reason=self.reason if best is None else "",
-            stopped=stopped and min(left, now) < worst * (1 - SLACK),
+            stopped=(stopped and min(left, now) < worst * (1 - SLACK)) or self.loose < worst * (1 - 1e-6),
             interrupted=interrupted,
             cramped=self.cramped,
             near=near,

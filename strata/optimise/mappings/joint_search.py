@@ -68,6 +68,7 @@ class CandidateSearch:
     reason: str = ""
     stopped: bool = False
     interrupted: bool = False
+    dived: MappedStep | None = None  # the best of a first look
     now: float = float("inf")  # bound of the candidate at hand
     least: float = float("inf")  # of what was solved, below its best
 
@@ -164,7 +165,7 @@ class CandidateSearch:
         bound = self.lower(candidate, known.beyond, forward)
         made = self.quickest(candidate, known)
         worst = min((x.step for x in (made, best) if x is not None), default=float("inf"))
-        if bound < worst * (1 - OPTIMAL / 10) and not known.stopped:
+        if bound < worst * (1 - OPTIMAL / 10) and not (known.stopped or self.interrupted):
             beside = self.beside_one(candidate, found)
             other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), beside)
             bound = max(bound, other.beyond * self.step(candidate, 1.0))
@@ -299,7 +300,7 @@ class CandidateSearch:
             layer = found.first(room, self.deadline)
             made = None if layer is None else self.priced(candidate, layer)
             if made is not None and (best is None or made.step < best.step):
-                best = made
+                best = self.dived = made
         return best
 
     def run(self, every: list[DegreeCandidate]) -> tuple[MappedStep | None, float, int]:
@@ -324,8 +325,9 @@ class CandidateSearch:
                     best = made if made is not None and (best is None or made.step < best.step) else best
                 self.now = float("inf")
         except KeyboardInterrupt:
-            self.stopped = True
+            self.stopped = self.interrupted = True
             self.least = min(self.least, self.now)
+            best = self.dived if best is None else best
         left = waiting[0][0] if waiting else float("inf")
         bound = min(left, self.least, float("inf") if best is None else best.step)
         return best, bound, len(every) - self.solved
