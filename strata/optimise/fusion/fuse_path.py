@@ -8,7 +8,7 @@ cannot lie on a path as short as the best known are never priced in full.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -170,11 +170,10 @@ def step_bounds(pricer: PartitionPricer, steps: Steps) -> Array:
         flows = pricer.flows(sets)
         span = pricer.span(sets) if problem.rules.fill == "yes" else None
         live = pricer.live(steps.rows[steps.first[part]], sets)
+        work = pricer.work(sets, live=live, flows=flows, span=span)
         for i, tiles in enumerate(problem.tiles):
             least = pricer.least_compute(sets, tiles)
-            bounds[i, part] = pricer.prices(
-                sets, tiles, live=live, flows=flows, span=span, compute=least
-            ).time
+            bounds[i, part] = pricer.times(replace(work, compute=least), tiles)
     return bounds * np.float32(1 - 1e-6)  # below the real bounds, however they were rounded
 
 

@@ -219,6 +219,12 @@ class PartitionPricer:
             live=0.0 if live is None else live,
         )
 
+    def times(self, work: PartitionWork, tiles: int) -> Array:
+        """Times of partitions that ask for so much; infinite where one does not fit."""
+        problem = self.problem
+        price = price_partition(work, self.limits, problem.rules, float(tiles), problem.micro_batches)
+        return np.where(price.fits & np.isfinite(price.time), price.time, np.inf)
+
     def prices(
         self,
         sets: Array,

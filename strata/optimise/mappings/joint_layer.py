@@ -18,8 +18,9 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import Layout
-from strata.optimise.fuse import Fusion, fuse_kernels, priced_path, too_large
-from strata.optimise.fusion.fuse_path import shortest_fusion
+from strata.optimise.fuse import Fusion, all_steps, fuse_kernels, priced_path, too_large
+from strata.optimise.fusion.fuse_path import PathResult, shortest_fusion
+from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer
 from strata.optimise.layout import LayoutSetting, chosen_layout
 from strata.optimise.layouts.layout_options import module_options
@@ -461,7 +462,7 @@ class LayerSearch:
         place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
         own = None if place is None else self.layer.blocks[place]
         if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
-            return fuse_kernels(problem, seconds=self._left)
+            return self._apart(problem, worst, free)
         pricer = PartitionPricer(problem)
         narrowed = None if steps is None or place is None else steps[place]
         if narrowed is not None:
@@ -469,23 +470,43 @@ class LayerSearch:
             path = path if path is not None and path.time < worst * (1 + SLACK) else None
         else:
             path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
+        return self._chain(problem, pricer, path, free)
+
+    def _apart(self, problem: FusionProblem, worst: float, free: float) -> Fusion | None:
+        """The best partitions of a block whose layout gives it kernels of its own (sums between ranks)."""
+        pricer = PartitionPricer(problem)
+        steps = all_steps(pricer)
+        if steps is None:
+            found = fuse_kernels(problem, method="cp-sat", seconds=self._left)
+            if not found.feasible or max(p.dram for p in found.partitions) <= free:
+                return found
+            self.cramped = True
+            return fuse_kernels(_within(problem, free), method="cp-sat", seconds=self._left)
+        return self._chain(problem, pricer, shortest_fusion(pricer, steps, worst * (1 + SLACK)), free)
+
+    def _chain(
+        self, problem: FusionProblem, pricer: PartitionPricer, path: PathResult | None, free: float
+    ) -> Fusion | None:
+        """Partitions of a shortest path, or of another one where these need more DRAM than there is."""
         if path is None:
             reason = too_large(problem, pricer)
             return fuse_kernels(problem, seconds=self._left) if reason else None
         found = priced_path(problem, pricer, path)
-        found = replace(
-            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
-        )
         if max(p.dram for p in found.partitions) > free:
             self.cramped = True
-            limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
-            return fuse_kernels(limited, seconds=self._left)
-        return found
+            return fuse_kernels(_within(problem, free), seconds=self._left)
+        return replace(
+            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
+        )
 
     @property
     def _left(self) -> float:
         """Seconds until the deadline, as CP-SAT takes them."""
         return min(60.0, max(0.01, self.deadline - time.perf_counter()))
+
+
+def _within(problem: FusionProblem, free: float) -> FusionProblem:
+    return replace(problem, chip=replace(problem.chip, dram_capacity=free))
 
 
 def step_count(steps: NarrowedSteps | None) -> int:

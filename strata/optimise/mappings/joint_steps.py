@@ -18,7 +18,7 @@ from strata.arrays import Array
 from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps
-from strata.pricing.fused_partition import PartitionFlows, PartitionWork, TensorUse, price_partition
+from strata.pricing.fused_partition import PartitionFlows, PartitionWork, TensorUse
 from strata.pricing.fusion import tile_columns, utilised_time
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
@@ -128,9 +128,7 @@ class NarrowedSteps:
                 continue
             some: Any = slice(None) if len(rows) == len(sets) else rows
             own = pricer.compute(sets[some], tiles) if computes is None else computes[some, place]
-            part = work_rows(work, some, own)
-            price = price_partition(part, pricer.limits, problem.rules, float(tiles), problem.micro_batches)
-            found[place, some] = np.where(price.fits & np.isfinite(price.time), price.time, np.inf)
+            found[place, some] = pricer.times(work_rows(work, some, own), tiles)
         return found
 
     def least(self, pricer: PartitionPricer) -> float:
