@@ -58,7 +58,7 @@ class ProgramMapping:
     seconds: float
     reason: str  # why nothing fits
     stopped: bool  # out of time, or interrupted
-    interrupted: bool  # by Ctrl-C
+    interrupted: bool = False  # by Ctrl-C
     collectives: tuple[Collective, ...]  # of all blocks under the best layouts
     given: str = ""  # the plan whose layouts were taken, where they were not searched
 

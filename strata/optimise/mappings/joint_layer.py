@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -18,101 +18,26 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import Layout
-from strata.optimise.fuse import Fusion, all_steps, fuse_kernels, priced_path, too_large
-from strata.optimise.fusion.fuse_path import PathResult, shortest_fusion
-from strata.optimise.fusion.fusion_problem import FusionProblem
-from strata.optimise.fusion.partition_prices import PartitionPricer
+from strata.optimise.fuse import too_large
 from strata.optimise.layout import LayoutSetting, chosen_layout
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules
-from strata.optimise.layouts.layout_states import RankMemory
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
-from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, fusion_blocks
-from strata.optimise.mappings.joint_steps import NarrowedSteps, tensor_ends
-from strata.units import show
+from strata.optimise.mappings.joint_certificate import (
+    BesideLayers,
+    LayerCertificate,
+    LayerMapping,
+    MappedBlock,
+    RankRoom,
+)
+from strata.optimise.mappings.joint_leaf import SLACK, LeafFusion, dram_missing
+from strata.optimise.mappings.joint_problem import MapSettings, fusion_blocks
+from strata.optimise.mappings.joint_steps import NarrowedSteps
 
-SLACK = 1e-9  # of a comparison of sums in another order
 NOWHERE = float("inf")
 FEW = 5000  # partitions of a block that are quick to price
 NEAR = 3e-5  # share by which layouts may be slower and still be kept: gradients may make them the best
 MANY = 256  # of these
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MappedBlock:
-    """One block under a layout with its best partitions, and how often it runs."""
-
-    block: str
-    times: float
-    problem: BlockProblem
-    fusion: Fusion
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LayerMapping:
-    """Layouts of all modules and partitions of all blocks: seconds of one micro-batch on one rank, all
-    layers.
-    """
-
-    layout: Layout
-    options: dict[str, tuple[str, ...]]
-    blocks: tuple[MappedBlock, ...]
-    time: float
-    kept: float  # bytes a rank keeps of all layers, and the most that is alive at once besides
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LayerCertificate:
-    """The best mapping of a layer below a limit, if there is one, and what no mapping is quicker than."""
-
-    best: LayerMapping | None
-    bound: float
-    nodes: int
-    layouts: int  # priced in full
-    combinations: int  # layouts there are
-    reason: str = ""
-    stopped: bool = False  # out of time before it was proved, or partitions by CP-SAT were
-    interrupted: bool = False
-    cramped: bool = False  # something was left out for its memory
-    near: tuple[LayerMapping, ...] = ()  # hardly slower ones, the best first
-    beyond: float = 0.0  # what no other mapping is quicker than
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class BesideLayers:
-    r"""What a step takes beside its layers, in seconds of these: hand-overs by options of a module, and the
-    sum of gradients as far as the last backward pass does not hide it.
-
-    .. math:: T = t + h + \max(0, g - \sigma (t - f))
-
-    with layers t, forward pass f, hand-over h; sum of gradients g, of the elements that a rank holds; and
-    sigma the share of a step that one pass is.
-    """
-
-    sends: dict[str, Array] = field(default_factory=dict)
-    elements: dict[str, Array] = field(default_factory=dict)
-    gradients: Callable[[float], float] | None = None  # seconds of the sum of so many elements
-    hidden: float = 0.0  # sigma
-
-    def total(self, layers: float, forward: float, alive: dict[str, Array]) -> float:
-        """Below every step of open layouts whose layers, and forward passes, take at least so long."""
-        found = layers
-        if self.gradients is not None:
-            held = sum(float(own[alive[m]].min()) for m, own in self.elements.items() if m in alive)
-            passed = self.hidden * max(layers - forward, 0.0)
-            found += max(0.0, self.gradients(held) - passed)
-        return found + self.send(alive)
-
-    def send(self, alive: dict[str, Array]) -> float:
-        return sum(float(own[alive[m]].min()) for m, own in self.sends.items())
-
-
-@dataclass
-class _Room:
-    """What a rank may keep: bytes, and how they are counted."""
-
-    capacity: float
-    keeps: RankMemory
 
 
 @dataclass(eq=False)
@@ -199,7 +124,7 @@ class LayerSearch:
 
     def solve(
         self,
-        room: _Room,
+        room: RankRoom,
         limit: float = NOWHERE,
         deadline: float = NOWHERE,
         progress: Callable[[float, float], None] | None = None,
@@ -257,7 +182,7 @@ class LayerSearch:
         )
 
     def _expanded(
-        self, node: _Node, heap: list[_Node], room: _Room, worst: float
+        self, node: _Node, heap: list[_Node], room: RankRoom, worst: float
     ) -> Iterator[LayerMapping]:
         """The mapping of a node of one layout; the children of others go to the heap."""
         module = self._divided(node)
@@ -273,7 +198,7 @@ class LayerSearch:
         for child in made:  # all or none, wherever Ctrl-C comes
             heapq.heappush(heap, child)
 
-    def _root(self, room: _Room, worst: float) -> _Node | None:
+    def _root(self, room: RankRoom, worst: float) -> _Node | None:
         """The node of all options that cheap bounds leave; None where nothing is quicker than `worst`."""
         blocks = self.layer.blocks
         steps = [block.steps for block in blocks]
@@ -288,7 +213,7 @@ class LayerSearch:
             self.reduced_floors = found.floors
         return found
 
-    def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: _Room) -> _Node | None:
+    def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: RankRoom) -> _Node | None:
         """A node of fewer options with its bound; None where it is of no use."""
         self.nodes += 1
         held = self.layer.tables.held(room.keeps)
@@ -316,7 +241,7 @@ class LayerSearch:
                 return None
         return _Node(low, self.nodes, alive, steps, floors)
 
-    def _reduced(self, room: _Room, worst: float) -> dict[str, Array] | None:
+    def _reduced(self, room: RankRoom, worst: float) -> dict[str, Array] | None:
         """Options that may be part of something quicker than `worst` by what is cheap: weighted sums, and
         blocks of few partitions; None where a module has none.
         """
@@ -374,13 +299,13 @@ class LayerSearch:
             total += block.times * own
         return total
 
-    def first(self, room: _Room, deadline: float) -> LayerMapping | None:
+    def first(self, room: RankRoom, deadline: float) -> LayerMapping | None:
         """A good mapping in no time."""
         self.beside, self.deadline = BesideLayers(), deadline
         _ = self.root_floors
         return self._first(room, NOWHERE)
 
-    def _first(self, room: _Room, limit: float) -> LayerMapping | None:
+    def _first(self, room: RankRoom, limit: float) -> LayerMapping | None:
         """A good layout to begin with: the quickest with kernels one after the other."""
         _ = self.sums
         starts = list(self.starts)
@@ -402,7 +327,7 @@ class LayerSearch:
     def price(
         self,
         choice: dict[str, int],
-        room: _Room,
+        room: RankRoom,
         worst: float,
         steps: list[NarrowedSteps | None] | None = None,
     ) -> LayerMapping | None:
@@ -417,7 +342,7 @@ class LayerSearch:
         if kept > room.capacity:
             self.cramped = True
             least = float(sum(w.min() for m, w in held.items() if m in choice))
-            self.reason = self.reason or _dram(max(least, room.capacity), kept, room.capacity)
+            self.reason = self.reason or dram_missing(max(least, room.capacity), kept, room.capacity)
             return None
         options = {m: own.choices[choice[m]] for m, own in self.layer.options.items()}
         modules = tuple((m, own.axes(choice[m])) for m, own in self.layer.options.items())
@@ -428,7 +353,13 @@ class LayerSearch:
         total, low, going = self.beside.send(only), 0.0, 0.0
         ways = {b.name: b.block.direction for b in self.layer.blocks}
         for one in blocks:
-            found = self._fused(one, (worst - total) / one.times, room.capacity - kept, steps)
+            leaf = LeafFusion(one.problem, (worst - total) / one.times, room.capacity - kept, self._left)
+            place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
+            found = leaf.best(
+                None if place is None else self.layer.blocks[place],
+                None if place is None or steps is None else steps[place],
+            )
+            self.cramped |= leaf.cramped
             if found is None or not (found.feasible or np.isfinite(found.lower_bound)):
                 if found is not None:
                     self.reason = found.reason
@@ -454,75 +385,12 @@ class LayerSearch:
         self.priced[key] = answer
         return answer
 
-    def _fused(
-        self, one: BlockProblem, worst: float, free: float, steps: list[NarrowedSteps | None] | None
-    ) -> Fusion | None:
-        """The best partitions of a block; None where they are not quicker than `worst`."""
-        problem = one.problem
-        place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
-        own = None if place is None else self.layer.blocks[place]
-        if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
-            return self._apart(problem, worst, free)
-        pricer = PartitionPricer(problem)
-        narrowed = None if steps is None or place is None else steps[place]
-        if narrowed is not None:
-            path = narrowed.best(pricer)
-            path = path if path is not None and path.time < worst * (1 + SLACK) else None
-        else:
-            path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
-        return self._chain(problem, pricer, path, free)
-
-    def _apart(self, problem: FusionProblem, worst: float, free: float) -> Fusion | None:
-        """The best partitions of a block whose layout gives it kernels of its own (sums between ranks)."""
-        pricer = PartitionPricer(problem)
-        steps = all_steps(pricer)
-        if steps is None:
-            found = fuse_kernels(problem, method="cp-sat", seconds=self._left)
-            if not found.feasible or max(p.dram for p in found.partitions) <= free:
-                return found
-            self.cramped = True
-            return fuse_kernels(_within(problem, free), method="cp-sat", seconds=self._left)
-        return self._chain(problem, pricer, shortest_fusion(pricer, steps, worst * (1 + SLACK)), free)
-
-    def _chain(
-        self, problem: FusionProblem, pricer: PartitionPricer, path: PathResult | None, free: float
-    ) -> Fusion | None:
-        """Partitions of a shortest path, or of another one where these need more DRAM than there is."""
-        if path is None:
-            reason = too_large(problem, pricer)
-            return fuse_kernels(problem, seconds=self._left) if reason else None
-        found = priced_path(problem, pricer, path)
-        if max(p.dram for p in found.partitions) > free:
-            self.cramped = True
-            return fuse_kernels(_within(problem, free), seconds=self._left)
-        return replace(
-            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
-        )
-
     @property
     def _left(self) -> float:
         """Seconds until the deadline, as CP-SAT takes them."""
         return min(60.0, max(0.01, self.deadline - time.perf_counter()))
 
 
-def _within(problem: FusionProblem, free: float) -> FusionProblem:
-    return replace(problem, chip=replace(problem.chip, dram_capacity=free))
-
-
 def step_count(steps: NarrowedSteps | None) -> int:
     """Partitions that are left of a block."""
     return 0 if steps is None else len(steps.index)
-
-
-def _dram(least: float, need: float, room: float) -> str:
-    """What is missing: under the layouts that divide most, where even these are too large."""
-    if least > room:
-        said, need = "needs at least", least
-    else:
-        said = "needs"
-    return f"{said} {show(need, 'B')} of DRAM a chip, has {show(room, 'B')} ({need / room:.3g} times)"
-
-
-def rank_room(capacity: float, keeps: RankMemory) -> _Room:
-    """What a rank may keep."""
-    return _Room(capacity, keeps)

@@ -22,13 +22,13 @@ from strata.optimise.layouts.layout_degrees import (
 from strata.optimise.layouts.layout_options import module_options, together_axes
 from strata.optimise.layouts.layout_rules import layout_rules
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.optimise.mappings.joint_layer import (
+from strata.optimise.mappings.joint_certificate import (
     BesideLayers,
     LayerCertificate,
     LayerMapping,
-    LayerSearch,
-    rank_room,
+    RankRoom,
 )
+from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import MapSettings
 from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.network.collectives import price_collective
@@ -171,7 +171,7 @@ class CandidateSearch:
             bound = max(bound, other.beyond * self.step(candidate, 1.0))
             again = self.quickest(candidate, other)
             made = again if made is None or (again is not None and again.step < made.step) else made
-        self.least = min(self.least, bound)
+        self.least = min(self.least, max(bound, self.now))
         return made
 
     def shared(self, candidate: DegreeCandidate, found: LayerSearch, limit: float) -> LayerCertificate:
@@ -198,7 +198,7 @@ class CandidateSearch:
             if self.progress is not None:
                 self.progress(worst * one, bound * one)
 
-        room = rank_room(self.search.room, self.search.keeps(candidate, found.setting))
+        room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
         made = found.solve(room, limit, self.deadline, tell, beside)
         self.stopped |= made.stopped
         self.interrupted |= made.interrupted
@@ -296,7 +296,7 @@ class CandidateSearch:
                 break
             candidate = every[n]
             found = self.layer_search(candidate)
-            room = rank_room(self.search.room, self.search.keeps(candidate, found.setting))
+            room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
             layer = found.first(room, self.deadline)
             made = None if layer is None else self.priced(candidate, layer)
             if made is not None and (best is None or made.step < best.step):

@@ -156,7 +156,7 @@ class NarrowedSteps:
         if least > worst * (1 + 1e-9):
             return least, self
         useful = through <= worst * (1 + 1e-9)
-        return least, self._taken(useful.any(0), useful)
+        return least, self._taken(np.asarray(useful.any(0)), useful)
 
     def best(self, pricer: PartitionPricer) -> PathResult | None:
         """The best chain itself; a problem with fewer numbers of tiles takes the first ones."""
