@@ -48,6 +48,7 @@ class LayerCertificate:
     stopped: bool = False  # out of time before it was proved, or partitions by CP-SAT were
     interrupted: bool = False
     cramped: bool = False  # something was left out for its memory
+    forward: tuple[float, float] = (0.0, 0.0)  # least forward pass of mappings below so many seconds
     near: tuple[LayerMapping, ...] = ()  # hardly slower ones, the best first
     beyond: float = 0.0  # what no other mapping is quicker than
 

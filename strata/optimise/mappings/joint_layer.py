@@ -66,7 +66,8 @@ class LayerSearch:
     priced: dict[tuple[int, ...], LayerMapping | None] = field(default_factory=dict)
     proved: dict[tuple[int, ...], float] = field(default_factory=dict)  # bounds of layouts cut short
     reason: str = ""
-    reduced_floors: list[float] = field(default_factory=list)  # of layouts below the last limit
+    reduced_floors: list[float] = field(default_factory=list)  # of layouts below the next
+    reduced_below: float = NOWHERE
 
     def __post_init__(self) -> None:
         options = module_options(self.setting.graph, self.setting.mesh, self.rules, self.pinned)
@@ -134,7 +135,7 @@ class LayerSearch:
         what a step takes beside its layers. Ctrl-C ends it with the best so far.
         """
         self.beside, self.deadline, self.loose = beside or BesideLayers(), deadline, NOWHERE
-        self.cramped = False
+        self.cramped, self.reduced_floors, self.reduced_below = False, [], NOWHERE
         pool: list[LayerMapping] = []
         heap: list[_Node] = []
         now, worst, stopped, interrupted = self.sums, limit, False, False
@@ -177,6 +178,7 @@ class LayerSearch:
             stopped=(stopped and min(left, now) < worst * (1 - SLACK)) or self.loose < worst * (1 - 1e-6),
             interrupted=interrupted,
             cramped=self.cramped,
+            forward=(self.forward(self.reduced_floors or self.root_floors), self.reduced_below),
             near=near,
             beyond=beyond,
         )
@@ -210,7 +212,7 @@ class LayerSearch:
             return None
         found = self._child(node, alive, worst, room)
         if found is not None:
-            self.reduced_floors = found.floors
+            self.reduced_floors, self.reduced_below = found.floors, worst
         return found
 
     def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: RankRoom) -> _Node | None:

@@ -160,9 +160,9 @@ class CandidateSearch:
         limit = float("inf") if best is None else best.step / self.step(candidate, 1.0)
         self.solved += 1
         known = self.shared(candidate, found, limit)
-        # Layouts that are slower than the limit cannot be part of a quicker step, whatever gradients add.
-        forward = found.forward(found.reduced_floors or found.root_floors)
-        bound = self.lower(candidate, known.beyond, forward)
+        forward, below = known.forward
+        slower = self.lower(candidate, max(known.beyond, below), found.forward(found.root_floors))
+        bound = min(self.lower(candidate, known.beyond, forward), slower)
         made = self.quickest(candidate, known)
         worst = min((x.step for x in (made, best) if x is not None), default=float("inf"))
         if bound < worst * (1 - OPTIMAL / 10) and not (known.stopped or self.interrupted):
