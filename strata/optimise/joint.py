@@ -58,6 +58,7 @@ class ProgramMapping:
     seconds: float
     reason: str  # why nothing fits
     stopped: bool  # out of time, or interrupted
+    interrupted: bool = False  # by Ctrl-C
     collectives: tuple[Collective, ...]  # of all blocks under the best layouts
     given: str = ""  # the plan whose layouts were taken, where they were not searched
 
@@ -146,6 +147,7 @@ def map_program(
         seconds=time.perf_counter() - began,
         reason="" if best is not None else outer.reason,
         stopped=outer.stopped,
+        interrupted=outer.interrupted,
         collectives=() if best is None else outer.collectives(best),
     )
 

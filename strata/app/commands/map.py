@@ -161,6 +161,13 @@ def map_command(
         wrote("picture", draw_map(found, code.trace(work), title, svg))
     if roofline:
         wrote("roofline", draw_map_roofline(found, others, machine, code.name, roofline))
+    leave(found)
+
+
+def leave(found: ProgramMapping) -> None:
+    """After Ctrl-C the exit code says so, as that of other searches."""
+    if found.interrupted:
+        raise typer.Exit(130)
 
 
 def asked_mapping(
@@ -202,7 +209,7 @@ def quicker_plan(
     from strata.optimise.mappings.planned_mapping import map_planned
     from strata.workload.model import Model
 
-    if found.best is None or not isinstance(code, Model) or work.phase == "train":
+    if found.best is None or found.interrupted or not isinstance(code, Model) or work.phase == "train":
         return found
     degrees = ",".join(f"{d}={n:g}" for d, n in found.best.candidate.mesh.items() if n > 1)
     try:
@@ -214,6 +221,8 @@ def quicker_plan(
 
 def found_step(found: ProgramMapping, title: str) -> MappedStep:
     """The best step; where nothing fits, one line with what binds."""
+    if found.best is None:
+        leave(found)
     if found.best is None and found.stopped:
         raise BadValue(f"no mapping of {title} was found in {found.seconds:.1f} s; give it more --seconds")
     if found.best is None:

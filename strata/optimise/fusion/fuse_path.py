@@ -8,7 +8,8 @@ cannot lie on a path as short as the best known are never priced in full.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -108,13 +109,19 @@ class Paths:
                     break
         return found
 
+    @cached_property
+    def _tails(self) -> tuple[Array, Array, Array, Array]:
+        """Steps in the order of their first ideals: these, where each begins, and second ideals."""
+        order = np.argsort(self.steps.first, kind="stable")
+        tails, starts = np.unique(self.steps.first[order], return_index=True)
+        return order, tails, starts, self.steps.second[order]
+
     def backward(self, cost: Array) -> Array:
         """Distances to the full ideal, whatever the number of partitions: a lower bound within a limit."""
         distance = np.full(self.steps.ideals, np.inf)
         distance[-1] = 0.0
-        order = np.argsort(self.steps.first, kind="stable")
-        tails, starts = np.unique(self.steps.first[order], return_index=True)
-        after, own = self.steps.second[order], cost[order]
+        order, tails, starts, after = self._tails
+        own = cost[order]
         while len(starts):
             least = np.minimum.reduceat(distance[after] + own, starts)
             reached = distance.copy()
@@ -163,11 +170,10 @@ def step_bounds(pricer: PartitionPricer, steps: Steps) -> Array:
         flows = pricer.flows(sets)
         span = pricer.span(sets) if problem.rules.fill == "yes" else None
         live = pricer.live(steps.rows[steps.first[part]], sets)
+        work = pricer.work(sets, live=live, flows=flows, span=span)
         for i, tiles in enumerate(problem.tiles):
             least = pricer.least_compute(sets, tiles)
-            bounds[i, part] = pricer.prices(
-                sets, tiles, live=live, flows=flows, span=span, compute=least
-            ).time
+            bounds[i, part] = pricer.times(replace(work, compute=least), tiles)
     return bounds * np.float32(1 - 1e-6)  # below the real bounds, however they were rounded
 
 

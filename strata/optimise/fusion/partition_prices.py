@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from strata.arrays import Array, ceil_div
+from strata.arrays import Array, Number, ceil_div
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem
 from strata.pricing.fused_partition import (
     PartitionFlows,
@@ -193,6 +193,38 @@ class PartitionPricer:
         chip, areas = self.problem.chip, self.grid(tiles)[2]
         return np.asarray(pipelined_time(sets @ areas / chip.cores, float(tiles), chip.clock)) / ROUNDING
 
+    def work(
+        self,
+        sets: Array,
+        *,
+        compute: Number = 0.0,
+        live: Array | None = None,
+        flows: PartitionFlows | None = None,
+        span: tuple[Array, Array] | None = None,
+    ) -> PartitionWork:
+        """What partitions ask for: all but the compute time is the same at any number of tiles."""
+        problem = self.problem
+        levels, whole_levels = (1.0, 0.0) if problem.rules.fill == "no" else span or self.span(sets)
+        return PartitionWork(
+            flows=self.flows(sets) if flows is None else flows,
+            weights=sets @ self.weights,
+            compute=compute,
+            network=(sets @ self.network).max(1),
+            extra=sets @ self.extra,
+            levels=levels,
+            whole_levels=whole_levels,
+            alone=(alone := sets.sum(1) == 1.0),
+            pieces=np.where(alone, sets @ self.pieces, 1.0),
+            held=self.weights.sum() * problem.layers + problem.held_bytes,
+            live=0.0 if live is None else live,
+        )
+
+    def times(self, work: PartitionWork, tiles: int) -> Array:
+        """Times of partitions that ask for so much; infinite where one does not fit."""
+        problem = self.problem
+        price = price_partition(work, self.limits, problem.rules, float(tiles), problem.micro_batches)
+        return np.where(price.fits & np.isfinite(price.time), price.time, np.inf)
+
     def prices(
         self,
         sets: Array,
@@ -209,20 +241,8 @@ class PartitionPricer:
         """
         problem = self.problem
         sets = np.asarray(sets, dtype=np.float64)
-        levels, whole_levels = (1.0, 0.0) if problem.rules.fill == "no" else span or self.span(sets)
-        work = PartitionWork(
-            flows=self.flows(sets) if flows is None else flows,
-            weights=sets @ self.weights,
-            compute=self.compute(sets, tiles) if compute is None else compute,
-            network=(sets @ self.network).max(1),
-            extra=sets @ self.extra,
-            levels=levels,
-            whole_levels=whole_levels,
-            alone=(alone := sets.sum(1) == 1.0),
-            pieces=np.where(alone, sets @ self.pieces, 1.0),
-            held=self.weights.sum() * problem.layers + problem.held_bytes,
-            live=0.0 if live is None else live,
-        )
+        own = self.compute(sets, tiles) if compute is None else compute
+        work = self.work(sets, compute=own, live=live, flows=flows, span=span)
         price = price_partition(work, self.limits, problem.rules, float(tiles), problem.micro_batches)
         fits = price.fits & np.isfinite(price.time)
         found = {f.name: np.broadcast_to(getattr(price, f.name), len(sets)) for f in fields(PartitionPrices)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from strata.errors import BadValue, UnknownName
 from strata.hardware.system import System
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, next_best
-from strata.optimise.mappings.joint_layer import LayerMapping, MappedBlock
+from strata.optimise.mappings.joint_certificate import LayerMapping, MappedBlock
 from strata.optimise.mappings.joint_search import MappedStep
 
 BEST, KERNELS, PINNED = "best", "kernel by kernel", "pinned"

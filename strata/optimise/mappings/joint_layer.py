@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -18,65 +18,26 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import Layout
-from strata.optimise.fuse import Fusion, fuse_kernels, priced_path, too_large
-from strata.optimise.fusion.fuse_path import shortest_fusion
-from strata.optimise.fusion.partition_prices import PartitionPricer
+from strata.optimise.fuse import too_large
 from strata.optimise.layout import LayoutSetting, chosen_layout
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules
-from strata.optimise.layouts.layout_states import RankMemory
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
-from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, fusion_blocks
-from strata.optimise.mappings.joint_steps import NarrowedSteps, tensor_ends
-from strata.units import show
+from strata.optimise.mappings.joint_certificate import (
+    BesideLayers,
+    LayerCertificate,
+    LayerMapping,
+    MappedBlock,
+    RankRoom,
+)
+from strata.optimise.mappings.joint_leaf import SLACK, LeafFusion, dram_missing
+from strata.optimise.mappings.joint_problem import MapSettings, fusion_blocks
+from strata.optimise.mappings.joint_steps import NarrowedSteps
 
-SLACK = 1e-9  # of a comparison of sums in another order
 NOWHERE = float("inf")
 FEW = 5000  # partitions of a block that are quick to price
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MappedBlock:
-    """One block under a layout with its best partitions, and how often it runs."""
-
-    block: str
-    times: float
-    problem: BlockProblem
-    fusion: Fusion
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LayerMapping:
-    """Layouts of all modules and partitions of all blocks: seconds of one micro-batch on one rank, all
-    layers.
-    """
-
-    layout: Layout
-    options: dict[str, tuple[str, ...]]
-    blocks: tuple[MappedBlock, ...]
-    time: float
-    kept: float  # bytes a rank keeps of all layers, and the most that is alive at once besides
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LayerCertificate:
-    """The best mapping of a layer below a limit, if there is one, and what no mapping is quicker than."""
-
-    best: LayerMapping | None
-    bound: float
-    nodes: int
-    layouts: int  # priced in full
-    combinations: int  # layouts there are
-    reason: str = ""
-    stopped: bool = False  # out of time before it was proved
-
-
-@dataclass
-class _Room:
-    """What a rank may keep: bytes, and how they are counted."""
-
-    capacity: float
-    keeps: RankMemory
+NEAR = 3e-5  # share by which layouts may be slower and still be kept: gradients may make them the best
+MANY = 256  # of these
 
 
 @dataclass(eq=False)
@@ -105,7 +66,8 @@ class LayerSearch:
     priced: dict[tuple[int, ...], LayerMapping | None] = field(default_factory=dict)
     proved: dict[tuple[int, ...], float] = field(default_factory=dict)  # bounds of layouts cut short
     reason: str = ""
-    reduced_floors: list[float] = field(default_factory=list)  # of layouts below the last limit
+    reduced_floors: list[float] = field(default_factory=list)  # of layouts below the next
+    reduced_below: float = NOWHERE
 
     def __post_init__(self) -> None:
         options = module_options(self.setting.graph, self.setting.mesh, self.rules, self.pinned)
@@ -115,7 +77,8 @@ class LayerSearch:
                 raise BadValue(f"no layout of module {module} divides it evenly over {mesh} as it is pinned")
         self.layer = OpenLayer(self.setting, self.rules, self.told, options)
         self.root = self.layer.whole
-        self.extra: dict[str, Array] = {}
+        self.beside, self.deadline, self.loose = BesideLayers(), NOWHERE, NOWHERE
+        self.cramped = False
         self.shares = shares_grid(self.told.rules.overlap)
         self.order = list(
             dict.fromkeys(m for b in self.layer.blocks for m in b.module.values() if m in options)
@@ -140,6 +103,11 @@ class LayerSearch:
         blocks = zip(self.layer.blocks, self.root_floors, strict=True)
         return max(sum(b.times * f for b, f in blocks), self.sums)
 
+    def forward(self, floors: list[float]) -> float:
+        """The part of blocks' times that goes forward."""
+        blocks = zip(self.layer.blocks, floors, strict=True)
+        return sum(b.times * f for b, f in blocks if b.block.direction == "forward")
+
     @cached_property
     def too_large(self) -> str:
         """One line on a kernel that fits no partition under any layout."""
@@ -157,48 +125,82 @@ class LayerSearch:
 
     def solve(
         self,
-        room: _Room,
+        room: RankRoom,
         limit: float = NOWHERE,
         deadline: float = NOWHERE,
         progress: Callable[[float, float], None] | None = None,
-        extra: dict[str, Array] | None = None,
+        beside: BesideLayers | None = None,
     ) -> LayerCertificate:
-        """The best mapping quicker than `limit`, with a bound; `extra`: seconds that options of modules cost
-        beside (a stage's hand-over).
+        """The best mapping quicker than `limit`, with a bound, and those that are hardly slower; `beside`:
+        what a step takes beside its layers. Ctrl-C ends it with the best so far.
         """
-        self.extra = extra or {}
-        best = self._first(room, limit)
-        worst = limit if best is None else min(limit, best.time)
+        self.beside, self.deadline, self.loose = beside or BesideLayers(), deadline, NOWHERE
+        self.cramped, self.reduced_floors, self.reduced_below = False, [], NOWHERE
+        pool: list[LayerMapping] = []
         heap: list[_Node] = []
-        root = self._root(room, worst)
-        if root is not None and root.bound < worst * (1 - SLACK):
-            heap.append(root)
-        while heap and heap[0].bound < worst * (1 - SLACK) and time.perf_counter() < deadline:
-            node = heapq.heappop(heap)
-            if progress is not None:
-                progress(worst, node.bound)
-            module = next((m for m in self.order if len(node.alive[m]) > 1), None)
-            if module is None:
-                found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
-                if found is not None and found.time < worst:
-                    best, worst = found, found.time
-                continue
-            for option in node.alive[module]:
-                child = self._child(node, {**node.alive, module: np.array([option])}, worst, room)
-                if child is not None:
-                    heapq.heappush(heap, child)
-        left = min((node.bound for node in heap), default=worst)
+        now, worst, stopped, interrupted = self.sums, limit, False, False
+        try:
+            root = self._root(room, limit) if np.isfinite(limit) else None  # most limits leave nothing
+            first = self._first(room, limit) if root is not None or not np.isfinite(limit) else None
+            if first is not None:
+                pool.append(first)
+                worst = min(limit, first.time)
+                root = self._root(room, worst * (1 + NEAR))
+            elif not np.isfinite(limit):
+                root = self._root(room, limit)
+            heap += [] if root is None else [root]
+            now = NOWHERE
+            while heap and heap[0].bound < worst * (1 + (NEAR if len(pool) < MANY else -SLACK)):
+                if stopped := time.perf_counter() >= deadline:
+                    break
+                node = heapq.heappop(heap)
+                now = node.bound
+                if progress is not None:
+                    progress(worst, node.bound)
+                for found in self._expanded(node, heap, room, worst * (1 + NEAR)):
+                    pool.append(found)
+                    worst = min(worst, found.time)
+                now = NOWHERE
+        except KeyboardInterrupt:
+            stopped = interrupted = True
+        left = min((node.bound for node in heap), default=NOWHERE)
+        beyond = min(left, now, self.loose, worst * (1 + NEAR))
+        unique = {tuple(m.options.items()): m for m in pool if m.time <= worst * (1 + NEAR)}
+        near = tuple(sorted(unique.values(), key=lambda m: m.time))
+        best = near[0] if near and near[0].time < limit else None
         return LayerCertificate(
             best=best,
-            bound=min(left, worst),
+            bound=min(beyond, worst),
             nodes=self.nodes,
             layouts=len(self.priced),
             combinations=self.combinations,
             reason=self.reason if best is None else "",
-            stopped=left < worst * (1 - SLACK),
+            stopped=(stopped and min(left, now) < worst * (1 - SLACK)) or self.loose < worst * (1 - 1e-6),
+            interrupted=interrupted,
+            cramped=self.cramped,
+            forward=(self.forward(self.reduced_floors or self.root_floors), self.reduced_below),
+            near=near,
+            beyond=beyond,
         )
 
-    def _root(self, room: _Room, worst: float) -> _Node | None:
+    def _expanded(
+        self, node: _Node, heap: list[_Node], room: RankRoom, worst: float
+    ) -> Iterator[LayerMapping]:
+        """The mapping of a node of one layout; the children of others go to the heap."""
+        module = self._divided(node)
+        if module is None:
+            found = self.price({m: int(a[0]) for m, a in node.alive.items()}, room, worst, node.steps)
+            if found is not None and found.time < worst:
+                yield found
+            return
+        made = []
+        for option in node.alive[module]:
+            child = self._child(node, {**node.alive, module: np.array([option])}, worst, room)
+            made += [] if child is None else [child]
+        for child in made:  # all or none, wherever Ctrl-C comes
+            heapq.heappush(heap, child)
+
+    def _root(self, room: RankRoom, worst: float) -> _Node | None:
         """The node of all options that cheap bounds leave; None where nothing is quicker than `worst`."""
         blocks = self.layer.blocks
         steps = [block.steps for block in blocks]
@@ -210,21 +212,22 @@ class LayerSearch:
             return None
         found = self._child(node, alive, worst, room)
         if found is not None:
-            self.reduced_floors = found.floors
+            self.reduced_floors, self.reduced_below = found.floors, worst
         return found
 
-    def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: _Room) -> _Node | None:
+    def _child(self, node: _Node, alive: dict[str, Array], worst: float, room: RankRoom) -> _Node | None:
         """A node of fewer options with its bound; None where it is of no use."""
         self.nodes += 1
         held = self.layer.tables.held(room.keeps)
         if sum(float(w[alive[m]].min()) for m, w in held.items() if m in alive) > room.capacity:
+            self.cramped = True
             self.reason = self.reason or "needs more DRAM than a chip has, in every layout that is open"
             return None
-        beside = sum(float(cost[alive[m]].min()) for m, cost in self.extra.items())
-        low = node.bound
+        send = self.beside.send(alive)
+        low, going = node.bound, self.forward(node.floors)
         for shares in self.shares[:3]:
             found = self.layer.sum_bound(shares, alive)
-            low = max(low, 0.0 if found is None else found.value + beside)
+            low = max(low, 0.0 if found is None else self.beside.total(found.value, going, alive))
             if low >= worst * (1 - SLACK):
                 return None
         floors, steps = list(node.floors), list(node.steps)
@@ -232,14 +235,15 @@ class LayerSearch:
         for place in sorted(range(len(blocks)), key=lambda i: step_count(steps[i])):
             block = blocks[place]
             rest = sum(b.times * f for i, (b, f) in enumerate(zip(blocks, floors, strict=True)) if i != place)
-            own, steps[place] = block.bound(alive, steps[place], (worst - beside - rest) / block.times)
+            own, steps[place] = block.bound(alive, steps[place], (worst - send - rest) / block.times)
             floors[place] = max(floors[place], own)
-            low = max(low, sum(b.times * f for b, f in zip(blocks, floors, strict=True)) + beside)
+            layers = sum(b.times * f for b, f in zip(blocks, floors, strict=True))
+            low = max(low, self.beside.total(layers, self.forward(floors), alive))
             if low >= worst * (1 - SLACK):
                 return None
         return _Node(low, self.nodes, alive, steps, floors)
 
-    def _reduced(self, room: _Room, worst: float) -> dict[str, Array] | None:
+    def _reduced(self, room: RankRoom, worst: float) -> dict[str, Array] | None:
         """Options that may be part of something quicker than `worst` by what is cheap: weighted sums, and
         blocks of few partitions; None where a module has none.
         """
@@ -266,6 +270,28 @@ class LayerSearch:
                     changed = True
         return alive
 
+    def _divided(self, node: _Node) -> str | None:
+        """The module whose options are looked at one by one next: that which lifts the bound of the least
+        block most; None where one layout is left.
+        """
+        several = [m for m in self.order if len(node.alive[m]) > 1]
+        if len(several) < 2:
+            return several[0] if several else None
+        place = min(range(len(node.steps)), key=lambda i: step_count(node.steps[i]))
+        block, steps = self.layer.blocks[place], node.steps[place]
+        if steps is None or len(steps.index) > FEW:
+            return several[0]
+        best, most = several[0], -1.0
+        for module in several:
+            lifts = []
+            for option in node.alive[module]:
+                pricer = block.pricer({**node.alive, module: np.array([option])})
+                lifts.append(min(steps.least(pricer) / node.floors[place] - 1.0, 1.0))
+            score = float(np.prod(np.maximum(lifts, 1e-6)) ** (1.0 / len(lifts)))
+            if score > most:
+                best, most = module, score
+        return best
+
     def _quick(self, alive: dict[str, Array], small: list[NarrowedSteps | None]) -> float:
         """A bound with all partitions of small blocks, and the first bound of others."""
         self.nodes += 1
@@ -275,13 +301,13 @@ class LayerSearch:
             total += block.times * own
         return total
 
-    def first(self, room: _Room) -> LayerMapping | None:
+    def first(self, room: RankRoom, deadline: float) -> LayerMapping | None:
         """A good mapping in no time."""
-        self.extra = {}
+        self.beside, self.deadline = BesideLayers(), deadline
         _ = self.root_floors
         return self._first(room, NOWHERE)
 
-    def _first(self, room: _Room, limit: float) -> LayerMapping | None:
+    def _first(self, room: RankRoom, limit: float) -> LayerMapping | None:
         """A good layout to begin with: the quickest with kernels one after the other."""
         _ = self.sums
         starts = list(self.starts)
@@ -303,7 +329,7 @@ class LayerSearch:
     def price(
         self,
         choice: dict[str, int],
-        room: _Room,
+        room: RankRoom,
         worst: float,
         steps: list[NarrowedSteps | None] | None = None,
     ) -> LayerMapping | None:
@@ -316,24 +342,44 @@ class LayerSearch:
         held = self.layer.tables.held(room.keeps)
         kept = float(sum(w[choice[m]] for m, w in held.items() if m in choice))
         if kept > room.capacity:
+            self.cramped = True
             least = float(sum(w.min() for m, w in held.items() if m in choice))
-            self.reason = self.reason or _dram(max(least, room.capacity), kept, room.capacity)
+            self.reason = self.reason or dram_missing(max(least, room.capacity), kept, room.capacity)
             return None
         options = {m: own.choices[choice[m]] for m, own in self.layer.options.items()}
         modules = tuple((m, own.axes(choice[m])) for m, own in self.layer.options.items())
         layout = Layout(dict(self.setting.mesh), modules=modules)
         blocks = fusion_blocks(self.setting, layout, self.told)
         made: list[MappedBlock] = []
-        total = sum(float(cost[choice[m]]) for m, cost in self.extra.items())
+        only = {m: np.array([k]) for m, k in choice.items()}
+        total, low, going = self.beside.send(only), 0.0, 0.0
+        ways = {b.name: b.block.direction for b in self.layer.blocks}
         for one in blocks:
-            found = self._fused(one, (worst - total) / one.times, room.capacity - kept, steps)
-            if found is None or not found.feasible:
+            leaf = LeafFusion(one.problem, (worst - total) / one.times, room.capacity - kept, self._left)
+            place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
+            found = leaf.best(
+                None if place is None else self.layer.blocks[place],
+                None if place is None or steps is None else steps[place],
+            )
+            self.cramped |= leaf.cramped
+            if found is None or not (found.feasible or np.isfinite(found.lower_bound)):
                 if found is not None:
                     self.reason = found.reason
-                self.proved[key] = worst if found is None else NOWHERE
+                if not (self.beside.sends or self.beside.elements):
+                    self.proved[key] = worst if found is None else NOWHERE
                 return None
             total += one.times * found.time
+            low += one.times * found.lower_bound
+            going += one.times * found.lower_bound * (ways.get(one.block) == "forward")
             made.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=found))
+        if low < sum(b.times * b.fusion.time for b in made) * (1 - SLACK):  # CP-SAT ran out of time
+            self.loose = min(self.loose, self.beside.total(low, going, only))
+        if not np.isfinite(total):
+            self.reason = self.reason or "no partitions found in time"
+            return None
+        layers = sum(b.times * b.fusion.time for b in made)
+        forward = sum(b.times * b.fusion.time for b in made if ways.get(b.block) == "forward")
+        total = self.beside.total(layers, forward, only)
         live = max((p.dram for b in made for p in b.fusion.partitions), default=0.0)
         answer = LayerMapping(
             layout=layout, options=options, blocks=tuple(made), time=total, kept=kept + live
@@ -341,49 +387,12 @@ class LayerSearch:
         self.priced[key] = answer
         return answer
 
-    def _fused(
-        self, one: BlockProblem, worst: float, free: float, steps: list[NarrowedSteps | None] | None
-    ) -> Fusion | None:
-        """The best partitions of a block; None where they are not quicker than `worst`."""
-        problem = one.problem
-        place = next((i for i, b in enumerate(self.layer.blocks) if b.name == one.block), None)
-        own = None if place is None else self.layer.blocks[place]
-        if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
-            return fuse_kernels(problem)
-        pricer = PartitionPricer(problem)
-        narrowed = None if steps is None or place is None else steps[place]
-        if narrowed is not None:
-            path = narrowed.best(pricer)
-            path = path if path is not None and path.time < worst * (1 + SLACK) else None
-        else:
-            path = shortest_fusion(pricer, own.every, worst * (1 + SLACK))
-        if path is None:
-            reason = too_large(problem, pricer)
-            return fuse_kernels(problem) if reason else None
-        found = priced_path(problem, pricer, path)
-        found = replace(
-            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
-        )
-        if max(p.dram for p in found.partitions) > free:
-            limited = replace(problem, chip=replace(problem.chip, dram_capacity=free))
-            return fuse_kernels(limited)
-        return found
+    @property
+    def _left(self) -> float:
+        """Seconds until the deadline, as CP-SAT takes them."""
+        return min(60.0, max(0.01, self.deadline - time.perf_counter()))
 
 
 def step_count(steps: NarrowedSteps | None) -> int:
     """Partitions that are left of a block."""
     return 0 if steps is None else len(steps.index)
-
-
-def _dram(least: float, need: float, room: float) -> str:
-    """What is missing: under the layouts that divide most, where even these are too large."""
-    if least > room:
-        said, need = "needs at least", least
-    else:
-        said = "needs"
-    return f"{said} {show(need, 'B')} of DRAM a chip, has {show(room, 'B')} ({need / room:.3g} times)"
-
-
-def rank_room(capacity: float, keeps: RankMemory) -> _Room:
-    """What a rank may keep."""
-    return _Room(capacity, keeps)

@@ -21,7 +21,14 @@ from strata.optimise.layouts.layout_degrees import (
 )
 from strata.optimise.layouts.layout_options import module_options, together_axes
 from strata.optimise.layouts.layout_rules import layout_rules
-from strata.optimise.mappings.joint_layer import LayerCertificate, LayerMapping, LayerSearch, rank_room
+from strata.optimise.layouts.layout_states import RankMemory
+from strata.optimise.mappings.joint_certificate import (
+    BesideLayers,
+    LayerCertificate,
+    LayerMapping,
+    RankRoom,
+)
+from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import MapSettings
 from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.network.collectives import price_collective
@@ -56,10 +63,13 @@ class CandidateSearch:
     searches: dict[Any, LayerSearch] = field(default_factory=dict)
     computes: dict[Any, float] = field(default_factory=dict)
     beside: dict[Any, tuple[float, float]] = field(default_factory=dict)
-    known: dict[Any, LayerCertificate] = field(default_factory=dict)
+    known: dict[Any, tuple[RankMemory, LayerCertificate]] = field(default_factory=dict)
     solved: int = 0
     reason: str = ""
     stopped: bool = False
+    interrupted: bool = False
+    dived: MappedStep | None = None  # the best of a first look
+    now: float = float("inf")  # bound of the candidate at hand
     least: float = float("inf")  # of what was solved, below its best
 
     def share(self, candidate: DegreeCandidate) -> float:
@@ -109,11 +119,7 @@ class CandidateSearch:
             return self.lower(candidate, found.sums, 0.0)
         if not np.isfinite(found.floor):
             self.reason = self.reason or found.too_large
-        return self.lower(candidate, found.floor, self.forward(found, found.root_floors))
-
-    def forward(self, found: LayerSearch, floors: list[float]) -> float:
-        blocks = zip(found.layer.blocks, floors, strict=True)
-        return sum(b.times * f for b, f in blocks if b.block.direction == "forward")
+        return self.lower(candidate, found.floor, found.forward(found.root_floors))
 
     def lower(self, candidate: DegreeCandidate, layer: float, forward: float) -> float:
         r"""Below every step of a candidate whose layers take at least so long, and forward passes of them.
@@ -135,51 +141,56 @@ class CandidateSearch:
         key = ("beside", *candidate.mesh.items())
         if key not in self.beside:
             found, groups = self.layer_search(candidate), candidate.placement.groups
-            fabric, training = found.setting.rank.fabric, trains(found.setting)
             send = min((s for costs in self.sends(candidate, found).values() for s in costs), default=0.0)
             sent = 0.0
-            if training and REPLICAS in groups:
+            if trains(found.setting) and REPLICAS in groups:
                 held = sum(float(w.min()) for w in found.layer.tables.elements.values())
-                payload = GRADIENT_BYTES * self.share(candidate) * held
-                op = Collective(pattern="all_reduce", group=REPLICAS, payload=payload)
-                sent = float(price_collective(op, groups[REPLICAS], fabric).time)
+                sent = self.gradient_sum(candidate, found, held)
             self.beside[key] = send, sent
         return self.beside[key]
 
     def solve(self, candidate: DegreeCandidate, best: MappedStep | None) -> MappedStep | None:
         """The best mapping of a candidate quicker than the best step so far.
 
-        Its layers are solved once for all candidates that divide them alike; where their best layout is also
-        the one that hands on least, that is the answer. Else they are solved again with hand-overs.
+        Its layers are solved once for all candidates that divide them alike, with all layouts that are hardly
+        slower; where no other can be part of a quicker step than the best of these, that is the answer. Else
+        they are solved again with what the step takes beside them.
         """
-        found, key = self.layer_search(candidate), self.key(candidate)
+        found = self.layer_search(candidate)
         limit = float("inf") if best is None else best.step / self.step(candidate, 1.0)
-        forward = self.forward(found, found.root_floors)
         self.solved += 1
-        if key not in self.known or (self.known[key].best is None and self.known[key].bound < limit):
-            self.known[key] = self.certificate(candidate, found, limit, {})
-        known = self.known[key]
-        # Layouts that are slower than the limit cannot be part of a quicker step, whatever gradients add.
-        forward = max(forward, self.forward(found, found.reduced_floors or found.root_floors))
-        bound = self.lower(candidate, known.bound, forward)
-        made = self.checked(candidate, known.best)
-        if made is not None and made.step <= bound * (1 + OPTIMAL / 10):
-            self.least = min(self.least, made.step)
-            return made
-        worst = min(x.step for x in (made, best) if x is not None) if made or best else float("inf")
-        if bound < worst and not known.stopped:
-            extra = self.as_layer(candidate, self.sends(candidate, found))
-            other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), extra)
-            pure = other.bound - min((float(c.min()) for c in extra.values()), default=0.0)
-            bound = max(bound, self.lower(candidate, pure, forward))
-            again = self.checked(candidate, other.best)
-            if again is not None and (made is None or again.step < made.step):
-                made = again
-        self.least = min(self.least, bound if made is None else min(bound, made.step))
+        known = self.shared(candidate, found, limit)
+        forward, below = known.forward
+        slower = self.lower(candidate, max(known.beyond, below), found.forward(found.root_floors))
+        bound = min(self.lower(candidate, known.beyond, forward), slower)
+        made = self.quickest(candidate, known)
+        worst = min((x.step for x in (made, best) if x is not None), default=float("inf"))
+        if bound < worst * (1 - OPTIMAL / 10) and not (known.stopped or self.interrupted):
+            beside = self.beside_one(candidate, found)
+            other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), beside)
+            bound = max(bound, other.beyond * self.step(candidate, 1.0))
+            again = self.quickest(candidate, other)
+            made = again if made is None or (again is not None and again.step < made.step) else made
+        self.least = min(self.least, max(bound, self.now))
         return made
 
+    def shared(self, candidate: DegreeCandidate, found: LayerSearch, limit: float) -> LayerCertificate:
+        """The layers alone, as they were solved for a candidate that divides them alike and keeps no more."""
+        key, keeps = self.key(candidate), self.search.keeps(candidate, found.setting)
+        if key in self.known:
+            other, known = self.known[key]
+            looser = (
+                other.element <= keeps.element
+                and other.weight <= keeps.weight
+                and other.result <= keeps.result
+            )
+            if (looser or not known.cramped) and (known.best is not None or known.bound >= limit):
+                return known
+        self.known[key] = keeps, self.certificate(candidate, found, limit, None)
+        return self.known[key][1]
+
     def certificate(
-        self, candidate: DegreeCandidate, found: LayerSearch, limit: float, extra: dict[str, Array]
+        self, candidate: DegreeCandidate, found: LayerSearch, limit: float, beside: BesideLayers | None
     ) -> LayerCertificate:
         one = self.step(candidate, 1.0)
 
@@ -187,11 +198,17 @@ class CandidateSearch:
             if self.progress is not None:
                 self.progress(worst * one, bound * one)
 
-        room = rank_room(self.search.room, self.search.keeps(candidate, found.setting))
-        made = found.solve(room, limit, self.deadline, tell, extra)
+        room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
+        made = found.solve(room, limit, self.deadline, tell, beside)
         self.stopped |= made.stopped
+        self.interrupted |= made.interrupted
         self.reason = made.reason or self.reason
         return made
+
+    def quickest(self, candidate: DegreeCandidate, known: LayerCertificate) -> MappedStep | None:
+        """The quickest step with the layers of a certificate."""
+        every = [made for layer in known.near if (made := self.checked(candidate, layer)) is not None]
+        return min(every, key=lambda made: made.step, default=None)
 
     def checked(self, candidate: DegreeCandidate, layer: LayerMapping | None) -> MappedStep | None:
         """A candidate's step with these layers; None where they do not fit its devices."""
@@ -223,13 +240,28 @@ class CandidateSearch:
             )
         }
 
-    def as_layer(self, candidate: DegreeCandidate, sends: dict[str, Array]) -> dict[str, Array]:
-        """Hand-overs as seconds of the layers that would make a step as much longer."""
-        one = self.step(candidate, 1.0)
-        return {
+    def beside_one(self, candidate: DegreeCandidate, found: LayerSearch) -> BesideLayers:
+        """What a step takes beside its layers, as seconds of the layers that would make it as much longer."""
+        one, share = self.step(candidate, 1.0), self.share(candidate)
+        sends = {
             m: np.array([self.search.step_time(candidate, 0.0, s) / one for s in own])
-            for m, own in sends.items()
+            for m, own in self.sends(candidate, found).items()
         }
+        if not (trains(found.setting) and REPLICAS in candidate.placement.groups):
+            return BesideLayers(sends=sends)
+        return BesideLayers(
+            sends=sends,
+            elements=found.layer.tables.elements,
+            gradients=lambda held: self.gradient_sum(candidate, found, held) / one,
+            hidden=share / one,
+        )
+
+    def gradient_sum(self, candidate: DegreeCandidate, found: LayerSearch, held: float) -> float:
+        """Seconds of the sum of gradients over replicas, of ranks that hold so many elements."""
+        payload = GRADIENT_BYTES * self.share(candidate) * held
+        op = Collective(pattern="all_reduce", group=REPLICAS, payload=payload)
+        groups = candidate.placement.groups
+        return float(price_collective(op, groups[REPLICAS], found.setting.rank.fabric).time)
 
     def priced(self, candidate: DegreeCandidate, layer: LayerMapping) -> MappedStep:
         share = self.share(candidate)
@@ -264,11 +296,11 @@ class CandidateSearch:
                 break
             candidate = every[n]
             found = self.layer_search(candidate)
-            room = rank_room(self.search.room, self.search.keeps(candidate, found.setting))
-            layer = found.first(room)
+            room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
+            layer = found.first(room, self.deadline)
             made = None if layer is None else self.priced(candidate, layer)
             if made is not None and (best is None or made.step < best.step):
-                best = made
+                best = self.dived = made
         return best
 
     def run(self, every: list[DegreeCandidate]) -> tuple[MappedStep | None, float, int]:
@@ -278,23 +310,24 @@ class CandidateSearch:
         heapq.heapify(waiting)
         try:
             best = self.dive(every, waiting)
-            while waiting and np.isfinite(waiting[0][0]):
+            while waiting and np.isfinite(waiting[0][0]) and not self.interrupted:
                 if best is not None and waiting[0][0] >= best.step * (1 - 1e-12):
                     break
                 if time.perf_counter() > self.deadline:
                     self.stopped = True
                     break
-                floor, effort, n = heapq.heappop(waiting)
+                self.now, effort, n = waiting[0]
+                heapq.heappop(waiting)
                 if effort < 2:
-                    heapq.heappush(waiting, (max(floor, self.floor(every[n], effort + 1)), effort + 1, n))
-                    continue
-                self.now = floor
-                made = self.solve(every[n], best)
-                if made is not None and (best is None or made.step < best.step):
-                    best = made
+                    heapq.heappush(waiting, (max(self.now, self.floor(every[n], effort + 1)), effort + 1, n))
+                else:
+                    made = self.solve(every[n], best)
+                    best = made if made is not None and (best is None or made.step < best.step) else best
+                self.now = float("inf")
         except KeyboardInterrupt:
-            self.stopped = True
-            self.least = min(self.least, getattr(self, "now", 0.0))
+            self.stopped = self.interrupted = True
+            self.least = min(self.least, self.now)
+            best = self.dived if best is None else best
         left = waiting[0][0] if waiting else float("inf")
         bound = min(left, self.least, float("inf") if best is None else best.step)
         return best, bound, len(every) - self.solved

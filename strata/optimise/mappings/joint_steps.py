@@ -8,15 +8,18 @@ least value of everything is never priced again.
 from __future__ import annotations
 
 from copy import copy
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from strata.arrays import Array
 from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps
-from strata.pricing.fused_partition import PartitionFlows, TensorUse
-from strata.pricing.fusion import tile_columns
+from strata.pricing.fused_partition import PartitionFlows, PartitionWork, TensorUse
+from strata.pricing.fusion import tile_columns, utilised_time
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
 ROWS_LIMIT = 200_000  # partitions whose flows are kept as matrices
@@ -65,13 +68,32 @@ class NarrowedSteps:
         self.span = pricer.span(self.sets)
         self.useful = np.ones((len(problem.tiles), len(self.sets)), dtype=bool)
         self.matrices = self._matrices(pricer) if len(self.sets) <= ROWS_LIMIT else None
-        self._take(steps, np.arange(len(self.sets)))
+        self.steps, self.index = steps, np.arange(len(self.sets))
 
-    def _take(self, steps: Steps, rows: Array) -> None:
-        self.steps, self.index = steps, rows
-        self.paths = Paths(steps, 0, self.apart)
+    def _taken(self, keep: Array, useful: Array) -> NarrowedSteps:
+        """Some of these partitions only, with fewer numbers of tiles."""
+        child, own = copy(self), self.steps
+        for name in ("paths", "rows"):  # of all of them
+            child.__dict__.pop(name, None)
+        child.useful, child.index = useful[:, keep], self.index[keep]
+        child.steps = Steps(
+            first=own.first[keep], second=own.second[keep], rows=own.rows, section=own.section[keep]
+        )
+        return child
 
-    def _matrices(self, pricer: PartitionPricer) -> list[Array]:
+    @cached_property
+    def paths(self) -> Paths:
+        return Paths(self.steps, 0, self.apart)
+
+    @cached_property
+    def rows(self) -> tuple[Array, list[Any], tuple[Array, Array]]:
+        """Partitions as rows, shares of tensors in their flows, and spans: once for all children of a set."""
+        if len(self.index) == len(self.sets):
+            return self.sets, self.matrices or [], self.span
+        matrices = [matrix[self.index] for matrix in self.matrices or ()]
+        return self.sets[self.index], matrices, (self.span[0][self.index], self.span[1][self.index])
+
+    def _matrices(self, pricer: PartitionPricer) -> list[Any]:
         """For each flow the share of every tensor's bytes that belongs to it, by partition."""
         made: list[list[Array]] = [[] for _ in FLOWS]
         own = pricer.groups
@@ -82,7 +104,8 @@ class NarrowedSteps:
             for place, name in enumerate(FLOWS):
                 made[place].append(np.broadcast_to(getattr(flows, name), len(self.sets)).astype(np.float16))
         pricer.groups = own
-        return [np.array(rows).T.reshape(len(self.sets), -1) for rows in made]
+        dense = (np.array(rows).T.reshape(len(self.sets), -1) for rows in made)
+        return [csr_array(rows.astype(np.float64)) for rows in dense]
 
     def same(self, problem: FusionProblem) -> bool:
         """Whether a problem has the same kernels and tensors."""
@@ -90,22 +113,29 @@ class NarrowedSteps:
 
     def costs(self, pricer: PartitionPricer) -> Array:
         """Times of all useful partitions at every number of tiles; infinite where they are of no use."""
-        found = np.full(self.useful.shape, np.inf)
-        sets = self.sets[self.index]
-        if self.matrices is not None:
+        problem = pricer.problem
+        sets, matrices, span = self.rows
+        flows = None
+        if matrices:
             sizes = np.array([float(group.bytes) for group in pricer.groups])
-            flows = [matrix[self.index].astype(np.float64) @ sizes for matrix in self.matrices]
-        else:
-            whole = pricer.flows(sets)
-            flows = [np.broadcast_to(getattr(whole, name), len(sets)) for name in FLOWS]
-        levels, waits = (each[self.index] for each in self.span)
-        for place, tiles in enumerate(pricer.problem.tiles):
+            flows = PartitionFlows(**{n: m @ sizes for n, m in zip(FLOWS, matrices, strict=True)})
+        work = pricer.work(sets, flows=flows, span=span)
+        computes = tiled_computes(pricer, sets)
+        found = np.full(self.useful.shape, np.inf)
+        for place, tiles in enumerate(problem.tiles):
             rows = np.nonzero(self.useful[place])[0]
-            if len(rows):
-                part = PartitionFlows(**{n: f[rows] for n, f in zip(FLOWS, flows, strict=True)})
-                span = (levels[rows], waits[rows])
-                found[place, rows] = pricer.prices(sets[rows], tiles, flows=part, span=span).time
+            if not len(rows):
+                continue
+            some: Any = slice(None) if len(rows) == len(sets) else rows
+            own = pricer.compute(sets[some], tiles) if computes is None else computes[some, place]
+            found[place, some] = pricer.times(work_rows(work, some, own), tiles)
         return found
+
+    def least(self, pricer: PartitionPricer) -> float:
+        """Time of the best chain."""
+        costs = self.costs(pricer)
+        rounds = costs if self.one else costs.min(0)[None]
+        return min(float(self.paths.forward(cost)[-1][-1]) for cost in rounds)
 
     def branch(self, pricer: PartitionPricer, worst: float) -> tuple[float, NarrowedSteps]:
         """Time of the best chain, and the partitions that a chain quicker than `worst` may hold, here and
@@ -123,15 +153,10 @@ class NarrowedSteps:
             least = min(least, float(ahead[-1]))
             if ahead[-1] <= worst * (1 + 1e-9):
                 through[which] = (ahead[steps.first] + self.paths.backward(cost)[steps.second]) + costs[which]
+        if least > worst * (1 + 1e-9):
+            return least, self
         useful = through <= worst * (1 + 1e-9)
-        keep = useful.any(0)
-        child = copy(self)
-        child.useful = useful[:, keep]
-        part = Steps(
-            first=steps.first[keep], second=steps.second[keep], rows=steps.rows, section=steps.section[keep]
-        )
-        child._take(part, self.index[keep])
-        return least, child
+        return least, self._taken(np.asarray(useful.any(0)), useful)
 
     def best(self, pricer: PartitionPricer) -> PathResult | None:
         """The best chain itself; a problem with fewer numbers of tiles takes the first ones."""
@@ -159,6 +184,33 @@ class NarrowedSteps:
             steps=len(self.index),
             priced=int(self.useful.sum()),
         )
+
+
+def tiled_computes(pricer: PartitionPricer, sets: Array) -> Array | None:
+    """Compute times of partitions at every number of tiles; None where cores are shared out for each."""
+    problem = pricer.problem
+    if problem.rules.compute == "cores":
+        return None
+    if problem.rules.compute == "utilisation":
+        one = np.asarray(utilised_time(sets @ pricer.flop, problem.chip.peak, problem.chip.utilisation))
+        return np.broadcast_to(one[:, None], (len(sets), len(problem.tiles)))
+    times = np.array([pricer.own_times(tiles) for tiles in problem.tiles])
+    if np.ptp(times, axis=0).max(initial=0.0) == 0.0:
+        return np.broadcast_to((sets @ times[0])[:, None], (len(sets), len(problem.tiles)))
+    found: Array = np.asfortranarray(sets @ times.T)
+    return found
+
+
+def work_rows(work: PartitionWork, rows: Any, compute: Array) -> PartitionWork:
+    """What some of the partitions ask for, with their compute times."""
+
+    def some(value: Any) -> Any:
+        return value[rows] if np.ndim(value) else value
+
+    flows = PartitionFlows(**{name: some(getattr(work.flows, name)) for name in FLOWS})
+    named = ("weights", "network", "extra", "levels", "whole_levels", "alone", "pieces")
+    own = {name: some(getattr(work, name)) for name in named}
+    return PartitionWork(flows=flows, compute=compute, held=work.held, live=work.live, **own)
 
 
 def tensor_ends(problem: FusionProblem) -> tuple[object, ...]:

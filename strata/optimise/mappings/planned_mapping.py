@@ -26,7 +26,7 @@ from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.joint import ProgramMapping, map_settings
 from strata.optimise.layout import LayoutSetting, first_step
 from strata.optimise.layouts.layout_degrees import DegreeCandidate
-from strata.optimise.mappings.joint_layer import LayerMapping, MappedBlock
+from strata.optimise.mappings.joint_certificate import LayerMapping, MappedBlock
 from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, block_problems
 from strata.optimise.mappings.joint_search import MappedStep
 from strata.optimise.mappings.joint_space import MapSpace
