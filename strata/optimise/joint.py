@@ -135,6 +135,7 @@ def map_program(
     pins = plan if isinstance(plan, Layout) else None
     outer = CandidateSearch(search, told, pins, began + seconds, progress)
     best, bound, bounded = outer.run(every)
+    best = outer.quieted(best)
     searches = outer.searches.values()
     return ProgramMapping(
         best=best,

@@ -30,6 +30,7 @@ from strata.optimise.mappings.joint_certificate import (
 )
 from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import MapSettings
+from strata.optimise.mappings.joint_quiet import quieter
 from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.network.collectives import price_collective
 from strata.workload.graph import Collective, is_collective
@@ -279,6 +280,16 @@ class CandidateSearch:
             gradients=gradients,
             memory=layer.kept,
         )
+
+    def quieted(self, made: MappedStep | None) -> MappedStep | None:
+        """A step that takes no longer and sends less, where there is one and time was left to look for it."""
+        if made is None or self.stopped:
+            return made
+        found = self.layer_search(made.candidate)
+        room = RankRoom(self.search.room, self.search.keeps(made.candidate, found.setting))
+        layer = quieter(found, made.layer, room, self.deadline)
+        other = None if layer is made.layer else self.checked(made.candidate, layer)
+        return other if other is not None and other.step <= made.step else made
 
     def collectives(self, made: MappedStep) -> tuple[Collective, ...]:
         """The collectives of one rank's blocks."""
