@@ -71,6 +71,18 @@ class Fusion:
         return self.feasible and self.gap <= 1e-6
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappingIntensity:
+    """A mapping on a hierarchical roofline: FLOP/s of one chip, and FLOP for each byte of DRAM and of its
+    links: two points at one rate. Infinite where nothing moves.
+    """
+
+    name: str
+    rate: float
+    memory: float
+    network: float
+
+
 def fuse_kernels(
     problem: FusionProblem,
     *,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strata.drawing import COLOURS, DARK, GREY, STYLE, pyplot_of, save
-from strata.optimise.dfmodel.dfmodel_layer import MappingIntensity
+from strata.optimise.fuse import MappingIntensity
 from strata.units import show
 
 LOOKS = ((COLOURS[0], "o"), (COLOURS[1], "s"))  # of memory and network

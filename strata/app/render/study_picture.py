@@ -15,7 +15,7 @@ from strata.app.render.study_grid import draw_cells, draw_stacks
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
-from strata.optimise.dfmodel.dfmodel_layer import MappingIntensity
+from strata.optimise.fuse import MappingIntensity
 from strata.studies import StudyOutcome
 
 KEYS = (

@@ -22,7 +22,7 @@ from strata.optimise.dfmodel.dfmodel_training import (
     layer_fusion,
     training_layer,
 )
-from strata.optimise.fuse import Fusion
+from strata.optimise.fuse import Fusion, MappingIntensity
 from strata.optimise.fusion.fusion_problem import FusionChip, FusionProblem
 from strata.pricing.fusion_rules import FusionRules
 from strata.pricing.network.dfmodel_2024 import dfmodel_all_reduce
@@ -155,18 +155,6 @@ def layer_rank(
     problem = layer_fusion(layer, plan, made, rules=rules, tiles=tuple(tiles), **more)
     tensors = tuple(replace(t, whole=(t.source, t.target) in whole) for t in problem.tensors)
     return LayerRank(layer=layer, plan=plan, problem=replace(problem, tensors=tensors))
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MappingIntensity:
-    """A mapping on a hierarchical roofline: FLOP/s of one chip, and FLOP for each byte of DRAM and of its
-    links: two points at one rate. Infinite where nothing moves.
-    """
-
-    name: str
-    rate: float
-    memory: float
-    network: float
 
 
 def mapping_intensity(name: str, flop: float, fusion: Fusion, link: float) -> MappingIntensity:

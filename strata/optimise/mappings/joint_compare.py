@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from strata.errors import BadValue, UnknownName
 from strata.hardware.system import System
-from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, next_best
+from strata.optimise.fuse import Fusion, MappingIntensity, fuse_kernels, kernel_by_kernel, next_best
 from strata.optimise.mappings.joint_certificate import LayerMapping, MappedBlock
 from strata.optimise.mappings.joint_search import MappedStep
 
@@ -86,19 +86,9 @@ def _next(layer: LayerMapping, count: int) -> list[list[Fusion]]:
     return [fusions for _, fusions in found[:count]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MappingPoint:
-    """A mapping under two roofs [FLOP/B], at the rate it reaches [FLOP/s]."""
-
-    name: str
-    memory: float
-    network: float
-    rate: float
-
-
 def mapping_points(
     best: MappedStep, compared: Sequence[ComparedMapping], system: System
-) -> tuple[MappingPoint, ...]:
+) -> tuple[MappingIntensity, ...]:
     """Operations of one rank for every byte of DRAM and of network that a mapping moves.
 
     Bytes of network are its time on the links that a device has.
@@ -112,7 +102,7 @@ def mapping_points(
         moved = sum(times * sum(p.traffic for p in f.partitions) for times, f in each.blocks)
         sent = sum(times * sum(p.network for p in f.partitions) for times, f in each.blocks) * link
         found.append(
-            MappingPoint(
+            MappingIntensity(
                 name=each.name,
                 memory=flop / moved if moved else float("inf"),
                 network=flop / sent if sent else float("inf"),
