@@ -5,10 +5,11 @@ no plots, and SVG whose bytes depend on the numbers alone.
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strata.errors import StrataError
+from strata.shipped import extra_package
 
 COLOURS = (
     "#3b6fb6",
@@ -48,14 +49,8 @@ Point = tuple[float, float]
 
 def pyplot_of() -> Any:
     """Matplotlib's pyplot, which `pip install 'strata[plots]'` brings."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise StrataError("pictures need matplotlib: pip install 'strata[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    extra_package("matplotlib", "a picture", "plots").use("Agg")
+    return import_module("matplotlib.pyplot")
 
 
 def keep(path: Path, text: str) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strata.arrays import is_leaf
+from strata.shipped import extra_package
 
 HIDDEN = ("sources",)  # fields that say where numbers come from; they have commands of their own
 LONGEST = 4  # values of an array that are written out
@@ -92,8 +93,7 @@ def to_table(columns: dict[str, Any], shape: tuple[int, ...]) -> Any:
     >>> to_table({"time": np.array([[1.0, 2.0]])}, (1, 2)).to_pydict()
     {'axis_0': [0, 0], 'axis_1': [0, 1], 'time': [1.0, 2.0]}
     """
-    import pyarrow
-
+    pyarrow = extra_package("pyarrow", "an Arrow table", "search")
     places = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
     found = {f"axis_{i}": place for i, place in enumerate(places)}
     found |= {

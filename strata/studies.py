@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, read_toml, value_at
@@ -21,6 +21,7 @@ from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.search.sweep import SweepAxis, parse_axis, sweep
 from strata.search.tiling_spread import run_tilings
+from strata.shipped import is_packed, shipped_folder
 from strata.workload.program import program as make_program
 
 SWEEP_KEYS = (
@@ -105,13 +106,8 @@ class StudyOutcome:
 
 
 def studies_folder() -> Path:
-    """The project's folder of studies, found from here or from the current directory."""
-    for base in (Path(__file__).resolve().parents[1], Path.cwd()):
-        if (base / "studies").is_dir() and any((base / "studies").glob("*/study.toml")):
-            return base / "studies"
-    raise BadFile(
-        "no folder of studies here: run in the project's checkout, or give the path of a study's folder"
-    )
+    """The project's folder of studies."""
+    return shipped_folder("studies")
 
 
 def study_names() -> list[str]:
@@ -216,7 +212,7 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
     if "file" in entry:
         from strata.validation.accuracy.study_errors import run_measured
 
-        return run_measured(entry, where, studies_folder().parent / "validation")
+        return run_measured(entry, where, shipped_folder("validation"))
     if "tilings" in entry:
         return run_tilings(entry, where)
     if "served_layers" in entry or "drafts" in entry:
@@ -359,7 +355,12 @@ def stored_result(named: Study) -> dict[str, Any] | None:
 
 
 def store_result(outcome: StudyOutcome) -> Path:
-    """Keep what a study found in its folder."""
+    """Keep what a study found in its folder, unless that belongs to the installed package."""
+    require(
+        not is_packed(outcome.study.folder),
+        "a study of the installed package is read only: copy its folder and give the copy's path",
+        study=outcome.study.name,
+    )
     path = outcome.study.folder / "result.json"
     path.write_text(json.dumps(outcome.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path

@@ -13,12 +13,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from strata.errors import BadFile, BadValue
+from strata.shipped import extra_package
 
 if TYPE_CHECKING:
     from strata.search.points import Evaluated
@@ -49,6 +51,12 @@ def _settled(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _arrow() -> Any:
+    """pyarrow with its Parquet files."""
+    extra_package("pyarrow.parquet", "a study on disk", "search")
+    return import_module("pyarrow")
 
 
 def canonical_json(node: Any) -> str:
@@ -136,9 +144,7 @@ class Store:
 
     def write(self, number: int, space: Space, evaluated: Evaluated) -> None:
         """The points of a round: index, axes, metrics, reason."""
-        import pyarrow
-        import pyarrow.parquet
-
+        pyarrow = _arrow()
         table = pyarrow.table(columns_of(space, number, evaluated))
         write_atomically(
             self.part(number), lambda f: pyarrow.parquet.write_table(table, f, compression="zstd")
@@ -146,11 +152,9 @@ class Store:
 
     def read(self, number: int, space: Space) -> Evaluated:
         """The points of a stored round, as they were evaluated."""
-        import pyarrow
-        import pyarrow.parquet
-
         from strata.search.points import Evaluated
 
+        pyarrow = _arrow()
         axes = set(axis_columns(space).values())
         try:
             table = pyarrow.parquet.read_table(self.part(number), partitioning=None)

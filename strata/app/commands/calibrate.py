@@ -44,13 +44,16 @@ def calibrate_command(
 
     import tomlkit
 
-    from strata.app.commands.validate import validation_folder
     from strata.app.render.accuracy import fitted_dict, fitted_table
+    from strata.shipped import shipped_folder
     from strata.validation.fit.calibrate import calibrate
     from strata.validation.fit.overlay import overlay_toml
 
     fitted_chip, outcomes = calibrate(
-        chip, data or validation_folder(), only=tuple(only or ()), date=datetime.date.today().isoformat()
+        chip,
+        data or shipped_folder("validation"),
+        only=tuple(only or ()),
+        date=datetime.date.today().isoformat(),
     )
     if json:
         print_json(fitted_dict(fitted_chip, outcomes))

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-import strata
 from strata.app.commands.options import JsonFlag, MeasuredFolder
 from strata.app.terminal import (
     print_json,
     say,
     wrote,
 )
-from strata.errors import BadFile
+from strata.shipped import shipped_folder
 
 
 def register_validate(app: typer.Typer) -> None:
@@ -42,7 +41,7 @@ def validate_command(
     from strata.app.render.accuracy import accuracy_table
     from strata.validation import validate
 
-    folder = data or validation_folder()
+    folder = data or shipped_folder("validation")
     with Console(stderr=True).status(f"predicting every row below {folder}"):
         outcome = validate(
             folder, keep_points=report is not None or pictures is not None, unseen=data is None
@@ -60,11 +59,3 @@ def validate_command(
         from strata.validation.accuracy.pictures import draw_accuracy
 
         wrote("pictures", pictures, f" ({len(draw_accuracy(points, pictures))} files)")
-
-
-def validation_folder() -> Path:
-    """The project's own validation folder, found from here or from the current directory."""
-    for base in (Path(strata.__file__).resolve().parents[1], Path.cwd()):
-        if (base / "validation" / "NOTICE.md").exists():
-            return base / "validation"
-    raise BadFile("no validation folder here: run in the project's checkout, or give --data DIR")

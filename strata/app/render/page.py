@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from strata.errors import StrataError
+from strata.shipped import extra_package
 
 PAGE_STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto;
@@ -22,11 +22,7 @@ tr.assumed td { color: #8a5a00; } .dim { color: #777; } summary { cursor: pointe
 
 def plotly_graphs() -> Any:
     """Plotly's graph objects, which `pip install 'strata[plots]'` brings."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise StrataError("reports need plotly: pip install 'strata[plots]'") from None
-    return go
+    return extra_package("plotly.graph_objects", "a report", "plots")
 
 
 def html_page(heading: str, parts: list[str]) -> str:

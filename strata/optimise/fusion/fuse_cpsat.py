@@ -19,6 +19,7 @@ from strata.optimise.fusion.fuse_path import PathResult, in_line
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps, fills
 from strata.pricing.fusion import tile_columns
+from strata.shipped import extra_package
 
 TIME_BITS = 32  # of the time of the kernel-by-kernel mapping; fewer where the fill of pipelines multiplies it
 ROOM_BITS = 40  # of a memory's capacity
@@ -31,7 +32,7 @@ def fuse_by_cpsat(
     """The best mapping found in so many seconds, with the proven bound; an interrupt (Ctrl-C) ends the search
     with the best so far.
     """
-    from ortools.sat.python import cp_model
+    cp_model = extra_package("ortools.sat.python.cp_model", "a proof by CP-SAT", "map")
 
     pricer = PartitionPricer(problem)
     model, start = _Model(problem, pricer, cp_model), in_line(pricer)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from strata.arrays import Array
 from strata.optimise.layouts.factor_graph import Factor, FactorGraph
+from strata.shipped import extra_package
 
 STEPS = 1e9
 Limit = tuple[dict[str, Array], float]  # what each option of some variables takes, and how much there is
@@ -41,6 +41,7 @@ def cpsat_assignment(
     >>> cpsat_assignment(chain)
     CpsatAnswer(choice={'a': 1, 'b': 0}, value=0.0, bound=0.0, proved=True)
     """
+    cp_model = extra_package("ortools.sat.python.cp_model", "a proof by CP-SAT", "map")
     model: Any = cp_model.CpModel()
     takes = {v: [model.new_bool_var(f"{v}={k}") for k in range(n)] for v, n in graph.domains.items()}
     for own in takes.values():
