@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +23,8 @@ from strata.search.space import Space
 from strata.search.space import space as make_space
 from strata.search.store import Store, fingerprint
 from strata.search.work import PointsWork
+
+WRITTEN = "written_rounds"  # in a saved state: the rounds on disk by then, and their rows
 
 
 class Search:
@@ -60,9 +63,9 @@ class Search:
         require(gap is None or gap >= 0, "a gap is zero or more", gap=gap)
         require(out is not None or not resume, "to resume a study, say where it is: --out FOLDER")
         options = {} if budget is None else {"budget": budget}
-        self.sampler: Sampler = sampler_class(sampler)(self.space, self.goal, seed, **options)
-        if gap is not None and hasattr(self.sampler, "gap"):
-            setattr(self.sampler, "gap", gap)  # noqa: B010  (not every sampler has one)
+        self._new_sampler = lambda: sampler_class(sampler)(self.space, self.goal, seed, **options)
+        self._asked_gap = gap
+        self.sampler = self._fresh_sampler()
         self.gap: float = getattr(self.sampler, "gap", 0.0) if gap is None else gap
         self.resume = resume
         self.executor = open_executor(executor, self.space, workers, address)
@@ -72,6 +75,8 @@ class Search:
         self._kept: list[Evaluated] = []
         self._counts: Counter[str] = Counter()
         self._rounds = self._rows = self._old = 0
+        self._parts: dict[int, int] = {}  # rounds on disk, and their rows
+        self.notes: list[str] = []  # what a user should know of how the study was taken up
         self._gaps: list[tuple[float, float]] = []  # seconds and gap after each round
         self._started, self._ended = time.perf_counter(), "stopped"
 
@@ -101,6 +106,7 @@ class Search:
                     self._kept += [evaluated] if evaluated is not None else []
                 elif evaluated is not None and len(evaluated):
                     self.store.write(self._rounds, self.space, evaluated)
+                    self._parts[self._rounds] = len(evaluated)
                 if time.perf_counter() - last >= self.checkpoint:
                     self._save(self._rounds)
                     last = time.perf_counter()
@@ -151,25 +157,46 @@ class Search:
 
     def _save(self, number: int) -> None:
         if self.store is not None and hasattr(self.sampler, "save") and number >= 0:
-            self.store.save(number, self.sampler.save())
+            parts = np.array(list(self._parts.items()), np.int64).reshape(-1, 2)
+            self.store.save(number, {**self.sampler.save(), WRITTEN: parts})
+
+    def _fresh_sampler(self) -> Sampler:
+        made: Sampler = self._new_sampler()
+        if self._asked_gap is not None and hasattr(made, "gap"):
+            setattr(made, "gap", self._asked_gap)  # noqa: B010  (not every sampler has one)
+        return made
 
     def _take_up(self, store: Store) -> None:
-        """Bring the sampler to where the stored rounds end."""
-        if not hasattr(self.sampler, "restore"):
-            for number in store.rounds():
-                if number != self._rounds:  # a part is missing: what follows it is done again
-                    break
-                self._replay(store.read(number, self.space), number)
-            store.drop(after=self._rounds - 1)
+        """Bring the sampler to where whole rounds end; what is missing or broken, and all after it, is done
+        again.
+        """
+        before = set(store.rounds())
+        if hasattr(self.sampler, "restore"):
+            self._restore(store)
+        else:
+            for number, stored in enumerate(store.read_rounds(itertools.count(), self.space)):
+                self._replay(stored, number)
+        store.forget(after=self._rounds - 1)
+        lost = sorted(before - set(store.rounds()))
+        if lost:
+            self.notes.append(f"rounds from {lost[0]} on were not whole and are done again")
+
+    def _restore(self, store: Store) -> None:
+        """Go on from the latest state whose rounds are all there, each with its rows; else from the start."""
+        for number, state in store.saved():
+            try:
+                written = {int(n): int(rows) for n, rows in state.pop(WRITTEN)}
+                stored = list(store.read_rounds(written, self.space))
+                if [len(part) for part in stored] != list(written.values()):
+                    continue
+                self.sampler.restore(state)  # type: ignore[attr-defined]
+            except (KeyError, ValueError, TypeError, IndexError):  # not what a sampler of this study saved
+                self.sampler = self._fresh_sampler()
+                continue
+            for part in stored:
+                self._note(part)
+            self._parts, self._rounds = written, number + 1
             return
-        found = store.saved()
-        last = -1 if found is None else found[0]
-        store.drop(after=last)
-        for number in store.rounds():
-            self._note(store.read(number, self.space))
-        if found is not None:
-            self.sampler.restore(found[1])
-        self._rounds = last + 1
 
     def _replay(self, stored: Evaluated, number: int) -> None:
         works = self.sampler.ask()

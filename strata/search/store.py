@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -33,14 +35,24 @@ FIXED = ("goal", "sampler", "seed", "budget", "version")
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """A file that is there whole or not at all."""
+    """A file that is there whole or not at all; one that cannot be written is named."""
     partial = path.with_name(path.name + LEFTOVER)
-    with partial.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _settled(path.parent)
+    try:
+        with partial.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _settled(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
+        raise BadFile(f"{path} cannot be written: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    """What went wrong with a file, in a line."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def _settled(folder: Path) -> None:
@@ -76,24 +88,43 @@ class Store:
     @property
     def manifest(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            found = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise BadFile(f"no study in {self.folder}: it has no manifest.json") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise BadFile(f"{self.manifest_path} is not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise BadFile(f"{self.manifest_path} is not JSON: {_said(error)}") from None
+        except OSError as error:
+            raise BadFile(f"{self.manifest_path} cannot be read: {_said(error)}") from None
+        if not (
+            isinstance(found, dict) and all(isinstance(found.get(k, {}), dict) for k in ("space", "files"))
+        ):
+            raise BadFile(f"{self.manifest_path} is no manifest of a study: space and files must be tables")
         return found
+
+    def _blank(self) -> bool:
+        """Whether a start that failed left this folder: nothing in it but places for what never came."""
+        own = (self.manifest_path.name, PARTS, STATES)
+        return not (self.rounds() or self._states()) and all(
+            p.name in own or p.name.startswith(".") or p.suffix == LEFTOVER for p in self.folder.iterdir()
+        )
 
     def begin(self, manifest: Mapping[str, Any], resume: bool) -> None:
         """Start a study here, or take up the same one again; another one is refused and stays as it is."""
+        try:
+            self._begin(manifest, resume)
+        except OSError as error:
+            raise BadFile(f"{error.filename or self.folder} cannot be written: {_said(error)}") from None
+
+    def _begin(self, manifest: Mapping[str, Any], resume: bool) -> None:
+        if self.folder.exists() and self._blank():  # of a start that failed: nothing is lost with it
+            self.manifest_path.unlink(missing_ok=True)
         if self.manifest_path.exists():
             self._same(manifest)
             if not resume:
                 raise BadValue(
                     f"{self.folder} has this study already; go on with it by --resume, or give another folder"
                 )
-        elif self.folder.exists() and any(
-            p.suffix != LEFTOVER for p in self.folder.iterdir() if not p.name.startswith(".")
-        ):
+        elif self.folder.exists() and not self._blank():
             raise BadValue(f"{self.folder} is not empty and has no study; give another folder")
         for place in (self.folder, self.folder / PARTS, self.folder / STATES):
             place.mkdir(parents=True, exist_ok=True)
@@ -123,8 +154,12 @@ class Store:
         except ImportError:  # not on every system; there two writers are the user's to avoid
             yield
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            opened = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise BadFile(f"{error.filename or self.folder} cannot be written: {_said(error)}") from None
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -147,26 +182,37 @@ class Store:
         pyarrow = _arrow()
         table = pyarrow.table(columns_of(space, number, evaluated))
         write_atomically(
-            self.part(number), lambda f: pyarrow.parquet.write_table(table, f, compression="zstd")
+            self.part(number),
+            lambda f: pyarrow.parquet.write_table(table, f, compression="zstd", write_page_checksum=True),
         )
 
     def read(self, number: int, space: Space) -> Evaluated:
-        """The points of a stored round, as they were evaluated."""
+        """The points of a stored round, as they were evaluated; a part that is not whole is refused."""
+        from strata.search.derived_metrics import POINT_METRICS
         from strata.search.points import Evaluated
 
         pyarrow = _arrow()
-        axes = set(axis_columns(space).values())
         try:
-            table = pyarrow.parquet.read_table(self.part(number), partitioning=None)
-        except (pyarrow.ArrowInvalid, OSError) as error:
+            table = pyarrow.parquet.read_table(
+                self.part(number), partitioning=None, page_checksum_verification=True
+            )
+            found = {name: table.column(name).to_numpy().astype(float) for name in POINT_METRICS}
+            index, reason = (table.column(k).to_numpy().astype(np.int64) for k in ("index", "reason"))
+            if not np.all((index >= 0) & (index < space.size)):
+                raise ValueError("it holds points that the space does not have")
+        except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise BadFile(
-                f"{self.part(number)} cannot be read ({' '.join(str(error).split())[:120]});"
-                " remove it and resume"
+                f"{self.part(number)} cannot be read ({_said(error)}); resume the study, and it is done again"
             ) from None
-        found = {name: table.column(name).to_numpy() for name in table.column_names if name not in axes}
-        index, reason = found.pop("index"), found.pop("reason")
-        del found["round"]
         return Evaluated(space.digits(index), found, reason)
+
+    def read_rounds(self, numbers: Iterable[int], space: Space) -> Iterator[Evaluated]:
+        """Stored rounds in order, up to the first that is missing or not whole."""
+        for number in numbers:
+            try:
+                yield self.read(number, space)
+            except BadFile:
+                return
 
     def drop(self, after: int) -> None:
         """Forget rounds after one: they are done again."""
@@ -185,13 +231,20 @@ class Store:
         for old in self._states()[:-KEPT_STATES]:
             old.unlink()
 
-    def saved(self) -> tuple[int, dict[str, np.ndarray]] | None:
-        """The latest state, and the round it was saved after."""
-        states = self._states()
-        if not states:
-            return None
-        with np.load(states[-1], allow_pickle=False) as file:
-            return int(states[-1].stem), dict(file)
+    def saved(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """States that can be read, each with the round it was saved after; the latest first."""
+        for path in reversed(self._states()):
+            with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error):
+                with np.load(path, allow_pickle=False) as file:
+                    found = dict(file)
+                yield int(path.stem), found
+
+    def forget(self, after: int) -> None:
+        """No rounds nor states after a round."""
+        self.drop(after)
+        for path in self._states():
+            if int(path.stem) > after:
+                path.unlink()
 
     def _states(self) -> list[Path]:
         return sorted(
@@ -200,11 +253,19 @@ class Store:
 
 
 def axis_columns(space: Space) -> dict[str, str]:
-    """The column of each axis: its name, with a word before it where a metric has the same."""
+    """The column of each axis: its name, with words before it while a metric or another axis has the same."""
     from strata.search.derived_metrics import GOAL_METRICS
 
-    taken = {*GOAL_METRICS, "index", "round", "reason"}
-    return {axis.name: f"axis_{axis.name}" if axis.name in taken else axis.name for axis in space.axes}
+    own = {*GOAL_METRICS, "index", "round", "reason"}
+    taken = own | {axis.name for axis in space.axes}
+    found: dict[str, str] = {}
+    for axis in space.axes:
+        column = axis.name
+        while column in own or (column != axis.name and column in taken):
+            column = f"axis_{column}"
+        found[axis.name] = column
+        taken.add(column)
+    return found
 
 
 def columns_of(space: Space, number: int, evaluated: Evaluated) -> dict[str, np.ndarray]:

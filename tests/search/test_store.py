@@ -1,6 +1,9 @@
 """Studies on disk: whole files only, resumed without loss or repeats, never mixed with another study."""
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +102,12 @@ def test_an_axis_called_like_a_metric_has_a_column_of_its_own():
     assert axis_columns(stacks)["layers"] == "layers"
     renamed = type("S", (), {"axes": [type("A", (), {"name": "power"})()]})
     assert axis_columns(renamed) == {"power": "axis_power"}
+    several = type("S", (), {"axes": [type("A", (), {"name": n})() for n in ("axis_tpot", "tpot", "index")]})
+    assert axis_columns(several) == {
+        "axis_tpot": "axis_tpot",
+        "tpot": "axis_axis_tpot",
+        "index": "axis_index",
+    }
 
 
 def test_the_manifest_has_all_that_makes_the_study(whole):
@@ -160,11 +169,90 @@ def test_a_round_that_is_gone_is_done_again_with_all_after_it(tmp_path, whole):
     same_rows(whole, run(study(tmp_path / "out", resume=True)))
 
 
-def test_a_part_that_cannot_be_read_is_named(tmp_path):
-    run(study(tmp_path / "out"), 2)
+def test_a_part_that_cannot_be_read_is_named_and_done_again(tmp_path, whole):
+    looking = study(tmp_path / "out")
+    run(looking, 2)
     Store(tmp_path / "out").part(1).write_bytes(b"PAR1 and no more")
-    with pytest.raises(BadFile, match=r"00001\.parquet cannot be read .*remove it and resume"):
-        run(study(tmp_path / "out", resume=True))
+    with pytest.raises(BadFile, match=r"00001\.parquet cannot be read .*resume the study"):
+        Store(tmp_path / "out").read(1, NODE)
+    again = study(tmp_path / "out", resume=True)
+    same_rows(run(again), whole)
+    assert again.notes == ["rounds from 1 on were not whole and are done again"]
+
+
+SMALL = space(str(HERE / "small.toml"))
+KEPT = {"goal": "tokens_per_s", "limits": (), "budget": None}  # an exact search of the small space
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("proved") / "out"
+    looking = study(folder, SMALL, sampler="exact", **KEPT)
+    looking.checkpoint = 0.0  # a state after every round
+    return run(looking)
+
+
+def _broken(path, how):
+    whole = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "flipped":
+        path.write_bytes(
+            whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 255]) + whole[len(whole) // 2 + 1 :]
+        )
+    else:
+        path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "other": b"PK and no more"}[how])
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "cut", "other", "flipped"])
+@pytest.mark.parametrize("what", ["first part", "last part", "last state", "every state"])
+def test_exact_finds_the_same_optimum_whatever_is_lost(tmp_path, proved, how, what):
+    folder = shutil.copytree(proved.out, tmp_path / "out")
+    parts, states = sorted((folder / "parts").iterdir()), sorted((folder / "state").iterdir())
+    lost = {
+        "first part": parts[:1],
+        "last part": parts[-1:],
+        "last state": states[-1:],
+        "every state": states,
+    }
+    for path in lost[what]:
+        _broken(path, how)
+    again = run(study(folder, SMALL, sampler="exact", resume=True, **KEPT))
+    assert again.best == proved.best and again.bound == proved.bound
+    assert len(np.unique(SMALL.index(again.evaluated().digits))) == again.rows == proved.rows
+
+
+def test_a_folder_left_by_a_failed_start_blocks_nothing(tmp_path):
+    folder = tmp_path / "out"
+    for place in ("parts", "state"):
+        (folder / place).mkdir(parents=True)
+    (folder / ".lock").touch()
+    (folder / "manifest.json.partial").write_bytes(b"{")
+    (folder / "manifest.json").write_bytes(b"")
+    assert run(study(folder), 1).rows > 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").touch()
+    with pytest.raises(BadValue, match="is not empty and has no study"):
+        run(study(tmp_path / "other"))
+
+
+def test_a_manifest_of_something_else_is_one_line(tmp_path):
+    run(study(tmp_path / "out"), 1)
+    for text in ("[]", "{", "7", '{"space": 3}', '{"files": []}', '"x"', "null", "[" * 100_000):
+        (tmp_path / "out" / "manifest.json").write_text(text)
+        with pytest.raises(StrataError, match=r"manifest"):
+            run(study(tmp_path / "out", resume=True))
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("strata.search.store.os.fsync", full)
+    with pytest.raises(BadFile, match=r"manifest\.json cannot be written: No space left on device"):
+        run(study(tmp_path / "out"))
+    monkeypatch.undo()
+    assert run(study(tmp_path / "out"), 1).rows > 0
 
 
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
@@ -174,8 +262,9 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
         file.write(b"ne")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(BadFile, match="a cannot be written: disk full"):
         write_atomically(tmp_path / "a", failing)
+    assert not list(tmp_path.glob("*.partial"))
     assert (tmp_path / "a").read_bytes() == b"old"
 
 

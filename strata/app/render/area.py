@@ -8,7 +8,7 @@ from typing import Any
 from strata.app.terminal import plain_table, titled
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
-from strata.hardware.silicon.area import why_no_core
+from strata.hardware.silicon.area import area_as_stated, why_not_built
 from strata.hardware.silicon.energy import EnergyComparison, energies_of
 from strata.hardware.silicon.floorplan import Area, connections_that_fit
 from strata.hardware.silicon.manufacturing import Silicon, usable_cores
@@ -21,11 +21,12 @@ MM2 = 1e6  # mm2 a m2
 def area_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any]:
     """A die for machines, in SI units."""
 
-    why = why_no_core(area)
+    why = why_not_built(area, area_as_stated(chip, silicon))
     return {
         "die_m2": float(area.die),
         "dies": float(silicon.dies),
         "cores": float(area.cores),
+        "cores_stated": float(chip.compute.cores),
         "cores_sold": float(usable_cores(area, silicon)),
         "core_m2": float(area.core),
         "parts_m2": {k: float(v) for k, v in area.parts.items()},
@@ -105,16 +106,18 @@ def area_tables(chip: Chip, silicon: Silicon, area: Area) -> list[Any]:
     table.add_column("part", no_wrap=True)
     for name in ("mm2", "share"):
         table.add_column(name, justify="right")
-    for name, value in area.parts.items():
+    fits, asked = float(usable_cores(area, silicon)), float(chip.compute.cores)
+    drawn = area if asked == fits or fits < 1.0 else area_as_stated(chip, silicon)
+    for name, value in drawn.parts.items():
         table.add_row(name, f"{float(value) * MM2:.2f}", f"{float(value / area.die):.1%}")
     table.add_row("die", f"{float(area.die) * MM2:.2f}", "100.0%", style="bold")
-    sold = float(usable_cores(area, silicon))
     built = f"{float(area.cores):g} cores of {float(area.core) * MM2:.2f} mm2 fit" + (
         " each die" if silicon.dies > 1 else ""
     )
     title = (
         f"{chip.name}: {built}"
-        + (f", {sold:g} are sold" if sold != float(area.cores) else "")
+        + (f", {fits:g} are sold" if fits != float(area.cores) else "")
+        + (f", {asked:g} are stated and drawn" if drawn is not area else "")
         + f" ({silicon.technology})"
     )
     edge = f"edge: {area.edge_used * 1e3:.3g} of {area.edge * 1e3:.3g} mm taken by interfaces"
@@ -124,8 +127,8 @@ def area_tables(chip: Chip, silicon: Silicon, area: Area) -> list[Any]:
         edge += f"; {float(area.vias):,.0f} vias, of {most} bonds that a pitch of {show(pitch, 'm')} allows"
     network = network_dict(chip, silicon, area)
     lines = [titled(title, table, edge), *([_network_text(network, float(area.cores))] if network else [])]
-    why = why_no_core(area)
-    return [*lines, *([f"no core fits: {why}"] if why else []), energies_table(chip, silicon)]
+    why = why_not_built(area, area_as_stated(chip, silicon))
+    return [*lines, *([f"cannot be built: {why}"] if why else []), energies_table(chip, silicon)]
 
 
 def _network_text(told: dict[str, Any], cores: float) -> str:

@@ -8,7 +8,7 @@ from strata.arrays import Number
 from strata.errors import Infeasible
 from strata.hardware.chip import Chip, as_chip
 from strata.hardware.silicon.floorplan import Area
-from strata.hardware.silicon.manufacturing import area_of, made_of
+from strata.hardware.silicon.manufacturing import Silicon, area_of, made_of
 
 LEVERS = (
     "a larger die",
@@ -30,6 +30,35 @@ def area(chip: str | Chip, *, cores: Number | None = None, **changes: Any) -> Ar
     """
     known = as_chip(chip, **changes)
     return area_of(known, made_of(known), cores)
+
+
+def area_as_stated(chip: Chip, silicon: Silicon) -> Area:
+    """The parts of a chip's logic die with the cores it states, spare ones included; `unused` is negative
+    where they do not fit.
+
+    >>> from strata.hardware.chip import chip
+    >>> many = chip("stack-ref", compute__cores=16)
+    >>> stated = area_as_stated(many, many.silicon)
+    >>> float(stated.cores), float(stated.parts["unused"]) < 0
+    (16.0, True)
+    """
+    return area_of(chip, silicon, chip.compute.cores / silicon.dies + silicon.spare_cores)
+
+
+def why_not_built(fit: Area, stated: Area) -> Infeasible | None:
+    """Why a die cannot be built as stated: not one core fits, or fewer than it states."""
+    if none := why_no_core(fit):
+        return none
+    if float(stated.cores) <= float(fit.cores):
+        return None
+    room = float(stated.die - stated.parts["gaps"])
+    return Infeasible(
+        f"a logic die of {float(stated.cores):g} cores, of which {float(fit.cores):g} fit",
+        room - float(stated.parts["unused"]),
+        room,
+        "m2",
+        LEVERS,
+    )
 
 
 def why_no_core(area: Area) -> Infeasible | None:

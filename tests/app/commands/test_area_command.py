@@ -113,7 +113,7 @@ def test_numbers_of_chip_and_floorplan_can_be_set(answer):
 def test_no_core_is_an_answer_with_levers(answer):
     data = answer("area", "stack-ref", "--set", "package.die_area=45 mm2", "--json")
     assert data["cores"] == 0 and "levers" in data["infeasible"] and data["network"] is None
-    assert "no core fits" in answer("area", "stack-ref", "--set", "package.die_area=45 mm2")
+    assert "cannot be built" in answer("area", "stack-ref", "--set", "package.die_area=45 mm2")
 
 
 def test_a_floorplan_serves_another_chip(answer, tmp_path):
@@ -175,3 +175,9 @@ def test_mistakes_are_one_line(strata, case):
     assert got.code == 2 and len(got.err.strip().splitlines()) == 1 and not got.out
     for part in said:
         assert part in got.err, got.err
+
+
+def test_stated_cores_are_drawn_and_held_against_what_fits(answer):
+    for stated, says in ((16, "a logic die of 16 cores, of which 8 fit"), (4, "4 are stated and drawn")):
+        assert says in " ".join(answer("area", "stack-ref", "--set", f"compute.cores={stated}").split())
+    assert "cannot be built" not in answer("area", "stack-ref", "--set", "compute.cores=4")
