@@ -95,9 +95,14 @@ MESH = Rule(
     "the ranks of a layout's mesh must be the system's devices",
     ("change a degree of the mesh", "name a system of that size"),
 )
+PARTS = Rule(
+    32768,
+    "the parts of a chip must go together as its file demands",
+    ("a constraint of the space that keeps the relation", "strata show chip NAME names what is stated"),
+)
 RULES = (
     MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
-    AXIS_UNITS, MESH,
+    AXIS_UNITS, MESH, PARTS,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from strata.errors import require
 from strata.result import Result
 from strata.search.derived_metrics import GOAL_METRICS, metric_column, reported_metrics
+from strata.search.edges import costs_nothing, on_the_edge
 from strata.search.goal import Goal
 from strata.search.points import Evaluated, concatenate_points, evaluate_point
 from strata.search.sensitivity import Gain, axis_gains, sensitivity
@@ -54,6 +55,7 @@ class SearchOutcome:
     ended: str  # finished, within the gap, or stopped before that
     out: Path | None = None
     kept: tuple[Evaluated, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()  # of how the study was taken up
 
     @property
     def found(self) -> bool:
@@ -86,7 +88,8 @@ class SearchOutcome:
         told = reported_metrics(self.space.scenario.base_model)
         columns = {name: values for name, values in self.frontier.columns.items() if name in told}
         metrics = {name: float(values[place]) for name, values in columns.items()}
-        metrics |= {m: float(metric_column(self.frontier.columns, m)[place]) for m in self.goal.metrics}
+        named = (*self.goal.metrics, *self.goal.limits)
+        metrics |= {m: float(metric_column(self.frontier.columns, m)[place]) for m in named}
         return {"index": int(self.space.index(digits)[0]), "design": chosen, "metrics": metrics}
 
     def result(self, place: int = 0) -> Result:
@@ -113,6 +116,16 @@ class SearchOutcome:
             axes = axis_gains(self.space, first, self.frontier.take(slice(0, 1)), more)
             self._gains[more] = axes, sensitivity(self.result(), more)
         return self._gains[more]
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """What a reader of the best point should know: axes it stands at the end of, and axes that are free."""
+        best = self.frontier.take(slice(0, 1))
+        told = [f"widen the axis: {text}" for text in on_the_edge(self.space, best, self.gains()[0])]
+        free = costs_nothing(self.space, best)
+        return told + (
+            [f"more of it costs nothing here, no price follows: {', '.join(free)}"] if free else []
+        )
 
     def evaluated(self) -> Evaluated:
         """Every row of the study, from disk where it has a folder."""
@@ -143,6 +156,7 @@ class SearchOutcome:
             "rounds": self.rounds,
             "seconds": self.seconds,
             "ended": self.ended,
+            "notes": list(self.notes),
             "folder": None if self.out is None else str(self.out),
             "units": {m: GOAL_METRICS[m].unit for m in self.goal.metrics},
         }

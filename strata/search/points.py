@@ -10,10 +10,12 @@ import numpy as np
 
 from strata.batch import take
 from strata.case import Case
+from strata.errors import BadValue
 from strata.evaluate import evaluate_case
 from strata.expression import calculate
 from strata.mapping.plan import Plan
-from strata.pricing.metrics import METRICS
+from strata.mapping.rules import PARTS
+from strata.pricing.metrics import METRICS, RATE, TIME
 from strata.result import Result
 from strata.search.derived_metrics import POINT_METRICS
 from strata.search.fields import PLAN_FIELDS
@@ -52,10 +54,17 @@ def concatenate_points(parts: list[Evaluated]) -> Evaluated:
 def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evaluated:
     """Evaluate points of a space; each answer depends on its own digits only."""
     rows = np.atleast_2d(np.asarray(digits, np.int64))
-    columns = {name: np.empty(len(rows)) for name in POINT_METRICS}
+    # what a point has that cannot be built: no rate, and no end of time
+    columns = {
+        name: np.full(len(rows), 0.0 if m.kind == RATE else np.inf if m.kind == TIME else np.nan)
+        for name, m in POINT_METRICS.items()
+    }
     reason = np.zeros(len(rows), np.int64)
     for which in groups_by_words(space, rows):
         # JAX compiles anew for each length: there it is rounded up, with repeats that nobody reads.
+        which = _buildable(space, rows, which, reason)
+        if not len(which):
+            continue
         padded = np.resize(which, max(256, 1 << (len(which) - 1).bit_length())) if backend == "jax" else which
         case = case_of_points(space, rows[padded])
         result = evaluate_case(case, backend)
@@ -65,6 +74,24 @@ def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evalua
             columns[name][which] = np.broadcast_to(np.asarray(value, float), len(padded))[: len(which)]
         reason[which] = np.broadcast_to(np.asarray(result.reason), len(padded))[: len(which)]
     return Evaluated(rows, columns, reason)
+
+
+def _buildable(space: Space, rows: np.ndarray, which: np.ndarray, reason: np.ndarray) -> np.ndarray:
+    """Those of some points whose chips can be built; `reason` says so of the others.
+
+    Chips that contradict their own file are few, and relations are checked for a batch as a whole: halves of
+    it, and halves of these, find them.
+    """
+    try:
+        case_of_points(space, rows[which])
+    except BadValue:
+        if len(which) == 1:
+            reason[which] = PARTS.bit
+            return which[:0]
+        half = len(which) // 2
+        parts = [_buildable(space, rows, part, reason) for part in (which[:half], which[half:])]
+        return np.concatenate(parts)
+    return which
 
 
 def evaluate_point(space: Space, digits: np.ndarray) -> Result:

@@ -18,6 +18,7 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.case import Case
+from strata.errors import BadValue
 from strata.expression import mentions
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
@@ -109,7 +110,13 @@ def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> 
     values.numbers |= most if side == "dear" else least
     if side == "rich":
         values.numbers["chip.compute.cores"] = boxes.cores[which]
-    return assemble_case(space.scenario, values, None)
+    try:
+        return assemble_case(space.scenario, values, None, checked=False)
+    except BadValue as error:
+        raise BadValue(
+            f"an exact search has no bounds where a corner of a box cannot be built ({error}); keep that by a"
+            " [[constraint]] of the space, or take another sampler"
+        ) from None
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:

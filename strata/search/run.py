@@ -57,7 +57,7 @@ class Search:
         self.goal = goal if isinstance(goal, Goal) else make_goal(goal, limits)
         require(not (isinstance(goal, Goal) and limits), "limits belong to the goal where it is one already")
         phase = self.space.scenario.phase
-        for metric in self.goal.metrics:
+        for metric in (*self.goal.metrics, *self.goal.limits):
             has = phase in GOAL_METRICS[metric].phases
             require(has, f"a step of {phase} has no {GOAL_METRICS[metric].label}", metric=metric)
         require(gap is None or gap >= 0, "a gap is zero or more", gap=gap)
@@ -112,7 +112,8 @@ class Search:
                     last = time.perf_counter()
                 self._rounds += 1
                 yield self.progress()
-        self._ended = "within the gap" if self._near() and self._proven()[2] > 0 else "finished"
+        stopped = self._near() and self._proven()[2] > 0 and len(self.goal.metrics) == 1
+        self._ended = "within the gap" if stopped else "finished"
         self._save(self._rounds - 1)
 
     def _near(self) -> bool:
@@ -218,20 +219,27 @@ class Search:
     # ------------------------------------------------------------------------------------------ saying
 
     def _proven(self) -> tuple[float, float, float]:
-        """Best and bound as values of the first metric, and how far apart they are as a share of the best."""
+        """Best and bound as values of the first metric, and how far apart they are as a share of the best.
+
+        Of several metrics there is no one bound: the gap is that within which no design passes the frontier,
+        known when no region is open.
+        """
         found = self._frontier is not None and len(self._frontier) > 0
         best = (
             float(self.goal.scores(self._frontier)[0, 0])
             if found and self._frontier is not None
             else float("nan")
         )
-        bound = (
-            float(getattr(self.sampler, "bound", float("nan")))
-            if len(self.goal.metrics) == 1
-            else float("nan")
-        )
+        if len(self.goal.metrics) > 1:
+            return self.goal.value(best), float("nan"), self._frontier_gap()
+        bound = float(getattr(self.sampler, "bound", float("nan")))
         gap = max(bound - best, 0.0) / abs(best) if best else float("nan")
         return self.goal.value(best), self.goal.value(bound), gap
+
+    def _frontier_gap(self) -> float:
+        """The gap of a sampler that rules regions out, once it has ruled out or evaluated all of them."""
+        done = getattr(self.sampler, "complete", False)
+        return float(getattr(self.sampler, "gap", float("nan"))) if done else float("nan")
 
     def _bounded(self) -> int:
         return int(getattr(self.sampler, "bounded", 0))
@@ -292,6 +300,7 @@ class Search:
             ended=self._ended,
             out=None if self.store is None else self.store.folder,
             kept=tuple(self._kept),
+            notes=tuple(self.notes),
         )
 
 

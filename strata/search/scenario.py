@@ -274,10 +274,11 @@ class FieldValues:
     times: dict[str, Any] = field(default_factory=dict)
 
 
-def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) -> Case:
+def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None, checked: bool = True) -> Case:
     """The case of points that share their words; numbers are arrays over the points.
 
-    Fields of dimensions that the chosen fabric does not have are left out.
+    Fields of dimensions that the chosen fabric does not have are left out. Unchecked, parts of a chip may
+    contradict each other.
     """
     links = scenario.fabric_named(values.words.get("fabric", ""))
     owners = replace(scenario.owners[0], fabric=links)
@@ -291,7 +292,7 @@ def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) ->
             changes[name] = times * value_at(record, path)
     size = {k: values.numbers.get(k, getattr(scenario, k)) for k in SIZES}
     tables = by_owner(changes)
-    chip = _changed_chip(scenario, tables["chip"])
+    chip = _changed_chip(scenario, tables["chip"], checked)
     links = _own_links(scenario, chip, links)
     paths = {p: v for path, v in tables["fabric"].items() if (p := fabric_path(links, path)) is not None}
     if paths:
@@ -307,13 +308,13 @@ def assemble_case(scenario: Scenario, values: FieldValues, plan: Plan | None) ->
     )
 
 
-def _changed_chip(scenario: Scenario, changes: dict[str, Any]) -> Chip:
+def _changed_chip(scenario: Scenario, changes: dict[str, Any], checked: bool = True) -> Chip:
     if not changes:
         return scenario.base_system.chip
     if scenario.chip_file is None or any(names_a_file(key) for key in changes):
         return make_system(scenario.system, **changes).chip
     chip, params, where = scenario.chip_file
-    return finished(chip, params, where, changes)
+    return finished(chip, params, where, changes, checked)
 
 
 def _own_links(scenario: Scenario, chip: Chip, links: Fabric) -> Fabric:

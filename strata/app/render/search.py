@@ -73,6 +73,9 @@ def search_tables(outcome: SearchOutcome) -> Iterable[Any]:
     if outcome.counts:
         yield ""
         yield _out(outcome)
+    if outcome.remarks:
+        yield ""
+        yield from outcome.remarks
     axes, resources = outcome.gains()
     yield ""
     yield _gains(
@@ -99,6 +102,7 @@ def search_why(outcome: SearchOutcome) -> dict[str, Any]:
         "bound_by": outcome.result().bound_by,
         "gains_of_axes": listed(axes),
         "gains_of_resources": listed(resources),
+        "remarks": outcome.remarks,
     }
 
 
@@ -110,11 +114,17 @@ def _said(outcome: SearchOutcome) -> str:
             f"proven: no point is better than {show(outcome.bound, GOAL_METRICS[metric].unit)} "
             f"({outcome.gap:.2%} away)"
         )
+    if len(outcome.goal.metrics) > 1 and outcome.gap == outcome.gap:
+        proof = (
+            f"proven: one of these is at least as good as any other point, to {outcome.gap:.2%} in every metric"
+            if outcome.gap > 0
+            else "proven: no other point belongs here"
+        )
     kept = f", kept in {outcome.out}" if outcome.out else ""
     size = f"{outcome.space.size:,}" if outcome.space.size < 1e9 else f"{outcome.space.size:.3g}"
     return (
         f"{size} points in the space, {outcome.rows:,} evaluated in {outcome.rounds:,} rounds{kept}; "
-        f"{outcome.ended}; {proof}"
+        f"{outcome.ended}; {proof}" + "".join(f"; {note}" for note in outcome.notes)
     )
 
 
@@ -164,7 +174,9 @@ def _several(outcome: SearchOutcome) -> Any:
     below = (f"{more} more points on the frontier\n" if more else "") + (
         "all have " + ", ".join(f"{k} {v}" for k, v in same.items()) if same else ""
     )
-    return titled(f"{len(outcome.frontier)} points that no other beats", table, below.strip())
+    count = len(outcome.frontier)
+    said = "1 point that no other beats" if count == 1 else f"{count:,} points that no other beats"
+    return titled(said, table, below.strip())
 
 
 def _out(outcome: SearchOutcome) -> Any:

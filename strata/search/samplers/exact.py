@@ -94,6 +94,11 @@ class Exact:
         return len(self.nodes or [])
 
     @property
+    def complete(self) -> bool:
+        """Whether every region was ruled out or evaluated."""
+        return self.nodes is not None and not self.nodes and self.evaluated < self.budget and not self._asked
+
+    @property
     def bound(self) -> float:
         """No design has a better score of the first metric."""
         if self.nodes is None:
@@ -160,6 +165,7 @@ class Exact:
             if nodes:
                 self._take(piece, self._pending[at : at + nodes])
                 at += nodes
+        self._asked = []
         if self.nodes is not None:
             self._drop()
         return found
