@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # wanted rounds without a new point after which a sampler is finished: it moves among what it knows
 STALE = 25
+STARTS = 64  # plans that are tried with the system as it is stated
 SETTLED = 0.8  # share of known points in what a sampler wants, above which it learns no more
 # rank of a point that breaks one rule: below every score, and far enough from the end of doubles to add rules
 # up
@@ -44,6 +45,7 @@ class LearningSampler(PointSampler):
         self.scores = np.empty((0, len(goal.metrics)))
         self.violation = np.empty(0)
         self.wanted = np.empty((0, len(space.axes)), np.int64)
+        self.start: np.ndarray | None = None  # designs as the system has them, asked for first
 
     def want(self) -> np.ndarray:
         """Digits [N, axes] of legal points whose scores are needed next, known ones included; none when
@@ -56,6 +58,11 @@ class LearningSampler(PointSampler):
         raise NotImplementedError
 
     def propose(self) -> np.ndarray:
+        if self.start is None:  # before anything is learned: an answer is never worse than what is there
+            drawn = self.space.as_stated(self.rng, max(1, min(STARTS, self.budget // 8)))
+            self.start = drawn[np.sort(np.unique(self.space.index(drawn), return_index=True)[1])]
+            if len(self.start):
+                return self.start
         for _ in range(STALE):
             self.wanted = self.want() if len(self.known) < self.space.size else self.wanted[:0]
             if not len(self.wanted):
@@ -74,7 +81,7 @@ class LearningSampler(PointSampler):
         self.scores = np.concatenate([self.scores, self.goal.scores(evaluated)])[order]
         self.violation = np.concatenate([self.violation, self.goal.violation(evaluated)])[order]
         # else this was the last round, and it may lack what the budget had no room for
-        if self.asked < self.budget:
+        if self.asked < self.budget and len(self.wanted):
             self._answer()
 
     def settled(self, digits: np.ndarray) -> bool:

@@ -48,10 +48,15 @@ class Nsga2(LearningSampler):
         if self.asked_for is None or not len(self.asked_for):
             return self.first[:0]
         genes = np.array([_row(individual) for individual in self.asked_for], np.int64)
-        digits = self.first[: len(genes)] if fresh else self._new(genes)
+        digits = self._first(len(genes)) if fresh else self._new(genes)
         for own, individual in zip(self.genes.of(digits), self.asked_for, strict=True):
             individual.X = {f"{k}": int(gene) for k, gene in enumerate(own)}
         return digits
+
+    def _first(self, size: int) -> np.ndarray:
+        """A first population: designs as stated, those that keep the limits first, and random ones."""
+        order = np.lexsort((-self.scores[:, 0], self.violation))[: size // 4]
+        return np.concatenate([self.space.digits(self.known[order]), self.first])[:size]
 
     def _new(self, genes: np.ndarray) -> np.ndarray:
         """Legal points of some genes; of those that are known (few plans are near many degrees), more and
