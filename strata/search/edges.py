@@ -1,5 +1,5 @@
-"""What a winner of a search does not say by itself: that it stands on the edge of an axis, and that an axis costs
-nothing.
+"""What a winner of a search does not say by itself: that it stands on the edge of an axis, and that an axis
+costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FELT = 1e-3  # of a metric: a smaller gain is no reason to widen an axis
 
 
 def on_the_edge(space: Space, best: Evaluated, gains: list[Gain]) -> list[str]:
-    """Numeric axes whose end the best point has, and along which the metric would still get better past it."""
+    """Numeric axes whose end the best point has, and along which the metric would get better past it."""
     found = []
     gain_of = {g.resource.split(", now ")[0]: g for g in gains}
     for axis, digit in zip(space.axes, best.digits[0], strict=True):

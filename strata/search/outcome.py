@@ -119,7 +119,7 @@ class SearchOutcome:
 
     @cached_property
     def remarks(self) -> list[str]:
-        """What a reader of the best point should know: axes it stands at the end of, and axes that are free."""
+        """What a reader of the best point should know: axes it ends, and axes that are free."""
         best = self.frontier.take(slice(0, 1))
         told = [f"widen the axis: {text}" for text in on_the_edge(self.space, best, self.gains()[0])]
         free = costs_nothing(self.space, best)

@@ -148,26 +148,6 @@ class Space:
         """Legal points drawn evenly: digits [count, axes]."""
         return self.digits(rng.integers(0, self.size, count))
 
-    def as_stated(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Legal points nearest to the system as its files state it, with so many plans drawn at random."""
-        here = np.array([self._stated_choice(axis) for axis in self.axes], np.int64)
-        plan = [i for i, axis in enumerate(self.axes) if axis.kind == "plan"]
-        rows = np.repeat(here[None], count if plan else 1, axis=0)
-        for i in plan:
-            rows[:, i] = rng.integers(0, len(self.axes[i]), len(rows))
-        return rows[self.legal(rows)]
-
-    def _stated_choice(self, axis: DesignAxis) -> int:
-        """The choice of an axis nearest to what the system has: 0 where nothing compares."""
-        if axis.kind == "times":
-            return int(np.abs(np.log(np.array(axis.values, float))).argmin())
-        stated = self.scenario.base_value(axis.fields[0]) if axis.kind in ("number", "word") else None
-        if stated is None:
-            return 0
-        if axis.kind == "word":
-            return axis.values.index(stated) if stated in axis.values else 0
-        return int(np.abs(np.array(axis.values, float) - float(np.asarray(stated).flat[0])).argmin())
-
     def values(self, digits: Any) -> dict[str, np.ndarray]:
         """What points are: for each axis its numbers in SI, or its words."""
         rows = np.atleast_2d(np.asarray(digits, np.int64))

@@ -116,7 +116,7 @@ def _said(outcome: SearchOutcome) -> str:
         )
     if len(outcome.goal.metrics) > 1 and outcome.gap == outcome.gap:
         proof = (
-            f"proven: one of these is at least as good as any other point, to {outcome.gap:.2%} in every metric"
+            f"proven: one of these is at least as good as any other point, to {outcome.gap:.2%} in each"
             if outcome.gap > 0
             else "proven: no other point belongs here"
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.search.samplers import PointSampler
+from strata.search.samplers._stated import stated_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -59,8 +60,7 @@ class LearningSampler(PointSampler):
 
     def propose(self) -> np.ndarray:
         if self.start is None:  # before anything is learned: an answer is never worse than what is there
-            drawn = self.space.as_stated(self.rng, max(1, min(STARTS, self.budget // 8)))
-            self.start = drawn[np.sort(np.unique(self.space.index(drawn), return_index=True)[1])]
+            self.start = stated_points(self.space, self.rng, max(1, min(STARTS, self.budget // 8)))
             if len(self.start):
                 return self.start
         for _ in range(STALE):

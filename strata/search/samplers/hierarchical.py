@@ -14,20 +14,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from strata.search.samplers._memory import LearningSampler, penalised_scores
+from strata.search.samplers._stated import ROUND, combinations_in_blocks, described
 
 if TYPE_CHECKING:
     from strata.search.axes import DesignAxis
     from strata.search.goal import Goal
-    from strata.search.scenario import Scenario
     from strata.search.space import Space
 
-ROUND = 1 << 15  # points of a round
 PLAN_STAGES, SINGLE_STAGES, STACK, FABRIC = (1, 2, 3), (4, 5), 6, 7
 KEPT = 0.05  # hardware this near the best of stage 6 goes on
 FINALISTS = 3
@@ -45,6 +44,7 @@ class Hierarchical(LearningSampler):
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 300_000):
         super().__init__(space, goal, seed, budget)
         self.base = described(space, self.rng)
+        self.start = self.base[None][:0]  # its first round is the system as stated
         self.last: Found = (self.base[None][:0], np.empty(0))
         self.rounds = self._stages()
 
@@ -87,7 +87,7 @@ class Hierarchical(LearningSampler):
         kept = known[: max(room // count, 1)]
         yield start[None]
         found = [self.last]
-        for block in _blocks(itertools.product(*lists), max(ROUND // len(kept), 1)):
+        for block in combinations_in_blocks(itertools.product(*lists), max(ROUND // len(kept), 1)):
             rows = np.repeat(start[None], len(block) * len(kept), axis=0)
             rows[:, stack] = np.repeat(block, len(kept), axis=0)
             rows[:, plans] = np.tile(kept, (len(block), 1))
@@ -102,7 +102,7 @@ class Hierarchical(LearningSampler):
         """
         yield start[None]
         found = [self.last]
-        for block in _blocks(
+        for block in combinations_in_blocks(
             itertools.product(*((choices or {}).get(i, range(len(self.space.axes[i]))) for i in axes)), ROUND
         ):
             rows = np.repeat(start[None], len(block), axis=0)
@@ -117,12 +117,6 @@ class Hierarchical(LearningSampler):
             return []
         yield rows
         return [self.last]
-
-
-def _blocks(combinations: Iterator[tuple[int, ...]], size: int) -> Iterator[np.ndarray]:
-    """Combinations of choices, some at a time, a row each."""
-    while block := list(itertools.islice(combinations, size)):
-        yield np.array(block, np.int64).reshape(len(block), -1)
 
 
 def _joined(found: list[Found]) -> Found:
@@ -151,41 +145,6 @@ def _coarse(axis: DesignAxis) -> Sequence[int]:
 def _near(axis: DesignAxis, at: int) -> Sequence[int]:
     """Choices around one of an axis of numbers; of words that one."""
     return range(max(at - NEAR, 0), min(at + NEAR + 1, len(axis))) if axis.ordered else [at]
-
-
-def described(space: Space, rng: np.random.Generator) -> np.ndarray:
-    """The legal point nearest to the system as its file has it: numbers nearest to its own, its words, the
-    variant that changes nothing.
-
-    A quantity that the file leaves open is not limited there: it takes its highest choice that is legal with
-    the others.
-    """
-    own = [_own(axis, space.scenario) for axis in space.axes]
-    lists = [
-        range(len(axis) - 1, -1, -1) if k is None else [k] for axis, k in zip(space.axes, own, strict=True)
-    ]
-    for block in _blocks(itertools.product(*lists), ROUND):
-        legal = block[np.asarray(space.legal(block))]
-        if len(legal):
-            return np.asarray(legal[0])
-    drawn, wanted = space.random(rng, 4096), np.array([c[0] for c in lists])
-    return np.asarray(drawn[np.argmin((drawn != wanted).sum(axis=1))])
-
-
-def _own(axis: DesignAxis, scenario: Scenario) -> int | None:
-    """The choice of an axis that is nearest to what its first field is in the scenario; None where the file
-    leaves it open.
-    """
-    if axis.kind == "times":
-        return int(np.argmin(np.abs(np.array(axis.values, float) - 1.0)))
-    if axis.kind == "plan":
-        return 0
-    if axis.kind == "variant":
-        return next((k for k, own in enumerate(axis.values) if not own), 0)
-    own = scenario.base_value(axis.fields[0])
-    if axis.kind == "word":
-        return axis.values.index(own) if own in axis.values else 0
-    return None if own is None else int(np.argmin(np.abs(np.array(axis.values, float) - float(own))))
 
 
 SAMPLER = Hierarchical
