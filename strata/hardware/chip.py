@@ -24,13 +24,14 @@ from strata.hardware.chip_parts import (
     ServedAttention,
     ServedExperts,
 )
-from strata.hardware.derive import OnFirstUse, derived
+from strata.hardware.derive import OnFirstUse, derived, restated
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
 from strata.hardware.silicon.manufacturing import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
 from strata.params import (
+    GIVEN,
     Param,
     Sources,
     build,
@@ -42,6 +43,7 @@ from strata.params import (
     part,
     remembered,
     text,
+    value_at,
 )
 from strata.precision import check
 from strata.records import readable
@@ -201,6 +203,21 @@ def finished(stated: Chip, params: Mapping[str, Param], file: str, changes: Mapp
     known = derived(changed, Sources(params).updated(given), file)
     _check_whole(known, file)
     return known
+
+
+def changed_chip(given: Chip, changes: Mapping[str, Any]) -> Chip:
+    """A chip with some of the numbers replaced that it was described by, and all that follows from them anew:
+    bandwidth of a stack, cores that fit, heat; a generated chip is made again.
+
+    >>> faster = changed_chip(chip("stack-ref"), {"stack.transfer_rate": 1.6e9})
+    >>> [round(float(getattr(faster, part).bandwidth) / 1e12, 2) for part in ("memory", "cache")]
+    [3.28, 6.55]
+    """
+    kept: dict[str, Any] = {}
+    if given.recipe is not None:  # what a caller gave it beside its recipe is not in there
+        told = (p for p, param in given.sources.items() if param.source == GIVEN)
+        kept = {p: value_at(given, p) for p in told if not p.startswith("recipe.")}
+    return finished(restated(given), given.sources, given.name, {**kept, **changes})
 
 
 # Files a chip names, by the field that names one: where it is written out, and its kind.
