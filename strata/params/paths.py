@@ -14,7 +14,6 @@ from strata.params.declare import Param
 from strata.params.records import check_range
 from strata.units import parse
 
-
 GIVEN = "given by the caller"  # the source of a quantity that was replaced
 
 

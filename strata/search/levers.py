@@ -80,17 +80,22 @@ LEVERS = (
             ),
         ),
     ),
-    Lever(resource="cores", bounds=("compute",), ways=(("chip.compute.cores", *RATES),), counted=True),
+    Lever(
+        resource="cores, on a larger die",
+        bounds=("compute", "cache"),
+        ways=(("chip.compute.cores", *RATES, "chip.package.die_area"),),
+        counted=True,
+    ),
     Lever(
         resource="die area",
-        bounds=("compute",),
+        bounds=("compute", "cache"),
         ways=(("chip.recipe.budget.die_area", "chip.recipe.budget.node_area"), ("chip.package.die_area",)),
     ),
     Lever(
         resource="cache bandwidth",
         bounds=("cache",),
         ways=(
-            ("chip.recipe.technology.memories.*.port_width", "chip.recipe.budget.power_share.*"),
+            ("chip.recipe.technology.memories.*.port_width",),
             ("chip.cache.over_memory", "chip.cache.core_bandwidth"),
             ("chip.cache.bandwidth", "chip.cache.core_bandwidth"),
         ),
@@ -117,9 +122,7 @@ LEVERS = (
         ways=(("chip.stack.dram.timing.*",),),
         less=True,
     ),
-    Lever(
-        resource="DRAM latency (less)", bounds=("memory",), ways=(("chip.memory.latency",),), less=True
-    ),
+    Lever(resource="DRAM latency (less)", bounds=("memory",), ways=(("chip.memory.latency",),), less=True),
     Lever(
         resource="network bandwidth",
         bounds=("network",),
@@ -145,15 +148,52 @@ LEVERS = (
         ),
         less=True,
     ),
-    Lever(resource="fixed times of kernels (less)", bounds=("overhead",), ways=(FIXED_TIMES,), less=True),
-    Lever(resource="kernel launch (less)", bounds=("overhead",), ways=(("chip.overhead.launch",),), less=True),
+    # of a loop over few tokens, too, whose time is credited to the cores or their cache
+    Lever(
+        resource="fixed times of kernels (less)",
+        bounds=("overhead", "compute", "cache"),
+        ways=(FIXED_TIMES,),
+        less=True,
+    ),
+    Lever(
+        resource="kernel launch (less)", bounds=("overhead",), ways=(("chip.overhead.launch",),), less=True
+    ),
     Lever(
         resource="host time of the engine (less)",
         bounds=("host",),
         ways=(("engine.step", "engine.sequence", "engine.stream", "engine.graph_break_time"),),
         less=True,
     ),
-    Lever(resource="power limit", bounds=("throttling",), ways=(("chip.recipe.budget.power",), ("chip.energy.power_limit",))),
+    Lever(
+        resource="power limit",
+        bounds=("throttling",),
+        ways=(("chip.recipe.budget.power",), ("chip.energy.power_limit",)),
+    ),
+    # where power makes a chip's rates, thrift is speed
+    Lever(
+        resource="energy of a DRAM access (less)",
+        bounds=("memory", "throttling"),
+        ways=(("chip.recipe.device.access_energy",), ("chip.energy.memory_array",), ("chip.energy.memory",)),
+        less=True,
+    ),
+    Lever(
+        resource="energy of operations (less)",
+        bounds=("compute", "throttling"),
+        ways=(
+            ("chip.recipe.technology.logic.mac_energy.*", "chip.recipe.technology.logic.vector_energy"),
+            ("chip.energy.matrix.*", "chip.energy.vector"),
+        ),
+        less=True,
+    ),
+    Lever(
+        resource="energy of memories on the chip (less)",
+        bounds=("cache", "throttling"),
+        ways=(
+            ("chip.recipe.technology.memories.*.read_energy",),
+            ("chip.energy.cache", "chip.energy.sram", "chip.levels.*.energy"),
+        ),
+        less=True,
+    ),
     Lever(resource="cooling", bounds=("throttling",), ways=(("chip.cooling.transfer",),)),
     Lever(
         resource="thermal resistance (less)",
@@ -161,7 +201,7 @@ LEVERS = (
         ways=(("chip.cooling.sink_resistance",),),
         less=True,
     ),
-)  # fmt: skip
+)
 
 
 def stated_owners(owners: FieldOwners) -> FieldOwners:
@@ -175,17 +215,15 @@ def own_networks(system: System) -> bool:
     return made is not None and made.name == system.fabric.name
 
 
-def quantities_behind(lever: Lever, owners: FieldOwners, system: System) -> dict[str, float]:
-    """What a lever moves in this design: names of stated quantities with their values; {} where the design
-    has no such resource.
+def quantities_behind(lever: Lever, owners: FieldOwners, system: System) -> dict[str, dict[str, float]]:
+    """What a lever moves in this design: by pattern, the names of stated quantities with their values; {}
+    where the design has no such resource.
     """
     bare = stated_owners(owners)
     for way in lever.ways:
-        found = _stated(way[0], bare, owners, system)
-        if found:
-            for pattern in way[1:]:
-                found |= _stated(pattern, bare, owners, system)
-            return found
+        found = {pattern: _stated(pattern, bare, owners, system) for pattern in way}
+        if found[way[0]]:
+            return {pattern: held for pattern, held in found.items() if held}
     return {}
 
 

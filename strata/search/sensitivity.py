@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from strata.search.goal import Goal
     from strata.search.space import Space
 
+BINDS = 0.01  # share of the time from which a bound's first lever is told even if it does nothing
+HELD = "changes nothing by itself: another limit holds"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gain:
     """A resource, and how much better the answer gets with so much more of it."""
@@ -57,35 +61,51 @@ def sensitivity(result: Result, more: float = 0.1, metric: str = "") -> list[Gai
     )
     gains = []
     for lever in LEVERS:
-        held = quantities_behind(lever, owners, result.system)
-        if held:
-            gains.append(_pulled(result, lever, held, owners, more, declared))
+        behind = quantities_behind(lever, owners, result.system)
+        if behind:
+            gains.append(_pulled(result, lever, behind, owners, more, declared))
     gains += _pipeline_gains(result, declared)
     told = [g for g in gains if g is not None]
     return sorted(told, key=lambda g: -g.speedup if np.isfinite(g.speedup) else np.inf)
 
 
 def _pulled(
-    result: Result, lever: Lever, held: dict[str, float], owners: FieldOwners, more: float, metric: Metric
+    result: Result,
+    lever: Lever,
+    behind: dict[str, dict[str, float]],
+    owners: FieldOwners,
+    more: float,
+    metric: Metric,
 ) -> Gain | None:
-    """What a lever gains; None where the metric does not depend on it at all."""
+    """What a lever gains; None where the metric does not depend on it at all, and nothing it could shorten
+    takes time.
+    """
+    held = {name: value for each in behind.values() for name, value in each.items()}
     changes = moved(lever, held, more)
     first = next(iter(held))
     share = changes[first] / held[first]
     told = {
         "resource": lever.resource,
         "more": (1.0 / share if lever.less else share) - 1.0,
-        "moved": _moved_text(held, changes, owners),
+        "moved": _moved_text(behind, changes, owners),
         "bounds": lever.bounds,
     }
     try:
         system, engine = moved_design(owners, result.system, changes)
     except StrataError as error:  # there is no such design: its parts contradict each other
         return Gain(**told, speedup=float("nan"), note=str(error))
-    again = evaluate(
-        system, result.model, result.workload, result.plan, engine, economics=result.economics
-    )
-    return _compared(result, again, told, metric)
+    again = evaluate(system, result.model, result.workload, result.plan, engine, economics=result.economics)
+    found = _compared(result, again, told, metric)
+    main = next(one for one in LEVERS if one.bounds[0] == lever.bounds[0])
+    if found is None and lever is main and bound_share(result, lever.bounds[:1]) > BINDS:
+        return Gain(**told, speedup=0.0, note=HELD)
+    return found
+
+
+def bound_share(result: Result, bounds: tuple[str, ...]) -> float:
+    """The share of a result's time that some bounds take."""
+    rows = {name: float(np.asarray(time)) for name, time in result.summary.resources.items()}
+    return sum(rows[name] for name in bounds) / sum(rows.values())
 
 
 def _compared(before: Result, after: Result, told: dict[str, Any], metric: Metric) -> Gain | None:
@@ -93,7 +113,7 @@ def _compared(before: Result, after: Result, told: dict[str, Any], metric: Metri
     old, new = (float(np.asarray(getattr(r.metrics, metric.name))) for r in (before, after))
     if not after.fits:
         why = "; ".join(f.what for f in after.infeasible)
-        return Gain(**told, speedup=float("nan"), note=f"out: {why}")
+        return Gain(**told, speedup=float("nan"), note=why)
     if abs(new - old) <= 1e-9 * abs(old):  # the chip is worked out anew: last bits differ
         return None
     return Gain(**told, speedup=(new / old if metric.higher_is_better else old / new) - 1.0)
@@ -128,15 +148,17 @@ def _pipeline_gains(result: Result, metric: Metric) -> list[Gain | None]:
     return gains
 
 
-def _moved_text(held: dict[str, float], changes: dict[str, float], owners: FieldOwners) -> str:
-    """What was moved, in words: the first quantity from and to, and how many go with it."""
-    name = next(iter(held))
+def _moved_text(behind: dict[str, dict[str, float]], changes: dict[str, float], owners: FieldOwners) -> str:
+    """What was moved, in words: one quantity from and to, of several what they are called."""
+    (pattern, held), *others = behind.items()
+    name, many = next(iter(held)), sum(len(each) for each in behind.values())
+    if many > 1:
+        beside = f", {others[0][0]}" if len(others) == 1 else ""
+        return f"{pattern}{beside}" + (f" and what goes with it, {many} in all" if len(others) > 1 else "")
     unit = owners.units().get(name, "1")
     old, new = (show(value, unit) for value in (held[name], changes[name]))
     number, _, end = old.partition(" ")
-    old = number if end and new.endswith(f" {end}") else old
-    others = len(held) - 1
-    return f"{name} {old} to {new}" + (f", and {others} more with it" if others else "")
+    return f"{name} {number if end and new.endswith(f' {end}') else old} to {new}"
 
 
 def axis_gains(space: Space, goal: Goal, point: Evaluated, more: float = 0.1) -> list[Gain]:

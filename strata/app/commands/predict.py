@@ -72,7 +72,7 @@ def predict_command(
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.explanation import explanation, op_rows
+    from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
     from strata.evaluate import evaluate
@@ -91,7 +91,8 @@ def predict_command(
     lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes]
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
-        print_json(told | ({"ops": op_rows(result)} if explain and result.fits else {}))
+        why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
+        print_json(told | why)
     if not result.fits:
         raise BadValue(why_infeasible(result))
     if not json:
