@@ -127,7 +127,7 @@ DERIVATIONS = (
         function=lambda chip: stack_bandwidth(chip.stack),  # type: ignore[arg-type]
         source="connected layers x channels x width x rate of the stack",
         stated=REFUSED,
-        refusal="follows from the stack; change a quantity of stack instead",
+        refusal="follows from the stack",
         missing="is missing and there is no stack to give it",
         instead="stack.transfer_rate",
     ),
@@ -137,7 +137,7 @@ DERIVATIONS = (
         function=lambda chip: stack_capacity(chip.stack),  # type: ignore[arg-type]
         source="layers x capacity of one layer of the stack",
         stated=REFUSED,
-        refusal="follows from the stack; change a quantity of stack instead",
+        refusal="follows from the stack",
         missing="is missing and there is no stack to give it",
         instead="stack.capacity_per_layer",
     ),
@@ -157,7 +157,7 @@ DERIVATIONS = (
         function=stacked_energy,
         source="energy.memory_array and the joints up to the connected layers of the stack",
         stated=REFUSED,
-        refusal="follows from energy.memory_array and the stack; change that instead",
+        refusal="follows from energy.memory_array and the stack",
         missing="is missing and there is no energy.memory_array to give it",
         instead="energy.memory_array",
         incomplete="energy.memory_array needs a [stack] and floorplan_file, which say what lies between it "
@@ -299,7 +299,7 @@ def _applies(row: Derivation, chip: Chip, file: str) -> bool:
     if there[0]:
         if row.stated == REFUSED:
             told = {row.path.rsplit(".", 1)[-1]: stated}
-            require(stated is None, f"{file}: {row.path} {row.refusal}", **told)
+            require(stated is None, f"{file}: {row.path} {row.refusal}; set {row.instead} instead", **told)
         if not all(there) and row.incomplete:
             raise MissingQuantity(f"{file}: {row.incomplete}")
     if not all(there):

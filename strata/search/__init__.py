@@ -9,6 +9,7 @@ from strata.search.sensitivity import sensitivity
 from strata.search.space import Space, space
 from strata.search.strategies import best_strategies, price_strategies
 from strata.search.sweep import Sweep, sweep
+from strata.search.what_if import WhatIf, what_if
 
 __all__ = [
     "Goal",
@@ -17,6 +18,7 @@ __all__ = [
     "SearchOutcome",
     "Space",
     "Sweep",
+    "WhatIf",
     "best_plans",
     "best_strategies",
     "goal",
@@ -26,4 +28,5 @@ __all__ = [
     "sensitivity",
     "space",
     "sweep",
+    "what_if",
 ]

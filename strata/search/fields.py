@@ -216,14 +216,10 @@ class FieldOwners:
         """Whole names of the quantities that match a pattern like `fabric.dimension.*.bandwidth`."""
         return [name for name in self.units() if fnmatchcase(name, pattern)]
 
-    def overridden(self, changes: Mapping[str, Any]) -> FieldOwners:
-        """The same records with quantities replaced one by one; nothing follows from them anew."""
-        owners = self
-        for owner, table in by_owner(changes).items():
-            if table:
-                changed, _ = override(getattr(owners, owner), table, owner)
-                owners = replace(owners, **{owner: changed})
-        return owners
+    @staticmethod
+    def covers(patterns: Iterable[str], name: str) -> bool:
+        """Whether one of some patterns names a quantity."""
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:

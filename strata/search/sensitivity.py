@@ -84,7 +84,7 @@ def _pulled(
     changes = moved(lever, held, more)
     first = next(iter(held))
     share = changes[first] / held[first]
-    told = {
+    told: dict[str, Any] = {
         "resource": lever.resource,
         "more": (1.0 / share if lever.less else share) - 1.0,
         "moved": _moved_text(behind, changes, owners),
