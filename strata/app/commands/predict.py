@@ -36,6 +36,17 @@ if TYPE_CHECKING:
     from strata.workload.tasks import Workload
 
 
+ExplainFlag = Annotated[
+    bool, typer.Option("--explain", help="say where time and memory go and what would help")
+]
+TraceFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
+]
+RooflinePicture = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them")
+]
+
+
 def register_predict(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
@@ -61,17 +72,10 @@ def predict_command(
     fabric: FabricName = "",
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
-    explain: Annotated[
-        bool, typer.Option("--explain", help="say where time and memory go and what would help")
-    ] = False,
+    explain: ExplainFlag = False,
     json: JsonFlag = False,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
-    ] = None,
-    roofline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them"),
-    ] = None,
+    trace: TraceFile = None,
+    roofline: RooflinePicture = None,
     report: ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
