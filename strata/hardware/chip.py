@@ -24,7 +24,7 @@ from strata.hardware.chip_parts import (
     ServedAttention,
     ServedExperts,
 )
-from strata.hardware.derive import OnFirstUse, derived, restated
+from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
 from strata.hardware.silicon.manufacturing import Silicon, check_silicon
@@ -44,6 +44,7 @@ from strata.params import (
     remembered,
     text,
     value_at,
+    with_value,
 )
 from strata.precision import check
 from strata.records import readable
@@ -207,7 +208,8 @@ def finished(stated: Chip, params: Mapping[str, Param], file: str, changes: Mapp
 
 def changed_chip(given: Chip, changes: Mapping[str, Any]) -> Chip:
     """A chip with some of the numbers replaced that it was described by, and all that follows from them anew:
-    bandwidth of a stack, cores that fit, heat; a generated chip is made again.
+    bandwidth of a stack, cores that fit, heat; a generated chip is made again. Where somebody replaced what
+    follows by hand, it stays as it is.
 
     >>> faster = changed_chip(chip("stack-ref"), {"stack.transfer_rate": 1.6e9})
     >>> [round(float(getattr(faster, part).bandwidth) / 1e12, 2) for part in ("memory", "cache")]
@@ -217,7 +219,11 @@ def changed_chip(given: Chip, changes: Mapping[str, Any]) -> Chip:
     if given.recipe is not None:  # what a caller gave it beside its recipe is not in there
         told = (p for p, param in given.sources.items() if param.source == GIVEN)
         kept = {p: value_at(given, p) for p in told if not p.startswith("recipe.")}
-    return finished(restated(given), given.sources, given.name, {**kept, **changes})
+    bare = restated(given)
+    changed = finished(bare, given.sources, given.name, {**kept, **changes})
+    for path in set_by_hand(given, finished(bare, given.sources, given.name, kept)):
+        changed = with_value(changed, path, value_at(given, path))
+    return changed
 
 
 # Files a chip names, by the field that names one: where it is written out, and its kind.

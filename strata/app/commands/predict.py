@@ -114,6 +114,13 @@ def predict_command(
         say(headline_table(result), *dimmed(lines), *difference)
         if explain:
             say("", explanation(result))
+    _write_files(result, lines, trace, roofline, report)
+
+
+def _write_files(
+    result: Result, lines: list[str], trace: Path | None, roofline: Path | None, report: Path | None
+) -> None:
+    """The trace, the picture and the page that were asked for."""
     if trace:
         wrote("trace", _write_trace(result, trace), " (open it at https://ui.perfetto.dev)")
     if roofline:
