@@ -1,9 +1,9 @@
 """What more of a resource buys: what is moved is stated, what follows moves too, and every bound has a lever."""
 
 import pytest
+from cases import CHIPS, roomy
 
 import strata as st
-from cases import CHIPS, roomy
 from strata.hardware.chip import changed_chip
 from strata.params import leaf_paths, value_at
 from strata.pricing.price import BOUNDS
