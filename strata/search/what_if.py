@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.fields import fabric_path, split_field
 from strata.search.inputs import named_inputs
-from strata.search.plan_for import PlanRanking, plan_for
 from strata.search.relative import set_tables
 from strata.workload.tasks import Workload
+
+if TYPE_CHECKING:
+    from strata.search.plan_for import PlanRanking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +91,12 @@ def field_changes(
             known = {} if owner == "model" else leaf_paths(new)
             whole = path if owner == "model" else _whole_path(owner, path, new)
             if owner == "model" or whole not in known:  # a word
-                told = {"before": getattr(old, path, None), "after": getattr(new, path, None), "unit": "1"}
+                first, second, unit = getattr(old, path, None), getattr(new, path, None), "1"
             else:
                 sides = (value_at(record, whole) for record in (old, new))
                 first, second = (None if v is None else float(np.asarray(v)) for v in sides)
-                told = {"before": first, "after": second, "unit": known[whole]["unit"]}
-            found.append(Change(name=f"{owner}.{whole}", **told))
+                unit = known[whole]["unit"]
+            found.append(Change(name=f"{owner}.{whole}", before=first, after=second, unit=unit))
     return tuple(found)
 
 
@@ -128,6 +130,8 @@ class Question:
 
     def answer(self, changes: Sequence[str] = ()) -> tuple[Result, PlanRanking | None]:
         """The result with some fields set; and the ranking of plans, where none is told."""
+        from strata.search.plan_for import plan_for
+
         items = [*self.always, *changes]
         hardware, program, software = named_inputs(
             self.model, self.system, self.engine, self.weights, self.kv, items, self.fabric
