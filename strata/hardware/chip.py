@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strata.arrays import Number, leaves, register_pytree
@@ -131,6 +132,13 @@ def register_maker(maker: ChipMaker) -> None:
     _MAKERS[:] = [maker]
 
 
+def _maker() -> ChipMaker:
+    """How generated chips are made, loaded where one is asked for."""
+    if not _MAKERS:
+        import_module("strata.hardware.generate.recipe")
+    return _MAKERS[0]
+
+
 def chip(name: str, **changes: Any) -> Chip:
     """A chip by name or TOML path, with some quantities replaced by numbers, arrays or text with units.
 
@@ -185,7 +193,7 @@ def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str
         require(not inside, f"{file} is not generated: it has no [generated]", **{key: value})
         table = _with_word(table, key, value)
     if "generated" in table:
-        made = _MAKERS[0].read(_written_out(table), file)
+        made = _maker().read(_written_out(table), file)
         stated, params = made, dict(made.sources)
     else:
         stated, params = build(Chip, _written_out(table), file)
@@ -197,7 +205,7 @@ def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str
 def finished(stated: Chip, params: Mapping[str, Param], file: str, changes: Mapping[str, Any]) -> Chip:
     """A chip read from a file with some quantities replaced, and what follows from them."""
     if stated.recipe is not None:
-        stated, changes = _MAKERS[0].changed(stated, changes)
+        stated, changes = _maker().changed(stated, changes)
         params = stated.sources
     changed, given = override(stated, changes, "chip")
     _check_parts(changed, file)

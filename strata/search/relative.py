@@ -12,13 +12,11 @@ import numpy as np
 
 from strata.errors import BadValue, UnknownName
 from strata.hardware.derive import DERIVED, derivation_of, is_derived, restated
-from strata.hardware.generate.recipe import recipe_path
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import engine as make_engine
 from strata.params import called, leaf_paths, value_at
-from strata.search.fields import RECIPE, FieldOwners, fabric_path, parse_changes
-from strata.search.levers import LEVERS, quantities_behind
+from strata.search.fields import RECIPE, FieldOwners, fabric_path, parse_changes, path_in_recipe
 from strata.workload.program import program as make_program
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -96,8 +94,8 @@ def _whole(owner: str, path: str, record: Any) -> str:
     known = leaf_paths(record)
     if owner == "fabric":
         path = fabric_path(record, path) or path
-    if owner == "chip" and (inside := recipe_path(record, path)):
-        path = f"recipe.{inside}"
+    if owner == "chip":
+        path = path_in_recipe(record, path) or path
     hits = called(path, known)
     if not hits:
         raise UnknownName(f"{owner} quantity", path, known, f"strata schema {owner}")
@@ -108,6 +106,8 @@ def _whole(owner: str, path: str, record: Any) -> str:
 
 def _follows(path: str, text: str, owners: FieldOwners, system: System) -> str:
     """Why a derived quantity cannot be set, and what to set instead."""
+    from strata.search.levers import LEVERS, quantities_behind
+
     chip = owners.chip
     row = derivation_of(chip, path)
     instead = [f"chip.{row.instead}"] if row is not None and row.instead else []

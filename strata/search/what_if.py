@@ -13,12 +13,11 @@ import numpy as np
 
 from strata.evaluate import evaluate
 from strata.hardware.derive import is_derived
-from strata.hardware.generate.recipe import recipe_path
 from strata.mapping.plan import Plan, divides_itself, usual_division
 from strata.params import called, leaf_paths, value_at
 from strata.pricing.metrics import METRICS
 from strata.result import Result
-from strata.search.fields import fabric_path, split_field
+from strata.search.fields import fabric_path, path_in_recipe, split_field
 from strata.search.inputs import named_inputs
 from strata.search.relative import set_tables
 from strata.workload.tasks import Workload
@@ -104,8 +103,8 @@ def _whole_path(owner: str, path: str, record: Any) -> str:
     """The path of a quantity that was set, or the word's as it was said."""
     if owner == "fabric":
         return fabric_path(record, path) or path
-    if owner == "chip" and (inside := recipe_path(record, path)):
-        return f"recipe.{inside}"
+    if owner == "chip" and (inside := path_in_recipe(record, path)):
+        return inside
     return next(iter(called(path, leaf_paths(record))), path)
 
 

@@ -16,6 +16,7 @@ HEAVY = (
 )
 UNUSED = (
     "strata.serving.curve",
+    "strata.hardware.generate.recipe",
     "strata.search.run",
     "strata.search.space",
     "strata.workload.dataflow",
