@@ -163,23 +163,20 @@ def rows() -> list[dict[str, Any]]:
     add_technology(add)
     add_fusion(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
-    strata = cold(
-        [
-            sys.executable,
-            "-m",
-            "strata.app.cli",
-            "predict",
-            "--model",
-            "llama-3-70b",
-            "--system",
-            "8xh200",
-            "--batch",
-            "64",
-            "--plan",
-            "tp=8",
-        ]
-    )
-    add("cli_cold", strata, "s", "python -c 'import numpy', a new process", numpy_import, smaller=True)
+    words = [
+        "-m",
+        "strata.app.cli",
+        "predict",
+        "--model",
+        "llama-3-70b",
+        "--system",
+        "8xh200",
+        "--batch",
+        "64",
+    ]
+    for name, more in (("cli_cold", ["--plan", "tp=8"]), ("cli_cold_best_plan", [])):
+        strata = cold([sys.executable, *words, *more])
+        add(name, strata, "s", "python -c 'import numpy', a new process", numpy_import, smaller=True)
     return found
 
 

@@ -26,8 +26,6 @@ from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
 from strata.result import Result, reasons
-from strata.workload.dataflow import Dataflow
-from strata.workload.dataflow_builder import dataflow
 from strata.workload.model import Model, model
 from strata.workload.program import Program, program
 from strata.workload.routing import Routing, read_routing, routing
@@ -43,10 +41,14 @@ if TYPE_CHECKING:
     from strata.search.sweep import sweep
     from strata.serving.under_load import serve_under_load
     from strata.simulate.step import simulate_step
+    from strata.workload.dataflow import Dataflow
+    from strata.workload.dataflow_builder import dataflow
 
 __version__ = "0.1.0"
 # What is loaded when it is first asked for, so that commands start fast.
 _LAZY = {
+    "Dataflow": "strata.workload.dataflow",
+    "dataflow": "strata.workload.dataflow_builder",
     "Kernel": "strata.pricing.kernel",
     "codesign": "strata.optimise.codesign",
     "codesign_problem": "strata.optimise.codesign",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 Number: TypeAlias = float | Array
 Mask: TypeAlias = bool | NDArray[np.bool_]
-_PLAIN = (float, int, np.floating, np.integer, np.ndarray)
+_PLAIN = (float, int, np.floating, np.integer, np.bool_, np.ndarray)
 
 
 _ONE: Any = frozenset((float, np.float64, int))

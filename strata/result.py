@@ -13,7 +13,6 @@ from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
-from strata.hardware.generate.recipe import why_not
 from strata.hardware.system import Economics, System
 from strata.mapping.engine import Engine
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
@@ -164,8 +163,11 @@ class Result:
             chip = self.system.chip
             assert chip.cores_fit is not None
             cores, fit = float(chip.compute.cores), float(chip.cores_fit)
-            if chip.recipe is not None and fit == 0.0 and (lacks := why_not(chip.recipe)):
-                return list(lacks)  # there is no such chip: what it would break is nothing to know
+            if chip.recipe is not None and fit == 0.0:
+                from strata.hardware.generate.recipe import why_not
+
+                if lacks := why_not(chip.recipe):
+                    return list(lacks)  # there is no such chip: what it would break is nothing to know
             found.append(Infeasible(CORES.relation, cores, fit, "1", CORES.levers))
         for rule, broken, demand, limit in self.plan.violations(
             self.program.units, self.workload, self.system.devices

@@ -13,7 +13,7 @@ PLACES = (
     (
         "Foundations",
         "what everything stands on",
-        "arrays units errors precision params records pareto drawing expression shipped",
+        "arrays units errors precision params records pareto drawing expression shipped lazy",
     ),
     ("Hardware", "what is built", "hardware"),
     ("Workload", "what must be computed", "workload"),

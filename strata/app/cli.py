@@ -4,48 +4,46 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from strata.app.commands.area import register_area
-from strata.app.commands.calibrate import register_calibrate
-from strata.app.commands.catalogue import register_catalogue
-from strata.app.commands.codesign import register_codesign
-from strata.app.commands.collective import register_collective
-from strata.app.commands.cost import register_cost
-from strata.app.commands.diff import register_diff
-from strata.app.commands.dram import register_dram
-from strata.app.commands.fabric import register_fabric
-from strata.app.commands.generate import register_generate
-from strata.app.commands.heat import register_heat
-from strata.app.commands.kernel_programs import register_kernel
-from strata.app.commands.map import register_map
-from strata.app.commands.mapping import register_mapping
-from strata.app.commands.measure import register_measure
-from strata.app.commands.plan import register_plan
-from strata.app.commands.predict import register_predict
-from strata.app.commands.search import register_search
-from strata.app.commands.serving import register_serving
-from strata.app.commands.speculate import register_speculate
-from strata.app.commands.study import register_study
-from strata.app.commands.sweep import register_sweep
-from strata.app.commands.timeline import register_timeline
-from strata.app.commands.validate import register_validate
 from strata.app.terminal import complain, put_line, usage_line
 from strata.errors import StrataError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
 
-app = typer.Typer(
-    name="strata",
-    help="Predict and optimise AI systems that do not exist yet.",
-    epilog="Start with: strata predict --model llama-3-70b --system 8xh200 --batch 64 --explain",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"max_content_width": 120, "help_option_names": ["--help", "-h"]},
-)
+# Each command, in the order in which help lists them: the module that registers it, and by which function.
+# A command line loads only its own.
+COMMANDS = {
+    "predict": ("predict", "register_predict"),
+    "plan": ("plan", "register_plan"),
+    "sweep": ("sweep", "register_sweep"),
+    "timeline": ("timeline", "register_timeline"),
+    "list": ("catalogue", "register_catalogue"),
+    "show": ("catalogue", "register_catalogue"),
+    "schema": ("catalogue", "register_catalogue"),
+    "diff": ("diff", "register_diff"),
+    "serving": ("serving", "register_serving"),
+    "speculate": ("speculate", "register_speculate"),
+    "generate": ("generate", "register_generate"),
+    "codesign": ("codesign", "register_codesign"),
+    "fabric": ("fabric", "register_fabric"),
+    "collective": ("collective", "register_collective"),
+    "map": ("map", "register_map"),
+    "mapping": ("mapping", "register_mapping"),
+    "heat": ("heat", "register_heat"),
+    "dram": ("dram", "register_dram"),
+    "area": ("area", "register_area"),
+    "cost": ("cost", "register_cost"),
+    "validate": ("validate", "register_validate"),
+    "measure": ("measure", "register_measure"),
+    "calibrate": ("calibrate", "register_calibrate"),
+    "search": ("search", "register_search"),
+    "study": ("study", "register_study"),
+    "kernel": ("kernel_programs", "register_kernel"),
+}
 
 
 def show_version(wanted: bool) -> None:
@@ -57,7 +55,6 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def start(
     version: Annotated[
         bool,
@@ -67,34 +64,22 @@ def start(
     """Predict and optimise AI systems that do not exist yet."""
 
 
-# In the order in which help lists them.
-for register in (
-    register_predict,
-    register_plan,
-    register_sweep,
-    register_timeline,
-    register_catalogue,
-    register_diff,
-    register_serving,
-    register_speculate,
-    register_generate,
-    register_codesign,
-    register_fabric,
-    register_collective,
-    register_map,
-    register_mapping,
-    register_heat,
-    register_dram,
-    register_area,
-    register_cost,
-    register_validate,
-    register_measure,
-    register_calibrate,
-    register_search,
-    register_study,
-    register_kernel,
-):
-    register(app)
+def commands_app(word: str = "") -> typer.Typer:
+    """The app of one command, or of all where the word is none."""
+    app = typer.Typer(
+        name="strata",
+        help="Predict and optimise AI systems that do not exist yet.",
+        epilog="Start with: strata predict --model llama-3-70b --system 8xh200 --batch 64 --explain",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"max_content_width": 120, "help_option_names": ["--help", "-h"]},
+    )
+    app.callback()(start)
+    wanted = [COMMANDS[word]] if word in COMMANDS else COMMANDS.values()
+    for module, register in dict.fromkeys(wanted):
+        getattr(import_module(f"strata.app.commands.{module}"), register)(app)
+    return app
 
 
 def main() -> None:
@@ -105,7 +90,7 @@ def main() -> None:
 def run_command(words: list[str]) -> int:
     """The exit code of a command line."""
     try:
-        code = app(words, prog_name="strata", standalone_mode=False)
+        code = commands_app(words[0] if words else "")(words, prog_name="strata", standalone_mode=False)
     except StrataError as error:
         complain(str(error))
         return 2

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.generate.recipe import Recipe
 from strata.hardware.system import Economics, System, economics, system
 from strata.hardware.topology import Topology, topology
 
 if TYPE_CHECKING:
+    from strata.hardware.generate.recipe import Recipe
     from strata.hardware.silicon.area import area
     from strata.hardware.silicon.cost import cost
     from strata.hardware.silicon.manufacturing import Silicon
     from strata.hardware.thermal.report import Temperatures, heat
 
-# What is loaded when it is first asked for: reports need solvers.
+# What is loaded when it is first asked for: reports need solvers, few chips are generated.
 _LAZY = {
+    "Recipe": "strata.hardware.generate.recipe",
     "area": "strata.hardware.silicon.area",
     "cost": "strata.hardware.silicon.cost",
     "Silicon": "strata.hardware.silicon.manufacturing",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from strata.arrays import Number, leaves, register_pytree
@@ -24,13 +25,14 @@ from strata.hardware.chip_parts import (
     ServedAttention,
     ServedExperts,
 )
-from strata.hardware.derive import OnFirstUse, derived
+from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
 from strata.hardware.silicon.manufacturing import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
 from strata.params import (
+    GIVEN,
     Param,
     Sources,
     build,
@@ -42,6 +44,8 @@ from strata.params import (
     part,
     remembered,
     text,
+    value_at,
+    with_value,
 )
 from strata.precision import check
 from strata.records import readable
@@ -128,6 +132,13 @@ def register_maker(maker: ChipMaker) -> None:
     _MAKERS[:] = [maker]
 
 
+def _maker() -> ChipMaker:
+    """How generated chips are made, loaded where one is asked for."""
+    if not _MAKERS:
+        import_module("strata.hardware.generate.recipe")
+    return _MAKERS[0]
+
+
 def chip(name: str, **changes: Any) -> Chip:
     """A chip by name or TOML path, with some quantities replaced by numbers, arrays or text with units.
 
@@ -182,7 +193,7 @@ def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str
         require(not inside, f"{file} is not generated: it has no [generated]", **{key: value})
         table = _with_word(table, key, value)
     if "generated" in table:
-        made = _MAKERS[0].read(_written_out(table), file)
+        made = _maker().read(_written_out(table), file)
         stated, params = made, dict(made.sources)
     else:
         stated, params = build(Chip, _written_out(table), file)
@@ -199,7 +210,7 @@ def finished(
     Unchecked it may have parts that contradict each other, as the corner of a box of chips has.
     """
     if stated.recipe is not None:
-        stated, changes = _MAKERS[0].changed(stated, changes)
+        stated, changes = _maker().changed(stated, changes)
         params = stated.sources
     changed, given = override(stated, changes, "chip")
     if checked:
@@ -207,6 +218,26 @@ def finished(
     known = derived(changed, Sources(params).updated(given), file)
     _check_whole(known, file)
     return known
+
+
+def changed_chip(given: Chip, changes: Mapping[str, Any]) -> Chip:
+    """A chip with some of the numbers replaced that it was described by, and all that follows from them anew:
+    bandwidth of a stack, cores that fit, heat; a generated chip is made again. Where somebody replaced what
+    follows by hand, it stays as it is.
+
+    >>> faster = changed_chip(chip("stack-ref"), {"stack.transfer_rate": 1.6e9})
+    >>> [round(float(getattr(faster, part).bandwidth) / 1e12, 2) for part in ("memory", "cache")]
+    [3.28, 6.55]
+    """
+    kept: dict[str, Any] = {}
+    if given.recipe is not None:  # what a caller gave it beside its recipe is not in there
+        told = (p for p, param in given.sources.items() if param.source == GIVEN)
+        kept = {p: value_at(given, p) for p in told if not p.startswith("recipe.")}
+    bare = restated(given)
+    changed = finished(bare, given.sources, given.name, {**kept, **changes})
+    for path in set_by_hand(given, finished(bare, given.sources, given.name, kept)):
+        changed = with_value(changed, path, value_at(given, path))
+    return changed
 
 
 # Files a chip names, by the field that names one: where it is written out, and its kind.

@@ -100,6 +100,7 @@ def _heat(chip: Chip) -> UnsolvedHeat:
 
 # What becomes of a number that a file or a caller states.
 REPLACED, REFUSED, KEPT, SCALED = "replaced", "refused", "kept", "scaled"
+DERIVED = "derived: "  # how the source of a derived number begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,7 @@ class Derivation:
     missing: str = ""  # what to say where it is neither stated nor derived; "" where a chip may lack it
     incomplete: str = ""  # what to say where some of its inputs are missing
     later: bool = False  # worked out on first use
+    instead: str = ""  # the stated quantity that moves it, one for one
 
 
 DERIVATIONS = (
@@ -125,8 +127,9 @@ DERIVATIONS = (
         function=lambda chip: stack_bandwidth(chip.stack),  # type: ignore[arg-type]
         source="connected layers x channels x width x rate of the stack",
         stated=REFUSED,
-        refusal="follows from the stack; change a quantity of stack instead",
+        refusal="follows from the stack",
         missing="is missing and there is no stack to give it",
+        instead="stack.transfer_rate",
     ),
     Derivation(
         path="memory.capacity",
@@ -134,8 +137,9 @@ DERIVATIONS = (
         function=lambda chip: stack_capacity(chip.stack),  # type: ignore[arg-type]
         source="layers x capacity of one layer of the stack",
         stated=REFUSED,
-        refusal="follows from the stack; change a quantity of stack instead",
+        refusal="follows from the stack",
         missing="is missing and there is no stack to give it",
+        instead="stack.capacity_per_layer",
     ),
     Derivation(
         path="cache.bandwidth",
@@ -145,6 +149,7 @@ DERIVATIONS = (
         stated=REFUSED,
         refusal="follows DRAM's by cache.over_memory",
         missing="is missing",
+        instead="cache.over_memory",
     ),
     Derivation(
         path="energy.memory",
@@ -152,8 +157,9 @@ DERIVATIONS = (
         function=stacked_energy,
         source="energy.memory_array and the joints up to the connected layers of the stack",
         stated=REFUSED,
-        refusal="follows from energy.memory_array and the stack; change that instead",
+        refusal="follows from energy.memory_array and the stack",
         missing="is missing and there is no energy.memory_array to give it",
+        instead="energy.memory_array",
         incomplete="energy.memory_array needs a [stack] and floorplan_file, which say what lies between it "
         "and the logic; or give energy.memory",
     ),
@@ -247,6 +253,56 @@ def derived(chip: Chip, sources: Sources, file: str) -> Chip:
     return replace(chip, sources=sources.updated(noted), **later)
 
 
+def restated(chip: Chip) -> Chip:
+    """A chip as it was stated, before anything was derived: what follows from other numbers is left out, what
+    is scaled is as quoted. `derived` makes the same chip of it again.
+
+    >>> from strata.hardware.chip import chip
+    >>> bare = restated(chip("stack-ref"))
+    >>> bare.memory.bandwidth, bare.compute.cores, restated(chip("h200")).memory.bandwidth / 1e12
+    (None, None, 4.8)
+    """
+    for row in reversed(ORDER):
+        if row.later or any(_held(chip, path) is None for path in row.inputs):
+            continue
+        now = _held(chip, row.path)
+        if row.stated == SCALED:
+            again = row.function(chip)
+            quoted = {k: now[k] * now[k] / v for k, v in again.items()} if isinstance(now, dict) else None
+            chip = with_value(chip, row.path, now * now / again if quoted is None else quoted)
+        elif row.stated != KEPT or is_derived(chip, row.path):
+            chip = with_value(chip, row.path, None)
+    return chip
+
+
+def set_by_hand(chip: Chip, again: Chip) -> list[str]:
+    """Quantities that a file may not state and that differ from what follows when a chip is derived again."""
+    found = []
+    for row in DERIVATIONS:
+        held, follows = _held(chip, row.path), _held(again, row.path)
+        if row.stated == REFUSED and held is not None and follows is not None:
+            same = abs(held - follows) <= 1e-9 * abs(follows)
+            found += [] if namespace(same).all(same) else [row.path]
+    return found
+
+
+def is_derived(chip: Chip, path: str) -> bool:
+    """Whether the whole of a chip's quantity follows from others by the table."""
+    known = chip.sources.get(path)
+    return known is not None and known.source.startswith(DERIVED)
+
+
+def derivation_of(chip: Chip, path: str) -> Derivation | None:
+    """How a quantity of this chip follows from others; None where it is stated.
+
+    >>> from strata.hardware.chip import chip
+    >>> derivation_of(chip("stack-ref"), "memory.bandwidth").instead, derivation_of(chip("h200"), "memory")
+    ('stack.transfer_rate', None)
+    """
+    row = next((row for row in DERIVATIONS if row.path == path and is_derived(chip, path)), None)
+    return None if row is None or any(_held(chip, needed) is None for needed in row.inputs) else row
+
+
 def _applies(row: Derivation, chip: Chip, file: str) -> bool:
     """Whether a chip's quantity is derived; refuses one that is stated as well, or missing."""
     stated = _held(chip, row.path)
@@ -254,7 +310,7 @@ def _applies(row: Derivation, chip: Chip, file: str) -> bool:
     if there[0]:
         if row.stated == REFUSED:
             told = {row.path.rsplit(".", 1)[-1]: stated}
-            require(stated is None, f"{file}: {row.path} {row.refusal}", **told)
+            require(stated is None, f"{file}: {row.path} {row.refusal}; set {row.instead} instead", **told)
         if not all(there) and row.incomplete:
             raise MissingQuantity(f"{file}: {row.incomplete}")
     if not all(there):
@@ -281,7 +337,7 @@ def _sources(row: Derivation, chip: Chip, value: Any, sources: Sources) -> Itera
         numbers = {f"{row.path}.{name}": number for name, number in value.items()}
     for path, number in numbers.items():
         before = f"{sources[path].source}; " if row.stated == SCALED and path in sources else ""
-        yield path, Param(number, unit, f"{before}derived: {row.source}")
+        yield path, Param(number, unit, f"{before}{DERIVED}{row.source}")
 
 
 @lru_cache(maxsize=64)

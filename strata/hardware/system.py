@@ -79,11 +79,15 @@ def as_system(given: System | str) -> System:
 
 
 def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> System:
-    """A system from its name, or from a chip and a fabric; keywords replace quantities of the chip.
+    """A system from its name, or from a chip and a fabric; keywords replace quantities of the chip. A system
+    named may stand `on` another fabric: its chips, joined by that.
 
     >>> s = system("64xh200")
     >>> float(s.devices), [d.size for d in s.fabric.dimension]
     (64.0, [8.0, 8.0])
+
+    >>> [d.name for d in system("8xh200", "nvl72").fabric.dimension]
+    ['nvlink', 'infiniband']
 
     A memory, links, a fabric and a shape may be named after the chip (`strata.hardware.linear_parts`):
 
@@ -109,8 +113,15 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         joined = fabric(_beside(folder, stated.fabric)) if stated.fabric else usual_fabric(base)
         if stated.sizes:
             joined = _resized(joined, stated.sizes, stated.name)
-        return replace(system(base, joined), name=stated.name)
-    return _from_name(what, changes)
+        made = replace(system(base, joined), name=stated.name)
+        return made if on is None else _moved(made, as_fabric(on))
+    return _from_name(what, changes, None if on is None else as_fabric(on))
+
+
+def _moved(before: System, joined: Fabric) -> System:
+    """The chips of a system, as many of them, on another fabric."""
+    sizes = _sizes(int(float(before.devices)), None, joined, before.name)
+    return System(f"{before.name} on {joined.name}", before.chip, sized(joined, sizes))
 
 
 def usual_fabric(base: Chip, folder: Path = Path()) -> Fabric:
@@ -138,12 +149,12 @@ def _beside(folder: Path, name: str) -> str:
     return str(folder / name) if name.endswith(".toml") and not Path(name).is_absolute() else name
 
 
-def _from_name(name: str, changes: dict[str, Any]) -> System:
+def _from_name(name: str, changes: dict[str, Any], on: Fabric | None = None) -> System:
     name = name if name.endswith(".toml") else name.lower()
     match = _NAME.match(name)
     if not match:
         if name.lower() in names("chip"):
-            return _from_name(f"1x{name}", changes)
+            return _from_name(f"1x{name}", changes, on)
         raise UnknownName(
             "system",
             name,
@@ -156,6 +167,9 @@ def _from_name(name: str, changes: dict[str, Any]) -> System:
     base = chip(chip_name, **{**parts.chip_changes(), **changes})
     beside = Path(chip_name).parent if chip_name.endswith(".toml") else Path()
     joined = usual_fabric(base, beside) if parts.fabric is None else parts.fabric
+    if on is not None:
+        require(parts.fabric is None and not parts.shape, "a system has one fabric", system=name, on=on.name)
+        joined, name = on, f"{name} on {on.name}"
     if not parts.shape:
         joined = sized(joined, _sizes(outer, int(inner) if inner else None, joined, name))
     return System(name.lower(), base, parts.joined(joined, outer * int(inner or 1)))

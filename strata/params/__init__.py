@@ -28,10 +28,20 @@ from strata.params.files import (
     read_toml,
     remembered,
 )
-from strata.params.paths import called, leaf_paths, override, stated, value_at, with_value, word_paths
+from strata.params.paths import (
+    GIVEN,
+    called,
+    leaf_paths,
+    override,
+    stated,
+    value_at,
+    with_value,
+    word_paths,
+)
 from strata.params.records import build, file_model, read_record
 
 __all__ = [
+    "GIVEN",
     "KINDS",
     "MORE_IS",
     "Param",

@@ -14,6 +14,8 @@ from strata.params.declare import Param
 from strata.params.records import check_range
 from strata.units import parse
 
+GIVEN = "given by the caller"  # the source of a quantity that was replaced
+
 
 def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
     """Dotted path of each quantity a record describes, with its metadata."""
@@ -103,7 +105,7 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
         low = value.min() if hasattr(value, "min") else value
         check_range(low, meta, hits[0], f"{low:g}")
         record = with_value(record, hits[0], value)
-        noted[hits[0]] = Param(value, meta["unit"], "given by the caller")
+        noted[hits[0]] = Param(value, meta["unit"], GIVEN)
     return record, noted
 
 

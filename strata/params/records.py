@@ -79,14 +79,54 @@ def _read_record(cls: type, kind: str, name: str, prepare: Any) -> tuple[Any, di
 
 def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str, Param]]:
     """A record of plain quantities from a file's table, and the `Param` of each quantity by path."""
-    from pydantic import ValidationError
+    if not _as_declared(cls, table):  # the file's model takes long to build, and says what is wrong
+        from pydantic import ValidationError
 
-    try:
-        file_model(cls).model_validate(dict(table))
-    except ValidationError as error:
-        raise BadFile(_one_line(error, cls, file)) from None
+        try:
+            file_model(cls).model_validate(dict(table))
+        except ValidationError as error:
+            raise BadFile(_one_line(error, cls, file)) from None
     params: dict[str, Param] = {}
     return _construct(cls, table, file, "", params), params
+
+
+def _as_declared(cls: type, table: Any) -> bool:
+    """Whether a table has every key that its record needs and no other, each of its type: what `file_model`
+    takes, and nothing that it refuses.
+    """
+    if not isinstance(table, dict):
+        return False
+    known = {f.name: f for f in fields(cls) if in_file(f.metadata)}
+    needed = (
+        name
+        for name, f in known.items()
+        if not f.metadata.get("optional") and f.default is MISSING and f.default_factory is MISSING
+    )
+    if not table.keys() <= known.keys() or any(name not in table for name in needed):
+        return False
+    return all(_held_right(known[name].metadata, value) for name, value in table.items())
+
+
+def _held_right(meta: Mapping[str, Any], value: Any) -> bool:
+    if "part" in meta:
+        parts = value if meta["many"] else [value]
+        return isinstance(parts, list) and all(_as_declared(meta["part"], each) for each in parts)
+    right = _is_text if meta.get("text") else _is_stated
+    if not meta.get("table"):
+        return right(value)
+    return isinstance(value, dict) and all(isinstance(k, str) and right(v) for k, v in value.items())
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_stated(value: Any) -> bool:
+    """Whether a value is a number or text, with its source."""
+    if not isinstance(value, dict) or value.keys() != {"value", "source"}:
+        return False
+    number, source = value["value"], value["source"]
+    return type(number) in (float, int, str) and isinstance(source, str) and len(source) >= 8
 
 
 def _construct(cls: type, table: Mapping[str, Any], file: str, prefix: str, params: dict[str, Param]) -> Any:

@@ -7,6 +7,10 @@ from dataclasses import dataclass, fields
 from strata.arrays import Number, namespace
 
 RESOURCES = ("compute", "cache", "memory", "network", "overhead")
+# What a step waits for beside its ops: a clock lowered by limits of power and heat (and DRAM refreshed twice
+# as often), a pipeline that fills, drains and waits for its slowest stage, the engine's host.
+WAITS = ("throttling", "bubble", "host")
+BOUNDS = (*RESOURCES, *WAITS)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,3 +131,29 @@ def roofline_price(
             "core_time_under_dram": xp.where(by_memory, core, 0.0),
         }
     )
+
+
+def bound_times(full: Price, held: Price, time: Number, hosted: Number) -> dict[str, Number]:
+    """Time of a step by what binds it: of a mean device at the highest clock and at the one it holds, of all
+    devices, and with the engine's host.
+
+    Where ops of a device run beside each other and take longer together than the step, each has its part.
+    """
+    xp = namespace(full.time, held.time, time, hosted)
+    inside = xp.minimum(1.0, time / held.time)
+    found: dict[str, Number] = {name: getattr(full, name) * inside for name in RESOURCES}
+    waits = (held.time - full.time, time - held.time, hosted - time)
+    for name, wait, part in zip(WAITS, waits, (inside, 1.0, 1.0), strict=True):
+        # a difference of sums: its last bits are noise
+        found[name] = xp.where(wait > 1e-12 * time, wait * part, 0.0)
+    return found
+
+
+def kinds_at_clock(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Number]:
+    """Times by category of op at the clock that is held: collectives keep theirs, the rest shares what was
+    lost.
+    """
+    on_chip = full.time - full.network
+    xp = namespace(on_chip)
+    stretch = (held.time - held.network) / xp.where(on_chip > 0.0, on_chip, 1.0)
+    return {kind: time if kind == "collective" else time * stretch for kind, time in kinds.items()}

@@ -32,7 +32,7 @@ from strata.pricing.pipeline import (
     stage_nodes,
 )
 from strata.pricing.power_cap import optimistic_price, power_capped
-from strata.pricing.price import ZERO, Price, network_price, total_price
+from strata.pricing.price import ZERO, Price, bound_times, kinds_at_clock, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.tasks import Workload
@@ -64,6 +64,7 @@ class Step:
     microbatches: Number
     price: Price  # mean device: work of all micro-batches
     time_by_kind: dict[str, Number]  # mean device, by category of op
+    time_by_bound: dict[str, Number]  # by what binds a mean device and what it waits for: adds up to the time
     lower: Number
     upper: Number
     memory: dict[str, Number]  # largest device, bytes by purpose
@@ -191,8 +192,8 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
     mean = optimistic_price(mean, time, _apart(given, hiding)) if structure.for_bounds else mean
     held = power_capped(mean, rank.device.chip, time / mean.time)
-    stretch, kinds = held.price.time / mean.time, _slowed(kinds, mean, held.price)
-    mean, time = held.price, time * stretch
+    stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
+    full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, given.engine, given.graph, given.work, sharding)
     memory = memory_by_purpose(
         [(b.block, b.held) for b in blocks],
@@ -208,6 +209,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         microbatches=pieces,
         price=mean,
         time_by_kind=kinds,
+        time_by_bound=bound_times(full, mean, time, hosted),
         lower=xp.minimum(mean.lower, time),
         upper=xp.maximum(mean.upper + (time - mean.time), time) + (hosted - time),
         memory={**memory, "reserve": given.engine.reserve},
@@ -238,16 +240,6 @@ def _apart(given: Pricing, hiding: bool) -> Mask:
                 not alternative.mask if isinstance(alternative.mask, bool) else ~alternative.mask
             )
     return apart
-
-
-def _slowed(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Number]:
-    """Times by category of op at the clock that is held: collectives keep theirs, the rest shares what was
-    lost.
-    """
-    on_chip = full.time - full.network
-    xp = namespace(on_chip)
-    stretch = (held.time - held.network) / xp.where(on_chip > 0.0, on_chip, 1.0)
-    return {kind: time if kind == "collective" else time * stretch for kind, time in kinds.items()}
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:

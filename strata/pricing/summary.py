@@ -14,14 +14,12 @@ from strata.precision import rate_of
 from strata.pricing.kernels.device import arithmetic_format, cache_byte_energy
 from strata.pricing.metrics import ItemMetrics, StepMetrics, TokenMetrics
 from strata.pricing.power_cap import voltage_energy
-from strata.pricing.price import RESOURCES
+from strata.pricing.price import BOUNDS
 from strata.pricing.step import OP_KINDS, Step
 from strata.records import readable
 from strata.workload.tasks import Workload
 
 MILLION = 1e6
-# what no device works on: pipeline bubbles, slower stages, the engine's host time
-BUBBLE_AND_HOST = "waiting"
 
 
 @register_pytree
@@ -32,7 +30,8 @@ class Summary:
 
     metrics: StepMetrics  # TokenMetrics of a language model, ItemMetrics of any other program
     reason: Number
-    resources: dict[str, Number]  # mean device time credited to each resource, and waiting [s]
+    # time of the run by what binds a mean device, and by what it waits for [s]: they add up to the whole
+    resources: dict[str, Number]
     time_by_kind: dict[str, Number]  # mean device time by category of op [s]
     memory: dict[str, Number]  # bytes by purpose
     energy: dict[str, Number]  # joules an item by level, of the whole system; they add up to energy_per_item
@@ -84,15 +83,10 @@ def summarise(case: Case, steps: list[tuple[Number, Step]], prefill: Step | None
     static = sum((w * s.static * s.time for w, s in run.every), 0.0) / sum(
         (w * s.time for w, s in run.every), 0.0
     )
-    resources = {r: run.total(r) for r in RESOURCES}
-    waited = sum((w * (s.time - s.price.time) for w, s in run.every), 0.0)
-    # a difference of sums: its last bits are noise
-    xp = namespace(waited, run.time)
-    resources[BUBBLE_AND_HOST] = xp.where(waited > 1e-12 * run.time, waited, 0.0)
     return Summary(
         metrics=_metrics(case, run, reason > 0, static, used, limit),
         reason=reason,
-        resources=resources,
+        resources={b: sum((w * s.time_by_bound[b] for w, s in run.every), 0.0) for b in BOUNDS},
         time_by_kind={k: sum((w * s.time_by_kind.get(k, 0.0) for w, s in run.every), 0.0) for k in OP_KINDS},
         memory=main.memory,
         energy=energy_by_level(system, run, static),

@@ -1,14 +1,20 @@
 """Looking for better points: plans, sweeps, spaces and samplers. As `st.search`: its public names."""
 
-from strata.search.goal import Goal, goal
-from strata.search.outcome import SearchOutcome
-from strata.search.plan_for import PlanRanking, plan_for
-from strata.search.plans import best_plans
-from strata.search.run import Search, search
-from strata.search.sensitivity import sensitivity
-from strata.search.space import Space, space
-from strata.search.strategies import best_strategies, price_strategies
-from strata.search.sweep import Sweep, sweep
+from typing import TYPE_CHECKING
+
+from strata.lazy import load_on_first_use
+
+if TYPE_CHECKING:
+    from strata.search.goal import Goal, goal
+    from strata.search.outcome import SearchOutcome
+    from strata.search.plan_for import PlanRanking, plan_for
+    from strata.search.plans import best_plans
+    from strata.search.run import Search, search
+    from strata.search.sensitivity import sensitivity
+    from strata.search.space import Space, space
+    from strata.search.strategies import best_strategies, price_strategies
+    from strata.search.sweep import Sweep, sweep
+    from strata.search.what_if import WhatIf, what_if
 
 __all__ = [
     "Goal",
@@ -17,6 +23,7 @@ __all__ = [
     "SearchOutcome",
     "Space",
     "Sweep",
+    "WhatIf",
     "best_plans",
     "best_strategies",
     "goal",
@@ -26,4 +33,28 @@ __all__ = [
     "sensitivity",
     "space",
     "sweep",
+    "what_if",
 ]
+
+load_on_first_use(
+    __name__,
+    {
+        "best_plans": "plans",
+        "best_strategies": "strategies",
+        "Goal": "goal",
+        "goal": "goal",
+        "plan_for": "plan_for",
+        "PlanRanking": "plan_for",
+        "price_strategies": "strategies",
+        "Search": "run",
+        "search": "run",
+        "SearchOutcome": "outcome",
+        "sensitivity": "sensitivity",
+        "Space": "space",
+        "space": "space",
+        "Sweep": "sweep",
+        "sweep": "sweep",
+        "what_if": "what_if",
+        "WhatIf": "what_if",
+    },
+)

@@ -14,7 +14,6 @@ from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip, names_a_file
 from strata.hardware.fabric import Fabric
-from strata.hardware.generate.recipe import PARTS, recipe_path
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
@@ -109,8 +108,21 @@ def chip_path(chip: Chip, path: str) -> str:
     >>> chip_path(chip("deepflow-v100"), "budget.power"), chip_path(chip("h200"), "memory.bandwidth")
     ('recipe.budget.power', 'memory.bandwidth')
     """
-    inside = chip.recipe is not None and path.partition(".")[0] in PARTS
-    return f"{RECIPE}{path}" if inside else path
+    if chip.recipe is None:
+        return path
+    from strata.hardware.generate.recipe import PARTS
+
+    return f"{RECIPE}{path}" if path.partition(".")[0] in PARTS else path
+
+
+def path_in_recipe(chip: Chip, path: str) -> str:
+    """The whole path of a number of a chip's recipe from what a user calls it; "" where it is none."""
+    if chip.recipe is None:
+        return ""
+    from strata.hardware.generate.recipe import recipe_path
+
+    inside = recipe_path(chip, path)
+    return f"{RECIPE}{inside}" if inside else ""
 
 
 def si_number(value: Any, unit: str, what: str) -> float:
@@ -146,7 +158,7 @@ class FieldOwners:
         """Whether a change of a field makes a generated chip anew."""
         owner, path = split_field(name)
         made = owner == "chip" and self.chip.recipe is not None
-        return made and (names_a_file(path) or bool(recipe_path(self.chip, path)))
+        return made and (names_a_file(path) or bool(path_in_recipe(self.chip, path)))
 
     def metadata(self, name: str) -> Mapping[str, Any] | None:
         """What the schema says of a quantity (unit, doc, more); None where the field holds a word or is not
@@ -216,14 +228,10 @@ class FieldOwners:
         """Whole names of the quantities that match a pattern like `fabric.dimension.*.bandwidth`."""
         return [name for name in self.units() if fnmatchcase(name, pattern)]
 
-    def overridden(self, changes: Mapping[str, Any]) -> FieldOwners:
-        """The same records with quantities replaced one by one; nothing follows from them anew."""
-        owners = self
-        for owner, table in by_owner(changes).items():
-            if table:
-                changed, _ = override(getattr(owners, owner), table, owner)
-                owners = replace(owners, **{owner: changed})
-        return owners
+    @staticmethod
+    def covers(patterns: Iterable[str], name: str) -> bool:
+        """Whether one of some patterns names a quantity."""
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:

@@ -11,7 +11,8 @@ from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
-from strata.search.fields import changed_fabric, parse_changes
+from strata.search.fields import changed_fabric
+from strata.search.relative import set_tables
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.routing import Routing, read_routing
@@ -61,22 +62,26 @@ def routing_from_file(path: str, model: Model) -> Routing | None:
 
 
 def named_inputs(
-    model: str, system: str, engine: str, weights: str, kv: str, changes: Iterable[str]
+    model: str, system: str, engine: str, weights: str, kv: str, changes: Iterable[str], fabric: str = ""
 ) -> tuple[System, Any, Engine]:
-    """System, program and engine with `--set` changes applied."""
-    tables = parse_changes(changes)
+    """System, program and engine with `--set` changes applied; the system's chips on another fabric, where
+    one is named.
+    """
+    tables = set_tables(model, system, engine, changes, fabric)
     wanted = {k: model_value(k, v) for k, v in tables["model"].items()}
     wanted |= {k: v for k, v in (("weights", weights), ("kv", kv)) if v}
     return (
-        changed_system(system, tables["chip"], tables["fabric"]),
+        changed_system(system, tables["chip"], tables["fabric"], fabric),
         make_program(model, **wanted),
         make_engine(engine, **tables["engine"]),
     )
 
 
-def changed_system(name: str, chip: Mapping[str, Any], fabric: Mapping[str, Any]) -> System:
-    """A system with quantities of its chip and fabric replaced by text with units, numbers or arrays."""
-    system = make_system(name, **chip)
+def changed_system(name: str, chip: Mapping[str, Any], fabric: Mapping[str, Any], on: str = "") -> System:
+    """A system, its chips on another fabric where one is named, with quantities of chip and fabric replaced
+    by text with units, numbers or arrays.
+    """
+    system = make_system(name, on or None, **chip)
     return replace(system, fabric=changed_fabric(system.fabric, fabric)) if fabric else system
 
 

@@ -16,7 +16,6 @@ from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.search.plans import RankedPlan, best_plans, closest_plan
 from strata.search.strategies import best_strategies, closest_strategy
-from strata.serving.under_load import limits_text
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.program import Program
@@ -81,6 +80,8 @@ def plan_for(
         least = replace(workload, batch=float(np.min(workload.batch)))
         nearest = closest_plan(hardware, served, least, software, where)
         return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), ttft=ttft, tpot=tpot)
+    from strata.serving.under_load import limits_text
+
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     why = (
         f"no plan keeps the limits{limits_text(ttft, tpot)}; "

@@ -5,32 +5,28 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.errors import BadValue
+from strata.errors import BadValue, StrataError
 from strata.evaluate import evaluate
+from strata.mapping.plan import Plan
+from strata.pricing.metrics import Metric
 from strata.result import Result
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import known_metric
 from strata.search.fields import FieldOwners
+from strata.search.levers import LEVERS, Lever, moved, moved_design, quantities_behind
 from strata.search.points import Evaluated, evaluate_points
+from strata.units import show
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
     from strata.search.space import Space
 
-# What an architect can buy more of, and the quantities that grow with it (or shrink, where less is better).
-RESOURCES: dict[str, tuple[str, ...]] = {
-    "matrix rate": ("chip.compute.matrix_rate.*",),
-    "DRAM bandwidth": ("chip.memory.bandwidth",),
-    "cache bandwidth": ("chip.cache.bandwidth",),
-    "vector and special rates": ("chip.compute.vector_rate", "chip.compute.special_rate"),
-    "network bandwidth": ("fabric.dimension.*.bandwidth",),
-    "network latency (less)": ("fabric.dimension.*.latency",),
-    "kernel floor (less)": ("chip.overhead.kernel",),
-}
+BINDS = 0.01  # share of the time from which a bound's first lever is told even if it does nothing
+HELD = "changes nothing by itself: another limit holds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,36 +37,128 @@ class Gain:
     more: float
     speedup: float
     note: str = ""  # why there is no answer, where the changed point is out
+    moved: str = ""  # the stated quantity that was changed, from and to
+    bounds: tuple[str, ...] = ()  # rows of a step's time that it shortens
 
 
 def sensitivity(result: Result, more: float = 0.1, metric: str = "") -> list[Gain]:
     """What so much more of each resource buys in a metric (or loses, negative), one at a time, largest first.
 
-    Without a metric it is speed: of a served batch its tokens/s, else the time of a step.
+    What is moved is stated, and all that follows from it moves too. Resources that the design does not have,
+    or on which the metric does not depend at all, are left out. Without a metric it is speed: of a served
+    batch its tokens/s, else the time of a step.
 
     >>> import strata as st
     >>> r = st.evaluate("8xh200", "llama-3-70b", st.decode(batch=8, context=2048), "tp=8")
-    >>> sensitivity(r)[0].resource
-    'DRAM bandwidth'
+    >>> first = sensitivity(r)[0]
+    >>> first.resource, first.moved
+    ('DRAM bandwidth', 'chip.memory.bandwidth 4.8 to 5.28 TB/s')
     """
     phase = result.workload.phase
     declared = known_metric(metric or ("tokens_per_s" if phase == "serve" else "step_time"), phase)
-    before, gains = float(np.asarray(getattr(result.metrics, declared.name))), []
     owners = FieldOwners(
         chip=result.system.chip, fabric=result.system.fabric, engine=result.engine, model=result.model
     )
-    for resource, patterns in RESOURCES.items():
-        scale = 1.0 / (1.0 + more) if resource.endswith("(less)") else 1.0 + more
-        names = [name for pattern in patterns for name in owners.matching(pattern)]
-        changed = owners.overridden({name: owners.value(name) * scale for name in names})
-        system = replace(result.system, chip=changed.chip, fabric=changed.fabric)
+    gains = []
+    for lever in LEVERS:
+        behind = quantities_behind(lever, owners, result.system)
+        if behind:
+            gains.append(_pulled(result, lever, behind, owners, more, declared))
+    gains += _pipeline_gains(result, declared)
+    told = [g for g in gains if g is not None]
+    return sorted(told, key=lambda g: -g.speedup if np.isfinite(g.speedup) else np.inf)
+
+
+def _pulled(
+    result: Result,
+    lever: Lever,
+    behind: dict[str, dict[str, float]],
+    owners: FieldOwners,
+    more: float,
+    metric: Metric,
+) -> Gain | None:
+    """What a lever gains; None where the metric does not depend on it at all, and nothing it could shorten
+    takes time.
+    """
+    held = {name: value for each in behind.values() for name, value in each.items()}
+    changes = moved(lever, held, more)
+    first = next(iter(held))
+    share = changes[first] / held[first]
+    told: dict[str, Any] = {
+        "resource": lever.resource,
+        "more": (1.0 / share if lever.less else share) - 1.0,
+        "moved": _moved_text(behind, changes, owners),
+        "bounds": lever.bounds,
+    }
+    try:
+        system, engine = moved_design(owners, result.system, changes)
+    except StrataError as error:  # there is no such design: its parts contradict each other
+        return Gain(**told, speedup=float("nan"), note=str(error))
+    again = evaluate(system, result.model, result.workload, result.plan, engine, economics=result.economics)
+    found = _compared(result, again, told, metric)
+    main = next(one for one in LEVERS if one.bounds[0] == lever.bounds[0])
+    if found is None and lever is main and bound_share(result, lever.bounds[:1]) > BINDS:
+        return Gain(**told, speedup=0.0, note=HELD)
+    return found
+
+
+def bound_share(result: Result, bounds: tuple[str, ...]) -> float:
+    """The share of a result's time that some bounds take."""
+    rows = {name: float(np.asarray(time)) for name, time in result.summary.resources.items()}
+    return sum(rows[name] for name in bounds) / sum(rows.values())
+
+
+def _compared(before: Result, after: Result, told: dict[str, Any], metric: Metric) -> Gain | None:
+    """The gain between two results; None where they are the same."""
+    old, new = (float(np.asarray(getattr(r.metrics, metric.name))) for r in (before, after))
+    if not after.fits:
+        why = "; ".join(f.what for f in after.infeasible)
+        return Gain(**told, speedup=float("nan"), note=why)
+    if abs(new - old) <= 1e-9 * abs(old):  # the chip is worked out anew: last bits differ
+        return None
+    return Gain(**told, speedup=(new / old if metric.higher_is_better else old / new) - 1.0)
+
+
+def _pipeline_gains(result: Result, metric: Metric) -> list[Gain | None]:
+    """What other schedules of a pipeline gain: twice the micro-batches, half the stages."""
+    if float(result.summary.resources["bubble"]) <= 0.0:
+        return []
+    plan, bounds = result.plan, ("bubble",)
+    if not isinstance(plan, Plan):
+        note = "another layout of the program: strata map"
+        return [Gain(resource="pipeline", more=1.0, speedup=float("nan"), note=note, bounds=bounds)]
+    pieces, stages = float(np.asarray(result.steps[-1].microbatches)), float(np.asarray(plan.pp))
+    twice, half = replace(plan, microbatches=2.0 * pieces), replace(plan, pp=stages / 2, dp=plan.dp * 2)
+    tried = (
+        ("micro-batches", twice, f"plan.microbatches {pieces:g} to {2 * pieces:g}"),
+        ("pipeline stages (less)", half, f"plan.pp {stages:g} to {stages / 2:g}, plan.dp doubled"),
+    )
+    gains = []
+    for name, other, text in tried:
         again = evaluate(
-            system, result.model, result.workload, result.plan, result.engine, economics=result.economics
+            result.system,
+            result.model,
+            result.workload,
+            other,
+            result.engine,
+            economics=result.economics,
         )
-        after = float(np.asarray(getattr(again.metrics, declared.name)))
-        better = after / before if declared.higher_is_better else before / after
-        gains.append(Gain(resource=resource, more=more, speedup=better - 1.0))
-    return sorted(gains, key=lambda g: -g.speedup)
+        told = {"resource": name, "more": 1.0, "moved": text, "bounds": bounds}
+        gains.append(_compared(result, again, told, metric))
+    return gains
+
+
+def _moved_text(behind: dict[str, dict[str, float]], changes: dict[str, float], owners: FieldOwners) -> str:
+    """What was moved, in words: one quantity from and to, of several what they are called."""
+    (pattern, held), *others = behind.items()
+    name, many = next(iter(held)), sum(len(each) for each in behind.values())
+    if many > 1:
+        beside = f", {others[0][0]}" if len(others) == 1 else ""
+        return f"{pattern}{beside}" + (f" and what goes with it, {many} in all" if len(others) > 1 else "")
+    unit = owners.units().get(name, "1")
+    old, new = (show(value, unit) for value in (held[name], changes[name]))
+    number, _, end = old.partition(" ")
+    return f"{name} {number if end and new.endswith(f' {end}') else old} to {new}"
 
 
 def axis_gains(space: Space, goal: Goal, point: Evaluated, more: float = 0.1) -> list[Gain]:

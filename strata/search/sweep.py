@@ -24,9 +24,10 @@ from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
 from strata.pricing.metrics import METRIC_UNITS, METRICS
 from strata.result import Result
-from strata.search.fields import SIZES, FieldOwners, by_owner, parse_changes, split_field
+from strata.search.fields import SIZES, FieldOwners, by_owner, split_field
 from strata.search.inputs import changed_system, make_workload, named_inputs, phase_of
 from strata.search.plans import best_plans, candidate_plans, closest_plan, plan_at
+from strata.search.relative import set_tables
 from strata.units import parse, show
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
@@ -223,7 +224,7 @@ def sweep(
     else:
         middle = make_workload(phase, *(float(np.median(size[k])) for k in SIZES))
         chosen, said = _one_plan(named, program, middle, software, plan, degrees)
-    given, varied = parse_changes(changes), by_owner(shaped)
+    given, varied = set_tables(model, system, engine, changes), by_owner(shaped)
     work = make_workload(phase, **size)
     work = replace(work, skew=np.zeros((*(len(a.values) for a in axes), *([1] if plan == BEST else []))))
     result = evaluate(

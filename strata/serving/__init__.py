@@ -1,12 +1,17 @@
 """Requests under load: queues, limits, pools, speculation, frontier. As `st.serving`: its public names."""
 
-from strata.serving.curve import Curve, Requests, curve
-from strata.serving.drafts import DraftComparison, compare_drafts
-from strata.serving.frontier import ServingFrontier, serving_frontier
-from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
-from strata.serving.pools import Disaggregation, disaggregate
-from strata.serving.speculation import Drafting, Speculation, best_window, speculate
-from strata.serving.under_load import UnderLoad, serve_under_load
+from typing import TYPE_CHECKING
+
+from strata.lazy import load_on_first_use
+
+if TYPE_CHECKING:
+    from strata.serving.curve import Curve, Requests, curve
+    from strata.serving.drafts import DraftComparison, compare_drafts
+    from strata.serving.frontier import ServingFrontier, serving_frontier
+    from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
+    from strata.serving.pools import Disaggregation, disaggregate
+    from strata.serving.speculation import Drafting, Speculation, best_window, speculate
+    from strata.serving.under_load import UnderLoad, serve_under_load
 
 __all__ = [
     "Curve",
@@ -30,3 +35,29 @@ __all__ = [
     "serving_frontier",
     "speculate",
 ]
+
+load_on_first_use(
+    __name__,
+    {
+        "best_window": "speculation",
+        "closed_load": "load",
+        "compare_drafts": "drafts",
+        "Curve": "curve",
+        "curve": "curve",
+        "disaggregate": "pools",
+        "Disaggregation": "pools",
+        "DraftComparison": "drafts",
+        "Drafting": "speculation",
+        "goodput": "load",
+        "largest_concurrency": "load",
+        "LoadMetrics": "load",
+        "open_load": "load",
+        "Requests": "curve",
+        "serve_under_load": "under_load",
+        "serving_frontier": "frontier",
+        "ServingFrontier": "frontier",
+        "speculate": "speculation",
+        "Speculation": "speculation",
+        "UnderLoad": "under_load",
+    },
+)

@@ -6,23 +6,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from strata.arrays import Number
 from strata.errors import BadFile, UnknownName, require
 from strata.params import data_folder, merged, names, read_toml
-from strata.workload.dataflow import Dataflow
-from strata.workload.dataflow_file import read_dataflow
-from strata.workload.dlrm import Dlrm
-from strata.workload.fft import Fft, LongFft
-from strata.workload.gemm import Gemm
 from strata.workload.graph import Graph
-from strata.workload.hpl import Hpl
-from strata.workload.lstm import Lstm
-from strata.workload.mlp import Mlp
 from strata.workload.model import model
-from strata.workload.onnx_graph import onnx_changes
 from strata.workload.tasks import Workload
 
 
@@ -42,16 +34,18 @@ class Program(Protocol):
         ...
 
 
-PROGRAMS: dict[str, Any] = {
-    "dataflow": Dataflow,
-    "dlrm": Dlrm,
-    "fft": Fft,
-    "fft-1d": LongFft,
-    "gemm": Gemm,
-    "hpl": Hpl,
-    "lstm": Lstm,
-    "mlp": Mlp,
-}  # beside language models; a file says its kind
+# Kinds beside language models, which a file says: the module of each, loaded where one is asked for, and its
+# class there.
+PROGRAMS = {
+    "dataflow": ("dataflow", "Dataflow"),
+    "dlrm": ("dlrm", "Dlrm"),
+    "fft": ("fft", "Fft"),
+    "fft-1d": ("fft", "LongFft"),
+    "gemm": ("gemm", "Gemm"),
+    "hpl": ("hpl", "Hpl"),
+    "lstm": ("lstm", "Lstm"),
+    "mlp": ("mlp", "Mlp"),
+}
 
 
 TRUTH = {"true": True, "false": False}
@@ -65,6 +59,8 @@ def program(name: str | Path, **changes: Any) -> Any:
     (512.0, 32.0)
     """
     if Path(name).suffix == ".onnx":
+        from strata.workload.onnx_graph import onnx_changes
+
         return onnx_changes(name, changes)
     path = program_path(name)
     if path is None:
@@ -74,10 +70,14 @@ def program(name: str | Path, **changes: Any) -> Any:
     if kind not in PROGRAMS:
         raise UnknownName(f"kind of program in {path.name}", kind, PROGRAMS, ", ".join(PROGRAMS))
     if kind == "dataflow":
+        from strata.workload.dataflow_file import read_dataflow
+
         made = read_dataflow(path.stem, table)
         return made.with_changes(**changes) if changes else made
     table.pop("_strata", None)
-    return with_fields(PROGRAMS[kind](name=path.stem), {**table, **changes})
+    module, record = PROGRAMS[kind]
+    made = getattr(import_module(f"strata.workload.{module}"), record)(name=path.stem)
+    return with_fields(made, {**table, **changes})
 
 
 def program_path(name: str | Path) -> Path | None:

@@ -92,8 +92,19 @@ SetItems = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', "
-        "model.kv=fp8",
+        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s' or =x2 or =+10%, "
+        "fabric.latency='1 us', model.kv=fp8",
+    ),
+]
+
+
+FabricName = Annotated[
+    str,
+    typer.Option(
+        "--fabric",
+        metavar="NAME",
+        help="join the system's chips by another fabric, by name or TOML path  [default: the system's]",
+        autocompletion=names_of("fabric"),
     ),
 ]
 

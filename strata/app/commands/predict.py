@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
     EngineName,
+    FabricName,
     InputTokens,
     JsonFlag,
     ModelName,
@@ -31,6 +33,18 @@ from strata.errors import BadValue
 
 if TYPE_CHECKING:
     from strata.result import Result
+    from strata.workload.tasks import Workload
+
+
+ExplainFlag = Annotated[
+    bool, typer.Option("--explain", help="say where time and memory go and what would help")
+]
+TraceFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
+]
+RooflinePicture = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them")
+]
 
 
 def register_predict(app: typer.Typer) -> None:
@@ -55,53 +69,73 @@ def predict_command(
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
+    fabric: FabricName = "",
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
-    explain: Annotated[
-        bool, typer.Option("--explain", help="say where time and memory go and what would help")
-    ] = False,
+    explain: ExplainFlag = False,
     json: JsonFlag = False,
-    trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
-    ] = None,
-    roofline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them"),
-    ] = None,
+    trace: TraceFile = None,
+    roofline: RooflinePicture = None,
     report: ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.explanation import explanation, op_rows
+    from strata.app.render.difference import difference_dict, difference_table
+    from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
-    from strata.evaluate import evaluate
-    from strata.mapping.plan import divides_itself, usual_division
-    from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
-    from strata.search.plan_for import plan_for, why_infeasible
+    from strata.search.plan_for import why_infeasible
+    from strata.search.what_if import Question
 
-    size = typed_sizes(batch, input, output)
-    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
-    work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
-    plan = plan or usual_division(served, hardware.devices)
-    ranking = None if plan or divides_itself(served) else plan_for(hardware, served, work, software, top=1)
-    result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
+    asked = Question(
+        system=system,
+        model=model,
+        work=_work_of(phase, typed_sizes(batch, input, output), routing),
+        plan=plan,
+        engine=engine,
+        weights=weights,
+        kv=kv,
+        fabric=fabric,
+        always=tuple(with_overlap([], overlap)),
+    )
+    result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
     lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes]
+    changed = asked.beside(result, set) if set and result.fits else None
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
-        print_json(told | ({"ops": op_rows(result)} if explain and result.fits else {}))
+        why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
+        print_json(told | ({} if changed is None else {"difference": difference_dict(changed)}) | why)
     if not result.fits:
         raise BadValue(why_infeasible(result))
     if not json:
-        say(headline_table(result), *dimmed(lines), *(["", explanation(result)] if explain else []))
+        difference = [] if changed is None else ["", difference_table(changed)]
+        say(headline_table(result), *dimmed(lines), *difference)
+        if explain:
+            say("", explanation(result))
+    _write_files(result, lines, trace, roofline, report)
+
+
+def _write_files(
+    result: Result, lines: list[str], trace: Path | None, roofline: Path | None, report: Path | None
+) -> None:
+    """The trace, the picture and the page that were asked for."""
     if trace:
         wrote("trace", _write_trace(result, trace), " (open it at https://ui.perfetto.dev)")
     if roofline:
         wrote("roofline", _draw_roofline(result, roofline))
     if report:
         wrote("report", _write_report(result, report, lines))
+
+
+def _work_of(phase: str, size: dict[str, float], routing: str) -> Callable[[Any], Workload]:
+    """The workload of a program, as typed."""
+    from strata.search.inputs import make_workload, phase_of, routing_from_file
+
+    return lambda program: make_workload(
+        phase_of(program, phase), **size, routing=routing_from_file(routing, program)
+    )
 
 
 def _write_trace(result: Result, path: Path) -> Path:

@@ -1,14 +1,19 @@
-"""Two saved results beside each other."""
+"""Two saved results beside each other; a design with some fields changed beside the unchanged one."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from strata.app.render.metrics import metric_label, metric_text, shown_metrics
 from strata.app.terminal import plain_table, titled
 from strata.errors import BadFile
+from strata.mapping.plan import division_text
 from strata.units import show
+
+if TYPE_CHECKING:
+    from strata.search.what_if import Change, WhatIf
 
 
 def differences(first: Path, second: Path) -> list[dict[str, Any]]:
@@ -86,3 +91,45 @@ def _shown(value: Any, unit: str | None) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return show(value, unit, digits=4) if unit and unit != "1" else f"{value:.6g}"
+
+
+def difference_dict(changed: WhatIf) -> dict[str, Any]:
+    """What was set and what it does, for machines."""
+
+    def row(one: Change) -> dict[str, Any]:
+        return {"before": one.before, "after": one.after, "ratio": one.ratio, "unit": one.unit}
+
+    return {
+        "set": {one.name: row(one) for one in changed.fields},
+        "plan": [division_text(r.plan) for r in (changed.before, changed.after)],
+        "fits": [bool(r.fits) for r in (changed.before, changed.after)],
+        "metrics": {one.name: row(one) for one in changed.metrics},
+        "notes": changed.notes,
+    }
+
+
+def difference_table(changed: WhatIf) -> Any:
+    """What was set and what it does: before, after, and their ratio."""
+    table = plain_table()
+    table.add_column("", no_wrap=True)
+    for column in ("before", "after", "ratio"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for one in changed.fields:
+        sides = [_shown(value, one.unit) for value in (one.before, one.after)]
+        table.add_row(one.name, *sides, _ratio_text(one.ratio), style="dim")
+    plans = [division_text(r.plan) for r in (changed.before, changed.after)]
+    if plans[0] != plans[1]:
+        table.add_row("plan, the best of each", *plans, "", style="dim")
+    shown = shown_metrics(changed.after.workload.phase, changed.after.metrics)
+    known = {one.name: one for one in changed.metrics}
+    for one in (known[name] for name in shown if name in known):
+        sides = [metric_text(value, one.name) for value in (one.before, one.after)]
+        table.add_row(metric_label(one.name), *sides, _ratio_text(one.ratio))
+    below = list(changed.notes)
+    if not changed.before.fits:
+        below.append(f"the unchanged design is out: {'; '.join(i.what for i in changed.before.infeasible)}")
+    return titled("Against the unchanged design", table, "\n".join(below))
+
+
+def _ratio_text(ratio: float | None) -> str:
+    return "" if ratio is None else f"x{ratio:.3f}"

@@ -4,11 +4,14 @@ would buy.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.terminal import plain_table, titled
 from strata.result import Result
 from strata.units import show
+
+if TYPE_CHECKING:
+    from strata.search.sensitivity import Gain
 
 
 def explanation(result: Result) -> Any:
@@ -19,18 +22,53 @@ def explanation(result: Result) -> Any:
     return Group(Text(busy_text(result)), Text(""), _ops_table(result), Text(""), _gains_table(result))
 
 
+# Rows of time as people read them; others are called as they are.
+BOUND_LABELS = {
+    "network": "network (exposed communication)",
+    "overhead": "overhead (fixed times of kernels)",
+    "throttling": "throttling (limits of power and heat)",
+    "bubble": "pipeline bubble",
+    "host": "the engine's host",
+}
+
+
 def busy_text(result: Result) -> str:
-    """Two sentences: which kinds of op take the time, and which resources bind them."""
-    span = sum(float(v) for v in result.summary.time_by_kind.values()) or 1.0
-    resources, kinds = (
-        ", ".join(
-            f"{k} {float(v) / span:.0%}"
-            for k, v in sorted(group.items(), key=lambda i: -float(i[1]))
-            if float(v) / span >= 0.005
-        )
-        for group in (result.summary.resources, result.summary.time_by_kind)
+    """Two sentences: which kinds of op take the time that devices are busy, and what binds all of it."""
+    kinds, bounds = (
+        {name: float(time) for name, time in group.items()}
+        for group in (result.summary.time_by_kind, result.summary.resources)
     )
-    return f"Time by kind of op: {kinds}.\nTime by what binds it: {resources}.{_hidden(result, span)}"
+    busy, span = sum(kinds.values()) or 1.0, sum(bounds.values()) or 1.0
+    of_whole = "" if busy > 0.995 * span else f" ({busy / span:.0%} of the whole)"
+    called = {BOUND_LABELS.get(name, name): time for name, time in bounds.items()}
+    return (
+        f"Busy time by kind of op{of_whole}: {_shares(kinds)}.\n"
+        f"Time by what binds it: {_shares(called)}.{_hidden(result, busy)}"
+    )
+
+
+def _shares(times: dict[str, float]) -> str:
+    """Whole percentages that add up to 100, largest first; those below half a percent are left out."""
+    whole = sum(times.values()) or 1.0
+    shown = {name: time for name, time in times.items() if time / whole >= 0.005}
+    points = whole_percents(list(shown.values()))
+    ranked = sorted(zip(shown, points, strict=True), key=lambda one: -shown[one[0]])
+    return ", ".join(f"{name} {share}%" for name, share in ranked)
+
+
+def whole_percents(parts: list[float]) -> list[int]:
+    """Parts as whole percentages of their sum that add up to 100: the largest remainders are rounded up.
+
+    >>> whole_percents([1.0, 1.0, 1.0]), whole_percents([0.995, 0.005])
+    ([34, 33, 33], [100, 0])
+    """
+    whole = sum(parts) or 1.0
+    exact = [100.0 * part / whole for part in parts]
+    down = [int(share) for share in exact]
+    order = sorted(range(len(parts)), key=lambda i: down[i] - exact[i])
+    for i in order[: max(0, 100 - sum(down)) if parts else 0]:
+        down[i] += 1
+    return down
 
 
 def _hidden(result: Result, span: float) -> str:
@@ -132,6 +170,45 @@ def _gains_table(result: Result) -> Any:
     table = plain_table()
     table.add_column("resource")
     table.add_column("faster by", justify="right")
-    for gain in sensitivity(result):
-        table.add_row(gain.resource, f"{gain.speedup:+.1%}", style="dim" if gain.speedup < 0.005 else "")
-    return titled("What 10 % more would buy, one at a time", table)
+    table.add_column("moved", overflow="fold")
+    gains = sensitivity(result)
+    for gain in gains:
+        if gain.note or abs(gain.speedup) >= SHOWN:
+            style = "dim" if gain.note or gain.speedup < 0.005 else ""
+            told = f"{gain.moved}; {gain.note}" if gain.note and gain.moved else gain.moved or gain.note
+            table.add_row(gain.resource, gain_text(gain), told, style=style)
+    small = [g.resource for g in gains if not g.note and abs(g.speedup) < SHOWN]
+    below = f"less than {SHOWN:.2%} each: {', '.join(small)}" if small else ""
+    return titled("What 10 % more would buy, one at a time, with all that follows from it", table, below)
+
+
+SHOWN = 0.0005  # gains below this are named, not numbered
+
+
+def gain_text(gain: Gain) -> str:
+    """A gain in percent; a word where there is none.
+
+    >>> from strata.search.sensitivity import Gain
+    >>> gain_text(Gain(resource="cores", more=0.1, speedup=0.031))
+    '+3.1%'
+    """
+    if gain.speedup != gain.speedup:
+        return "out"
+    return "none" if gain.note else f"{gain.speedup:+.1%}"
+
+
+def gain_rows(result: Result) -> list[dict[str, Any]]:
+    """The same for machines."""
+    from strata.search.sensitivity import sensitivity
+
+    return [
+        {
+            "resource": g.resource,
+            "bounds": list(g.bounds),
+            "moved": g.moved,
+            "more": g.more,
+            "gain": g.speedup,
+            "note": g.note,
+        }
+        for g in sensitivity(result)
+    ]

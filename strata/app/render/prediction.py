@@ -15,7 +15,6 @@ from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, division_text
 from strata.params import stated
 from strata.pricing.metrics import METRICS
-from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.units import show
 from strata.workload.model import Model
@@ -200,9 +199,9 @@ def workload_text(result: Result, batch: bool = True) -> str:
 
 
 def step_bound(result: Result) -> str:
-    """The resource the quoted step spends most of its time on: of a served batch, the decode step."""
-    price = result.steps[-1].price
-    return max(RESOURCES, key=lambda r: float(getattr(price, r)))
+    """What the quoted step spends most of its time on: of a served batch, the decode step."""
+    times = result.steps[-1].time_by_bound
+    return max(times, key=lambda name: float(times[name]))
 
 
 def prediction_title(result: Result) -> str:

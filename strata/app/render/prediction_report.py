@@ -8,7 +8,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from strata.app.render.explanation import busy_text, op_rows, step_text
+from strata.app.render.explanation import SHOWN, busy_text, op_rows, step_text
 from strata.app.render.page import bars_figure, figure_html, html_page, html_table
 from strata.app.render.prediction import headline_rows, prediction_dict, prediction_title
 from strata.drawing import keep
@@ -22,7 +22,6 @@ COLOURS = {
     "memory": "#dd8452",
     "network": "#55a868",
     "overhead": "#8c8c8c",
-    "waiting": "#c44e52",
 }
 
 
@@ -37,7 +36,7 @@ def prediction_parts(result: Result, first: bool, lines: list[str] | None = None
         [COLOURS.get(o["bound_by"], "#8c8c8c") for o in ops],
         f"{unit} in all layers of one step",
     )
-    gains = sensitivity(result)
+    gains = [g for g in sensitivity(result) if abs(g.speedup) >= SHOWN]  # not those that are out
     buys = bars_figure(
         [g.resource for g in gains],
         [g.speedup * 100 for g in gains],
@@ -59,7 +58,7 @@ def prediction_parts(result: Result, first: bool, lines: list[str] | None = None
         f"<h2>{html.escape(step_text(result))}</h2><p>{legend}</p>",
         figure_html(shares, first, 90 + 26 * len(ops)),
         "".join(f"<p>{html.escape(line)}</p>" for line in busy_text(result).splitlines()),
-        "<h2>What 10 % more would buy, one at a time</h2>",
+        "<h2>What 10 % more would buy, one at a time, with all that follows from it</h2>",
         figure_html(buys, False, 90 + 28 * len(gains)),
         _inputs(prediction_dict(result)),
     ]

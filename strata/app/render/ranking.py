@@ -15,7 +15,6 @@ from strata.mapping.plan import division_text, order_text
 from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.search.plans import RankedPlan
-from strata.serving.under_load import limits_text
 from strata.units import show
 
 if TYPE_CHECKING:
@@ -78,6 +77,8 @@ def ranking_table(ranking: PlanRanking) -> Any:
     """Plans for people, a line each, with what the later ones lose."""
     first = ranking.choices[0]
     best = first.result
+    from strata.serving.under_load import limits_text
+
     limits = limits_text(ranking.ttft, ranking.tpot)
     asked = f"{best.model.name} on {best.system.name}, {workload_text(best, batch=False)}"
     title = f"{asked}, engine {best.engine.name}{limits}\nbest {len(ranking.choices)} of "

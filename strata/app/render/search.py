@@ -194,7 +194,8 @@ def _gains(title: str, gains: list[Gain]) -> Any:
     table.add_column()
     table.add_column(justify="right")
     for gain in gains:
-        bought = f"out: {gain.note}" if gain.note else f"{gain.speedup:+.1%}"
+        out = gain.speedup != gain.speedup
+        bought = f"out: {gain.note}" if out else gain.note or f"{gain.speedup:+.1%}"
         odd = abs(gain.more - 0.1) > 1e-3
         table.add_row(
             gain.resource + (f" ({gain.more:+.0%})" if odd else ""),
