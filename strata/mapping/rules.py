@@ -95,9 +95,19 @@ MESH = Rule(
     "the ranks of a layout's mesh must be the system's devices",
     ("change a degree of the mesh", "name a system of that size"),
 )
+STATE_HEADS = Rule(
+    32768,
+    "plan.tp must divide the heads of a state or be a multiple of them",
+    ("choose tp among the divisors of the state's heads",),
+)
+STATE_GROUPS = Rule(
+    65536,
+    "plan.tp must divide the key heads (groups) of a state or be a multiple of them",
+    ("choose tp among the divisors or multiples of the state's key heads",),
+)
 RULES = (
     MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
-    AXIS_UNITS, MESH,
+    AXIS_UNITS, MESH, STATE_HEADS, STATE_GROUPS,
 )  # fmt: skip
 
 
