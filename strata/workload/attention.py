@@ -168,7 +168,7 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
     """
     rank, rope_dim = model.kv_rank, model.rope_dim
     shared = (Extent(rank), Extent(rope_dim))
-    down = (Extent(model.q_rank), *shared) if model.latent_queries else shared
+    down = shared if model.direct_queries else (Extent(model.q_rank), *shared)
     norm = Vector(
         name="latent_norm",
         module="attention",
@@ -181,13 +181,13 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         flop_per_element=NORM_FLOP,
         special_per_element=0.0,
         precision=model.activations,
-        parameters=(Extent(model.q_rank + rank if model.latent_queries else rank),),
+        parameters=(Extent(rank if model.direct_queries else model.q_rank + rank),),
     )
     asked = (Extent(model.heads, model.head_dim, "heads"),)
-    if model.latent_queries:
-        queries = _product(model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank))
-    else:
+    if model.direct_queries:
         queries = _product(model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden))
+    else:
+        queries = _product(model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank))
     ops: list[Op] = [
         _product(model, "qkv_down", (source,), "latent", m=tokens, n=down, k=Extent(model.hidden)),
         norm,

@@ -57,7 +57,9 @@ class _Layer:
         made += gate
         scans = [self._scan(part, (tokens, *decays)) for part in parts_of(self.work)]
         gated = self._gated(tuple(scan.output for scan in scans), gate[-1].output if gate else "projected")
-        out = self._product("out_proj", (gated.output,), "mixer_out", n=(Extent(self.model.hidden),), k=self.values)
+        out = self._product(
+            "out_proj", (gated.output,), "mixer_out", n=(Extent(self.model.hidden),), k=self.values
+        )
         return (*made, *scans, gated, out)
 
     def _product(

@@ -38,7 +38,11 @@ class Pattern:
     def __post_init__(self) -> None:
         for attention, ffn in (*((self.prefix,) if self.prefix else ()), *self.period):
             told = (attention, ffn)
-            require(attention in ATTENTION_KINDS, "a layer's attention is " + ", ".join(ATTENTION_KINDS), kind=told)
+            require(
+                attention in ATTENTION_KINDS,
+                "a layer's attention is " + ", ".join(ATTENTION_KINDS),
+                kind=told,
+            )
             require(ffn in FFN_KINDS, "a layer's ffn is " + ", ".join(FFN_KINDS), kind=told)
             require(told != ("none", "none"), "a layer has attention or an ffn", kind=told)
 
@@ -74,8 +78,8 @@ class Pattern:
 
 
 def pattern_of(kinds: Sequence[tuple[str, str]]) -> Pattern:
-    """The pattern of a list of layers, as short as it can be told: a prefix of one kind where what follows has
-    a shorter period than the whole.
+    """The pattern of a list of layers, as short as it can be told: with a prefix of one kind where what
+    follows is a period, twice at least.
 
     >>> jamba = pattern_of([("full" if i % 8 == 4 else "linear", "moe" if i % 2 else "dense") for i in range(32)])
     >>> len(jamba.period), float(jamba.total(0, "full")), float(jamba.total(1, "moe"))
@@ -88,7 +92,7 @@ def pattern_of(kinds: Sequence[tuple[str, str]]) -> Pattern:
     require(bool(every), "a model has at least one layer", layers=0)
     leading = next((i for i, kind in enumerate(every) if kind != every[0]), 0)
     whole, rest = _period_of(every), _period_of(every[leading:])
-    if leading and len(rest) < len(whole):
+    if leading and len(rest) < len(whole) and 2 * len(rest) <= len(every) - leading:
         return Pattern(every[0], float(leading), rest, float(len(every)))
     return Pattern((), 0.0, whole, float(len(every)))
 
@@ -140,11 +144,11 @@ class Model:
     router_bias: bool = False
     qk_norm: bool = False
     norm_bias: bool = False
-    latent_queries: bool = True  # mla: queries pass a latent too; False where q_rank is none
+    direct_queries: bool = False  # mla: queries come from the hidden state, without a latent (no q_rank)
     output_gate: bool = False  # results of heads are gated by what the projection of queries makes beside
     post_norms: bool = False  # what attention and ffn hand on is normed before it joins the residual
     parallel_residual: bool = False  # attention and ffn of a layer read the same residual
-    ffn_norm: bool = True  # False where the ffn reads the norm of attention, in a parallel residual
+    shared_norm: bool = False  # in a parallel residual: the ffn reads the norm of attention
     shared_gate: bool = False  # shared experts are weighed by a gate of their own
     mixer: Mixer | None = None  # of layers with a state in place of a cache
     weights: str = "bf16"

@@ -267,9 +267,33 @@ class StateScan(Op):
         return axes_of(self.sequences, self.queries, self.heads, self.key_heads)
 
     def gradient(self) -> tuple[Op, ...]:
+        """The scan from the other end; what all channels share (B and C of Mamba-1, its last operand before the state) has a sum
+        over them."""
         inputs = (f"d_{self.output}", *(f"forward:{name}" for name in self.inputs))
         output = f"d_{self.inputs[0]}@{self.name}"
-        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+        back = replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output)
+        if self.rule != CHANNEL:
+            return (back,)
+        shared = Vector(
+            name=f"{self.name}_shared",
+            module=self.module,
+            inputs=(output,),
+            output=f"{output}_shared",
+            backward=True,
+            m=Extent(self.sequences.count, self.queries.unit, "tokens"),
+            n=(Extent(2.0 * self.key_dim),),
+            reads=1.0,
+            writes=1.0,
+            flop_per_element=1.0,
+            special_per_element=0.0,
+            precision=self.activation,
+            looked_up=axes_of(self.heads),
+            beside=(self.heads,),
+        )
+        return back, shared
+
+    def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
+        return gradients[1 if self.rule == CHANNEL and place == self.gradients - 1 else 0]
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -223,7 +223,7 @@ def _joint_block(model: Model, work: Workload, tokens: Extent, pair: tuple[str, 
         ops += more
     if pair[1] != "none":
         source = norm.output
-        if model.ffn_norm:
+        if not model.shared_norm:
             own = _norm("ffn_norm", "ffn" if pair[1] == "dense" else "moe", model, tokens)
             ops, source = [*ops, own], own.output
         more, also = _feeding(model, work, tokens, pair[1], source)

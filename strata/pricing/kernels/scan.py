@@ -138,9 +138,7 @@ def _chunk_products(op: StateScan, device: Device) -> Price:
     products = flop / (unit.peak * compute.attention_efficiency) * whole
     hidden = compute.softmax_exposed * op.special_flop() / compute.special_rate
     xp = namespace(products, hidden, moved)
-    memory = dram_time(
-        device, moved, chip.memory.stream_efficiency, lambda: sequential_stream(device, 0.5)
-    )
+    memory = dram_time(device, moved, chip.memory.stream_efficiency, lambda: sequential_stream(device, 0.5))
     return kernel_price(
         device,
         compute=xp.maximum(products + hidden, op.vector_flop() / compute.vector_rate),
