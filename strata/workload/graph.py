@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeGuard
 
-from strata.arrays import Number, floor_div, namespace
+from strata.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
 from strata.errors import BadValue
 from strata.precision import bytes_of
 
@@ -253,10 +253,14 @@ def places_within(layers: Number, places: tuple[int, ...], length: int) -> Numbe
     """
     if len(places) == length:
         return layers
-    found: Number = 0.0 * layers
-    for place in places:
-        found = found + floor_div(layers + (length - 1 - place), length)
-    return found
+    if not places:
+        return 0.0 * layers
+    if not has_axes(layers) and namespace(layers) is SCALARS:
+        return sum((floor_div(layers + (length - 1 - place), length) for place in places), 0.0)
+    # all places at once: a long list of layers stays one operation
+    xp = namespace(layers)
+    before = lead([float(length - 1 - place) for place in places], rank_of(layers), xp)
+    return xp.sum(floor_div(layers + before, length), axis=0)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

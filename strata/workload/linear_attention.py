@@ -126,7 +126,8 @@ class _Layer:
         if mixer.kind == "lightning":
             return [], ()
         ops: list[Op] = []
-        columns, reads, scales, others = self._heads(1.0), "projected", 2.0, tuple[str, ...]()
+        columns, reads, others = self._heads(1.0), "projected", tuple[str, ...]()
+        scales: Number = 2.0  # A and the bias of the step
         if mixer.kind == "mamba1":
             ops, others = self._selection(tokens)
             reads, scales = "steps", mixer.key_dim + 1.0  # A of every element of the state, and D

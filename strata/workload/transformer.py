@@ -217,17 +217,18 @@ def _ffn_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block
 def _joint_block(model: Model, work: Workload, tokens: Extent, pair: tuple[str, str]) -> Block:
     """A layer whose attention and ffn read the same residual: their results are added up before ranks do."""
     norm = _norm("attention_norm", "attention", model, tokens)
-    ops, leaves = [norm], tuple[str, ...]()
+    ops: list[Op] = [norm]
+    leaves: tuple[str, ...] = ()
     if pair[0] != "none":
-        more, leaves = _mixing(model, work, tokens, pair[0], norm.output)
-        ops += more
+        mixed, leaves = _mixing(model, work, tokens, pair[0], norm.output)
+        ops += mixed
     if pair[1] != "none":
         source = norm.output
         if not model.shared_norm:
             own = _norm("ffn_norm", "ffn" if pair[1] == "dense" else "moe", model, tokens)
             ops, source = [*ops, own], own.output
-        more, also = _feeding(model, work, tokens, pair[1], source)
-        ops, leaves = [*ops, *more], (*leaves, *also)
+        fed, also = _feeding(model, work, tokens, pair[1], source)
+        ops, leaves = [*ops, *fed], (*leaves, *also)
     block = _layer_block(model, tokens, "attention", tuple(ops), leaves)
     count = model.pattern.total_pair(pair)
     return replace(block, name=f"layer.{pair[0]}.{pair[1]}", count=count, captured=pair[0] != UNCAPTURED)
