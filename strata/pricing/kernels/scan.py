@@ -20,8 +20,8 @@ THREADS_HELD = 2048.0  # of one core of a GPU, each of which walks a line of its
 TILE_BYTES = 8192.0
 WINDOW = 32.0  # tiles before its own whose sums a group of threads reads in one trip
 # Kernels of a chunked scan beside the one that passes states on: sums of decays, states of chunks, scores,
-# results (github state-spaces/mamba, mamba_ssm/ops/triton/ssd_combined.py; fla/ops/gated_delta_rule/chunk.py of
-# github fla-org/flash-linear-attention has one more, for the triangular inverse).
+# results (mamba_ssm/ops/triton/ssd_combined.py of github state-spaces/mamba). The delta rule has one more, for
+# its triangular inverse (fla/ops/gated_delta_rule/chunk.py of github fla-org/flash-linear-attention).
 CHUNK_KERNELS = 4.0
 
 
