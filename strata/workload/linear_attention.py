@@ -1,5 +1,5 @@
-"""Layers with a state in place of a cache: in-projection, short convolution, scan of the state, gate and norm,
-out-projection.
+"""Layers with a state in place of a cache: in-projection, short convolution, scan of the state, gate and
+norm, out-projection.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Layer:
         return self._product("in_proj", (source,), "projected", n=columns, k=Extent(self.model.hidden))
 
     def _convolve(self) -> ShortConvolution:
-        """The last `conv` tokens of each channel added up, and SiLU; a step also moves what is kept of them."""
+        """The last `conv` tokens of each channel added up, and SiLU; a step moves what it keeps too."""
         mixer, work = self.mixer, self.work
         kept = (mixer.conv - 1.0) / work.sequence
         channels = (self.values,) if mixer.kind == "mamba1" else (self.values, self.keys)
@@ -206,7 +206,7 @@ class _Layer:
         )
 
     def _gated(self, scanned: tuple[str, ...], gate: str) -> Vector:
-        """Results times their gate, normed. Under the delta rule a norm of each head has one set of weights."""
+        """Results times their gate, normed; all heads share the norm under the delta rule."""
         mixer = self.mixer
         parameters: tuple[Extent, ...] = ()
         if mixer.norm:

@@ -81,7 +81,8 @@ def pattern_of(kinds: Sequence[tuple[str, str]]) -> Pattern:
     """The pattern of a list of layers, as short as it can be told: with a prefix of one kind where what
     follows is a period, twice at least.
 
-    >>> jamba = pattern_of([("full" if i % 8 == 4 else "linear", "moe" if i % 2 else "dense") for i in range(32)])
+    >>> mixing, feeding = (["linear"] * 4 + ["full"] + ["linear"] * 3) * 4, ["dense", "moe"] * 16
+    >>> jamba = pattern_of(list(zip(mixing, feeding)))
     >>> len(jamba.period), float(jamba.total(0, "full")), float(jamba.total(1, "moe"))
     (8, 4.0, 16.0)
     >>> deepseek = pattern_of([("full", "dense")] * 3 + [("full", "moe")] * 58)

@@ -158,7 +158,7 @@ class StateScan(Op):
     """Tokens that pass a state: in chunks of a prompt, or one by one (`stepwise`) in a decode step.
 
     Its operands are the tokens' values, keys and queries with what decides how the state decays, and last the
-    state. Where ranks share out the tokens of a sequence, each takes the states that the ranks before it leave
+    state. Where ranks share out the tokens of a sequence, each takes the states that those before it leave
     (Sun et al., LASP-2, arXiv 2502.07563): a gather of states, never of tokens.
     """
 
@@ -267,8 +267,9 @@ class StateScan(Op):
         return axes_of(self.sequences, self.queries, self.heads, self.key_heads)
 
     def gradient(self) -> tuple[Op, ...]:
-        """The scan from the other end; what all channels share (B and C of Mamba-1, its last operand before the state) has a sum
-        over them."""
+        """The scan from the other end; what all channels share (B and C of Mamba-1, its last operand before
+        the state) has a sum over them.
+        """
         inputs = (f"d_{self.output}", *(f"forward:{name}" for name in self.inputs))
         output = f"d_{self.inputs[0]}@{self.name}"
         back = replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output)

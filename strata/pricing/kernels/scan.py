@@ -20,9 +20,12 @@ THREADS_HELD = 2048.0  # of one core of a GPU, each of which walks a line of its
 TILE_BYTES = 8192.0
 WINDOW = 32.0  # tiles before its own whose sums a group of threads reads in one trip
 # Kernels of a chunked scan beside the one that passes states on: sums of decays, states of chunks, scores,
-# results (mamba_ssm/ops/triton/ssd_combined.py of github state-spaces/mamba). The delta rule has one more, for
-# its triangular inverse (fla/ops/gated_delta_rule/chunk.py of github fla-org/flash-linear-attention).
+# results (mamba_ssm/ops/triton/ssd_combined.py of github state-spaces/mamba). The delta rule has one more,
+# for its triangular inverse (fla/ops/gated_delta_rule/chunk.py of github fla-org/flash-linear-attention).
 CHUNK_KERNELS = 4.0
+# Share of the matrix peak that products of one chunk and head reach (64 to 256 tokens by 64 to 128 columns),
+# whose loads nothing runs beside: Triton kernels in those steps on an H200 (tests/data/state_scan_h200.csv).
+CHUNK_EFFICIENCY = 0.12
 
 
 def price_scan(op: Scan, device: Device) -> Price:
@@ -78,15 +81,14 @@ def price_state_scan(op: StateScan, device: Device) -> Price:
     r"""Price of tokens that pass a state.
 
     .. math:: T_{step} = T_v(2 S + m), \qquad
-        T_{chunks} = T_0 + \max\left(\frac{F}{e P} \frac{c \lceil w / c \rceil}{w} + \frac{x}{X}, \frac{m + 2 S_c}{B}\right)
-        + T_p
+        T_{chunks} = T_0 + \frac{F}{e P} \frac{c \lceil w / c \rceil}{w} + \frac{m + S_c + S_a}{B} + T_p
 
     A step reads and writes the states S of all sequences and the m bytes of their tokens, as a streaming
-    kernel (`vector_kernel`). A prompt goes in chunks: products F inside them on the matrix units, as w blocks
-    (a chunk and a head each) on c cores at the efficiency e of attention kernels; exponentials x that they do
-    not hide; states S_c of all chunks written, passed on (T_p: `price_scan` over the chunks of a sequence,
-    which waits for one after the other) and read. Channels that decay by themselves (Mamba-1) have no
-    products: one kernel over all elements on the vector units.
+    kernel (`vector_kernel`). A prompt goes in chunks: products F inside them at the share e = 0.12 of the
+    matrix peak P, as w blocks (a chunk and a head each) on c cores, with what they load and store after one
+    another; states S_c of all chunks are written, passed on (T_p: `price_scan` over the chunks of a sequence,
+    which waits for one after the other) and read as S_a in the activations' format. Channels that decay by
+    themselves (Mamba-1) have no products: one kernel over all elements on the vector units.
 
     Dao & Gu, arXiv 2405.21060, sec. 6; Yang et al., arXiv 2412.06464, sec. 3.3; Gu & Dao, arXiv 2312.00752,
     sec. 3.3.2 (one fused kernel, states in registers).
@@ -131,24 +133,23 @@ def _chunk_products(op: StateScan, device: Device) -> Price:
     """Products inside chunks, whose states are written before and read after they are passed on."""
     chip, unit, flop = device.chip, device.matrix(op.activation, op.activation), op.flop()
     compute, cores = chip.compute, device.cores
-    moved_states = op.chunks() * op.state_elements() * bytes_of(op.state) * (2.0 if op.backward else 1.0)
-    moved = op.token_bytes() + 2.0 * moved_states
+    written = op.chunks() * op.state_elements() * (2.0 if op.backward else 1.0)
+    moved = op.token_bytes() + written * (bytes_of(op.state) + bytes_of(op.activation))
     blocks = op.chunks() * op.heads.size
-    whole = ceil_div(blocks, cores) * cores / blocks
-    products = flop / (unit.peak * compute.attention_efficiency) * whole
-    hidden = compute.softmax_exposed * op.special_flop() / compute.special_rate
-    xp = namespace(products, hidden, moved)
-    memory = dram_time(device, moved, chip.memory.stream_efficiency, lambda: sequential_stream(device, 0.5))
+    products = flop / (unit.peak * CHUNK_EFFICIENCY) * (ceil_div(blocks, cores) * cores / blocks)
+    other = op.vector_flop() / compute.vector_rate + op.special_flop() / compute.special_rate
+    stream = chip.memory.stream_efficiency
     return kernel_price(
         device,
-        compute=xp.maximum(products + hidden, op.vector_flop() / compute.vector_rate),
+        compute=namespace(products, other).maximum(products, other),
         cache=moved / device.cache_bandwidth,
-        memory=memory,
+        memory=dram_time(device, moved, stream, lambda: sequential_stream(device, 0.5)),
         moved=moved,
         dram=moved,
         flop=flop,
-        joule=flop * unit.energy + op.vector_flop() * chip.energy.vector,
+        joule=flop * unit.energy + (op.vector_flop() + op.special_flop()) * chip.energy.vector,
         lower=product_bound(flop, 0.0 * moved, unit, device),
         floor=CHUNK_KERNELS * chip.overhead.stream,
+        exposed=1.0,
         launch=CHUNK_KERNELS * device.software.launch,
     )

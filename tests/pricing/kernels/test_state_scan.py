@@ -2,7 +2,9 @@
 written once a step; division conserves work; a batch is its points, JAX is NumPy.
 """
 
+import csv
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +17,10 @@ from strata.mapping.plan import plan_text
 from strata.mapping.shard import shard
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.scan import price_state_scan
-from strata.workload.graph import is_collective
+from strata.workload.graph import Extent, is_collective
+from strata.workload.scan_ops import StateScan
 
+DATA = Path(__file__).parents[2] / "data"
 every = pytest.mark.parametrize("name", HYBRIDS)
 
 
@@ -51,6 +55,29 @@ def test_a_step_reads_and_writes_its_states(name):
     assert 2.0 * states <= float(price.memory_bytes) <= 2.2 * states
     least = 2.0 * states / h200.memory.bandwidth
     assert least <= float(price.time) <= 1.5 * least
+
+
+def measured():
+    """Kernels timed on an H200."""
+    lines = [line for line in (DATA / "state_scan_h200.csv").read_text().splitlines() if line[0] != "#"]
+    return list(csv.DictReader(lines))
+
+
+@pytest.mark.parametrize(
+    "row", measured(), ids=lambda r: "-".join((r["what"], r["rule"], r["heads"], r["tokens"]))
+)
+def test_prices_are_those_of_kernels_timed_on_an_h200(row):
+    """Within a quarter; steps of fewer than 32 sequences, which are all launch, are left out."""
+    step, tokens = row["what"] == "step", float(row["tokens"])
+    op = StateScan(
+        name="s", module="m", inputs=("a", "state"), output="o", rule=row["rule"], activation="bf16",
+        sequences=Extent(tokens if step else 1.0), queries=Extent(1.0, 1.0 if step else tokens), share=Extent(1.0),
+        heads=Extent(float(row["heads"])), key_heads=Extent(float(row["key_heads"])), stepwise=step,
+        key_dim=float(row["key_dim"]), value_dim=float(row["value_dim"]), chunk=float(row["chunk"]),
+        state=row["state"],
+    )  # fmt: skip
+    taken = sum(float(row[f"{part}_us"] or 0.0) for part in ("products", "passing", "step"))
+    assert float(price_state_scan(op, device(chip("h200"))).time) * 1e6 == pytest.approx(taken, rel=0.25)
 
 
 @every
@@ -174,11 +201,10 @@ def test_a_batch_is_its_points(name):
             assert box[i, j] == pytest.approx(float(alone), rel=1e-12)
 
 
-@pytest.mark.parametrize("work", [st.decode(32.0, 8192.0), st.prefill(8.0, 2048.0)], ids=lambda w: w.phase)
-def test_jax_is_numpy(work):
+def test_jax_is_numpy():
     """Layers in no period, on a pipeline; without experts, which take long to compile."""
     system, plans = roomy("8xh200"), st.plan(**{k: np.array(v) for k, v in PLANS.items()})
-    made = bamba()
+    made, work = bamba(), st.prefill(8.0, 2048.0)
     found = (st.evaluate(system, made, work, plans, backend=b).metrics.step_time for b in ("numpy", "jax"))
     box, compiled = found
     assert np.asarray(compiled) == pytest.approx(box, rel=1e-9)
