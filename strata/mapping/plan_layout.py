@@ -18,6 +18,8 @@ from strata.mapping.rules import (
     LAYERS,
     MICRO,
     MOE_GRID,
+    STATE_GROUPS,
+    STATE_HEADS,
     SWAP,
     Violation,
     remainder,
@@ -211,6 +213,9 @@ def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayou
         "kv_cache_tokens": AxisLayout(1.0, plan.cp, cached),
         "heads": AxisLayout(plan.tp, 1.0, (("heads", "tp"),)),
         "kv_heads": AxisLayout(plan.tp, 1.0, (("kv_heads", "tp"),)),
+        # heads of a state and the keys that several of them share go together: one coordinate
+        "state_heads": AxisLayout(plan.tp, 1.0, (("state_heads", "tp"),)),
+        "state_groups": AxisLayout(plan.tp, 1.0, (("state_heads", "tp"),)),
         "ffn": AxisLayout(plan.tp, 1.0, (("ffn", "tp"),)),
         "shared_ffn": AxisLayout(plan.tp, 1.0, (("shared_ffn", "tp"),)),
         "vocab": AxisLayout(plan.tp, 1.0, (("vocab", "tp"),)),
@@ -276,7 +281,13 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
         Violation(MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch),
         Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
     ]
-    for rule, axis in ((HEADS, "heads"), (KV_HEADS, "kv_heads")):
+    divided = (
+        (HEADS, "heads"),
+        (KV_HEADS, "kv_heads"),
+        (STATE_HEADS, "state_heads"),
+        (STATE_GROUPS, "state_groups"),
+    )
+    for rule, axis in divided:
         if axis in units:
             found.append(Violation(rule, unequal(plan.tp, units[axis]), plan.tp, units[axis]))
     if "heads" in units:

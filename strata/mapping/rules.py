@@ -96,13 +96,23 @@ MESH = Rule(
     ("change a degree of the mesh", "name a system of that size"),
 )
 PARTS = Rule(
-    32768,
+    131072,
     "the parts of a chip must go together as its file demands",
     ("a constraint of the space that keeps the relation", "strata show chip NAME names what is stated"),
 )
+STATE_HEADS = Rule(
+    32768,
+    "plan.tp must divide the heads of a state or be a multiple of them",
+    ("choose tp among the divisors of the state's heads",),
+)
+STATE_GROUPS = Rule(
+    65536,
+    "plan.tp must divide the key heads (groups) of a state or be a multiple of them",
+    ("choose tp among the divisors or multiples of the state's key heads",),
+)
 RULES = (
     MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
-    AXIS_UNITS, MESH, PARTS,
+    AXIS_UNITS, MESH, STATE_HEADS, STATE_GROUPS, PARTS,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Memory of one device: weights, cache, activations, and what training adds."""
+"""Memory of one device: weights, cache, states, activations, and what training adds."""
 
 from __future__ import annotations
 
@@ -23,18 +23,22 @@ class Footprint:
     expert_share: Number = 0.0  # part of weights and parameters that belongs to routed experts
     tied: Number = 0.0  # weights another block stores, which a pipeline may put on another device
     cache: Number = 0.0
+    state: Number | None = None  # that layers keep in place of a cache; None where no layer does
     activations: Number = 0.0  # kept for the backward pass
     boundary: Number = 0.0  # of these, what is kept where the block is recomputed
     scratch: Number = 0.0  # alive while the block runs
 
 
 def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number = 1.0) -> Footprint:
-    """What one copy of a block keeps: its weights, the cache of its attention in pages, its activations."""
+    """What one copy of a block keeps: its weights, the cache of its attention in pages, its states, its
+    activations.
+    """
     weights: Number = 0.0
     parameters: Number = 0.0
     routed: Number = 0.0
     tied: Number = 0.0
     cache: Number = 0.0
+    state: Number | None = None
     kept: Number = 0.0
     widest: Number = 0.0
     forward, experts = block.direction == "forward", False
@@ -47,6 +51,9 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
                 routed, experts = routed + elements, True
         if not training:
             cache = cache + op.cache_bytes(page)
+            held = op.state_bytes()
+            if held is not None:
+                state = held if state is None else state + held
         written = _written(op, sharding)
         kept = kept + written
         widest = namespace(widest, written).maximum(widest, written)
@@ -57,6 +64,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
         expert_share=routed / parameters if experts else 0.0,
         tied=tied,
         cache=cache,
+        state=state,
         activations=kept * block.repeats if training else 0.0,  # of every time step
         boundary=boundary,
         scratch=2.0 * widest,
@@ -149,6 +157,7 @@ def memory_by_purpose(
     weights: Number = 0.0
     state: Number = 0.0
     cache: Number = 0.0
+    states: Number = 0.0
     kept: Number = 0.0
     scratch: Number = 0.0
     for (block, one), count in zip(held, counts, strict=True):
@@ -161,6 +170,8 @@ def memory_by_purpose(
                 state = state + count * block_state(one, sharding)
             kept = kept + count * kept_activations(one, sharding)
         cache = cache + count * one.cache
+        if one.state is not None:
+            states = states + count * one.state
         alive = one.scratch if training else one.scratch + gathered_weights(one, sharding)
         scratch = namespace(scratch, alive).maximum(scratch, alive)
     if training:
@@ -170,6 +181,8 @@ def memory_by_purpose(
         parts = {"weights": state, "activations": kept * in_flight}
     else:
         parts = {"weights": weights, "cache": cache * sharding.microbatches}
+        if any(one.state is not None for _, one in held):
+            parts["state"] = states * sharding.microbatches
     if pipelined:
         xp = namespace(*parts.values())
         summed: Array = xp.asarray(sum(parts.values(), 0.0))

@@ -19,7 +19,7 @@ from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.lu import price_lu
 from strata.pricing.kernels.matmul import price_matmul
-from strata.pricing.kernels.scan import price_scan
+from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.kernels.waves import tile_waves
@@ -136,6 +136,7 @@ register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
 register_pricer("lu", lambda op, rank: price_lu(op, rank.device))
 register_pricer("scan", lambda op, rank: price_scan(op, rank.device))
+register_pricer("state_scan", lambda op, rank: price_state_scan(op, rank.device))
 register_pricer("sort", lambda op, rank: price_sort(op, rank.device))
 register_pricer("custom", lambda op, rank: price_custom(op, rank.device))
 register_pricer("collective", _price_collective)

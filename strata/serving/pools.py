@@ -28,11 +28,12 @@ TRIED = 4  # plans of each pool that are tried with each other, best first
 
 
 def cache_bytes(model: Model, tokens: Number) -> Number:
-    r"""Keys and values of a sequence in all layers [B].
+    r"""Keys and values of a sequence in all layers, and states of those that keep one [B].
 
-    .. math:: K = \sum_\ell h_\ell \, n_\ell \, w_\ell \, b
+    .. math:: K = \sum_\ell h_\ell \, n_\ell \, w_\ell \, b + s_\ell
 
-    tokens h that layer ℓ keeps (all, or its window), its kv heads n, elements w of one, b bytes each.
+    tokens h that layer ℓ keeps (all, or its window), its kv heads n, elements w of one, b bytes each; its
+    state s, whatever the tokens.
 
     >>> from strata.workload.model import model
     >>> # 32 layers x 8 heads x 2 x 128 elements x 2 bytes = 131 kB a token
@@ -40,7 +41,8 @@ def cache_bytes(model: Model, tokens: Number) -> Number:
     131.072
     """
     graph = model.trace(decode(1.0, tokens))
-    return sum((b.count * op.cache_bytes(1.0) for b, op in graph.ops()), 0.0)
+    held = ((b, op.cache_bytes(1.0), op.state_bytes()) for b, op in graph.ops())
+    return sum((b.count * (cached if state is None else cached + state) for b, cached, state in held), 0.0)
 
 
 def pool_sizes(system: System) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strata.arrays import Number, namespace
-from strata.workload.ffn import NORM_FLOP, ROPE_FLOP
+from strata.workload.ffn import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.ops import Attention, MatMul, Vector
@@ -52,7 +52,8 @@ class Part:
         return f"prompt_{name}" if self.beside else name
 
 
-def _parts(work: Workload) -> tuple[Part, ...]:
+def parts_of(work: Workload) -> tuple[Part, ...]:
+    """The kinds of tokens of a step whose attention differs."""
     return tuple(Part(part, part.phase != work.phase) for part in work.attending)
 
 
@@ -93,13 +94,14 @@ def _grouped_attention(
     q = Extent(model.heads, model.head_dim, "heads")
     kv = Extent(model.kv_heads, 2.0 * model.head_dim, "kv_heads")
     hidden = Extent(model.hidden)
+    columns = Extent(model.heads, 2.0 * model.head_dim, "heads") if model.output_gate else q
     qkv = MatMul(
         name="qkv",
         module="attention",
         inputs=(source,),
         output="qkv_out",
         m=tokens,
-        n=(q, kv),
+        n=(columns, kv),
         k=hidden,
         bias=model.qkv_bias,
         weight=model.weights,
@@ -133,11 +135,31 @@ def _grouped_attention(
             value_dim=model.head_dim,
             kv_width=2.0 * model.head_dim,
         )
-        for part in _parts(work)
+        for part in parts_of(work)
     ]
-    mixed, out = tuple(op.output for op in mix), Extent(model.heads, model.head_dim, "heads")
-    o = _product(model, "o", mixed, "attended", m=tokens, n=(hidden,), k=out, bias=model.output_bias)
-    return (qkv, rope, *mix, o)
+    mixed, gate = tuple(op.output for op in mix), list[Op]()
+    if model.output_gate:
+        gate, mixed = [_gate(model, tokens, (*mixed, "qkv_out"), q, kv)], ("gated",)
+    o = _product(model, "o", mixed, "attended", m=tokens, n=(hidden,), k=q, bias=model.output_bias)
+    return (qkv, rope, *mix, *gate, o)
+
+
+def _gate(model: Model, tokens: Extent, inputs: tuple[str, ...], q: Extent, kv: Extent) -> Vector:
+    """Results of heads times the sigmoid of a gate that the projection of queries makes beside them."""
+    return Vector(
+        name="output_gate",
+        module="attention",
+        inputs=inputs,
+        output="gated",
+        m=tokens,
+        n=(q,),
+        reads=2.0,
+        writes=1.0,
+        flop_per_element=SILU_FLOP,
+        special_per_element=SILU_SPECIAL,
+        precision=model.activations,
+        beside=(kv,),
+    )
 
 
 def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> tuple[Op, ...]:
@@ -145,7 +167,8 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
     elsewhere.
     """
     rank, rope_dim = model.kv_rank, model.rope_dim
-    down = (Extent(model.q_rank), Extent(rank), Extent(rope_dim))
+    shared = (Extent(rank), Extent(rope_dim))
+    down = shared if model.direct_queries else (Extent(model.q_rank), *shared)
     norm = Vector(
         name="latent_norm",
         module="attention",
@@ -158,16 +181,18 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         flop_per_element=NORM_FLOP,
         special_per_element=0.0,
         precision=model.activations,
-        parameters=(Extent(model.q_rank + rank),),
+        parameters=(Extent(rank if model.direct_queries else model.q_rank + rank),),
     )
+    asked = (Extent(model.heads, model.head_dim, "heads"),)
+    if model.direct_queries:
+        queries = _product(model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden))
+    else:
+        queries = _product(model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank))
     ops: list[Op] = [
         _product(model, "qkv_down", (source,), "latent", m=tokens, n=down, k=Extent(model.hidden)),
         norm,
-        _product(
-            model, "q_up", ("latent_n",), "q", m=tokens, n=(Extent(model.heads, model.head_dim, "heads"),),
-            k=Extent(model.q_rank),
-        ),
-    ]  # fmt: skip
+        queries,
+    ]
     if kind == "sparse":
         ops += _indexer(model, work, tokens, source)
     rope = Vector(
@@ -178,7 +203,7 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
     )  # fmt: skip
     ops.append(rope)
     ends: list[str] = []
-    for part in _parts(work):
+    for part in parts_of(work):
         some = _absorbed(model, part, kind) if part.work.phase == "decode" else _expanded(model, part, kind)
         ops += some
         ends.append(some[-1].output)
@@ -280,7 +305,7 @@ def _indexer(model: Model, work: Workload, tokens: Extent, source: str) -> list[
         _product(model, "index_q", ("latent_n",), "index_q_out", m=tokens, n=queries, k=Extent(model.q_rank)),
         _product(model, "index_k", (source,), "index_k_out", m=tokens, n=keys, k=Extent(model.hidden)),
     ]
-    for part in _parts(work):
+    for part in parts_of(work):
         step = part.work
         scores = Extent(1.0, attended(step.context, step.sequence, NO_WINDOW), "kv_tokens")
         score = Attention(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeGuard
 
-from strata.arrays import Number, floor_div, namespace
+from strata.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
 from strata.errors import BadValue
 from strata.precision import bytes_of
 
@@ -108,8 +108,12 @@ class Op:
         return 0.0
 
     def cache_bytes(self, page: Number) -> Number:
-        """Bytes it keeps between steps, in blocks of `page` tokens."""
+        """Bytes it keeps between steps for each token, in blocks of `page` tokens."""
         return 0.0
+
+    def state_bytes(self) -> Number | None:
+        """Bytes it keeps between steps whatever the length of sequences; None where it keeps no state."""
+        return None
 
     def output_bytes(self) -> Number:
         """Bytes it writes for the ops after it."""
@@ -237,6 +241,28 @@ class Block:
         return self.nodes or ((1.0, self.ops),)
 
 
+def places_within(layers: Number, places: tuple[int, ...], length: int) -> Number:
+    r"""How many of the first layers stand at some places of a period.
+
+    .. math:: n = \sum_p \left\lfloor \frac{L + \ell - 1 - p}{\ell} \right\rfloor
+
+    L layers, a period of ℓ layers, places p in it counted from 0.
+
+    >>> float(places_within(10.0, (3,), 4)), float(places_within(10.0, (0, 1, 2, 3), 4))
+    (2.0, 10.0)
+    """
+    if len(places) == length:
+        return layers
+    if not places:
+        return 0.0 * layers
+    if not has_axes(layers) and namespace(layers) is SCALARS:
+        return sum((floor_div(layers + (length - 1 - place), length) for place in places), 0.0)
+    # all places at once: a long list of layers stays one operation
+    xp = namespace(layers)
+    before = lead([float(length - 1 - place) for place in places], rank_of(layers), xp)
+    return xp.sum(floor_div(layers + before, length), axis=0)
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class BlockSequence:
     """The order of blocks: some first, then layers (a prefix of one kind, then a period of kinds to the end),
@@ -262,11 +288,8 @@ class BlockSequence:
         xp = namespace(layers, self.prefix_layers)
         inside = xp.minimum(layers, self.prefix_layers) if block in self.prefix else 0.0 * layers
         rest = xp.maximum(layers - self.prefix_layers, 0.0)
-        length = len(self.period)
-        for place, names in enumerate(self.period):
-            if block in names:
-                inside = inside + floor_div(rest + (length - 1 - place), length)
-        return inside
+        places = tuple(i for i, names in enumerate(self.period) if block in names)
+        return inside + places_within(rest, places, len(self.period))
 
     def in_layers(self, block: str) -> bool:
         return block in self.prefix or any(block in names for names in self.period)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from strata.arrays import Number, floor_div, is_leaf, namespace, register_pytree
+from strata.arrays import Number, is_leaf, namespace, register_pytree
 from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
-from strata.workload.graph import Graph
+from strata.workload.graph import Graph, places_within
+from strata.workload.mixer import Mixer
 from strata.workload.tasks import Workload
+
+ATTENTION_KINDS = ("full", "window", "sparse", "linear", "parallel", "none")
+FFN_KINDS = ("dense", "moe", "none")
 
 
 @register_pytree
@@ -20,6 +25,9 @@ class Pattern:
     """The sequence of layers: a prefix of one kind, then a period of kinds repeated to the end.
 
     A kind is (attention, ffn), such as ("full", "moe"); the kinds are structure, the counts are quantities.
+    Attention may be full, window or sparse; linear, by the model's mixer; parallel, softmax attention and the
+    mixer side by side; a layer may have none of one of the two. Any order of layers is a period as long as
+    itself (`pattern_of`).
     """
 
     prefix: tuple[str, ...]  # () where there is none
@@ -27,28 +35,75 @@ class Pattern:
     period: tuple[tuple[str, str], ...]
     layers: Number
 
+    def __post_init__(self) -> None:
+        for attention, ffn in (*((self.prefix,) if self.prefix else ()), *self.period):
+            told = (attention, ffn)
+            require(
+                attention in ATTENTION_KINDS,
+                "a layer's attention is " + ", ".join(ATTENTION_KINDS),
+                kind=told,
+            )
+            require(ffn in FFN_KINDS, "a layer's ffn is " + ", ".join(FFN_KINDS), kind=told)
+            require(told != ("none", "none"), "a layer has attention or an ffn", kind=told)
+
     def kinds(self, part: int) -> tuple[str, ...]:
-        """The distinct attention (part 0) or ffn (part 1) kinds, in order of appearance."""
+        """The distinct attention (part 0) or ffn (part 1) kinds that there are, in order of appearance."""
         prefix = (self.prefix[part],) if self.prefix else ()
-        return tuple(dict.fromkeys((*prefix, *(k[part] for k in self.period))))
+        every = dict.fromkeys((*prefix, *(k[part] for k in self.period)))
+        return tuple(kind for kind in every if kind != "none")
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The distinct kinds of layers, in order of appearance."""
+        prefix = ((self.prefix[0], self.prefix[1]),) if self.prefix else ()
+        return tuple(dict.fromkeys((*prefix, *self.period)))
 
     def first(self, count: Number, part: int, kind: str) -> Number:
         """How many of the first `count` layers have this kind of attention (part 0) or ffn (part 1)."""
+        places = tuple(i for i, pair in enumerate(self.period) if pair[part] == kind)
+        return self._first(count, bool(self.prefix) and self.prefix[part] == kind, places)
+
+    def _first(self, count: Number, in_prefix: bool, places: tuple[int, ...]) -> Number:
         xp = namespace(count, self.prefix_layers)
-        inside = (
-            xp.minimum(count, self.prefix_layers)
-            if self.prefix and self.prefix[part] == kind
-            else 0.0 * count
-        )
+        inside = xp.minimum(count, self.prefix_layers) if in_prefix else 0.0 * count
         rest = xp.maximum(count - self.prefix_layers, 0.0)
-        length = len(self.period)
-        for place, pair in enumerate(self.period):
-            if pair[part] == kind:
-                inside = inside + floor_div(rest + (length - 1 - place), length)
-        return inside
+        return inside + places_within(rest, places, len(self.period))
 
     def total(self, part: int, kind: str) -> Number:
         return self.first(self.layers, part, kind)
+
+    def total_pair(self, pair: tuple[str, str]) -> Number:
+        """How many layers have this kind of attention and this kind of ffn."""
+        places = tuple(i for i, each in enumerate(self.period) if each == pair)
+        return self._first(self.layers, tuple(self.prefix) == pair, places)
+
+
+def pattern_of(kinds: Sequence[tuple[str, str]]) -> Pattern:
+    """The pattern of a list of layers, as short as it can be told: with a prefix of one kind where what
+    follows is a period, twice at least.
+
+    >>> mixing, feeding = (["linear"] * 4 + ["full"] + ["linear"] * 3) * 4, ["dense", "moe"] * 16
+    >>> jamba = pattern_of(list(zip(mixing, feeding)))
+    >>> len(jamba.period), float(jamba.total(0, "full")), float(jamba.total(1, "moe"))
+    (8, 4.0, 16.0)
+    >>> deepseek = pattern_of([("full", "dense")] * 3 + [("full", "moe")] * 58)
+    >>> deepseek.prefix, deepseek.prefix_layers, deepseek.period
+    (('full', 'dense'), 3.0, (('full', 'moe'),))
+    """
+    every = [(attention, ffn) for attention, ffn in kinds]
+    require(bool(every), "a model has at least one layer", layers=0)
+    leading = next((i for i, kind in enumerate(every) if kind != every[0]), 0)
+    whole, rest = _period_of(every), _period_of(every[leading:])
+    if leading and len(rest) < len(whole) and 2 * len(rest) <= len(every) - leading:
+        return Pattern(every[0], float(leading), rest, float(len(every)))
+    return Pattern((), 0.0, whole, float(len(every)))
+
+
+def _period_of(kinds: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The shortest list that, repeated, gives the sequence."""
+    for length in range(1, len(kinds)):
+        if all(k == kinds[i % length] for i, k in enumerate(kinds)):
+            return tuple(kinds[:length])
+    return tuple(kinds)
 
 
 @register_pytree
@@ -90,6 +145,13 @@ class Model:
     router_bias: bool = False
     qk_norm: bool = False
     norm_bias: bool = False
+    direct_queries: bool = False  # mla: queries come from the hidden state, without a latent (no q_rank)
+    output_gate: bool = False  # results of heads are gated by what the projection of queries makes beside
+    post_norms: bool = False  # what attention and ffn hand on is normed before it joins the residual
+    parallel_residual: bool = False  # attention and ffn of a layer read the same residual
+    shared_norm: bool = False  # in a parallel residual: the ffn reads the norm of attention
+    shared_gate: bool = False  # shared experts are weighed by a gate of their own
+    mixer: Mixer | None = None  # of layers with a state in place of a cache
     weights: str = "bf16"
     expert_weights: str = "bf16"
     activations: str = "bf16"
@@ -109,8 +171,12 @@ class Model:
     @property
     def units(self) -> dict[str, Number]:
         """Indivisible units of the axes that layouts divide."""
-        kv_heads = self.heads if self.attention == "mla" else self.kv_heads
-        found = {"heads": self.heads, "kv_heads": kv_heads, "layers": self.layers}
+        found: dict[str, Number] = {"layers": self.layers}
+        if set(self.pattern.kinds(0)) - {"linear"}:
+            kv_heads = self.heads if self.attention == "mla" else self.kv_heads
+            found = {"heads": self.heads, "kv_heads": kv_heads} | found
+        if self.mixer is not None:
+            found |= {"state_heads": self.mixer.heads, "state_groups": self.mixer.key_heads}
         return found | ({"experts": self.experts} if self.has_experts else {})
 
     def trace(self, work: Workload) -> Graph:
@@ -135,7 +201,7 @@ def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
     made = read_config(config, label)
     if "weights" in changes and "expert_weights" not in changes:
         changes = {**changes, "expert_weights": changes["weights"]}
-    known = [f.name for f in fields(Model) if f.name not in ("name", "pattern", "published")]
+    known = [f.name for f in fields(Model) if f.name not in ("name", "pattern", "published", "mixer")]
     for key, value in changes.items():
         if key not in known:
             raise UnknownName("field of a model", key, known, "strata schema model")

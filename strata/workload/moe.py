@@ -45,13 +45,14 @@ def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tup
 def _route(model: Model, tokens: Extent, source: str) -> tuple[Op, ...]:
     """Scores of all experts, the choice among them, and rows on their way to the chosen."""
     every, routed = (Extent(model.experts),), Extent(tokens.count, tokens.unit, "routed_tokens")
+    scores = (*every, Extent(1.0)) if model.shared_gate else every
     router = MatMul(
         name="router",
         module="moe",
         inputs=(source,),
         output="router_out",
         m=tokens,
-        n=every,
+        n=scores,
         k=Extent(model.hidden),
         weight=model.embedding_dtype,
         activation=model.activations,

@@ -227,6 +227,7 @@ class Vector(Op):
     trips: Number | None = None
     looked_up: tuple[str, ...] = ()  # axes of the parameters of which one entry is taken: a sum over the rest
     needs_whole: tuple[str, ...] = ()
+    beside: tuple[Extent, ...] = ()  # that operands have and the result has not: it reads parts of them
     # a norm's operands are added up before anything else: residuals, and gradients of its readers
     adds: bool = False
 
@@ -250,7 +251,7 @@ class Vector(Op):
         return self.elements() * self.writes * bytes_of(self.precision)
 
     def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(self.m, *self.n)
+        return axes_of(self.m, *self.n, *self.beside)
 
     def whole_axes(self) -> tuple[str, ...]:
         return self.needs_whole

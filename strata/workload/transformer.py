@@ -4,14 +4,18 @@ and of ffn.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from strata.arrays import Number
 from strata.workload.attention import attention_ops
 from strata.workload.backward import with_backward
 from strata.workload.ffn import NORM_FLOP, gated_ffn
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
+from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
 from strata.workload.model import Model
 from strata.workload.moe import expert_ops
 from strata.workload.ops import MatMul, Vector
+from strata.workload.scan_ops import STATE
 from strata.workload.tasks import Workload
 
 # Loads that a row waits for in turn, in fused kernels that give a row to one core: a norm fetches it in
@@ -30,26 +34,32 @@ def trace_transformer(model: Model, work: Workload) -> Graph:
     """The graph of one step of a phase: the whole model, undivided."""
     tokens = Extent(work.batch, work.sequence, "tokens")
     read = tokens if work.phase == "train" else Extent(work.batch, _sampled(work), "tokens")
-    pattern = model.pattern
-    blocks = [
-        _embedding(model, tokens),
-        *(_attention_block(model, work, tokens, kind) for kind in pattern.kinds(0)),
-        *(_ffn_block(model, work, tokens, kind) for kind in pattern.kinds(1)),
-        _head(model, read, work.phase),
-    ]
+    blocks = [_embedding(model, tokens), *_layer_blocks(model, work, tokens), _head(model, read, work.phase)]
     graph = Graph(
         blocks=tuple(blocks),
         sequence=_sequence(model),
         items=work.batch * work.generated,
         item="token",
-        inputs=("ids", "cache"),
+        inputs=("ids", "cache") if model.mixer is None else ("ids", "cache", STATE),
         formats=tuple(
             (w, model.activations) for w in (model.weights, model.expert_weights, model.embedding_dtype)
         ),
         weight_only=model.weight_only,
         units=model.units,
+        coordinates={} if model.mixer is None else {KEY_HEADS: STATE_HEADS},
     )
     return with_backward(graph) if work.phase == "train" else checked(graph)
+
+
+def _layer_blocks(model: Model, work: Workload, tokens: Extent) -> list[Block]:
+    """One block for each kind of attention and of ffn; where both read the same residual, one for both."""
+    pattern = model.pattern
+    if model.parallel_residual:
+        return [_joint_block(model, work, tokens, pair) for pair in pattern.pairs()]
+    return [
+        *(_attention_block(model, work, tokens, kind) for kind in pattern.kinds(0)),
+        *(_ffn_block(model, work, tokens, kind) for kind in pattern.kinds(1)),
+    ]
 
 
 def _sequence(model: Model) -> BlockSequence:
@@ -57,7 +67,11 @@ def _sequence(model: Model) -> BlockSequence:
     pattern = model.pattern
 
     def layer(kinds: tuple[str, ...]) -> tuple[str, ...]:
-        return f"attention.{kinds[0]}", f"ffn.{kinds[1]}"
+        attention, ffn = kinds
+        if model.parallel_residual:
+            return (f"layer.{attention}.{ffn}",)
+        blocks = ((f"attention.{attention}", attention), (f"ffn.{ffn}", ffn))
+        return tuple(name for name, kind in blocks if kind != "none")
 
     return BlockSequence(
         first=("embedding",),
@@ -187,31 +201,83 @@ def _head(model: Model, read: Extent, phase: str) -> Block:
 
 def _attention_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:
     norm = _norm("attention_norm", "attention", model, tokens)
-    ops = (norm, *attention_ops(model, work, tokens, kind, norm.output))
-    return Block(
-        name=f"attention.{kind}",
-        role="attention",
-        count=model.pattern.total(0, kind),
-        ops=ops,
-        entry=_stream(model, tokens, "sp_tokens"),
-        output=_stream(model, tokens, "tokens"),
-        leaves=(ops[-1].output,),
-        captured=kind != UNCAPTURED,
-    )
+    ops, leaves = _mixing(model, work, tokens, kind, norm.output)
+    count = model.pattern.total(0, kind)
+    block = _layer_block(model, tokens, "attention", (norm, *ops), leaves)
+    return replace(block, name=f"attention.{kind}", count=count, captured=kind != UNCAPTURED)
 
 
 def _ffn_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:
     norm = _norm("ffn_norm", "ffn" if kind == "dense" else "moe", model, tokens)
-    leaves: tuple[str, ...]
+    ops, leaves = _feeding(model, work, tokens, kind, norm.output)
+    block = _layer_block(model, tokens, "ffn", (norm, *ops), leaves)
+    return replace(block, name=f"ffn.{kind}", count=model.pattern.total(1, kind))
+
+
+def _joint_block(model: Model, work: Workload, tokens: Extent, pair: tuple[str, str]) -> Block:
+    """A layer whose attention and ffn read the same residual: their results are added up before ranks do."""
+    norm = _norm("attention_norm", "attention", model, tokens)
+    ops: list[Op] = [norm]
+    leaves: tuple[str, ...] = ()
+    if pair[0] != "none":
+        mixed, leaves = _mixing(model, work, tokens, pair[0], norm.output)
+        ops += mixed
+    if pair[1] != "none":
+        source = norm.output
+        if not model.shared_norm:
+            own = _norm("ffn_norm", "ffn" if pair[1] == "dense" else "moe", model, tokens)
+            ops, source = [*ops, own], own.output
+        fed, also = _feeding(model, work, tokens, pair[1], source)
+        ops, leaves = [*ops, *fed], (*leaves, *also)
+    block = _layer_block(model, tokens, "attention", tuple(ops), leaves)
+    count = model.pattern.total_pair(pair)
+    return replace(block, name=f"layer.{pair[0]}.{pair[1]}", count=count, captured=pair[0] != UNCAPTURED)
+
+
+def _mixing(
+    model: Model, work: Workload, tokens: Extent, kind: str, source: str
+) -> tuple[list[Op], tuple[str, ...]]:
+    """Ops that mix tokens, and what they hand on: attention, a state, or both side by side."""
+    ops: list[Op] = []
+    leaves: list[str] = []
+    if kind != "linear":
+        ops += attention_ops(model, work, tokens, "full" if kind == "parallel" else kind, source)
+        leaves.append(ops[-1].output)
+    if kind in ("linear", "parallel"):
+        ops += mixer_ops(model, work, tokens, source)
+        leaves.append(ops[-1].output)
+    return ops, tuple(leaves)
+
+
+def _feeding(
+    model: Model, work: Workload, tokens: Extent, kind: str, source: str
+) -> tuple[tuple[Op, ...], tuple[str, ...]]:
+    """Ops of a feed-forward layer and what they hand on."""
     if kind == "moe":
-        ops = expert_ops(model, work, tokens, norm.output)
         leaves = ("combined", "shared_down_out") if model.shared_experts else ("combined",)
-    else:
-        ops = gated_ffn(
-            model, tokens, width=model.ffn, axis="ffn", module="ffn", source=norm.output, bias=model.ffn_bias
-        )
-        leaves = (ops[-1].output,)
+        return expert_ops(model, work, tokens, source), leaves
+    ops = gated_ffn(
+        model, tokens, width=model.ffn, axis="ffn", module="ffn", source=source, bias=model.ffn_bias
+    )
+    return ops, (ops[-1].output,)
+
+
+def _layer_block(
+    model: Model, tokens: Extent, role: str, ops: tuple[Op, ...], leaves: tuple[str, ...]
+) -> Block:
+    """A block of a layer: what it hands on joins the residual, normed first where the model has it so."""
+    if model.post_norms:
+        after = _post_norm(model, tokens, role, leaves)
+        ops, leaves = (*ops, after), (after.output,)
     return Block(
-        name=f"ffn.{kind}", role="ffn", count=model.pattern.total(1, kind), ops=(norm, *ops),
-        entry=_stream(model, tokens, "sp_tokens"), output=_stream(model, tokens, "tokens"), leaves=leaves,
+        name=role, role=role, ops=ops, entry=_stream(model, tokens, "sp_tokens"),
+        output=_stream(model, tokens, "tokens"), leaves=leaves,
     )  # fmt: skip
+
+
+def _post_norm(model: Model, tokens: Extent, role: str, leaves: tuple[str, ...]) -> Vector:
+    """A norm of what attention or an ffn hands on, added up first: the residual comes after it."""
+    before = _norm(f"post_{role}_norm", role, model, tokens)
+    return replace(
+        before, inputs=leaves, reads=float(len(leaves)), writes=1.0, flop_per_element=NORM_FLOP, pieces=1.0
+    )

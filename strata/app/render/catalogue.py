@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from strata.app.render.mixer_numbers import layer_kinds, mixer_numbers
 from strata.app.render.technology import PARTS, part_numbers
 from strata.app.terminal import plain_table, titled
 from strata.errors import UnknownName
@@ -190,7 +191,7 @@ def _describe_model(record: Model, name: str) -> dict[str, Any]:
         numbers["published"] = _entry(record.published[0], f"{record.published[0]:,.0f}", record.published[1])
     for f in fields(Model):
         value = getattr(record, f.name)
-        if f.name in ("name", "pattern", "published") or value in (0.0, False, ""):
+        if f.name in ("name", "pattern", "published", "mixer") or value in (0.0, False, ""):
             continue
         shown = (
             f"{value:g}"
@@ -208,7 +209,8 @@ def _describe_model(record: Model, name: str) -> dict[str, Any]:
             else f"its family, by {config}"
         )
         numbers[f.name] = _entry(value, shown, source)
-    kinds = " ".join("/".join(k) for k in record.pattern.period)
+    numbers |= {path: _entry(*told) for path, told in mixer_numbers(record, config).items()}
+    kinds = layer_kinds(record.pattern.period)
     prefix = (
         f"{record.pattern.prefix_layers:g} x {'/'.join(record.pattern.prefix)}, then "
         if record.pattern.prefix

@@ -1,18 +1,31 @@
-"""Prefix sums: one pass over memory, and the chain of sums that each element waits for."""
+"""Prefix sums: one pass over memory, and the chain of sums that each element waits for; states that pass from
+token to token.
+"""
 
 from __future__ import annotations
 
 from strata.arrays import ceil_div, namespace
 from strata.precision import bytes_of
-from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.device import Device, kernel_price
+from strata.pricing.kernels.dram_access import dram_time, sequential_stream
+from strata.pricing.kernels.product import product_bound
 from strata.pricing.kernels.vector import ROWS_HELD, RowSchedule, vector_kernel
 from strata.pricing.price import Price
-from strata.workload.scan_ops import Scan
+from strata.workload.graph import Extent
+from strata.workload.mixer import CHANNEL
+from strata.workload.scan_ops import Scan, StateScan
 
 THREADS_HELD = 2048.0  # of one core of a GPU, each of which walks a line of its own
 # bytes that a block scans in its registers and local memory: 128 threads with 16 words each, as in CUB
 TILE_BYTES = 8192.0
 WINDOW = 32.0  # tiles before its own whose sums a group of threads reads in one trip
+# Kernels of a chunked scan beside the one that passes states on: sums of decays, states of chunks, scores,
+# results (mamba_ssm/ops/triton/ssd_combined.py of github state-spaces/mamba). The delta rule has one more,
+# for its triangular inverse (fla/ops/gated_delta_rule/chunk.py of github fla-org/flash-linear-attention).
+CHUNK_KERNELS = 4.0
+# Share of the matrix peak that products of one chunk and head reach (64 to 256 tokens by 64 to 128 columns),
+# whose loads nothing runs beside: Triton kernels in those steps on an H200 (tests/data/state_scan_h200.csv).
+CHUNK_EFFICIENCY = 0.12
 
 
 def price_scan(op: Scan, device: Device) -> Price:
@@ -61,4 +74,82 @@ def price_scan(op: Scan, device: Device) -> Price:
     )
     return vector_kernel(
         moved, moved, op.vector_flop(), 0.0, device, resident=device.software.resident, rows=walked
+    )
+
+
+def price_state_scan(op: StateScan, device: Device) -> Price:
+    r"""Price of tokens that pass a state.
+
+    .. math:: T_{step} = T_v(2 S + m), \qquad
+        T_{chunks} = T_0 + \frac{F}{e P} \frac{c \lceil w / c \rceil}{w} + \frac{m + S_c + S_a}{B} + T_p
+
+    A step reads and writes the states S of all sequences and the m bytes of their tokens, as a streaming
+    kernel (`vector_kernel`). A prompt goes in chunks: products F inside them at the share e = 0.12 of the
+    matrix peak P, as w blocks (a chunk and a head each) on c cores, with what they load and store after one
+    another; states S_c of all chunks are written, passed on (T_p: `price_scan` over the chunks of a sequence,
+    which waits for one after the other) and read as S_a in the activations' format. Channels that decay by
+    themselves (Mamba-1) have no products: one kernel over all elements on the vector units.
+
+    Dao & Gu, arXiv 2405.21060, sec. 6; Yang et al., arXiv 2412.06464, sec. 3.3; Gu & Dao, arXiv 2312.00752,
+    sec. 3.3.2 (one fused kernel, states in registers).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> heads = {"heads": Extent(32.0), "key_heads": Extent(16.0), "key_dim": 128.0, "value_dim": 128.0}
+    >>> named = {"name": "s", "module": "s", "inputs": ("a", "state"), "output": "b", "rule": "delta"}
+    >>> sizes = {"queries": Extent(1.0), "share": Extent(1.0), "chunk": 64.0, "activation": "bf16", **heads}
+    >>> step = StateScan(sequences=Extent(256.0), state="fp32", stepwise=True, **sizes, **named)
+    >>> h200 = device(chip("h200"))
+    >>> price = price_state_scan(step, h200)  # 2 x 256 x 2 MiB at 4.8 TB/s
+    >>> 224e-6 < price.time < 300e-6
+    True
+    """
+    tokens, states = op.token_bytes(), op.held_bytes()
+    if op.stepwise or op.rule == CHANNEL:
+        grown = 2.0 if op.backward else 1.0
+        written = op.output_bytes() * grown
+        read = tokens - written
+        work, special = op.vector_flop(), op.special_flop()
+        price = vector_kernel(read + grown * states, written + grown * states, work, special, device)
+        return price.replaced(flop=op.flop())
+    return _chunk_products(op, device) + price_scan(_passed_states(op), device)
+
+
+def _passed_states(op: StateScan) -> Scan:
+    """States of the chunks of each sequence, passed on from one to the next."""
+    return Scan(
+        name=op.name,
+        module=op.module,
+        inputs=op.inputs,
+        output=op.output,
+        outer=op.sequences,
+        length=Extent(op.queries.size / op.chunk_length()),
+        inner=Extent(op.state_elements()),
+        precision=op.state,
+    )
+
+
+def _chunk_products(op: StateScan, device: Device) -> Price:
+    """Products inside chunks, whose states are written before and read after they are passed on."""
+    chip, unit, flop = device.chip, device.matrix(op.activation, op.activation), op.flop()
+    compute, cores = chip.compute, device.cores
+    written = op.chunks() * op.state_elements() * (2.0 if op.backward else 1.0)
+    moved = op.token_bytes() + written * (bytes_of(op.state) + bytes_of(op.activation))
+    blocks = op.chunks() * op.heads.size
+    products = flop / (unit.peak * CHUNK_EFFICIENCY) * (ceil_div(blocks, cores) * cores / blocks)
+    other = op.vector_flop() / compute.vector_rate + op.special_flop() / compute.special_rate
+    stream = chip.memory.stream_efficiency
+    return kernel_price(
+        device,
+        compute=namespace(products, other).maximum(products, other),
+        cache=moved / device.cache_bandwidth,
+        memory=dram_time(device, moved, stream, lambda: sequential_stream(device, 0.5)),
+        moved=moved,
+        dram=moved,
+        flop=flop,
+        joule=flop * unit.energy + (op.vector_flop() + op.special_flop()) * chip.energy.vector,
+        lower=product_bound(flop, 0.0 * moved, unit, device),
+        floor=CHUNK_KERNELS * chip.overhead.stream,
+        exposed=1.0,
+        launch=CHUNK_KERNELS * device.software.launch,
     )

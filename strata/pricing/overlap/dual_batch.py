@@ -10,7 +10,7 @@ from strata.arrays import Number, namespace
 from strata.pricing.kernels.device import Device
 from strata.pricing.overlap.equations import exposed, price_where, slowed, while_sending
 from strata.pricing.overlap.fused import tile_link
-from strata.pricing.price import Price, total_price
+from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.pricers import PricedOp, Rank
 from strata.workload.graph import Block, Collective, Op, is_collective
 
@@ -29,14 +29,15 @@ def dual_batch_overlap(layers: list[Halves], rank: Rank) -> list[list[PricedOp]]
     """The ops of layers whose batch is cut in two: collectives of one half run beside kernels of the other,
     where that is quicker.
 
-    A layer is attention and what follows it (`seen_of_halves`). Small kernels are not half as long at half
+    A layer is attention and what follows it (`seen_of_halves`); where no layer has two parts, each is a layer
+    by itself. Small kernels are not half as long at half
     the batch: halves are priced as they are, and taken for all layers of a step or for none. Layers of
     several kinds of attention are paired with the mean of them.
     """
     device = rank.device
     loads = [_load(h, rank) for h in layers]
     mixing = [(h.block.times, load) for h, load in zip(layers, loads, strict=True) if h.starts_layer]
-    attention = _mean(mixing)
+    attention = _mean(mixing) if mixing else HalfLoad(0.0, 0.0, 0.0, ZERO)
     made: list[list[PricedOp]] = [[] for _ in layers]
     seen: list[tuple[Number, Shown]] = []
     for place, (h, load) in enumerate(zip(layers, loads, strict=True)):
@@ -44,6 +45,11 @@ def dual_batch_overlap(layers: list[Halves], rank: Rank) -> list[list[PricedOp]]
             found = _shown(_sum(load, attention), h.block.times, device)
             made[place] = [_doubled(op, price, found, device) for op, price in h.half]
             seen.append((h.block.times, found))
+    if not seen:
+        seen = [
+            (h.block.times, _shown(load, h.block.times, device))
+            for h, load in zip(layers, loads, strict=True)
+        ]
     count = sum((c for c, _ in seen), 0.0)
     usual = Shown(*(sum((c * getattr(s, f.name) for c, s in seen), 0.0) / count for f in fields(Shown)))
     for place, h in enumerate(layers):
