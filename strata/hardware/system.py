@@ -15,7 +15,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
 from strata.hardware.linear_parts import system_parts
-from strata.params import Sources, by_name, find, names, quantity, read_record, remembered, text
+from strata.params import Param, Sources, by_name, find, names, quantity, read_record, remembered, text
 from strata.records import readable
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
@@ -119,7 +119,19 @@ def usual_fabric(base: Chip, folder: Path = Path()) -> Fabric:
     >>> [d.name for d in usual_fabric(chip("deepflow-v100")).dimension]
     ['inter']
     """
-    return base.networks if base.networks is not None else fabric(_beside(folder, base.fabric))
+    if base.networks is not None:
+        return base.networks
+    usual = fabric(_beside(folder, base.fabric))
+    if base.link_bandwidth is None:
+        return usual
+    source = base.sources.get("link_bandwidth")
+    told = Param(base.link_bandwidth, "B/s", source.source if source else "stated by the chip")
+    inner = replace(usual.dimension[0], bandwidth=base.link_bandwidth)
+    return replace(
+        usual,
+        dimension=(inner, *usual.dimension[1:]),
+        sources=usual.sources.updated({"dimension.0.bandwidth": told}),
+    )
 
 
 def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:

@@ -3,11 +3,12 @@
 A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table
 of its own. In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources
 used often stand once under ``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts
-from another file and overrides it. Equations see plain numbers; `Param` (value, unit, source) travels beside
+from another file and overrides it. ``source = "..."`` at the top is that of every plain number. Equations see plain numbers; `Param` (value, unit, source) travels beside
 them in `Sources`.
 """
 
 from strata.params.declare import (
+    MARKS,
     MORE_IS,
     Param,
     Sources,
@@ -29,22 +30,27 @@ from strata.params.files import (
     remembered,
 )
 from strata.params.paths import called, leaf_paths, override, stated, value_at, with_value, word_paths
-from strata.params.records import build, file_model, read_record
+from strata.params.records import all_missing, build, file_model, read_record
+from strata.params.short import inherited, missing_paths, spelled_out
 
 __all__ = [
     "KINDS",
+    "MARKS",
     "MORE_IS",
     "Param",
     "Sources",
+    "all_missing",
     "build",
     "by_name",
     "called",
     "data_folder",
     "file_model",
     "find",
+    "inherited",
     "leaf_paths",
     "load_table",
     "merged",
+    "missing_paths",
     "names",
     "of_other_files",
     "override",
@@ -53,6 +59,7 @@ __all__ = [
     "read_record",
     "read_toml",
     "remembered",
+    "spelled_out",
     "stated",
     "text",
     "texts",

@@ -10,7 +10,7 @@ from typing import Any
 
 from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
-from strata.params.declare import Param
+from strata.params.declare import GIVEN, Param
 from strata.params.records import check_range
 from strata.units import parse
 
@@ -103,7 +103,7 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
         low = value.min() if hasattr(value, "min") else value
         check_range(low, meta, hits[0], f"{low:g}")
         record = with_value(record, hits[0], value)
-        noted[hits[0]] = Param(value, meta["unit"], "given by the caller")
+        noted[hits[0]] = Param(value, meta["unit"], GIVEN)
     return record, noted
 
 
