@@ -27,7 +27,7 @@ from strata.hardware.chip_parts import (
 from strata.hardware.derive import DERIVATIONS, OnFirstUse, derived
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
-from strata.hardware.short_chip import chip_table, check_complete
+from strata.hardware.short_chip import check_complete, chip_table
 from strata.hardware.silicon.manufacturing import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
@@ -72,7 +72,7 @@ class Chip:
     fabric: str = text("the fabric it is usually built into: a file of fabrics/")
     link_bandwidth: Number | None = quantity(
         "B/s",
-        "peak of one device into the innermost dimension of its fabric, one direction; that fabric's own when "
+        "peak of one device into the innermost dimension of its fabric, one direction; the fabric's own when "
         "left out",
         optional=True,
         positive=True,

@@ -238,6 +238,7 @@ ORDER = derivation_order()
 def derived(chip: Chip, sources: Sources, file: str) -> Chip:
     """A chip with everything that follows from what is stated of it, and where each number comes from."""
     noted: dict[str, Param] = {}
+    _check_missing(chip, file)
     for row in ORDER:
         if not row.later and _applies(row, chip, file):
             value = row.function(chip)
@@ -245,6 +246,17 @@ def derived(chip: Chip, sources: Sources, file: str) -> Chip:
             noted.update(_sources(row, chip, value, sources))
     later = {row.path: row.function(chip) for row in ORDER if row.later and _applies(row, chip, file)}
     return replace(chip, sources=sources.updated(noted), **later)
+
+
+def _check_missing(chip: Chip, file: str) -> None:
+    """Refuse a chip with several quantities that are neither stated nor derived, and name all of them."""
+    gives = {row.path: row.inputs[0] for row in ORDER}
+
+    def known_or_given(path: str) -> bool:
+        return _held(chip, path) is not None or (path in gives and known_or_given(gives[path]))
+
+    lacking = [row for row in ORDER if row.missing and not known_or_given(row.path)]
+    require(len(lacking) < 2, f"{file}: " + "; ".join(f"{row.path} {row.missing}" for row in lacking))
 
 
 def _applies(row: Derivation, chip: Chip, file: str) -> bool:

@@ -117,8 +117,11 @@ def _wider(name: str, known: list[str]) -> str | None:
 
 
 def check_complete(record: type, table: Mapping[str, Any], rules: Any, file: str) -> None:
-    """Refuse a chip that lacks quantities, and name all of them; `rules` are derivations that may give some."""
-    lacking = list(missing_paths(record, table))
+    """Refuse a chip that lacks quantities, and name all of them; `rules` are derivations that may give some,
+    as callers may.
+    """
+    required = list(missing_paths(record, table))
+    lacking = list(required)
     gives = {rule.path: rule.inputs[0] for rule in rules}
 
     def known_or_given(path: str) -> bool:
@@ -131,7 +134,7 @@ def check_complete(record: type, table: Mapping[str, Any], rules: Any, file: str
         if isinstance(known, Mapping):
             lacking += [f"compute.matrix_efficiency.{p}" for p in rates if p not in known and p in BYTES]
     unknown = [key for key in table if key not in record.__dataclass_fields__]  # type: ignore[attr-defined]
-    if lacking and not unknown:
+    if required and not unknown:
         hint = '; like = "h200" (or another chip) takes what is not stated from there, and says so'
         raise BadFile(f"{file}: {all_missing(lacking)}{hint if len(lacking) > 3 else ''}")
 

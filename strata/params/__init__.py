@@ -3,7 +3,8 @@
 A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table
 of its own. In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources
 used often stand once under ``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts
-from another file and overrides it. ``source = "..."`` at the top is that of every plain number. Equations see plain numbers; `Param` (value, unit, source) travels beside
+from another file and overrides it; ``source = "..."`` at the top is that of every plain number. Equations see
+plain numbers; `Param` (value, unit, source) travels beside
 them in `Sources`.
 """
 

@@ -60,7 +60,7 @@ class Param:
     def mark(self) -> str:
         """Where it comes from in one word, a key of `MARKS`.
 
-        >>> [Param(1.0, "1", s).mark for s in ("data sheet, p. 2", "assumed: a guess", "inherited from h200: p. 2")]
+        >>> [Param(1.0, "1", s).mark for s in ("data sheet", "assumed: why", "inherited from h200: p. 2")]
         ['own', 'assumed', 'inherited']
         """
         if self.source == GIVEN:

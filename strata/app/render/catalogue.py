@@ -23,7 +23,7 @@ from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import division_words
 from strata.params import KINDS, MARKS, data_folder, file_model, names, read_toml, stated
-from strata.precision import BYTES
+from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
 from strata.units import show
@@ -105,7 +105,8 @@ def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
 def _entries(kind: str) -> list[dict[str, str]]:
     if kind == "precisions":
         return [
-            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()
+            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}"}
+            for n, b in BYTES.items()
         ]
     if kind in ("models", "programs"):
         return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind)]
@@ -122,6 +123,12 @@ def _entries(kind: str) -> list[dict[str, str]]:
             }
         )
     return listed
+
+
+def _scale(name: str) -> str:
+    """The scale that blocks of a format share, in words."""
+    block, held = SCALES.get(name, (0, 0.0))
+    return f", with a scale of {held:g} B for each {block:,}" if block else ""
 
 
 def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:

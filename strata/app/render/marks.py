@@ -15,8 +15,9 @@ _WORKED_OUT = ("follows", "counted from")
 def marked(numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Numbers with the mark of each (`strata.params.MARKS`), whom it is inherited from and what it is there.
 
-    >>> marked({"a": {"value": 1, "unit": "1", "source": "inherited from h200: fitted: gemm.csv"}})["a"]["mark"]
-    'inherited'
+    >>> found = marked({"a": {"value": 1, "source": "inherited from h200: fitted: gemm.csv"}})["a"]
+    >>> found["mark"], found["from"], found["there"]
+    ('inherited', 'h200', 'fitted')
     """
     return {path: {**entry, **_mark(entry)} for path, entry in numbers.items()}
 
