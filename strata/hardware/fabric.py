@@ -92,6 +92,13 @@ class Dimension:
         optional=True,
         positive=True,
     )
+    wrap: Number | None = quantity(
+        "1",
+        "of a ring that is used in slices: members whose multiples have its closing link, as 16 of a 16 x 16 "
+        "pod; a slice of others is a chain. Every slice closes when left out",
+        optional=True,
+        minimum=1,
+    )
     transport: str = text(
         "a transport's name or TOML path: what the software that sends costs; ideal when left out", default=""
     )
