@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from strata.errors import BadValue, require
 from strata.hardware.fabric import Dimension, Fabric, sized
-from strata.hardware.topology import links_of
 from strata.params import Param
 
 # A system of several domains leaves at most this part of each unused, unless its name says how many it uses.
@@ -148,7 +147,7 @@ def used_part(built: Fabric, sizes: tuple[float, ...]) -> Fabric:
             dimensions.append(new)
             continue
         if old.kind == "full" and float(new.size) > 1:
-            share = float(links_of(new)) / float(links_of(old))
+            share = (float(new.size) - 1.0) / (float(old.size) - 1.0)
             links = None if old.links is None else old.links * share
             new = replace(new, bandwidth=old.bandwidth * share, links=links)
             why = f"derived: the links to {new.size - 1:g} of {old.size - 1:g} other members"
