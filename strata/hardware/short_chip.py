@@ -94,7 +94,7 @@ def with_new_formats(table: dict[str, Any], like: str) -> dict[str, Any]:
         wider = _wider(name, [r for r in rates if r in efficiency and r in joules])
         if wider is None:
             continue
-        if name not in efficiency and ARITHMETIC.get(name) not in efficiency:
+        if name not in efficiency:
             value, told = efficiency[wider]["value"], f"assumed: as {wider} on {like}; no figure for {name}"
             efficiency[name] = {"value": value, "source": told}
         if name not in joules and ARITHMETIC.get(name) not in joules:
