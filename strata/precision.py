@@ -11,10 +11,10 @@ from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, UnknownName
 
 # Bytes of one element with its share of block scales. nvfp4 has one fp8 (e4m3) scale for 16 elements, and one
-# fp32 scale for a tensor, whose share is nothing (NVIDIA, Introducing NVFP4, 2025); fp4 is the same, under the
-# name it had here before. The formats of OCP's Microscaling v1.0, sec. 5.2, have one 8-bit power of two (e8m0)
-# for 32 elements: mxfp8, mxfp6 (both of its kinds), mxfp4. fp8_block has one fp32 scale for 128 x 128, int4 one
-# fp16 scale for 128.
+# fp32 scale for a tensor, whose share is nothing (NVIDIA, Introducing NVFP4, 2025); fp4 is the same, under
+# the name it had here before. The formats of OCP's Microscaling v1.0, sec. 5.2, have one 8-bit power of two
+# (e8m0) for 32 elements: mxfp8, mxfp6 (both of its kinds), mxfp4. fp8_block has one fp32 scale for 128 x 128,
+# int4 one fp16 scale for 128.
 BYTES = {
     "fp64": 8.0,
     "fp32": 4.0,
@@ -33,8 +33,8 @@ BYTES = {
 }
 PRECISIONS = tuple(BYTES)
 # Formats that run on the same arithmetic as another, where a chip states no rate for themselves; of the two
-# 16-bit formats a chip may have only one. Numbers of 6 bits go through units for 8 (PTX ISA, tcgen05.mma of kind
-# mxf8f6f4), unless a chip has a rate of its own for them, as CDNA 4 has.
+# 16-bit formats a chip may have only one. Numbers of 6 bits go through units for 8 (PTX ISA, tcgen05.mma of
+# kind mxf8f6f4), unless a chip has a rate of its own for them, as CDNA 4 has.
 ARITHMETIC = {
     "fp16": "bf16",
     "bf16": "fp16",
@@ -44,7 +44,7 @@ ARITHMETIC = {
     "mxfp6": "fp8",
     "mxfp8": "fp8",
 }
-# What stands in front of an element's bits in memory: block of elements with one scale, and the scale's bytes.
+# What stands beside the elements in memory: how many share one scale, and the scale's bytes.
 SCALES = {
     "nvfp4": (16, 1.0),
     "fp4": (16, 1.0),

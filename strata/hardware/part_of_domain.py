@@ -1,8 +1,8 @@
-"""How many devices of each dimension a system uses: whole domains, a part of one (64 of 72), slices of a torus.
+"""How many devices of each dimension a system uses: whole domains, part of one (64 of 72), slices of a torus.
 
-A job may use fewer devices than a domain has. Through a switch the rest is idle ports; where each pair has its
-own link, links to devices outside of the system carry nothing; a slice of a torus whose ends are not joined is a
-mesh.
+A job may use fewer devices than a domain has. Through a switch the rest is idle ports; where each pair has
+its own link, links to devices outside of the system carry nothing; a slice of a torus whose ends are not
+joined is a mesh.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
 
 
 def _fill(devices: int, fixed: list[Dimension], name: str) -> tuple[float, ...]:
-    """Sizes of the inner dimensions that hold so many devices, innermost first: one dimension after the other,
-    but slices of a torus as near to a cube as there are.
+    """Sizes of the inner dimensions that hold so many devices, innermost first: one dimension after the
+    other, but slices of a torus as near to a cube as there are.
     """
     if fixed and all(d.wrap is not None for d in fixed):
         return _slice(devices, fixed, name)

@@ -90,7 +90,8 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
 
     A job may use part of a domain; `64xgb200` says the same, and 128 are 64 of each of two racks:
 
-    >>> [[d.size for d in system(n).fabric.dimension] for n in ("64of72xgb200", "2x64of72xgb200", "128xgb200")]
+    >>> named = [system(name) for name in ("64of72xgb200", "2x64of72xgb200", "128xgb200")]
+    >>> [[d.size for d in s.fabric.dimension] for s in named]
     [[64.0, 1.0], [64.0, 2.0], [64.0, 2.0]]
 
     A memory, links, a fabric and a shape may be named after the chip (`strata.hardware.linear_parts`):
