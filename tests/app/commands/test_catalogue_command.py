@@ -7,6 +7,7 @@ import pytest
 
 import strata as st
 from strata.app.render.catalogue import FILES, LISTED, SHOWN, catalogue
+from strata.hardware.chip import Chip
 from strata.hardware.short_chip import written_chip
 from strata.hardware.transport import packets, transport
 from strata.params import data_folder, file_model, load_table, names
@@ -69,7 +70,7 @@ def test_show_gives_every_number_a_source(answer, kind, name):
         assert len(entry["source"]) >= 8, path
         assert entry["shown"], path
     if kind in FILES and kind != "system":
-        written = written_chip(st.Chip) if kind == "chip" else None
+        written = written_chip(Chip) if kind == "chip" else None
         table = load_table(kind, name, written=written)
         for path, value in file_quantities(table).items():
             entry = got["numbers"][path]
@@ -107,7 +108,7 @@ def test_schema_describes_the_shipped_files(answer, kind):
     model = file_model(FILES[kind])
     assert schema == json.loads(json.dumps(model.model_json_schema()))
     for name in names(kind):
-        written = written_chip(st.Chip) if kind == "chip" else None
+        written = written_chip(Chip) if kind == "chip" else None
         table = load_table(kind, name, written=written)
         if "generated" in table:  # what the file leaves out is generated
             assert set(table) <= set(schema["properties"])
