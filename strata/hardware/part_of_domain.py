@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 
 from strata.errors import BadValue, require
-from strata.hardware.fabric import Dimension, Fabric, sized
+from strata.hardware.fabric import Dimension, Fabric, closes, sized
 from strata.params import Param
 
 # A system of several domains leaves at most this part of each unused, unless its name says how many it uses.
@@ -126,11 +126,6 @@ def _divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
-def closes(dimension: Dimension, size: float) -> bool:
-    """Whether so many members of a ring have its closing link."""
-    return dimension.kind == "ring" and (dimension.wrap is None or size % float(dimension.wrap) == 0)
-
-
 def used_part(built: Fabric, sizes: tuple[float, ...]) -> Fabric:
     """A fabric of which a system uses so many members of each dimension.
 
@@ -143,18 +138,15 @@ def used_part(built: Fabric, sizes: tuple[float, ...]) -> Fabric:
     made = sized(built, sizes)
     dimensions, told = [], {}
     for i, (old, new) in enumerate(zip(built.dimension, made.dimension, strict=True)):
-        if old.size is None or not float(new.size) < float(old.size):
+        if old.kind != "full" or old.size is None or not 1 < float(new.size) < float(old.size):
             dimensions.append(new)
             continue
-        if old.kind == "full" and float(new.size) > 1:
-            share = (float(new.size) - 1.0) / (float(old.size) - 1.0)
-            links = None if old.links is None else old.links * share
-            new = replace(new, bandwidth=old.bandwidth * share, links=links)
-            why = f"derived: the links to {new.size - 1:g} of {old.size - 1:g} other members"
-            path = f"dimension.{i}.bandwidth"
-            before = f"{built.sources[path].source}; " if path in built.sources else ""
-            told[path] = Param(new.bandwidth, "B/s", before + why)
-        if old.kind == "ring" and old.wrap is not None and not closes(old, float(new.size)):
-            new = replace(new, kind="chain")
+        share = (float(new.size) - 1.0) / (float(old.size) - 1.0)
+        links = None if old.links is None else old.links * share
+        new = replace(new, bandwidth=old.bandwidth * share, links=links)
+        why = f"derived: the links to {new.size - 1:g} of {old.size - 1:g} other members"
+        path = f"dimension.{i}.bandwidth"
+        before = f"{built.sources[path].source}; " if path in built.sources else ""
+        told[path] = Param(new.bandwidth, "B/s", before + why)
         dimensions.append(new)
     return replace(made, dimension=tuple(dimensions), sources=made.sources.updated(told))
