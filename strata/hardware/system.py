@@ -151,7 +151,7 @@ def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:
             raise UnknownName(
                 f"dimension of fabric {joined.name}", name, known, f"{', '.join(known)} (system {owner})"
             )
-    return used_part(joined, tuple(sizes.get(d.name, d.size or 1.0) for d in joined.dimension))
+    return used_part(joined, tuple(float(sizes.get(d.name, d.size or 1.0)) for d in joined.dimension))
 
 
 def _beside(folder: Path, name: str) -> str:

@@ -33,7 +33,7 @@ SHEETS = {
     "tpu-v7x": ({"bf16": 2307, "fp8": 4614}, 7380, 192, None, 200),
     "trainium2": ({"bf16": 667, "fp8": 1299, "fp32": 181}, 2900, 96, None, 256),
     "trainium3": ({"bf16": 671, "mxfp8": 2517, "mxfp4": 2517}, 4900, 144, None, 1280),
-    "groq-lpu": ({"fp16": 188, "int8": 750}, 80000, 230e6 / 2**30, None, 105),
+    "groq-lpu": ({"bf16": 188, "int8": 750}, 80000, 230e6 / 2**30, None, 105),
     "rtx-pro-4500": ({"bf16": 219.7, "fp4": 879}, 896, 32, 200, 63),
 }
 # Devices of the domain or node it is usually built into.
