@@ -12,7 +12,7 @@ from strata.errors import BadFile, BadValue, Infeasible, StrataError, UnknownNam
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: st.chip("h20o"), "no chip called 'h20o'; nearest: h200, h100"),
+        (lambda: st.chip("h20o"), "no chip called 'h20o'; nearest: h200"),
         (lambda: st.model("lama-3-70b"), "nearest: llama-3-70b"),
         (lambda: st.fabric("hgx-h20"), "no fabric called 'hgx-h20'; nearest: hgx-h200"),
         (lambda: st.engine("vlm"), "nearest: vllm"),

@@ -25,9 +25,10 @@ from strata.hardware.chip_parts import (
     ServedAttention,
     ServedExperts,
 )
-from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
+from strata.hardware.derive import DERIVATIONS, OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
+from strata.hardware.short_chip import check_complete, chip_table
 from strata.hardware.silicon.manufacturing import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
@@ -37,11 +38,14 @@ from strata.params import (
     Sources,
     build,
     find,
+    inherited,
     load_table,
     merged,
     of_other_files,
     override,
     part,
+    quantity,
+    read_toml,
     remembered,
     text,
     value_at,
@@ -70,6 +74,14 @@ class Chip:
     title: str = text("what the vendor calls it")
     kind: str = text("how it computes", choices=KINDS)
     fabric: str = text("the fabric it is usually built into: a file of fabrics/")
+    link_bandwidth: Number | None = quantity(
+        "B/s",
+        "peak of one device into the innermost dimension of its fabric, one direction; the fabric's own when "
+        "left out",
+        optional=True,
+        positive=True,
+        more="faster",
+    )
     note: str = text("what a reader of these numbers should know", default="")
     aliases: str = text("other names users and data sets give it, separated by spaces", default="")
     compute: Compute = part(Compute, "cores and their peaks")
@@ -187,16 +199,20 @@ def read_chip(name: str, named: Mapping[str, str] = {}) -> tuple[Chip, dict[str,
 
 @remembered
 def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str, Param], str]:
-    file, table = find("chip", name).name, load_table("chip", name)
+    file, (table, like) = find("chip", name).name, chip_table(Chip, name)
     for key, value in named:
         inside = key.startswith(GENERATED) and "generated" not in table
         require(not inside, f"{file} is not generated: it has no [generated]", **{key: value})
         table = _with_word(table, key, value)
+    own = {*read_toml(find("chip", name)), *dict(named)}
+    taken = {key: like for key in NAMED if like and key not in own}
     if "generated" in table:
-        made = _maker().read(_written_out(table), file)
+        made = _maker().read(_written_out(table, taken), file)
         stated, params = made, dict(made.sources)
     else:
-        stated, params = build(Chip, _written_out(table), file)
+        table = _written_out(table, taken)
+        check_complete(Chip, table, DERIVATIONS, file)
+        stated, params = build(Chip, table, file)
     for precision in (*stated.compute.matrix_rate, *stated.energy.matrix):
         check(precision)
     return stated, params, file
@@ -261,11 +277,15 @@ def _with_word(table: Mapping[str, Any], path: str, word: str) -> dict[str, Any]
     return {**table, head: _with_word(table.get(head, {}), rest, word) if rest else word}
 
 
-def _written_out(table: dict[str, Any]) -> dict[str, Any]:
-    """A chip's table with the files it names written out; what the chip says itself goes before."""
+def _written_out(table: dict[str, Any], taken: Mapping[str, str]) -> dict[str, Any]:
+    """A chip's table with the files it names written out; what the chip says itself goes before. `taken` are
+    names of files that it has from the chip it is like: that chip's name by the field.
+    """
     for key, (part_of, kind) in NAMED.items():
         if table.get(key):
-            table = table | {part_of: merged(load_table(kind, str(table[key])), table.get(part_of, {}))}
+            named = load_table(kind, str(table[key]))
+            named = inherited(named, taken[key]) if key in taken else named
+            table = table | {part_of: merged(named, table.get(part_of, {}))}
     return with_memory(table)
 
 

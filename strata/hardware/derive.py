@@ -244,6 +244,7 @@ ORDER = derivation_order()
 def derived(chip: Chip, sources: Sources, file: str) -> Chip:
     """A chip with everything that follows from what is stated of it, and where each number comes from."""
     noted: dict[str, Param] = {}
+    _check_missing(chip, file)
     for row in ORDER:
         if not row.later and _applies(row, chip, file):
             value = row.function(chip)
@@ -301,6 +302,17 @@ def derivation_of(chip: Chip, path: str) -> Derivation | None:
     """
     row = next((row for row in DERIVATIONS if row.path == path and is_derived(chip, path)), None)
     return None if row is None or any(_held(chip, needed) is None for needed in row.inputs) else row
+
+
+def _check_missing(chip: Chip, file: str) -> None:
+    """Refuse a chip with several quantities that are neither stated nor derived, and name all of them."""
+    gives = {row.path: row.inputs[0] for row in ORDER}
+
+    def known_or_given(path: str) -> bool:
+        return _held(chip, path) is not None or (path in gives and known_or_given(gives[path]))
+
+    lacking = [row for row in ORDER if row.missing and not known_or_given(row.path)]
+    require(len(lacking) < 2, f"{file}: " + "; ".join(f"{row.path} {row.missing}" for row in lacking))
 
 
 def _applies(row: Derivation, chip: Chip, file: str) -> bool:

@@ -92,6 +92,13 @@ class Dimension:
         optional=True,
         positive=True,
     )
+    wrap: Number | None = quantity(
+        "1",
+        "of a ring that is used in slices: members whose multiples have its closing link, as 16 of a 16 x 16 "
+        "pod; a slice of others is a chain. Every slice closes when left out",
+        optional=True,
+        minimum=1,
+    )
     transport: str = text(
         "a transport's name or TOML path: what the software that sends costs; ideal when left out", default=""
     )
@@ -259,8 +266,28 @@ def sized(joined: Fabric, sizes: tuple[Number, ...]) -> Fabric:
             )
     full = (*sizes, *([1.0] * (len(joined.dimension) - len(sizes))))
     return replace(
-        joined, dimension=tuple(replace(d, size=s) for d, s in zip(joined.dimension, full, strict=True))
+        joined,
+        dimension=tuple(
+            replace(d, size=s, kind="chain" if _is_open(d, s) else d.kind)
+            for d, s in zip(joined.dimension, full, strict=True)
+        ),
     )
+
+
+def closes(dimension: Dimension, size: Number) -> bool:
+    """Whether so many members of a dimension have a ring's closing link.
+
+    >>> closes(fabric("tpu-v5e-torus").dimension[0], 16.0), closes(fabric("tpu-v5e-torus").dimension[0], 8.0)
+    (True, False)
+    """
+    return dimension.kind == "ring" and not _is_open(dimension, size)
+
+
+def _is_open(dimension: Dimension, size: Number) -> bool:
+    """Whether so many members of a ring that is used in slices are a line; of several sizes, all of them."""
+    if dimension.kind != "ring" or dimension.wrap is None:
+        return False
+    return bool(np.all(np.asarray(size) % np.asarray(dimension.wrap) != 0))
 
 
 def devices_of(joined: Fabric) -> Number:

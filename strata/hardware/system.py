@@ -1,4 +1,5 @@
-"""A system: chips joined by a fabric. `8xh200`, `4x8xh100` and `64xh200` name one, as does a TOML file.
+"""A system: chips joined by a fabric. `8xh200`, `4x8xh100`, `64xh200` and `64of72xgb200` name one, as does a
+TOML file.
 
 Parts after a plus stand in for the chip's own: `1024xdfmodel-sn30+dfmodel-hbm3+dfmodel-nvlink4`.
 """
@@ -11,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.errors import BadValue, UnknownName, require
+from strata.errors import UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
 from strata.hardware.linear_parts import system_parts
-from strata.params import Sources, by_name, find, names, quantity, read_record, remembered, text
+from strata.hardware.part_of_domain import domain_size, sizes_of, used_part
+from strata.params import Param, Sources, by_name, find, names, quantity, read_record, remembered, text
 from strata.records import readable
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
+_PART = re.compile(r"(?:(\d+)x)?(\d+)of(\d+)x([A-Za-z./].*)$")
 
 
 @register_pytree
@@ -89,6 +92,12 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
     >>> [d.name for d in system("8xh200", "nvl72").fabric.dimension]
     ['nvlink', 'infiniband']
 
+    A job may use part of a domain; `64xgb200` says the same, and 128 are 64 of each of two racks:
+
+    >>> named = [system(name) for name in ("64of72xgb200", "2x64of72xgb200", "128xgb200")]
+    >>> [[d.size for d in s.fabric.dimension] for s in named]
+    [[64.0, 1.0], [64.0, 2.0], [64.0, 2.0]]
+
     A memory, links, a fabric and a shape may be named after the chip (`strata.hardware.linear_parts`):
 
     >>> s = system("1024xdfmodel-h100+dfmodel-hbm3+dfmodel-dragonfly+32x32+dfmodel-nvlink4")
@@ -105,7 +114,7 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
         count = devices_of(joined)
         several = f"{count:g}x" if isinstance(count, float) else ""
         return System(f"{several}{what.name} on {joined.name}", what, joined)
-    counted = _NAME.match(what) is not None and not Path(what).exists()
+    counted = (_NAME.match(what) or _PART.match(what)) is not None and not Path(what).exists()
     if what in names("system") or (what.endswith(".toml") and not counted):
         stated, _, _ = read_record(SystemFile, "system", what)
         folder = find("system", what).parent
@@ -120,8 +129,8 @@ def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> 
 
 def _moved(before: System, joined: Fabric) -> System:
     """The chips of a system, as many of them, on another fabric."""
-    sizes = _sizes(int(float(before.devices)), None, joined, before.name)
-    return System(f"{before.name} on {joined.name}", before.chip, sized(joined, sizes))
+    sizes = sizes_of(int(float(before.devices)), None, joined, before.name)
+    return System(f"{before.name} on {joined.name}", before.chip, used_part(joined, sizes))
 
 
 def usual_fabric(base: Chip, folder: Path = Path()) -> Fabric:
@@ -130,7 +139,19 @@ def usual_fabric(base: Chip, folder: Path = Path()) -> Fabric:
     >>> [d.name for d in usual_fabric(chip("deepflow-v100")).dimension]
     ['inter']
     """
-    return base.networks if base.networks is not None else fabric(_beside(folder, base.fabric))
+    if base.networks is not None:
+        return base.networks
+    usual = fabric(_beside(folder, base.fabric))
+    if base.link_bandwidth is None:
+        return usual
+    source = base.sources.get("link_bandwidth")
+    told = Param(base.link_bandwidth, "B/s", source.source if source else "stated by the chip")
+    inner = replace(usual.dimension[0], bandwidth=base.link_bandwidth)
+    return replace(
+        usual,
+        dimension=(inner, *usual.dimension[1:]),
+        sources=usual.sources.updated({"dimension.0.bandwidth": told}),
+    )
 
 
 def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:
@@ -141,7 +162,7 @@ def _resized(joined: Fabric, sizes: dict[str, Number], owner: str) -> Fabric:
             raise UnknownName(
                 f"dimension of fabric {joined.name}", name, known, f"{', '.join(known)} (system {owner})"
             )
-    return sized(joined, tuple(sizes.get(d.name, d.size or 1.0) for d in joined.dimension))
+    return used_part(joined, tuple(float(sizes.get(d.name, d.size or 1.0)) for d in joined.dimension))
 
 
 def _beside(folder: Path, name: str) -> str:
@@ -151,7 +172,8 @@ def _beside(folder: Path, name: str) -> str:
 
 def _from_name(name: str, changes: dict[str, Any], on: Fabric | None = None) -> System:
     name = name if name.endswith(".toml") else name.lower()
-    match = _NAME.match(name)
+    part_of = _PART.match(name)
+    match = _NAME.match(f"{part_of[1] or 1}x{part_of[2]}x{part_of[4]}" if part_of else name)
     if not match:
         if name.lower() in names("chip"):
             return _from_name(f"1x{name}", changes, on)
@@ -170,61 +192,12 @@ def _from_name(name: str, changes: dict[str, Any], on: Fabric | None = None) -> 
     if on is not None:
         require(parts.fabric is None and not parts.shape, "a system has one fabric", system=name, on=on.name)
         joined, name = on, f"{name} on {on.name}"
-    if not parts.shape:
-        joined = sized(joined, _sizes(outer, int(inner) if inner else None, joined, name))
-    return System(name.lower(), base, parts.joined(joined, outer * int(inner or 1)))
-
-
-def _sizes(count: int, per_node: int | None, joined: Fabric, name: str) -> tuple[float, ...]:
-    require(
-        count >= 1 and (per_node is None or per_node >= 1), "a system has at least one device", system=name
-    )
-    fixed = [d.size for d in joined.dimension if d.size is not None]
-    usual = 1
-    for size in fixed:
-        usual *= int(size)
-    if per_node is not None and not fixed and len(joined.dimension) > 1:
-        # every size is open: so many inside, so many outside
-        return (float(per_node), *[1.0] * (len(joined.dimension) - 2), float(count))
-    if per_node is not None:
+    if part_of:
         require(
-            per_node <= usual,
-            f"a node of fabric {joined.name} has at most {usual} devices",
-            per_node=per_node,
-        )
-        nodes, inside = count, per_node
-    elif count <= usual:
-        nodes, inside = 1, count
-    else:
-        require(
-            count % usual == 0,
-            f"more than one node means whole nodes of {usual}; write NODESxCHIPSx... for others",
-            devices=count,
-        )
-        nodes, inside = count // usual, usual
-    sizes = _fill(inside, [int(s) for s in fixed], name)
-    if nodes > 1:
-        if len(fixed) == len(joined.dimension):
-            raise BadValue(
-                f"fabric {joined.name} has {usual} devices and no scale-out dimension, "
-                f"but got (system='{name}')"
-            )
-        sizes = (*sizes, float(nodes))
-    return sizes
-
-
-def _fill(devices: int, fixed: list[int], name: str) -> tuple[float, ...]:
-    """Sizes of the inner dimensions that hold so many devices, innermost first."""
-    sizes = []
-    for size in fixed:
-        take = min(size, devices)
-        require(
-            devices % take == 0,
-            "devices must fill the inner dimensions of the fabric evenly",
-            devices=devices,
-            dimension=size,
+            int(part_of[3]) == domain_size(joined),
+            f"a domain of fabric {joined.name} has {domain_size(joined)} devices",
             system=name,
         )
-        sizes.append(float(take))
-        devices //= take
-    return tuple(sizes)
+    if not parts.shape:
+        joined = used_part(joined, sizes_of(outer, int(inner) if inner else None, joined, name))
+    return System(name.lower(), base, parts.joined(joined, outer * int(inner or 1)))

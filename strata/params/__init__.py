@@ -3,11 +3,13 @@
 A dataclass describes its file: each field made by `quantity` has a unit and a meaning, each `part` is a table
 of its own. In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources
 used often stand once under ``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts
-from another file and overrides it. Equations see plain numbers; `Param` (value, unit, source) travels beside
+from another file and overrides it; ``source = "..."`` at the top is that of every plain number. Equations see
+plain numbers; `Param` (value, unit, source) travels beside
 them in `Sources`.
 """
 
 from strata.params.declare import (
+    MARKS,
     MORE_IS,
     Param,
     Sources,
@@ -38,23 +40,28 @@ from strata.params.paths import (
     with_value,
     word_paths,
 )
-from strata.params.records import build, file_model, read_record
+from strata.params.records import all_missing, build, file_model, read_record
+from strata.params.short import inherited, missing_paths, spelled_out
 
 __all__ = [
     "GIVEN",
     "KINDS",
+    "MARKS",
     "MORE_IS",
     "Param",
     "Sources",
+    "all_missing",
     "build",
     "by_name",
     "called",
     "data_folder",
     "file_model",
     "find",
+    "inherited",
     "leaf_paths",
     "load_table",
     "merged",
+    "missing_paths",
     "names",
     "of_other_files",
     "override",
@@ -63,6 +70,7 @@ __all__ = [
     "read_record",
     "read_toml",
     "remembered",
+    "spelled_out",
     "stated",
     "text",
     "texts",

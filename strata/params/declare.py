@@ -4,6 +4,7 @@ sources.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any
@@ -13,6 +14,18 @@ from strata.errors import BadValue
 from strata.units import show
 
 _ASSUMED = ("assumed", "guess")
+# Where a number comes from, as `Param.mark` tells it.
+MARKS = {
+    "own": "stated for this very thing by the document that its source names",
+    "inherited": "taken from the file that is named, as nothing is known of this one",
+    "fitted": "found by `strata calibrate` or by hand from the measurements that its source names",
+    "derived": "worked out from other numbers of the same file",
+    "assumed": "assumed, for the reason that its source gives",
+    "given": "changed by the caller",
+}
+_INHERITED = re.compile(r"inherited from (\S+): ")
+_FITTED_ELSEWHERE = re.compile(r"assumed: as fitted on ([\w.-]+?),? ")
+GIVEN = "given by the caller"
 # What more of a quantity does, as bounds of searches may rely on: never slower with power and heat off; never
 # slower as long as a chip keeps its number of cores; it takes room of cores and nothing else; it costs money
 # and nothing else.
@@ -29,10 +42,59 @@ class Param:
 
     @property
     def assumed(self) -> bool:
-        return self.source.lower().startswith(_ASSUMED)
+        """Whether it is assumed, here or where it was inherited from."""
+        return self.stated_source.lower().startswith(_ASSUMED)
+
+    @property
+    def stated_source(self) -> str:
+        """The source as the file has it that states the number."""
+        return _INHERITED.sub("", self.source, count=1)
+
+    @property
+    def inherited_from(self) -> str:
+        """The file that a number was taken from; "" where it is the thing's own."""
+        found = _INHERITED.match(self.source) or _FITTED_ELSEWHERE.match(self.source)
+        return found.group(1) if found else ""
+
+    @property
+    def mark(self) -> str:
+        """Where it comes from in one word, a key of `MARKS`.
+
+        >>> [Param(1.0, "1", s).mark for s in ("data sheet", "assumed: why", "inherited from h200: p. 2")]
+        ['own', 'assumed', 'inherited']
+        """
+        if self.source == GIVEN:
+            return "given"
+        return "inherited" if self.inherited_from else _kind_of(self.source)
+
+    @property
+    def mark_there(self) -> str:
+        """What an inherited number is in the file it comes from; "" where it is not inherited."""
+        if not self.inherited_from:
+            return ""
+        return _kind_of(self.stated_source) if _INHERITED.match(self.source) else "fitted"
 
     def __str__(self) -> str:
         return f"{show(self.value, self.unit)}  [{self.source}]"
+
+
+def _kind_of(source: str) -> str:
+    """The mark of a source as a file states it."""
+    said = source.lower()
+    if said.startswith("fitted"):
+        return "fitted"
+    if said.startswith("derived") or "; derived: " in said:
+        return "derived"
+    return "assumed" if said.startswith(_ASSUMED) else "own"
+
+
+def inherited_source(source: str, owner: str) -> str:
+    """The source of a number that another file states; that of the file which states it, over several.
+
+    >>> inherited_source(inherited_source("data sheet", "h100"), "h200")
+    'inherited from h100: data sheet'
+    """
+    return source if _INHERITED.match(source) else f"inherited from {owner}: {source}"
 
 
 class Sources(Mapping[str, Param]):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from strata.errors import BadFile, UnknownName
+from strata.params.short import Writer, inherited, pruned
 
 KINDS = {
     "chip": "chips",
@@ -165,10 +166,20 @@ def _exists(path: Path) -> bool:
     return path.exists()
 
 
-def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A file's table with its ``base`` merged underneath and its source citations written out."""
+# Kinds whose files may be written in a few lines over another one: what is taken from there says so.
+INHERITING = ("chip", "fabric")
+
+
+def load_table(
+    kind: str, name: str | Path, _above: tuple[str, ...] = (), written: Writer | None = None
+) -> dict[str, Any]:
+    """A file's table with its ``base`` (or ``like``) merged underneath and its source citations written out;
+    `written` is what is done first to the table of each file.
+    """
     path = find(kind, name)
     table = read_toml(path)
+    if written is not None:
+        table = written(table, path.name)
     if str(path) in _above:
         circle = " -> ".join(Path(p).stem for p in (*_above, str(path)))
         raise BadFile(f"{path.name}: base files form a circle: {circle}")
@@ -177,15 +188,32 @@ def load_table(kind: str, name: str | Path, _above: tuple[str, ...] = ()) -> dic
     if kind in ("chip", "transport") and path.parent == data_folder(kind) and _exists(fitted):
         # what `strata calibrate` found, over what the datasheet and we assumed
         table = merged(table, read_toml(fitted))
-    if "base" in table:
-        base = str(table.pop("base"))
+    base = _base_of(table, kind, path.name)
+    if base:
         beside = path.parent / base
-        below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)))
+        below = load_table(kind, beside if base.endswith(".toml") else base, (*_above, str(path)), written)
+        if kind in INHERITING:
+            table = {"name": path.stem, **table}
+            below = inherited(below, str(below.get("name", base)))
+            below = {k: v for k, v in below.items() if k not in ("aliases", "note")}
+            below["title"] = table["name"]
         table = merged(below, table)
     elif kind == "chip" and _exists(defaults := data_folder("kinds") / f"{table.get('kind', '')}.toml"):
         # what is assumed of a chip of its kind until it is measured
         table = merged(read_toml(defaults), table)
-    return table
+    return pruned(table)
+
+
+def _base_of(table: dict[str, Any], kind: str, file: str) -> str:
+    """The file a table starts from, taken out of it; "" where it starts from nothing."""
+    base = table.pop("base", "")
+    if kind in INHERITING and "like" in table:
+        if base:
+            raise BadFile(f"{file}: like and base say the same; write one of them")
+        base = table.pop("like")
+    if not isinstance(base, str):
+        raise BadFile(f"{file}: base is the name of a {kind} or a TOML path, but got {base!r}")
+    return base
 
 
 def _cite(value: Any, sources: Mapping[str, str], file: str) -> Any:

@@ -10,11 +10,9 @@ from typing import Any
 
 from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
-from strata.params.declare import Param
+from strata.params.declare import GIVEN, Param
 from strata.params.records import check_range
 from strata.units import parse
-
-GIVEN = "given by the caller"  # the source of a quantity that was replaced
 
 
 def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:

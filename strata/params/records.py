@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strata.errors import BadFile, BadValue, nearest
 from strata.params.declare import Param
 from strata.params.files import find, load_table, remembered
+from strata.params.short import missing_paths, spelled_out
 from strata.units import parse
 
 
@@ -73,7 +74,7 @@ def read_record(
 
 @remembered
 def _read_record(cls: type, kind: str, name: str, prepare: Any) -> tuple[Any, dict[str, Param], str]:
-    table, file = load_table(kind, name), find(kind, name).name
+    table, file = load_table(kind, name, written=partial(spelled_out, cls)), find(kind, name).name
     return (*build(cls, table if prepare is None else prepare(table), file), file)
 
 
@@ -85,7 +86,7 @@ def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str
         try:
             file_model(cls).model_validate(dict(table))
         except ValidationError as error:
-            raise BadFile(_one_line(error, cls, file)) from None
+            raise BadFile(_one_line(error, cls, file, table)) from None
     params: dict[str, Param] = {}
     return _construct(cls, table, file, "", params), params
 
@@ -168,9 +169,9 @@ def check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) ->
         raise BadValue(f"{what} must be at least {meta['minimum']:g}, but got {shown}")
 
 
-def _one_line(error: Any, cls: type, file: str) -> str:
+def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str:
     """The first thing wrong with a file, said in one line with the nearest right key, and how many more there
-    are.
+    are; of things that are missing, all.
     """
     # A mistyped key is both unknown and missing; the first says more.
     first, *rest = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
@@ -183,10 +184,21 @@ def _one_line(error: Any, cls: type, file: str) -> str:
             f"; nearest: {', '.join(close)}" if close else f"; keys here: {', '.join(known)}"
         )
     elif kind == "missing":
-        said = f"missing key '{'.'.join(path)}'"
+        return f"{file}: {all_missing(list(missing_paths(cls, table)) or ['.'.join(path)])}"
     else:
         said = f"'{'.'.join(p for p in path if not p.startswith('Stated'))}': {first['msg'].lower()}"
     return f"{file}: {said}" + (f" (and {len(rest)} more)" if rest else "")
+
+
+def all_missing(paths: list[str]) -> str:
+    """What to say of keys that a file lacks: all of them.
+
+    >>> all_missing(["name"]), all_missing(["name", "title", "chip"])
+    ("missing key 'name'", "missing key 'name' and 2 more: 'title', 'chip'")
+    """
+    first, *rest = paths
+    more = f" and {len(rest)} more: {', '.join(repr(p) for p in rest)}" if rest else ""
+    return f"missing key '{first}'{more}"
 
 
 def _keys_at(cls: type, path: list[str]) -> list[str]:

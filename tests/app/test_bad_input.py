@@ -19,7 +19,10 @@ NAMES = {
         ("predict", "--model", "lama-3-70b", *ON),
         ["'lama-3-70b'", "llama-3-70b", "strata list models"],
     ),
-    "unknown chip": (("predict", *OF, "--system", "8xh20o"), ["'h20o'", "h200, h100", "strata list chips"]),
+    "unknown chip": (
+        ("predict", *OF, "--system", "8xh20o"),
+        ["'h20o'", "nearest: h200", "strata list chips"],
+    ),
     "unknown system": (("predict", *OF, "--system", "h200s"), ["'h200s'", "8xh200"]),
     "empty system": (("predict", *OF, "--system", ""), ["no system called ''", "8xh200"]),
     "unknown engine": ((*PREDICT, "--engine", "vlm"), ["'vlm'", "vllm"]),

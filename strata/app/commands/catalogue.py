@@ -130,8 +130,8 @@ def show_command(
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Every number of a thing, with its source; assumed ones are marked with *. Of a program also its kernels
-    with their operations and bytes, and its graph as a picture.
+    """Every number of a thing, with its source and a mark: own, inherited (from whom), fitted, derived or
+    assumed. Of a program also its kernels with their operations and bytes, and its graph as a picture.
     """
     from strata.app.render.catalogue import describe, description_table
 

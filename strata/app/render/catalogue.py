@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from strata.app.render.marks import legend, mark_text, marked, source_text
 from strata.app.render.mixer_numbers import layer_kinds, mixer_numbers
 from strata.app.render.technology import PARTS, part_numbers
 from strata.app.terminal import plain_table, titled
@@ -22,8 +23,8 @@ from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import division_words
-from strata.params import KINDS, data_folder, file_model, names, read_toml, stated
-from strata.precision import BYTES
+from strata.params import KINDS, MARKS, data_folder, file_model, names, read_toml, stated
+from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
 from strata.units import show
@@ -105,7 +106,8 @@ def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
 def _entries(kind: str) -> list[dict[str, str]]:
     if kind == "precisions":
         return [
-            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element"} for n, b in BYTES.items()
+            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}"}
+            for n, b in BYTES.items()
         ]
     if kind in ("models", "programs"):
         return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind)]
@@ -124,6 +126,12 @@ def _entries(kind: str) -> list[dict[str, str]]:
     return listed
 
 
+def _scale(name: str) -> str:
+    """The scale that blocks of a format share, in words."""
+    block, held = SCALES.get(name, (0, 0.0))
+    return f", with a scale of {held:g} B for each {block:,}" if block else ""
+
+
 def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
     table = plain_table(show_header=False)
     table.add_column(style="bold")
@@ -136,9 +144,14 @@ def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
-    """Every number of a thing with unit and source; a model's sizes with its parameter count."""
+    """Every number of a thing with unit, source and mark; a model's sizes with its parameter count."""
     if kind not in SHOWN:
         raise UnknownName("kind", kind, SHOWN, ", ".join(SHOWN))
+    described = _described(kind, name)
+    return {**described, "numbers": marked(described["numbers"]), "marks": MARKS}
+
+
+def _described(kind: str, name: str) -> dict[str, Any]:
     record = SHOWN[kind](name)
     if kind == "model" or (kind == "program" and isinstance(record, Model)):
         return _describe_model(record, name)
@@ -304,21 +317,19 @@ def description_table(described: dict[str, Any]) -> Any:
         f"\n{described['note']}" if described["note"] else ""
     )
     table = plain_table()
-    assumed = sum(entry["assumed"] for entry in described["numbers"].values())
-    below = f"* {assumed} of {len(described['numbers'])} numbers are assumed" if assumed else ""
     table.add_column("quantity", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("")
+    table.add_column("mark", no_wrap=True)
     table.add_column("source", overflow="fold")
     for path, entry in described["numbers"].items():
         table.add_row(
             path,
             entry["shown"],
-            "*" if entry["assumed"] else "",
-            entry["source"],
+            mark_text(entry),
+            source_text(entry),
             style="yellow" if entry["assumed"] else "",
         )
-    return titled(heading, table, below)
+    return titled(heading, table, legend(described["numbers"]))
 
 
 def file_schema(kind: str) -> dict[str, Any]:

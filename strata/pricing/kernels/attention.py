@@ -8,7 +8,7 @@ from functools import partial
 from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import ServedAttention
-from strata.precision import bytes_of, rate_of
+from strata.precision import as_measured, bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
 from strata.pricing.kernels.product import product_bound
@@ -151,10 +151,10 @@ def attention_kernel(
     stream = partial(kv_cache_stream, shape.key_dim, bytes_of(kv), dram - half, half)
     memory = dram_time(device, dram, used.memory_efficiency, stream)
     cache = moved / device.cache_bandwidth
-    floor = rate_of(used.floor, kv) + xp.where(cut.splits > 1.0, used.merge, 0.0)
+    floor = as_measured(used.floor, kv) + xp.where(cut.splits > 1.0, used.merge, 0.0)
     efficiency = used.efficiency
     if served is not None:
-        efficiency = xp.where(prompt, efficiency, rate_of(used.step_efficiency, kv))
+        efficiency = xp.where(prompt, efficiency, as_measured(used.step_efficiency, kv))
         memory = memory + xp.minimum(memory, xp.where(prompt, 0.0, used.ramp))
         cache = xp.maximum(cache, warm * kv_bytes / (chip.cache.bandwidth * used.cache_efficiency))
         floor = xp.where(prompt, used.prompt, floor)

@@ -1,0 +1,152 @@
+"""How many devices of each dimension a system uses: whole domains, part of one (64 of 72), slices of a torus.
+
+A job may use fewer devices than a domain has. Through a switch the rest is idle ports; where each pair has
+its own link, links to devices outside of the system carry nothing; a slice of a torus whose ends are not
+joined is a mesh.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+from strata.errors import BadValue, require
+from strata.hardware.fabric import Dimension, Fabric, closes, sized
+from strata.params import Param
+
+# A system of several domains leaves at most this part of each unused, unless its name says how many it uses.
+SPARE = 1 / 8
+
+
+def sizes_of(count: int, per_domain: int | None, joined: Fabric, name: str) -> tuple[float, ...]:
+    """Devices in each dimension of so many, or of so many domains of `per_domain` each, innermost first."""
+    require(
+        count >= 1 and (per_domain is None or per_domain >= 1),
+        "a system has at least one device",
+        system=name,
+    )
+    fixed = [d for d in joined.dimension if d.size is not None]
+    whole = domain_size(joined)
+    if per_domain is not None and not fixed and len(joined.dimension) > 1:
+        # every size is open: so many inside, so many outside
+        return (float(per_domain), *[1.0] * (len(joined.dimension) - 2), float(count))
+    if per_domain is not None:
+        require(
+            per_domain <= whole,
+            f"a node of fabric {joined.name} has at most {whole} devices",
+            per_node=per_domain,
+        )
+        domains, inside = count, per_domain
+    elif count <= whole:
+        domains, inside = 1, count
+    else:
+        domains, inside = _shared_out(count, whole, joined.name)
+    sizes = _fill(inside, fixed, name)
+    if domains > 1:
+        if len(fixed) == len(joined.dimension):
+            raise BadValue(
+                f"fabric {joined.name} has {whole} devices and no scale-out dimension, "
+                f"but got (system='{name}')"
+            )
+        sizes = (*sizes, float(domains))
+    return sizes
+
+
+def domain_size(joined: Fabric) -> int:
+    """Devices of the fabric's dimensions whose size is stated: a node, a rack, a pod."""
+    return math.prod(int(d.size) for d in joined.dimension if d.size is not None)
+
+
+def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
+    """Domains that so many devices take, and how many each uses: whole ones, or an equal part of as few as
+    there can be.
+
+    >>> _shared_out(144, 72, "nvl72"), _shared_out(128, 72, "nvl72"), _shared_out(1024, 72, "nvl72")
+    ((2, 72), (2, 64), (16, 64))
+    """
+    for domains in range(-(-count // whole), int(count / (whole * (1 - SPARE))) + 1):
+        if count % domains == 0:
+            return domains, count // domains
+    least = -(-count // whole)
+    such = f", like {least}x{count // least}x..." if count % least == 0 else ""
+    raise BadValue(
+        f"more than one node means whole nodes of {whole}, or an equal part of each, at least "
+        f"{math.ceil(whole * (1 - SPARE))}; write NODESxCHIPSx... for others{such}, "
+        f"but got (devices={count}, fabric='{fabric}')"
+    )
+
+
+def _fill(devices: int, fixed: list[Dimension], name: str) -> tuple[float, ...]:
+    """Sizes of the inner dimensions that hold so many devices, innermost first: one dimension after the
+    other, but slices of a torus as near to a cube as there are.
+    """
+    if fixed and all(d.wrap is not None for d in fixed):
+        return _slice(devices, fixed, name)
+    sizes = []
+    for dimension in fixed:
+        size = int(dimension.size)
+        take = min(size, devices)
+        require(
+            devices % take == 0,
+            "devices must fill the inner dimensions of the fabric evenly",
+            devices=devices,
+            dimension=size,
+            system=name,
+        )
+        sizes.append(float(take))
+        devices //= take
+    return tuple(sizes)
+
+
+def _slice(devices: int, fixed: list[Dimension], name: str) -> tuple[float, ...]:
+    """The shape of a slice of a torus: least sum of its sides, then most rings that close."""
+    limits = [int(d.size) for d in fixed]
+    choices = [
+        (*inner, devices // math.prod(inner))
+        for inner in itertools.product(*(_divisors(devices, limit) for limit in limits[:-1]))
+        if devices % math.prod(inner) == 0
+    ]
+    legal = [s for s in choices if all(a <= b for a, b in zip(s, limits, strict=True))]
+    require(
+        bool(legal),
+        f"no slice of the torus {'x'.join(map(str, limits))} has so many devices",
+        devices=devices,
+        system=name,
+    )
+
+    def rank(shape: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        closed = sum(closes(d, float(s)) for d, s in zip(fixed, shape, strict=True))
+        return sum(shape), -closed, tuple(-s for s in shape)
+
+    return tuple(float(s) for s in min(legal, key=rank))
+
+
+def _divisors(number: int, limit: int) -> list[int]:
+    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+
+
+def used_part(built: Fabric, sizes: tuple[float, ...]) -> Fabric:
+    """A fabric of which a system uses so many members of each dimension.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> used_part(fabric("mi325x-node"), (4.0,)).dimension[0].bandwidth / 1e9  # three of seven links of 64
+    192.0
+    >>> [d.kind for d in used_part(fabric("tpu-v5e-torus"), (16.0, 8.0)).dimension[:2]]
+    ['ring', 'chain']
+    """
+    made = sized(built, sizes)
+    dimensions, told = [], {}
+    for i, (old, new) in enumerate(zip(built.dimension, made.dimension, strict=True)):
+        if old.kind != "full" or old.size is None or not 1 < float(new.size) < float(old.size):
+            dimensions.append(new)
+            continue
+        share = (float(new.size) - 1.0) / (float(old.size) - 1.0)
+        links = None if old.links is None else old.links * share
+        new = replace(new, bandwidth=old.bandwidth * share, links=links)
+        why = f"derived: the links to {new.size - 1:g} of {old.size - 1:g} other members"
+        path = f"dimension.{i}.bandwidth"
+        before = f"{built.sources[path].source}; " if path in built.sources else ""
+        told[path] = Param(new.bandwidth, "B/s", before + why)
+        dimensions.append(new)
+    return replace(made, dimension=tuple(dimensions), sources=made.sources.updated(told))
