@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strata.errors import BadFile
 from strata.workload.config_families import Family, family_of
-from strata.workload.config_keys import ConfigKeys, checked_keys, shortened, size_like, unread_keys
+from strata.workload.config_keys import WHOLE, ConfigKeys, checked_keys, shortened, size_like, unread_keys
 from strata.workload.config_layers import layer_pattern
+from strata.workload.config_mixers import read_mixer
 from strata.workload.config_precision import weight_formats
 from strata.workload.model import Model
 
 FLAGS_OF_A_MODEL = (
     "qkv_bias", "output_bias", "ffn_bias", "expert_bias", "router_bias", "qk_norm", "norm_bias",
-    "learned_positions",
+    "learned_positions", "output_gate", "post_norms", "parallel_residual", "shared_norm", "shared_gate",
 )  # fmt: skip
 WIDE = 4.0  # a feed-forward over the width of its model, where a family does not say
 
@@ -65,21 +66,17 @@ def reading(config: Mapping[str, Any], label: str) -> ConfigReading:
 
 
 def _with_defaults(keys: ConfigKeys, family: Family) -> ConfigKeys:
-    """A nested text_config leaves out what its class has by default."""
-    if not keys.nested or not family.defaults:
-        return keys
-    return ConfigKeys(
-        label=keys.label,
-        nested=True,
-        told={**family.defaults, **keys.told},
-        raw=keys.raw,
-        outer=keys.outer,
-        also_read=keys.also_read,
-    )
+    """A nested text_config leaves out what its class has by default; a list of single layers says how many."""
+    told = {**(family.defaults if keys.nested else {}), **keys.told}
+    listed = keys.told.get("hybrid_override_pattern") or keys.told.get("layers_block_type")
+    if family.layers == "single" and isinstance(listed, str | list):
+        told.setdefault("num_hidden_layers", min(len(listed), WHOLE["num_hidden_layers"][1]))
+    return replace(keys, told=told)
 
 
 def _model(keys: ConfigKeys, family: Family) -> Model:
-    heads, hidden = keys.size("num_attention_heads"), keys.size("hidden_size")
+    alone = family.layers == "linear"  # no layer attends
+    heads, hidden = 1.0 if alone else keys.size("num_attention_heads"), keys.size("hidden_size")
     mla = keys.has("kv_lora_rank")
     experts = keys.size("num_experts", 0.0)
     experts = experts if experts > 1 else 0.0
@@ -87,14 +84,16 @@ def _model(keys: ConfigKeys, family: Family) -> Model:
     for key in family.same_width:
         if keys.size(key, hidden) != hidden:
             raise keys.refuse(f"{key} other than hidden_size is not modelled", **{key: keys.told[key]})
-    sizes = _head_sizes(keys, heads, hidden, mla)
+    sizes: dict[str, Any] = (
+        {"head_dim": hidden, "v_head_dim": hidden} if alone else _head_sizes(keys, heads, hidden, mla)
+    )
     flags = _flags(keys, family)
     return Model(
         name=keys.label,
         pattern=layer_pattern(keys, family, bool(experts)),
         hidden=hidden,
         heads=heads,
-        kv_heads=_kv_heads(keys, family, heads, mla),
+        kv_heads=1.0 if alone else _kv_heads(keys, family, heads, mla),
         **sizes,
         vocab=keys.size("vocab_size"),
         attention="mla" if mla else "gqa",
@@ -102,7 +101,9 @@ def _model(keys: ConfigKeys, family: Family) -> Model:
         sparse_top_k=keys.size("index_topk", 0.0),
         index_heads=keys.size("index_n_heads", 0.0),
         index_dim=keys.size("index_head_dim", 0.0),
-        **_ffn_sizes(keys, family, hidden, experts),
+        **({} if alone else _ffn_sizes(keys, family, hidden, experts)),
+        direct_queries=mla and not keys.size("q_lora_rank", 0.0),
+        mixer=read_mixer(keys, family),
         gated=family.gated,
         tied=keys.flag("tie_word_embeddings", family.tied),
         positions=keys.size("max_position_embeddings", 0.0) if flags["learned_positions"] else 0.0,
@@ -114,7 +115,7 @@ def _model(keys: ConfigKeys, family: Family) -> Model:
     )
 
 
-def _head_sizes(keys: ConfigKeys, heads: float, hidden: float, mla: bool) -> dict[str, float]:
+def _head_sizes(keys: ConfigKeys, heads: float, hidden: float, mla: bool) -> dict[str, Any]:
     if mla:
         rope = keys.size("qk_rope_head_dim")
         dim = keys.size("qk_nope_head_dim") + rope
@@ -153,6 +154,8 @@ def _kv_heads(keys: ConfigKeys, family: Family, heads: float, mla: bool) -> floa
 def _ffn_sizes(keys: ConfigKeys, family: Family, hidden: float, experts: float) -> dict[str, Any]:
     wide = keys.size("expansion_ratio", WIDE) * hidden if family.wide_ffn else None
     stated = "intermediate_size_mlp" if keys.has("intermediate_size_mlp") else "intermediate_size"
+    if not experts and family.shared_is_dense:
+        return {"ffn": keys.size("shared_expert_intermediate_size")}
     if not experts:
         return {"ffn": keys.size(stated, wide)}
     top_k = keys.size("num_experts_per_tok")
@@ -170,7 +173,7 @@ def _ffn_sizes(keys: ConfigKeys, family: Family, hidden: float, experts: float) 
         )
     each = keys.size("moe_intermediate_size", keys.told.get("intermediate_size"))
     shared = each if family.same_expert else keys.size("n_shared_experts", 0.0) * each
-    shared = shared or keys.size("shared_expert_intermediate_size", 0.0)
+    shared = keys.size("shared_expert_intermediate_size", 0.0) or shared
     return {
         "ffn": keys.size(stated, each),
         "experts": experts,
@@ -181,7 +184,7 @@ def _ffn_sizes(keys: ConfigKeys, family: Family, hidden: float, experts: float) 
     }
 
 
-def _flags(keys: ConfigKeys, family: Family) -> dict[str, bool]:
+def _flags(keys: ConfigKeys, family: Family) -> dict[str, Any]:
     """Biases and norms that a family has beside its sizes."""
     found = set(family.has)
     for key, flags in family.by_key.items():
@@ -207,5 +210,7 @@ def _published(keys: ConfigKeys) -> tuple[float, str] | None:
     if count is None:
         return None
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < 1e18:
-        raise BadFile(f"{keys.label}: '_strata.parameters' must be a positive count, but got {shortened(count)}")
+        raise BadFile(
+            f"{keys.label}: '_strata.parameters' must be a positive count, but got {shortened(count)}"
+        )
     return float(count), str(facts.get("parameters_source", ""))

@@ -25,7 +25,10 @@ class Family:
     wide_ffn: bool = False
     same_expert: bool = False  # the shared expert is as wide as a routed one
     same_width: tuple[str, ...] = ()  # keys that must say the model's own width
-    mixer: str = ""
+    mixer: str = ""  # kind of the layers that keep a state
+    layers: str = ""  # how a config says which those are, where not by layer_types
+    inner_norms: bool = False
+    shared_is_dense: bool = False  # without experts the shared feed-forward is the only one
     note: str = ""
     by_key: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     true: tuple[str, ...] = ()  # flags that are set unless stated
@@ -45,11 +48,11 @@ def families() -> dict[str, Family]:
 
 
 def _family(name: str, entries: Mapping[str, Any], common: Mapping[str, list[str]]) -> Family:
-    entry = dict(entries[name])
+    entry: dict[str, Any] = dict(entries[name])
     while "same_as" in entry:
         entry = {**entries[entry.pop("same_as")], **entry}
     by_key = {**common, **entry.pop("by_key", {})}
-    made = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
     made["true"] = tuple(k for k, on in entry.get("true", {}).items() if on)
     made["defaults"] = {k: v["value"] for k, v in entry.get("defaults", {}).items()}
     return Family(name=name, by_key={k: tuple(v) for k, v in by_key.items()}, **made)
@@ -60,6 +63,12 @@ def refusals() -> dict[str, str]:
     """Why each architecture that is known and not modelled is refused, by model_type."""
     table = read_toml(data_folder("configs") / "refused.toml")
     return {kind: table["reasons"][why] for why, kinds in table["model_type"].items() for kind in kinds}
+
+
+@lru_cache(maxsize=1)
+def refused_keys() -> dict[str, str]:
+    """Keys that change the layers themselves, and how."""
+    return dict(read_toml(data_folder("configs") / "refused.toml")["keys"])
 
 
 @lru_cache(maxsize=1)
@@ -93,13 +102,16 @@ def family_of(keys: ConfigKeys) -> Family:
         said = f"model_type '{kind}' is not known" if kind else "config.json has no 'model_type'"
         raise NotModelled(
             f"{keys.label}: {said}{near}; needed: an entry in data/configs/families.toml, or "
-            "\"_strata\": {\"as\": FAMILY} where its layers are those of a known family"
+            '"_strata": {"as": FAMILY} where its layers are those of a known family'
         )
     if keys.outer and keys.outer != kind and keys.outer not in wrappers():
         raise NotModelled(
             f"{keys.label}: model_type '{keys.outer}' around '{kind}' is not known; needed: what it adds to the "
             "decoder"
         )
+    for key in keys.raw.keys() & refused_keys().keys():
+        if keys.raw[key] not in (None, False, 0, 1, [], {}, ""):
+            raise NotModelled(f"{keys.label}: '{key}' is not modelled: {refused_keys()[key]}")
     return families()[kind]
 
 

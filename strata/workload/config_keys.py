@@ -55,6 +55,21 @@ WHOLE: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "max_window_layers": (0, 2**20, ()),
     "max_position_embeddings": (1, 2**40, ("n_positions", "max_seq_len", "seq_length")),
     "word_embed_proj_dim": (1, 2**20, ()),
+    "full_attention_interval": (1, 10_000, ()),
+    "linear_num_value_heads": (1, 2**16, ("linear_num_heads",)),
+    "linear_num_key_heads": (1, 2**16, ()),
+    "linear_key_head_dim": (1, 2**16, ("linear_head_dim",)),
+    "linear_value_head_dim": (1, 2**16, ()),
+    "linear_conv_kernel_dim": (1, 1024, ()),
+    "mamba_d_state": (1, 2**16, ("ssm_state_size", "state_size")),
+    "mamba_d_conv": (1, 1024, ("conv_kernel",)),
+    "mamba_expand": (1, 1024, ("expand",)),
+    "mamba_n_heads": (1, 2**16, ("mamba_num_heads",)),
+    "mamba_d_head": (1, 2**16, ("mamba_head_dim",)),
+    "mamba_n_groups": (1, 2**16, ("n_groups",)),
+    "mamba_d_ssm": (1, 2**24, ()),
+    "mamba_dt_rank": (1, 2**20, ("time_step_rank",)),
+    "mamba_chunk_size": (1, 2**20, ("chunk_size", "block_size")),
 }  # fmt: skip
 # Keys with true or false.
 FLAGS = (
@@ -62,12 +77,15 @@ FLAGS = (
     "new_decoder_architecture", "learned_pos_emb", "attention_bias", "attention_out_bias", "mlp_bias", "bias",
     "use_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias", "add_bias_linear", "qkv_proj_bias",
     "use_qk_norm", "qk_layernorm", "use_routing_bias", "no_bias", "enable_bias", "lm_head_bias",
+    "use_parallel_residual", "parallel_attn", "attn_output_gate", "mamba_conv_bias", "use_conv_bias",
+    "mamba_proj_bias", "mamba_rms_norm",
 )  # fmt: skip
-WORDS = ("model_type", "topk_method")
+WORDS = ("model_type", "topk_method", "mamba_ssm_cache_dtype", "mamba_ssm_dtype")
 # Keys with one entry for each layer, or with a rule in its place.
 LISTS = (
     "layer_types", "mlp_layer_types", "attention_layers", "attention_types", "no_rope_layers", "mlp_only_layers",
-    "moe_layers", "moe_layer_freq", "sliding_window_pattern", "_sliding_window_pattern", "architectures",
+    "moe_layers", "moe_layer_freq", "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "architectures",
+    "hybrid_override_pattern", "layers_block_type", "attn_layer_indices", "attn_type_list", "linear_attn_config",
 )  # fmt: skip
 NESTED = ("text_config", "llm_config", "language_config")  # a text decoder beside other parts
 PARTS = ("attn_config", "ffn_config")  # tables of a decoder's own
@@ -124,7 +142,7 @@ def checked_keys(config: Mapping[str, Any], label: str) -> ConfigKeys:
     renamed: dict[str, str] = {}
     for key, (_, _, others) in WHOLE.items():
         for name in (key, *others):
-            if flat.get(name) is not None:
+            if flat.get(name) is not None and flat[name] != "auto":
                 told[key], renamed[key] = _uniform(flat[name], name, label), name
                 break
     told |= {key: flat[key] for key in (*FLAGS, *WORDS) if flat.get(key) is not None}
@@ -226,7 +244,7 @@ def unread_keys(keys: ConfigKeys) -> tuple[str, ...]:
     """Keys of a config that were neither read nor are known to say nothing of sizes."""
     known = {name for key, (_, _, others) in WHOLE.items() for name in (key, *others)}
     known |= {*FLAGS, *WORDS, *LISTS, *SAID, *keys.also_read}
-    off = (None, False, 0, [], {}, "")  # what is switched off changes nothing
+    off: tuple[Any, ...] = (None, False, 0, [], {}, "")  # what is switched off changes nothing
     found = [k for k, v in keys.raw.items() if k not in known and not _ignored(k) and v not in off]
     return tuple(sorted(found))
 

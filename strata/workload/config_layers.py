@@ -6,7 +6,8 @@ from typing import Any
 
 from strata.workload.config_families import Family
 from strata.workload.config_keys import ConfigKeys
-from strata.workload.model import Pattern
+from strata.workload.config_mixers import mixed_layers
+from strata.workload.model import Pattern, pattern_of
 
 # What families call the kinds of attention.
 ATTENTION_WORDS = {
@@ -29,31 +30,12 @@ CHUNKED_PERIOD = 4  # of llama 4's layers the last of each four sees all tokens
 def layer_pattern(keys: ConfigKeys, family: Family, moe: bool) -> Pattern:
     """The sequence of layers of a config."""
     layers = int(keys.size("num_hidden_layers"))
-    attention, ffn = _attention_kinds(keys, family, layers), _ffn_kinds(keys, layers, moe)
+    single = mixed_layers(keys, family, layers)
+    if single is not None and single[1] is not None:
+        return pattern_of(list(zip(single[0], single[1], strict=True)))
+    attention = single[0] if single else _attention_kinds(keys, family, layers)
+    ffn = _ffn_kinds(keys, layers, moe)
     return pattern_of(list(zip(attention, ffn, strict=True)))
-
-
-def pattern_of(kinds: list[tuple[str, str]]) -> Pattern:
-    """The shortest prefix and period that give a sequence of layers.
-
-    >>> made = pattern_of([("full", "dense")] + [("full", "moe")] * 60)
-    >>> made.prefix, made.prefix_layers, made.period
-    (('full', 'dense'), 1.0, (('full', 'moe'),))
-    """
-    whole = _period(kinds)
-    same = next((i for i, k in enumerate(kinds) if k != kinds[0]), len(kinds))
-    rest = _period(kinds[same:]) if same < len(kinds) else kinds
-    if len(rest) < len(whole) and same < len(kinds):
-        return Pattern(kinds[0], float(same), tuple(rest), float(len(kinds)))
-    return Pattern((), 0.0, tuple(whole), float(len(kinds)))
-
-
-def _period(kinds: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The shortest list that, repeated, gives the sequence."""
-    for length in range(1, len(kinds)):
-        if kinds[length:] == kinds[:-length]:
-            return kinds[:length]
-    return kinds
 
 
 def _listed(keys: ConfigKeys, key: str, layers: int, words: dict[str, str]) -> list[str] | None:
@@ -75,6 +57,10 @@ def _attention_kinds(keys: ConfigKeys, family: Family, layers: int) -> list[str]
     full = "sparse" if keys.has("index_topk") and keys.size("index_topk") else "full"
     for key in ("layer_types", "attention_layers"):
         listed = _listed(keys, key, layers, ATTENTION_WORDS)
+        if listed and "linear" in listed:
+            raise keys.refuse(
+                f"layers with a state are not known of '{family.name}'", **{key: "linear_attention"}
+            )
         if listed:
             return [full if kind == "full" else kind for kind in listed]
     window = keys.told.get("sliding_window") or keys.told.get("attention_chunk_size")
@@ -109,7 +95,8 @@ def _chunked(keys: ConfigKeys, layers: int) -> list[str]:
 
 def _by_pattern(keys: ConfigKeys, family: Family, layers: int) -> list[str]:
     """All layers but the last of each so many, or a word such as LLLG (local, local, local, global)."""
-    told: Any = keys.told.get("sliding_window_pattern", keys.told.get("_sliding_window_pattern"))
+    stated = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
+    told: Any = next((keys.told[k] for k in stated if k in keys.told), None)
     told = family.defaults.get("sliding_window_pattern") if told is None else told
     if isinstance(told, str) and told and set(told) <= {"L", "G"}:
         return ["full" if told[i % len(told)] == "G" else "window" for i in range(layers)]
@@ -157,9 +144,7 @@ def _frequency(keys: ConfigKeys) -> int:
 def _by_frequency(keys: ConfigKeys, layers: int) -> list[str]:
     told = keys.told["moe_layer_freq"]
     if len(told) != layers or not all(isinstance(t, int) and t in (0, 1) for t in told):
-        raise keys.refuse(
-            "'moe_layer_freq' must be 0 or 1 for each layer", entries=len(told), layers=layers
-        )
+        raise keys.refuse("'moe_layer_freq' must be 0 or 1 for each layer", entries=len(told), layers=layers)
     return ["moe" if t else "dense" for t in told]
 
 

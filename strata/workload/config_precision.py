@@ -49,17 +49,21 @@ def _read_method(method: str, quant: Mapping[str, Any]) -> tuple[str, str, bool]
         kind = "fp8_block" if quant.get("weight_block_size") else "fp8"
         return kind, kind, False
     if method in ("gptq", "auto-round", "autoround"):
-        kind = {4: "int4", 8: "int8"}.get(quant.get("bits", 4))  # type: ignore[arg-type]
-        return (kind, kind, True) if kind else None
+        bits = {"4": "int4", "8": "int8"}.get(str(quant.get("bits", 4)))
+        return (bits, bits, True) if bits else None
     if method == "compressed-tensors":
         return _compressed(quant)
     if method in ("modelopt", "modelopt_fp4", "modelopt_fp8", *MODELOPT):
         inner = quant.get("quantization")
         algo = quant.get("quant_algo") or (inner.get("quant_algo") if isinstance(inner, Mapping) else None)
-        kind = MODELOPT.get(str(algo if algo is not None else method))
-        return (kind, kind, kind == "int4") if kind else None
+        named = MODELOPT.get(str(algo if algo is not None else method))
+        return (named, named, named == "int4") if named else None
     kind, widened = PLAIN.get(method, ("", False))
     return (kind, kind, widened) if kind else None
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _compressed(quant: Mapping[str, Any]) -> tuple[str, str, bool] | None:
@@ -67,9 +71,8 @@ def _compressed(quant: Mapping[str, Any]) -> tuple[str, str, bool] | None:
     left_out = quant.get("ignore") or []
     only_experts = isinstance(left_out, list) and any("self_attn" in str(name) for name in left_out)
     groups = quant.get("config_groups")
-    first = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
-    weights = first.get("weights") if isinstance(first, Mapping) else None
-    weights = weights if isinstance(weights, Mapping) else {}
+    first = _table(next(iter(groups.values()), None) if isinstance(groups, Mapping) else None)
+    weights = _table(first.get("weights"))
     bits, kind = weights.get("num_bits", 4), weights.get("type", "int")
     blocks = weights.get("strategy") == "block"
     read = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8", (4, "float"): "fp4"}

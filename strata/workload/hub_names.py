@@ -40,9 +40,12 @@ def _file(name: str | Path) -> Path | None:
     """The file that a name means, where it is one."""
     try:
         path = Path(name)
-        path = path / "config.json" if path.is_dir() else path
+        folder = path.is_dir()
+        path = path / "config.json" if folder else path
         if path.is_file():
             return path
+        if folder:
+            raise BadFile(f"no model file at {_label(path)}")
     except (OSError, ValueError):  # no name of a file at all
         path = Path("?")
     if str(name).endswith(".json"):
