@@ -9,7 +9,7 @@ from typing import Any
 
 from strata.errors import BadFile, UnknownName, nearest
 from strata.params import data_folder, read_toml
-from strata.workload.config_keys import ConfigKeys
+from strata.workload.config_keys import ConfigKeys, one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,10 @@ def family_of(keys: ConfigKeys) -> Family:
     facts = keys.raw.get("_strata")
     told = facts.get("as") if isinstance(facts, Mapping) else None
     if told is not None:
-        if told not in families():
-            raise UnknownName("family of models", str(told), families(), "docs/models.md")
+        if not isinstance(told, str) or told not in families():
+            raise UnknownName("family of models", one_line(told), families(), "docs/models.md")
         return families()[told]
-    kind = str(keys.told.get("model_type", "")) or _by_class(keys)
+    kind = one_line(keys.told.get("model_type", "")) or _by_class(keys)
     for name in (keys.outer, kind):
         if name in refusals():
             raise NotModelled(f"{keys.label}: '{name}' is not modelled: {refusals()[name]}")
@@ -120,6 +120,6 @@ def _by_class(keys: ConfigKeys) -> str:
     listed = keys.raw.get("architectures")
     if not (isinstance(listed, list) and listed and isinstance(listed[0], str)):
         return ""
-    wanted = listed[0].split("For")[0].removesuffix("LMHeadModel").removesuffix("Model").lower()
+    wanted = one_line(listed[0]).split("For")[0].removesuffix("LMHeadModel").removesuffix("Model").lower()
     plain = {name.replace("_", ""): name for name in (*families(), *refusals())}
     return plain.get(wanted, wanted)

@@ -135,6 +135,15 @@ def shortened(value: object) -> str:
     return said if len(said) <= 60 else said[:56] + "..." + said[-1]
 
 
+def one_line(value: object) -> str:
+    """A word of a config as it may stand in a message.
+
+    >>> one_line("llama\\n2 ")
+    'llama 2'
+    """
+    return " ".join(str(value).split())[:80]
+
+
 def checked_keys(config: Mapping[str, Any], label: str) -> ConfigKeys:
     """The sizes of a config, checked; wrong types, signs and fractions are refused by key."""
     flat, nested, outer = _flattened(config, label)
@@ -165,7 +174,7 @@ def _flattened(config: Mapping[str, Any], label: str) -> tuple[dict[str, Any], b
             continue
         if not isinstance(inner, Mapping):
             raise BadFile(f"{label}: '{key}' must be an object, but got {shortened(inner)}")
-        outer, nested = str(flat.get("model_type", "")), True
+        outer, nested = one_line(flat.get("model_type", "")), True
         flat = {**{k: v for k, v in flat.items() if k != "model_type"}, **inner}
     for key in PARTS:
         if isinstance(flat.get(key), Mapping):
@@ -189,10 +198,10 @@ def _checker() -> Any:
 
     whole = BeforeValidator(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v)
     entries: dict[str, Any] = {
-        key: (_annotated(int, whole, Field(ge=low, le=high)) | None, None)
+        key: (_annotated(int, whole, Field(ge=low, le=high)), None)
         for key, (low, high, _) in WHOLE.items()
     }
-    entries |= dict.fromkeys(FLAGS, (bool | None, None)) | dict.fromkeys(WORDS, (str | None, None))
+    entries |= dict.fromkeys(FLAGS, (bool, None)) | dict.fromkeys(WORDS, (str, None))
     # "model_" is pydantic's own beginning of names unless told otherwise
     config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
     made: type[BaseModel] = create_model("ConfigSizes", __config__=config, **entries)

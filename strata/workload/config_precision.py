@@ -7,7 +7,7 @@ from typing import Any
 
 from strata.errors import BadFile, BadValue
 from strata.precision import check
-from strata.workload.config_keys import shortened
+from strata.workload.config_keys import one_line, shortened
 
 # Formats by what quantisers call them; the second says whether weights are widened before a product.
 PLAIN = {
@@ -33,7 +33,7 @@ def weight_formats(config: Mapping[str, Any], label: str) -> tuple[str, str, boo
         return found
     facts = config.get("_strata")
     facts = facts if isinstance(facts, Mapping) else {}
-    stated = check(str(facts.get("weights", "bf16")))
+    stated = check(one_line(facts.get("weights", "bf16")))
     if method and stated == "bf16":
         raise BadValue(
             "quantization_config.quant_method must be fp8, mxfp4, awq, gptq, compressed-tensors or modelopt to "

@@ -11,6 +11,7 @@ from typing import Any
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.params import data_folder, names, read_toml
 from strata.precision import BYTES
+from strata.workload.config_keys import one_line
 
 DATE = re.compile(r"\d{4}|\d{6}|v\d+(\.\d+)*")
 
@@ -33,7 +34,7 @@ def find_config(name: str | Path | dict[str, Any]) -> tuple[dict[str, Any], str]
 
 def _label(said: Any) -> str:
     """What to call a model: one line."""
-    return " ".join(str(said).split())[:80] or "model"
+    return one_line(said) or "model"
 
 
 def _file(name: str | Path) -> Path | None:

@@ -72,6 +72,7 @@ def predict_command(
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
+    from strata.app.render.config_facts import config_warning
     from strata.app.render.explanation import explanation, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict, choice_text
@@ -88,7 +89,7 @@ def predict_command(
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
-    lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes]
+    lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes, *config_warning(model)]
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
         print_json(told | ({"ops": op_rows(result)} if explain and result.fits else {}))
