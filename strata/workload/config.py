@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strata.errors import BadFile
-from strata.workload.config_families import Family, family_of
+from strata.workload.config_families import ConfigFamily, family_of
 from strata.workload.config_keys import WHOLE, ConfigKeys, checked_keys, shortened, size_like, unread_keys
 from strata.workload.config_layers import layer_pattern
 from strata.workload.config_mixers import read_mixer
@@ -65,8 +65,8 @@ def reading(config: Mapping[str, Any], label: str) -> ConfigReading:
     )
 
 
-def _with_defaults(keys: ConfigKeys, family: Family) -> ConfigKeys:
-    """A nested text_config leaves out what its class has by default; a list of single layers says how many."""
+def _with_defaults(keys: ConfigKeys, family: ConfigFamily) -> ConfigKeys:
+    """A nested text_config leaves out what its class has by default; a list of layers says how many."""
     told = {**(family.defaults if keys.nested else {}), **keys.told}
     listed = keys.told.get("hybrid_override_pattern") or keys.told.get("layers_block_type")
     if family.layers == "single" and isinstance(listed, str | list):
@@ -74,7 +74,7 @@ def _with_defaults(keys: ConfigKeys, family: Family) -> ConfigKeys:
     return replace(keys, told=told)
 
 
-def _model(keys: ConfigKeys, family: Family) -> Model:
+def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
     alone = family.layers == "linear"  # no layer attends
     heads, hidden = 1.0 if alone else keys.size("num_attention_heads"), keys.size("hidden_size")
     mla = keys.has("kv_lora_rank")
@@ -136,7 +136,7 @@ def _head_sizes(keys: ConfigKeys, heads: float, hidden: float, mla: bool) -> dic
     return {"head_dim": dim, "v_head_dim": dim}
 
 
-def _kv_heads(keys: ConfigKeys, family: Family, heads: float, mla: bool) -> float:
+def _kv_heads(keys: ConfigKeys, family: ConfigFamily, heads: float, mla: bool) -> float:
     if mla:
         return heads
     shared = keys.flag("multi_query", "multi_query" in family.true)
@@ -151,7 +151,7 @@ def _kv_heads(keys: ConfigKeys, family: Family, heads: float, mla: bool) -> floa
     return held
 
 
-def _ffn_sizes(keys: ConfigKeys, family: Family, hidden: float, experts: float) -> dict[str, Any]:
+def _ffn_sizes(keys: ConfigKeys, family: ConfigFamily, hidden: float, experts: float) -> dict[str, Any]:
     wide = keys.size("expansion_ratio", WIDE) * hidden if family.wide_ffn else None
     stated = "intermediate_size_mlp" if keys.has("intermediate_size_mlp") else "intermediate_size"
     if not experts and family.shared_is_dense:
@@ -184,7 +184,7 @@ def _ffn_sizes(keys: ConfigKeys, family: Family, hidden: float, experts: float) 
     }
 
 
-def _flags(keys: ConfigKeys, family: Family) -> dict[str, Any]:
+def _flags(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     """Biases and norms that a family has beside its sizes."""
     found = set(family.has)
     for key, flags in family.by_key.items():

@@ -13,7 +13,7 @@ from strata.workload.config_keys import ConfigKeys, one_line
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class ConfigFamily:
     """What a family's sizes alone do not say; data/configs/families.toml explains each field."""
 
     name: str
@@ -40,14 +40,14 @@ class NotModelled(BadFile):
 
 
 @lru_cache(maxsize=1)
-def families() -> dict[str, Family]:
+def families() -> dict[str, ConfigFamily]:
     """Every architecture that is read, by model_type."""
     table = read_toml(data_folder("configs") / "families.toml")
     common = table["by_key"]["all"]
     return {name: _family(name, table["family"], common) for name in table["family"]}
 
 
-def _family(name: str, entries: Mapping[str, Any], common: Mapping[str, list[str]]) -> Family:
+def _family(name: str, entries: Mapping[str, Any], common: Mapping[str, list[str]]) -> ConfigFamily:
     entry: dict[str, Any] = dict(entries[name])
     while "same_as" in entry:
         entry = {**entries[entry.pop("same_as")], **entry}
@@ -55,7 +55,7 @@ def _family(name: str, entries: Mapping[str, Any], common: Mapping[str, list[str
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
     made["true"] = tuple(k for k, on in entry.get("true", {}).items() if on)
     made["defaults"] = {k: v["value"] for k, v in entry.get("defaults", {}).items()}
-    return Family(name=name, by_key={k: tuple(v) for k, v in by_key.items()}, **made)
+    return ConfigFamily(name=name, by_key={k: tuple(v) for k, v in by_key.items()}, **made)
 
 
 @lru_cache(maxsize=1)
@@ -77,7 +77,7 @@ def wrappers() -> frozenset[str]:
     return frozenset(read_toml(data_folder("configs") / "families.toml")["wrappers"]["model_type"])
 
 
-def family_of(keys: ConfigKeys) -> Family:
+def family_of(keys: ConfigKeys) -> ConfigFamily:
     """The family of a config; one that is not modelled is refused by name.
 
     `_strata.as` names the family to read a config as, on the user's own word.
@@ -106,8 +106,8 @@ def family_of(keys: ConfigKeys) -> Family:
         )
     if keys.outer and keys.outer != kind and keys.outer not in wrappers():
         raise NotModelled(
-            f"{keys.label}: model_type '{keys.outer}' around '{kind}' is not known; needed: what it adds to the "
-            "decoder"
+            f"{keys.label}: model_type '{keys.outer}' around '{kind}' is not known; needed: what it "
+            "adds to the decoder"
         )
     for key in keys.raw.keys() & refused_keys().keys():
         if keys.raw[key] not in (None, False, 0, 1, [], {}, ""):

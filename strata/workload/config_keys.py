@@ -83,9 +83,10 @@ FLAGS = (
 WORDS = ("model_type", "topk_method", "mamba_ssm_cache_dtype", "mamba_ssm_dtype")
 # Keys with one entry for each layer, or with a rule in its place.
 LISTS = (
-    "layer_types", "mlp_layer_types", "attention_layers", "attention_types", "no_rope_layers", "mlp_only_layers",
-    "moe_layers", "moe_layer_freq", "sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "architectures",
-    "hybrid_override_pattern", "layers_block_type", "attn_layer_indices", "attn_type_list", "linear_attn_config",
+    "layer_types", "mlp_layer_types", "attention_layers", "attention_types", "no_rope_layers",
+    "mlp_only_layers", "moe_layers", "moe_layer_freq", "sliding_window_pattern", "_sliding_window_pattern",
+    "global_attn_every_n_layers", "architectures", "hybrid_override_pattern", "layers_block_type",
+    "attn_layer_indices", "attn_type_list", "linear_attn_config",
 )  # fmt: skip
 NESTED = ("text_config", "llm_config", "language_config")  # a text decoder beside other parts
 PARTS = ("attn_config", "ffn_config")  # tables of a decoder's own
@@ -158,7 +159,7 @@ def checked_keys(config: Mapping[str, Any], label: str) -> ConfigKeys:
     _validate(told, renamed, label)
     told |= {key: flat[key] for key in LISTS if flat.get(key) is not None}
     for key, value in flat.items():
-        if not finite(value) and not _ignored(key):
+        if not all_finite(value) and not _ignored(key):
             raise BadFile(f"{label}: '{key}' must be finite, but got {shortened(value)}")
     whole = {key: int(told[key]) for key in WHOLE if key in told}
     return ConfigKeys(label=label, nested=nested, told=told | whole, raw=flat, outer=outer)
@@ -198,8 +199,7 @@ def _checker() -> Any:
 
     whole = BeforeValidator(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v)
     entries: dict[str, Any] = {
-        key: (_annotated(int, whole, Field(ge=low, le=high)), None)
-        for key, (low, high, _) in WHOLE.items()
+        key: (_annotated(int, whole, Field(ge=low, le=high)), None) for key, (low, high, _) in WHOLE.items()
     }
     entries |= dict.fromkeys(FLAGS, (bool, None)) | dict.fromkeys(WORDS, (str, None))
     # "model_" is pydantic's own beginning of names unless told otherwise
@@ -230,13 +230,13 @@ def _validate(told: Mapping[str, Any], renamed: Mapping[str, str], label: str) -
         raise BadFile(f"{label}: '{name}' must be {must}, but got {got}") from None
 
 
-def finite(value: Any) -> bool:
+def all_finite(value: Any) -> bool:
     """Whether no number in a value is infinite or NaN."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, Mapping):
-        return all(finite(v) for v in value.values())
-    return all(finite(v) for v in value) if isinstance(value, list | tuple) else True
+        return all(all_finite(v) for v in value.values())
+    return all(all_finite(v) for v in value) if isinstance(value, list | tuple) else True
 
 
 @lru_cache(maxsize=1)

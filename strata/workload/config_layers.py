@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.workload.config_families import Family
+from strata.workload.config_families import ConfigFamily
 from strata.workload.config_keys import ConfigKeys
 from strata.workload.config_mixers import mixed_layers
 from strata.workload.model import Pattern, pattern_of
@@ -27,7 +27,7 @@ FFN_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe"}
 CHUNKED_PERIOD = 4  # of llama 4's layers the last of each four sees all tokens
 
 
-def layer_pattern(keys: ConfigKeys, family: Family, moe: bool) -> Pattern:
+def layer_pattern(keys: ConfigKeys, family: ConfigFamily, moe: bool) -> Pattern:
     """The sequence of layers of a config."""
     layers = int(keys.size("num_hidden_layers"))
     single = mixed_layers(keys, family, layers)
@@ -53,7 +53,7 @@ def _listed(keys: ConfigKeys, key: str, layers: int, words: dict[str, str]) -> l
     return [words[t] for t in told]
 
 
-def _attention_kinds(keys: ConfigKeys, family: Family, layers: int) -> list[str]:
+def _attention_kinds(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str]:
     full = "sparse" if keys.has("index_topk") and keys.size("index_topk") else "full"
     for key in ("layer_types", "attention_layers"):
         listed = _listed(keys, key, layers, ATTENTION_WORDS)
@@ -93,7 +93,7 @@ def _chunked(keys: ConfigKeys, layers: int) -> list[str]:
     return ["window" if t else "full" for t in told]
 
 
-def _by_pattern(keys: ConfigKeys, family: Family, layers: int) -> list[str]:
+def _by_pattern(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str]:
     """All layers but the last of each so many, or a word such as LLLG (local, local, local, global)."""
     stated = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
     told: Any = next((keys.told[k] for k in stated if k in keys.told), None)

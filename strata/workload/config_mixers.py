@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strata.workload.config_families import Family
+from strata.workload.config_families import ConfigFamily
 from strata.workload.config_keys import ConfigKeys
 from strata.workload.mixer import Mixer
 
@@ -30,7 +30,7 @@ STATE_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 Kinds = tuple[list[str], list[str] | None]
 
 
-def mixed_layers(keys: ConfigKeys, family: Family, layers: int) -> Kinds | None:
+def mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds | None:
     """Kinds of attention of a family with states, and of feed-forward where the same keys say them."""
     if not family.mixer:
         return None
@@ -118,7 +118,7 @@ def _linear_config(keys: ConfigKeys) -> Mapping[str, Any]:
     return told if isinstance(told, Mapping) else {}
 
 
-def read_mixer(keys: ConfigKeys, family: Family) -> Mixer | None:
+def read_mixer(keys: ConfigKeys, family: ConfigFamily) -> Mixer | None:
     """The sizes of the layers that keep a state."""
     if not family.mixer:
         return None
@@ -126,7 +126,7 @@ def read_mixer(keys: ConfigKeys, family: Family) -> Mixer | None:
     return make[family.mixer](keys, family)
 
 
-def _delta(keys: ConfigKeys, family: Family) -> Mixer:
+def _delta(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
     heads, shared = keys.size("linear_num_value_heads"), keys.size("linear_num_key_heads")
     if heads % shared:
         raise keys.refuse(
@@ -143,7 +143,7 @@ def _delta(keys: ConfigKeys, family: Family) -> Mixer:
     )
 
 
-def _kda(keys: ConfigKeys, family: Family) -> Mixer:
+def _kda(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
     told = _linear_config(keys)
     sizes: list[float] = []
     stated = ("linear_num_value_heads", "num_heads"), ("linear_key_head_dim", "head_dim"), (
@@ -161,7 +161,7 @@ def _kda(keys: ConfigKeys, family: Family) -> Mixer:
     )  # fmt: skip
 
 
-def _mamba1(keys: ConfigKeys, family: Family) -> Mixer:
+def _mamba1(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
     hidden = keys.size("hidden_size")
     inner = keys.size("mamba_expand", 2.0) * hidden
     return Mixer(
@@ -178,7 +178,7 @@ def _mamba1(keys: ConfigKeys, family: Family) -> Mixer:
     )
 
 
-def _mamba2(keys: ConfigKeys, family: Family) -> Mixer:
+def _mamba2(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
     pure = family.layers == "linear"  # whose heads are the only ones
     heads = keys.size("num_attention_heads" if pure else "mamba_n_heads")
     inner = keys.size("mamba_d_ssm", keys.size("mamba_expand", 2.0) * keys.size("hidden_size"))
@@ -203,7 +203,7 @@ def _mamba2(keys: ConfigKeys, family: Family) -> Mixer:
     )
 
 
-def _lightning(keys: ConfigKeys, family: Family) -> Mixer:
+def _lightning(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
     heads = keys.size("num_attention_heads")
     dim = keys.size("head_dim", keys.size("hidden_size") / heads)
     return Mixer(

@@ -67,7 +67,7 @@ def tower_cost(
         F = 2 T (L (4 h^2 + m h f) + p h) + 4 L T^2 h
 
     width h, layers L, feed-forward f of m matrices, values of a patch p, patches of an image T. Biases of
-    all products, two norms of each layer and a last one are counted, the projector to the text's width is not.
+    all products, two norms of each layer and a last one are counted, the projector to the text is not.
 
     Dosovitskiy et al., An Image is Worth 16x16 Words, arXiv 2010.11929, sec. 3.1; SigLIP's 416,866,032 of
     Gemma 3 (arXiv 2503.19786, table 1: 417 M).
@@ -91,7 +91,8 @@ def _size(told: Mapping[str, Any], keys: tuple[str, ...], label: str) -> float:
         whole = isinstance(value, int | float) and not isinstance(value, bool)
         if not whole or not 0 <= value <= LARGEST or value != int(value):
             raise BadFile(
-                f"{label}: 'vision_config.{key}' must be a whole number to {LARGEST:,}, but got {shortened(value)}"
+                f"{label}: 'vision_config.{key}' must be a whole number to {LARGEST:,}, "
+                f"but got {shortened(value)}"
             )
         return float(value)
     return 0.0

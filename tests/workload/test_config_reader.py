@@ -144,7 +144,12 @@ def test_the_cache_of_a_windowed_layer_is_no_longer_than_its_window():
 
 
 def test_a_text_config_takes_what_it_leaves_out_from_its_class_and_a_flat_config_does_not():
-    inner = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    inner = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+    }
     assert st.model({"model_type": "gemma3", "text_config": inner}).heads == 8
     assert "has no 'num_attention_heads'" in refused(inner)
 

@@ -183,3 +183,19 @@ def test_memories_of_a_node_are_shown_by_name(answer):
         "follows: bumps of si-if"
         in answer("show", "link", "siif", "--json")["numbers"]["lanes_per_edge"]["source"]
     )
+
+
+def test_show_model_lists_keys_that_were_not_read_and_counts_the_vision_tower(answer, tmp_path):
+    shown = answer("show", "model", "google/gemma-3-27b-it", "--json")
+    assert shown["family"] == "gemma3_text" and shown["unread"] == []
+    assert shown["numbers"]["vision.parameters"]["value"] == 416_866_032  # SigLIP of Gemma 3
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps(
+            {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+            | {"intermediate_size": 128, "vocab_size": 100, "strange_heads": 7}
+        )
+    )
+    assert answer("show", "model", str(path), "--json")["unread"] == ["strange_heads"]
+    assert "not read from the config: strange_heads" in answer("show", "model", str(path))
+    assert "strange_heads" in answer("predict", "-m", str(path), "-s", "1xh200")
