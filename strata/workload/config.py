@@ -42,7 +42,9 @@ class ConfigReading:
 
 def read_config(config: Mapping[str, Any], label: str) -> Model:
     """A Model from the keys of a Hugging Face config, by architecture family."""
-    return reading(config, label).model
+    keys = checked_keys(config, label)
+    family = family_of(keys)
+    return _model(_with_defaults(keys, family), family)
 
 
 def reading(config: Mapping[str, Any], label: str) -> ConfigReading:

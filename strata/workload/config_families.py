@@ -40,9 +40,14 @@ class NotModelled(BadFile):
 
 
 @lru_cache(maxsize=1)
+def _family_table() -> dict[str, Any]:
+    return read_toml(data_folder("configs") / "families.toml")
+
+
+@lru_cache(maxsize=1)
 def families() -> dict[str, ConfigFamily]:
     """Every architecture that is read, by model_type."""
-    table = read_toml(data_folder("configs") / "families.toml")
+    table = _family_table()
     common = table["by_key"]["all"]
     return {name: _family(name, table["family"], common) for name in table["family"]}
 
@@ -68,13 +73,13 @@ def refusals() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def refused_keys() -> dict[str, str]:
     """Keys that change the layers themselves, and how."""
-    return dict(read_toml(data_folder("configs") / "refused.toml")["keys"])
+    return dict(_family_table()["keys"])
 
 
 @lru_cache(maxsize=1)
 def wrappers() -> frozenset[str]:
     """Model types that hold a text decoder beside other parts."""
-    return frozenset(read_toml(data_folder("configs") / "families.toml")["wrappers"]["model_type"])
+    return frozenset(_family_table()["wrappers"]["model_type"])
 
 
 def family_of(keys: ConfigKeys) -> ConfigFamily:
@@ -90,7 +95,7 @@ def family_of(keys: ConfigKeys) -> ConfigFamily:
         return families()[told]
     kind = one_line(keys.told.get("model_type", "")) or _by_class(keys)
     for name in (keys.outer, kind):
-        if name in refusals():
+        if name and name not in families() and name not in wrappers() and name in refusals():
             raise NotModelled(f"{keys.label}: '{name}' is not modelled: {refusals()[name]}")
     if "_class_name" in keys.raw:
         raise NotModelled(f"{keys.label}: a pipeline of diffusers is not modelled: {refusals()['unet']}")

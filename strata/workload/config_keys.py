@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import lru_cache
 from typing import Any
 
@@ -214,7 +215,18 @@ def _annotated(*parts: Any) -> Any:
     return Annotated[parts]
 
 
+def _plainly_right(told: Mapping[str, Any]) -> bool:
+    return all(
+        type(value) is int and WHOLE[key][0] <= value <= WHOLE[key][1]
+        if key in WHOLE
+        else type(value) is (bool if key in FLAGS else str)
+        for key, value in told.items()
+    )
+
+
 def _validate(told: Mapping[str, Any], renamed: Mapping[str, str], label: str) -> None:
+    if _plainly_right(told):  # the checker itself takes longer to make than a config to read
+        return
     from pydantic import ValidationError
 
     try:
@@ -240,13 +252,13 @@ def all_finite(value: Any) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _patterns() -> tuple[str, ...]:
+def _patterns() -> re.Pattern[str]:
     table = read_toml(data_folder("configs") / "keys.toml")["ignored"]
-    return tuple(pattern for listed in table.values() for pattern in listed)
+    return re.compile("|".join(translate(pattern) for listed in table.values() for pattern in listed))
 
 
 def _ignored(key: str) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in _patterns())
+    return _patterns().fullmatch(key) is not None
 
 
 def unread_keys(keys: ConfigKeys) -> tuple[str, ...]:

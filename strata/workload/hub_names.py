@@ -39,16 +39,17 @@ def _label(said: Any) -> str:
 
 def _file(name: str | Path) -> Path | None:
     """The file that a name means, where it is one."""
+    path = Path(name)
     try:
-        path = Path(name)
         folder = path.is_dir()
         path = path / "config.json" if folder else path
-        if path.is_file():
-            return path
-        if folder:
-            raise BadFile(f"no model file at {_label(path)}")
+        there = path.is_file()
     except (OSError, ValueError):  # no name of a file at all
-        path = Path("?")
+        folder = there = False
+    if there:
+        return path
+    if folder:
+        raise BadFile(f"no model file at {_label(path)}")
     if str(name).endswith(".json"):
         raise BadFile(f"no model file at {_label(name)}")
     return None
@@ -76,8 +77,10 @@ def hub_name(name: str) -> tuple[str, dict[str, Any]]:
     >>> hub_name("Qwen/Qwen3-235B-A22B-FP8")
     ('qwen3-235b-a22b', {'weights': 'fp8_block', 'weight_only': False})
     """
-    known, words = _spoken()
     wanted = name.strip().lower()
+    if wanted in names("models"):
+        return wanted, {}
+    known, words = _spoken()
     owner, _, bare = wanted.rpartition("/")
     said, format = _format(bare, words)
     exact = next((known[k] for k in (wanted, bare, said) if k in known), None)
