@@ -48,7 +48,9 @@ def test_a_graph_has_its_structure_whatever_its_sizes(name):
         assert (a[0].name, a[1].name, a[1].inputs, a[1].output) == (
             b[0].name, b[1].name, b[1].inputs, b[1].output,
         )  # fmt: skip
-    assert np.shape(many.flop()) == (2, 2) and many.flop()[0, 0] == one.flop()
+    # a step of states alone is the same whatever the context
+    assert np.shape(many.flop()) == (2, 2) or not set(model(name).pattern.kinds(0)) - {"linear"}
+    assert np.broadcast_to(many.flop(), (2, 2))[0, 0] == one.flop()
 
 
 # ------------------------------------------------------------------------------------------------ broken laws
