@@ -34,7 +34,24 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
 
-MODELS = [name for name in names("models") if name != "README"]
+
+@cache
+def model(name):
+    return st.model(name)
+
+
+def structure(name):
+    """What graphs of a model are made of, whatever its sizes."""
+    made = model(name)
+    flags = tuple(
+        getattr(made, f.name) for f in fields(made) if isinstance(getattr(made, f.name), bool | str)
+    )
+    mixer = made.mixer and (made.mixer.kind, made.mixer.norm, made.mixer.bias, made.mixer.conv_bias)
+    return made.pattern.prefix, made.pattern.pairs(), flags[1:], mixer  # without the name
+
+
+# One model of each structure; what holds for one holds for the others of its kind.
+MODELS = list({structure(name): name for name in reversed(names("models"))}.values())[::-1]
 CHIPS = names("chip")
 FABRICS = names("fabric")
 # One of each kind of structure: plain attention, latent with experts, sparse, windows, alternating experts,
@@ -53,11 +70,6 @@ FAMILIES = [
 # ring fabrics.
 WIDE_CHIPS = ["h100", "h200", "b200", "gb200", "mi325x", "rtx-4090", "rtx-pro-6000", "stack-ref"]
 METRICS = [f.name for f in fields(TokenMetrics)]
-
-
-@cache
-def model(name):
-    return st.model(name)
 
 
 @cache

@@ -82,17 +82,12 @@ def test_a_broken_relation_is_said_with_its_values(make, said):
     [
         ("{", "is not JSON"),
         ("[1]", "must hold an object"),
-        ("{}", "has no 'num_attention_heads'"),
-        (json.dumps({"n_embd": 64}), "has no positive 'n_layer'"),
+        ("{}", "has no 'model_type'"),
+        (json.dumps({"model_type": "llama"}), "has no 'num_attention_heads'"),
+        (json.dumps({"model_type": "gpt2", "n_embd": 64, "n_head": 4}), "has no 'num_hidden_layers'"),
         (
-            json.dumps({"num_attention_heads": 8, "hidden_size": 64, "num_hidden_layers": 2}),
-            "has no 'vocab_size'",
-        ),
-        (
-            json.dumps(
-                {"num_attention_heads": 0, "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 9}
-            ),
-            "num_attention_heads must be positive",
+            json.dumps({"model_type": "llama", "num_attention_heads": 0}),
+            "'num_attention_heads' must be a whole",
         ),
     ],
 )

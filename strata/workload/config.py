@@ -1,184 +1,218 @@
-"""A Hugging Face `config.json` becomes a Model."""
+"""A Hugging Face `config.json`, checked, becomes a Model; what was not read is told."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from strata.errors import BadFile, BadValue, require
-from strata.workload.model import Model, Pattern
+from strata.errors import BadFile
+from strata.workload.config_families import ConfigFamily, family_of
+from strata.workload.config_keys import WHOLE, ConfigKeys, checked_keys, shortened, size_like, unread_keys
+from strata.workload.config_layers import layer_pattern
+from strata.workload.config_mixers import read_mixer
+from strata.workload.config_precision import weight_formats
+from strata.workload.model import Model
+
+FLAGS_OF_A_MODEL = (
+    "qkv_bias", "output_bias", "ffn_bias", "expert_bias", "router_bias", "qk_norm", "norm_bias",
+    "learned_positions", "output_gate", "post_norms", "parallel_residual", "shared_norm", "shared_gate",
+)  # fmt: skip
+WIDE = 4.0  # a feed-forward over the width of its model, where a family does not say
 
 
-def read_config(config: dict[str, Any], label: str) -> Model:
+@dataclass(frozen=True, kw_only=True)
+class ConfigReading:
+    """A model and how it was read: the family, the keys that were not read, and what is simplified."""
+
+    model: Model
+    family: str
+    unread: tuple[str, ...]
+    size_like: tuple[str, ...]  # of the unread keys
+    note: str
+
+    @property
+    def warning(self) -> str:
+        """One line where keys that look like sizes were not read."""
+        if not self.size_like:
+            return ""
+        named = ", ".join(self.size_like[:6]) + (" ..." if len(self.size_like) > 6 else "")
+        return f"not read from the config of {self.model.name}: {named}"
+
+
+def read_config(config: Mapping[str, Any], label: str) -> Model:
     """A Model from the keys of a Hugging Face config, by architecture family."""
-    config = {**config, **config.get("text_config", {})}
-    if "n_embd" in config:
-        return _gpt(config, label)
+    keys = checked_keys(config, label)
+    family = family_of(keys)
+    return _model(_with_defaults(keys, family), family)
 
-    def get(*keys: str, default: float | None = None) -> float:
-        return _number(config, label, keys, default)
 
-    heads, hidden, layers = get("num_attention_heads"), get("hidden_size"), get("num_hidden_layers")
-    kind = str(config.get("model_type", ""))
-    weights, experts_in = _weights(config)
-    mla = "kv_lora_rank" in config
-    experts = get("num_local_experts", "n_routed_experts", "num_experts", default=0.0)
-    expert_ffn = get("moe_intermediate_size", "intermediate_size", default=0.0) if experts else 0.0
-    head_dim = get("head_dim", default=hidden / heads)
-    if mla:
-        head_dim = get("qk_nope_head_dim") + get("qk_rope_head_dim")
-    dense = get("intermediate_size_mlp", "intermediate_size", default=0.0)
-    if kind == "llama4_text":
-        shared = expert_ffn = get("intermediate_size")
-    else:
-        shared = get("n_shared_experts", default=0.0) * expert_ffn or get(
-            "shared_expert_intermediate_size", default=0.0
-        )
-    return Model(
-        name=label,
-        pattern=_pattern(config, layers, bool(experts)),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads if mla else get("num_key_value_heads", default=heads),
-        head_dim=head_dim,
-        vocab=get("vocab_size"),
-        ffn=dense,
-        v_head_dim=get("v_head_dim", default=head_dim) if mla else head_dim,
-        attention="mla" if mla else "gqa",
-        q_rank=get("q_lora_rank", default=0.0) if mla else 0.0,
-        kv_rank=get("kv_lora_rank", default=0.0),
-        rope_dim=get("qk_rope_head_dim", default=0.0),
-        window=get("sliding_window", "attention_chunk_size", default=0.0),
-        sparse_top_k=get("index_topk", default=0.0),
-        index_heads=get("index_n_heads", default=0.0),
-        index_dim=get("index_head_dim", default=0.0),
-        experts=experts,
-        top_k=get("num_experts_per_tok", "moe_topk", default=0.0) if experts else 0.0,
-        expert_ffn=expert_ffn,
-        shared_ffn=shared if experts else 0.0,
-        shared_experts=bool(experts and shared),
-        gated=True,
-        tied=bool(config.get("tie_word_embeddings", False)),
-        **_flags(config, kind),
-        weights=weights,
-        expert_weights=experts_in,
-        published=_published(config),
+def reading(config: Mapping[str, Any], label: str) -> ConfigReading:
+    """A config read and checked: one line for each thing that is wrong, or an architecture that is not
+    modelled.
+
+    >>> told = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    ...         "vocab_size": 100, "intermediate_size": 128, "extra_layers": 3}
+    >>> read = reading(told, "tiny")
+    >>> read.model.head_dim, read.unread, read.warning
+    (16.0, ('extra_layers',), 'not read from the config of tiny: extra_layers')
+    """
+    keys = checked_keys(config, label)
+    family = family_of(keys)
+    keys = _with_defaults(keys, family)
+    made = _model(keys, family)
+    unread = unread_keys(keys)
+    return ConfigReading(
+        model=made, family=family.name, unread=unread, size_like=size_like(keys, unread), note=family.note
     )
 
 
-def _flags(config: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Biases and norms that a family has beside its sizes."""
-    biased = bool(config.get("attention_bias", False))
-    routing_bias = config.get("topk_method") == "noaux_tc" or bool(config.get("use_routing_bias", False))
-    normed = bool(config.get("use_qk_norm", False) and kind != "llama4_text")
+def _with_defaults(keys: ConfigKeys, family: ConfigFamily) -> ConfigKeys:
+    """A nested text_config leaves out what its class has by default; a list of layers says how many."""
+    told = {**(family.defaults if keys.nested else {}), **keys.told}
+    listed = keys.told.get("hybrid_override_pattern") or keys.told.get("layers_block_type")
+    if family.layers == "single" and isinstance(listed, str | list):
+        told.setdefault("num_hidden_layers", min(len(listed), WHOLE["num_hidden_layers"][1]))
+    return replace(keys, told=told)
+
+
+def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
+    alone = family.layers == "linear"  # no layer attends
+    heads, hidden = 1.0 if alone else keys.size("num_attention_heads"), keys.size("hidden_size")
+    mla = keys.has("kv_lora_rank")
+    experts = keys.size("num_experts", 0.0)
+    experts = experts if experts > 1 else 0.0
+    weights, expert_weights, widened = weight_formats(keys.raw, keys.label)
+    for key in family.same_width:
+        if keys.size(key, hidden) != hidden:
+            raise keys.refuse(f"{key} other than hidden_size is not modelled", **{key: keys.told[key]})
+    sizes: dict[str, Any] = (
+        {"head_dim": hidden, "v_head_dim": hidden} if alone else _head_sizes(keys, heads, hidden, mla)
+    )
+    flags = _flags(keys, family)
+    return Model(
+        name=keys.label,
+        pattern=layer_pattern(keys, family, bool(experts)),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=1.0 if alone else _kv_heads(keys, family, heads, mla),
+        **sizes,
+        vocab=keys.size("vocab_size"),
+        attention="mla" if mla else "gqa",
+        window=keys.size("sliding_window", 0.0) or keys.size("attention_chunk_size", 0.0),
+        sparse_top_k=keys.size("index_topk", 0.0),
+        index_heads=keys.size("index_n_heads", 0.0),
+        index_dim=keys.size("index_head_dim", 0.0),
+        **({} if alone else _ffn_sizes(keys, family, hidden, experts)),
+        direct_queries=mla and not keys.size("q_lora_rank", 0.0),
+        mixer=read_mixer(keys, family),
+        gated=family.gated,
+        tied=keys.flag("tie_word_embeddings", family.tied),
+        positions=keys.size("max_position_embeddings", 0.0) if flags["learned_positions"] else 0.0,
+        **flags,
+        weights=weights,
+        expert_weights=expert_weights,
+        weight_only=widened,
+        published=_published(keys),
+    )
+
+
+def _head_sizes(keys: ConfigKeys, heads: float, hidden: float, mla: bool) -> dict[str, Any]:
+    if mla:
+        rope = keys.size("qk_rope_head_dim")
+        dim = keys.size("qk_nope_head_dim") + rope
+        return {
+            "head_dim": dim,
+            "v_head_dim": keys.size("v_head_dim", dim),
+            "q_rank": keys.size("q_lora_rank", 0.0),
+            "kv_rank": keys.size("kv_lora_rank"),
+            "rope_dim": rope,
+        }
+    if not keys.has("head_dim") and hidden % heads:
+        raise keys.refuse(
+            "num_attention_heads must divide hidden_size where head_dim is not stated",
+            heads=int(heads),
+            hidden=int(hidden),
+        )
+    dim = keys.size("head_dim", hidden / heads)
+    return {"head_dim": dim, "v_head_dim": dim}
+
+
+def _kv_heads(keys: ConfigKeys, family: ConfigFamily, heads: float, mla: bool) -> float:
+    if mla:
+        return heads
+    shared = keys.flag("multi_query", "multi_query" in family.true)
+    if shared and not keys.flag("new_decoder_architecture"):
+        return 1.0
+    grouped = keys.flag("multi_query_attention", True)
+    held = keys.size("num_key_value_heads", heads) if grouped else heads
+    if heads % held:
+        raise keys.refuse(
+            "num_key_value_heads must divide num_attention_heads", kv_heads=int(held), heads=int(heads)
+        )
+    return held
+
+
+def _ffn_sizes(keys: ConfigKeys, family: ConfigFamily, hidden: float, experts: float) -> dict[str, Any]:
+    wide = keys.size("expansion_ratio", WIDE) * hidden if family.wide_ffn else None
+    stated = "intermediate_size_mlp" if keys.has("intermediate_size_mlp") else "intermediate_size"
+    if not experts and family.shared_is_dense:
+        return {"ffn": keys.size("shared_expert_intermediate_size")}
+    if not experts:
+        return {"ffn": keys.size(stated, wide)}
+    top_k = keys.size("num_experts_per_tok")
+    if not 1 <= top_k <= experts:
+        raise keys.refuse(
+            "num_experts_per_tok must be from 1 to the experts", top_k=int(top_k), experts=int(experts)
+        )
+    groups, chosen = keys.size("n_group", 1.0), keys.size("topk_group", 1.0)
+    if experts % groups or chosen > groups:
+        raise keys.refuse(
+            "n_group must divide the experts and topk_group be at most n_group",
+            n_group=int(groups),
+            topk_group=int(chosen),
+            experts=int(experts),
+        )
+    each = keys.size("moe_intermediate_size", keys.told.get("intermediate_size"))
+    shared = each if family.same_expert else keys.size("n_shared_experts", 0.0) * each
+    shared = keys.size("shared_expert_intermediate_size", 0.0) or shared
     return {
-        "qkv_bias": biased or kind == "qwen2",
-        "output_bias": biased and kind == "gpt_oss",
-        "expert_bias": kind == "gpt_oss",
-        "router_bias": kind in ("gpt_oss", "glm4_moe") or routing_bias,
-        "qk_norm": kind in ("qwen3", "qwen3_moe") or normed,
+        "ffn": keys.size(stated, each),
+        "experts": experts,
+        "top_k": top_k,
+        "expert_ffn": each,
+        "shared_ffn": shared,
+        "shared_experts": bool(shared),
     }
 
 
-def _number(config: dict[str, Any], label: str, keys: tuple[str, ...], default: float | None) -> float:
-    """The first of several keys that holds a number; a size is positive, and a needed one that is missing is
-    named.
-    """
-    for key in keys:
-        if isinstance(config.get(key), (int, float)) and not isinstance(config[key], bool):
-            require(
-                config[key] > 0 or default == 0.0, f"{label}: {key} must be positive", **{key: config[key]}
-            )
-            return float(config[key])
-    if default is None:
-        raise BadFile(f"{label}: config.json has no '{keys[0]}', which a transformer needs")
-    return float(default)
+def _flags(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
+    """Biases and norms that a family has beside its sizes."""
+    found = set(family.has)
+    for key, flags in family.by_key.items():
+        if keys.flag(key, key in family.true):
+            found |= set(flags)
+    if keys.told.get("topk_method") == "noaux_tc":
+        found.add("router_bias")
+    if keys.flag("learned_pos_emb") and not _part(keys, "attn_config").get("alibi", False):
+        found.add("learned_positions")
+    return {flag: flag in found and flag not in family.no_flags for flag in FLAGS_OF_A_MODEL}
 
 
-def _gpt(config: dict[str, Any], label: str) -> Model:
-    for key in ("n_embd", "n_layer", "n_head", "vocab_size"):
-        if not isinstance(config.get(key), (int, float)) or config[key] <= 0:
-            raise BadFile(f"{label}: config.json has no positive '{key}', which a GPT needs")
-    hidden, heads = float(config["n_embd"]), float(config["n_head"])
-    return Model(
-        name=label,
-        pattern=Pattern((), 0.0, (("full", "dense"),), float(config["n_layer"])),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden / heads,
-        v_head_dim=hidden / heads,
-        vocab=float(config["vocab_size"]),
-        ffn=float(config.get("n_inner") or 4 * hidden),
-        positions=float(config.get("n_positions", 0)),
-        learned_positions=bool(config.get("n_positions", 0)),
-        gated=False,
-        tied=bool(config.get("tie_word_embeddings", True)),
-        qkv_bias=True,
-        output_bias=True,
-        ffn_bias=True,
-        norm_bias=True,
-        published=_published(config),
-    )
+def _part(keys: ConfigKeys, name: str) -> Mapping[str, Any]:
+    inner = keys.raw.get(name)
+    return inner if isinstance(inner, Mapping) else {}
 
 
-def _published(config: dict[str, Any]) -> tuple[float, str] | None:
-    facts = config.get("_strata", {})
-    return (float(facts["parameters"]), facts["parameters_source"]) if "parameters" in facts else None
-
-
-def _weights(config: dict[str, Any]) -> tuple[str, str]:
-    """Precision of the linear layers and of the experts in the official weights."""
-    quant = config.get("quantization_config") or {}
-    method = quant.get("quant_method", "")
-    if method == "mxfp4":
-        return "bf16", "mxfp4"
-    if method == "compressed-tensors" and any("self_attn" in str(name) for name in quant.get("ignore", [])):
-        return "bf16", "int4"  # only the routed experts are quantised
-    if method == "fp8":
-        kind = "fp8_block" if quant.get("weight_block_size") else "fp8"
-        return kind, kind
-    stated = config.get("_strata", {}).get("weights", "bf16")
-    if method and stated == "bf16":
-        raise BadValue(
-            "quantization_config.quant_method must be fp8 or mxfp4 to be read from config.json, "
-            f"but got (quant_method={method!r}); say weights=... yourself"
+def _published(keys: ConfigKeys) -> tuple[float, str] | None:
+    facts = keys.raw.get("_strata", {})
+    if not isinstance(facts, Mapping):
+        raise BadFile(f"{keys.label}: '_strata' must be an object, but got {shortened(facts)}")
+    count = facts.get("parameters")
+    if count is None:
+        return None
+    if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < 1e18:
+        raise BadFile(
+            f"{keys.label}: '_strata.parameters' must be a positive count, but got {shortened(count)}"
         )
-    return stated, stated
-
-
-def _pattern(config: dict[str, Any], layers: float, moe: bool) -> Pattern:
-    """The layer sequence from whichever keys the family uses."""
-    ffn = ["moe" if moe else "dense"]
-    prefix = float(config.get("first_k_dense_replace", 0) or 0) if moe else 0.0
-    step = int(config.get("interleave_moe_layer_step") or config.get("decoder_sparse_step") or 1)
-    if moe and step > 1:
-        ffn = ["dense"] * (step - 1) + ["moe"]
-    attention = ["sparse" if config.get("index_topk") else "full"]
-    types = config.get("layer_types")
-    if types:
-        attention = _period(["full" if t == "full_attention" else "window" for t in types])
-    elif config.get("no_rope_layers") or config.get("model_type") == "llama4_text":
-        attention = ["window", "window", "window", "full"]
-    elif (
-        config.get("sliding_window")
-        and config.get("use_sliding_window", True)
-        and config.get("model_type") in ("mistral", "mixtral")
-    ):
-        attention = ["window"]
-    length = len(attention) * len(ffn) // _gcd(len(attention), len(ffn))
-    period = tuple((attention[i % len(attention)], ffn[i % len(ffn)]) for i in range(length))
-    return Pattern((attention[0], "dense") if prefix else (), prefix, period, layers)
-
-
-def _period(kinds: list[str]) -> list[str]:
-    """The shortest list that, repeated, gives the sequence."""
-    for length in range(1, len(kinds)):
-        if all(k == kinds[i % length] for i, k in enumerate(kinds)):
-            return kinds[:length]
-    return kinds
-
-
-def _gcd(a: int, b: int) -> int:
-    while b:
-        a, b = b, a % b
-    return a
+    return float(count), str(facts.get("parameters_source", ""))

@@ -187,6 +187,7 @@ def test_wrong_words(strata, case):
 # files
 
 CONFIG = {
+    "model_type": "llama",
     "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 8,
@@ -208,17 +209,17 @@ FILES = {
     "negative hidden_size": (
         "m.json",
         json.dumps({**CONFIG, "hidden_size": -64}),
-        ["hidden_size must be positive", "-64"],
+        ["'hidden_size' must be a whole number from 1", "-64"],
     ),
     "no layers": (
         "m.json",
         json.dumps({**CONFIG, "num_hidden_layers": 0}),
-        ["num_hidden_layers must be positive", "0"],
+        ["'num_hidden_layers' must be a whole number from 1", "0"],
     ),
     "unknown quantisation": (
         "m.json",
-        json.dumps({**CONFIG, "quantization_config": {"quant_method": "gptq"}}),
-        ["gptq", "fp8 or mxfp4"],
+        json.dumps({**CONFIG, "quantization_config": {"quant_method": "aqlm"}}),
+        ["aqlm", "fp8, mxfp4"],
     ),
     "broken TOML": ("s.toml", "name = \n", ["s.toml is not TOML", "line 1"]),
     "duplicate key": ("s.toml", 'name = "a"\nname = "b"\n', ["s.toml is not TOML", "line 2"]),

@@ -48,7 +48,9 @@ def test_a_graph_has_its_structure_whatever_its_sizes(name):
         assert (a[0].name, a[1].name, a[1].inputs, a[1].output) == (
             b[0].name, b[1].name, b[1].inputs, b[1].output,
         )  # fmt: skip
-    assert np.shape(many.flop()) == (2, 2) and many.flop()[0, 0] == one.flop()
+    # a step of states alone is the same whatever the context
+    assert np.shape(many.flop()) == (2, 2) or not set(model(name).pattern.kinds(0)) - {"linear"}
+    assert np.broadcast_to(many.flop(), (2, 2))[0, 0] == one.flop()
 
 
 # ------------------------------------------------------------------------------------------------ broken laws
@@ -176,4 +178,5 @@ def test_counts_of_blocks_are_those_of_the_sequence(name):
         stands = block.gradient_of or block.name
         expected = order.within(order.layers, stands) if order.in_layers(stands) else 1.0
         assert block.count == expected, block.name
-        assert block.role == stands.partition(".")[0]
+        role = stands.partition(".")[0]
+        assert block.role == {"layer": "attention"}.get(role, role)  # attention and ffn side by side

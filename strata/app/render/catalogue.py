@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+from strata.app.render.config_facts import config_facts, unread_text
 from strata.app.render.marks import legend, mark_text, marked, source_text
 from strata.app.render.mixer_numbers import layer_kinds, mixer_numbers
 from strata.app.render.technology import PARTS, part_numbers
@@ -28,6 +29,8 @@ from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
 from strata.units import show
+from strata.workload.config_families import families, wrappers
+from strata.workload.config_keys import FLAGS, WHOLE
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import dataflow_schema
 from strata.workload.model import Model, model
@@ -230,11 +233,14 @@ def _describe_model(record: Model, name: str) -> dict[str, Any]:
         else ""
     )
     layers = f"{record.pattern.layers:g} layers: {prefix}{kinds} repeated"
+    told, beside = config_facts(name)
+    numbers |= {path: _entry(*entry) for path, entry in beside.items()}
     return {
         "name": record.name,
         "title": f"{facts['title']}, {layers}" if facts else layers,
-        "note": str(facts.get("notes", "")),
+        "note": " ".join(part for part in (str(facts.get("notes", "")), told.pop("simplified")) if part),
         "numbers": numbers,
+        **told,
     }
 
 
@@ -329,7 +335,8 @@ def description_table(described: dict[str, Any]) -> Any:
             source_text(entry),
             style="yellow" if entry["assumed"] else "",
         )
-    return titled(heading, table, legend(described["numbers"]))
+    below = (legend(described["numbers"]), unread_text(described))
+    return titled(heading, table, "\n".join(line for line in below if line))
 
 
 def file_schema(kind: str) -> dict[str, Any]:
@@ -345,35 +352,16 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 def _model_schema() -> dict[str, Any]:
     """A model is a Hugging Face config.json; these are the keys that are read."""
-    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    more = (
-        "num_key_value_heads",
-        "head_dim",
-        "intermediate_size",
-        "num_local_experts",
-        "n_routed_experts",
-        "num_experts",
-        "num_experts_per_tok",
-        "moe_intermediate_size",
-        "n_shared_experts",
-        "shared_expert_intermediate_size",
-        "first_k_dense_replace",
-        "interleave_moe_layer_step",
-        "kv_lora_rank",
-        "q_lora_rank",
-        "qk_nope_head_dim",
-        "qk_rope_head_dim",
-        "v_head_dim",
-        "sliding_window",
-        "index_topk",
-        "index_n_heads",
-        "index_head_dim",
-    )
-    number = {"type": "number", "exclusiveMinimum": 0}
+    numbers = {
+        name: {"type": ["integer", "null"], "minimum": low, "maximum": high}
+        for key, (low, high, others) in WHOLE.items()
+        for name in (key, *others)
+    }
+    flags = {name: {"type": ["boolean", "null"]} for name in FLAGS}
     return {
         "title": "Model (config.json)",
         "type": "object",
-        "required": list(sizes),
-        "properties": {k: number for k in (*sizes, *more)},
+        "required": ["model_type"],
+        "properties": {"model_type": {"enum": sorted((*families(), *wrappers()))}, **numbers, **flags},
         "additionalProperties": True,
     }

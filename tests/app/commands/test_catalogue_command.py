@@ -121,14 +121,13 @@ def test_schema_describes_the_shipped_files(answer, kind):
 
 def test_schema_of_models_describes_the_shipped_configs(answer):
     schema = json.loads(answer("schema", "model"))
-    checked = 0
     for name in names("models"):
         config = json.loads((data_folder("models") / f"{name}.json").read_text())
-        config |= config.get("text_config", {})
-        if "n_embd" not in config:  # GPT-2's keys
-            assert set(schema["required"]) <= set(config), name
-            checked += 1
-    assert checked > 20
+        assert config["model_type"] in schema["properties"]["model_type"]["enum"], name
+        for key, value in (config | config.get("text_config", {})).items():
+            limits = schema["properties"].get(key, {})
+            if "minimum" in limits and value is not None:
+                assert limits["minimum"] <= value <= limits["maximum"], (name, key)
 
 
 def test_every_kind_is_shown_and_described():
@@ -188,3 +187,19 @@ def test_memories_of_a_node_are_shown_by_name(answer):
         "follows: bumps of si-if"
         in answer("show", "link", "siif", "--json")["numbers"]["lanes_per_edge"]["source"]
     )
+
+
+def test_show_model_lists_keys_that_were_not_read_and_counts_the_vision_tower(answer, tmp_path):
+    shown = answer("show", "model", "google/gemma-3-27b-it", "--json")
+    assert shown["family"] == "gemma3_text" and shown["unread"] == []
+    assert shown["numbers"]["vision.parameters"]["value"] == 416_866_032  # SigLIP of Gemma 3
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps(
+            {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+            | {"intermediate_size": 128, "vocab_size": 100, "strange_heads": 7}
+        )
+    )
+    assert answer("show", "model", str(path), "--json")["unread"] == ["strange_heads"]
+    assert "not read from the config: strange_heads" in answer("show", "model", str(path))
+    assert "strange_heads" in answer("predict", "-m", str(path), "-s", "1xh200")
