@@ -89,7 +89,7 @@ def _fit_family(
         named = catalogue.with_chip(version)
         pairs = [(reader_of(table.name, named), table) for table in tables]
         points = [reader(table, named) for reader, table in pairs if reader is not None]
-        return [_metrics_of(family, each) for each in points] if family.metrics else points
+        return [_counted(family, each) for each in points] if family.skips else points
 
     problem = FitProblem(
         record=fitted,
@@ -97,7 +97,7 @@ def _fit_family(
         quantities=free,
         predict=predict,
         search=SEARCH,
-        weights=() if family.metrics else [1.0 if "system" in t.columns else BARE for t in tables],
+        weights=() if family.skips else [1.0 if "system" in t.columns else BARE for t in tables],
     )
     solution = solve_fit(problem)
     if solution.after >= solution.before:  # what the chip had is better on rows nobody fitted: keep it
@@ -106,9 +106,9 @@ def _fit_family(
     return _with_source(solution.record, outcome), outcome
 
 
-def _metrics_of(family: Family, points: ComparedPoints) -> ComparedPoints:
+def _counted(family: Family, points: ComparedPoints) -> ComparedPoints:
     """The points of the metrics that a family is fitted to."""
-    return points.keep(np.array([str(g).split("/")[0] in family.metrics for g in points.group], bool))
+    return points.keep(np.array([str(g).split("/")[0] not in family.skips for g in points.group], bool))
 
 
 def _fit_power(fitted: Chip, tables: list[Table], date: str) -> tuple[Chip, list[FitOutcome]]:

@@ -34,7 +34,7 @@ class Family:
     column: tuple[str, ...]
     values: tuple[str, ...]
     quantities: tuple[Quantity, ...]
-    metrics: tuple[str, ...] = ()  # of a file's metrics those that count, as its groups begin; none: all
+    skips: tuple[str, ...] = ()  # metrics of its files that do not count, as their groups begin
 
 
 # What the data sets call formats whose products differ.
@@ -79,10 +79,11 @@ def one_format(name: str, values: tuple[str, ...], efficiency: bool = True) -> F
 
 # solved, not searched: see power.py
 POWER = Family("power", ("*/power.csv", "ops/gemm_power.csv"), (), (), ())
-# Whole steps, at the times that are predicted for them: last, from the energies that `POWER` found.
+# Whole steps, at the times that are predicted for them: last, from the energies that `POWER` found. Clocks
+# and times at the power limit follow from energies too, so that these rows must agree with the power's.
 STEP_POWER = Family(
     "power of steps",
-    ("*/power.csv", "*/step_power.csv"),
+    ("*/power.csv", "*/step_power.csv", "*/decoder.csv"),
     (),
     (),
     (
@@ -90,7 +91,7 @@ STEP_POWER = Family(
         Quantity("energy.cache", 5e-12, 200e-12),
         Quantity("energy.memory", 5e-12, 200e-12),
     ),
-    metrics=("power", "clock"),
+    skips=("energy",),  # of a step: its power and its time once more
 )
 PRODUCTS = Family(
     "products",
