@@ -17,8 +17,8 @@ from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case
 from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
-from strata.hardware.system import Economics, System, as_system
-from strata.hardware.system import economics as read_economics
+from strata.hardware.money import Economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout
@@ -56,13 +56,14 @@ def evaluate(
     (True, 'memory', True)
     """
     code = make_program(program) if isinstance(program, str) else program
+    known = as_system(system)
     case = Case(
-        system=as_system(system),
+        system=known,
         program=code,
         workload=workload,
         plan=division(code, plan),
         engine=as_engine(engine),
-        economics=economics or read_economics(),
+        economics=economics or economics_of(known),
     )
     return evaluate_case(case, backend)
 

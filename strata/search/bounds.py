@@ -16,7 +16,8 @@ from strata.arrays import has_axes, map_leaves
 from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
-from strata.hardware.system import Economics, System
+from strata.hardware.money import Economics
+from strata.hardware.system import System
 from strata.pricing.metrics import METRICS, RATE, TIME
 from strata.pricing.power_cap import LEAST, voltage_energy
 from strata.pricing.step import Step, Structure

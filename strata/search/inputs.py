@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from strata.errors import require
+from strata.hardware.money import economics
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
@@ -68,15 +69,21 @@ def named_inputs(
     wanted = {k: model_value(k, v) for k, v in tables["model"].items()}
     wanted |= {k: v for k, v in (("weights", weights), ("kv", kv)) if v}
     return (
-        changed_system(system, tables["chip"], tables["fabric"]),
+        changed_system(system, tables["chip"], tables["fabric"], tables["economics"]),
         make_program(model, **wanted),
         make_engine(engine, **tables["engine"]),
     )
 
 
-def changed_system(name: str, chip: Mapping[str, Any], fabric: Mapping[str, Any]) -> System:
-    """A system with quantities of its chip and fabric replaced by text with units, numbers or arrays."""
+def changed_system(
+    name: str, chip: Mapping[str, Any], fabric: Mapping[str, Any], money: Mapping[str, Any] | None = None
+) -> System:
+    """A system with quantities of its chip, its fabric and what it costs to own replaced by text with units,
+    numbers or arrays.
+    """
     system = make_system(name, **chip)
+    if money:
+        system = replace(system, economics=economics(**money))
     return replace(system, fabric=changed_fabric(system.fabric, fabric)) if fabric else system
 
 

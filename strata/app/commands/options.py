@@ -93,7 +93,17 @@ SetItems = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s', fabric.latency='1 us', "
-        "model.kv=fp8",
+        "model.kv=fp8, economics.electricity='0.12 USD/kWh'",
+    ),
+]
+
+
+DevicePrice = Annotated[
+    str,
+    typer.Option(
+        "--price",
+        metavar="USD/h",
+        help="price of a device-hour as rented, like '2.5 USD/h'  [default: bought, hosted and powered]",
     ),
 ]
 
@@ -164,6 +174,17 @@ def typed_sizes(batch: str, input: str, output: str) -> dict[str, float]:
         "input": whole(input, "--input"),
         "output": whole(output, "--output"),
     }
+
+
+def with_price(changes: list[str] | None, price: str) -> list[str]:
+    """`--set` items with the price of a device-hour among them, where it is told.
+
+    >>> with_price(None, "3.6 USD/h"), with_price(["model.kv=fp8"], "")
+    (['economics.rent=0.001'], ['model.kv=fp8'])
+    """
+    from strata.hardware.money import device_hour_price
+
+    return [*(changes or []), *([f"economics.rent={device_hour_price(price)!r}"] if price else [])]
 
 
 def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:

@@ -10,7 +10,8 @@ from strata.hardware.silicon.cost import Cost
 from strata.hardware.silicon.linear_power import LinearTotals
 from strata.hardware.silicon.manufacturing import Silicon
 from strata.hardware.silicon.system_cost import SystemCost
-from strata.hardware.system import System, economics
+from strata.hardware.money import economics
+from strata.hardware.system import System
 from strata.units import show
 
 

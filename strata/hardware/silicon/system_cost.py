@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.silicon.cost import cost_of, price_of
-from strata.hardware.system import System, as_system, economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of, topology
 from strata.params import Sources, quantity, read_record, text
 
@@ -90,8 +90,9 @@ def system_cost(system: str | System, prices: LinearCost | None = None) -> Syste
     (True, 1.0)
     """
     known = as_system(system)
-    prices, joined = prices or linear_cost(), topology(known.fabric)
-    devices, price = joined.whole.size, price_of(known.chip, economics().markup)
+    money = economics_of(known)
+    prices, joined = prices or linear_cost(), topology(known.fabric, money=money)
+    devices, price = joined.whole.size, price_of(known.chip, money.markup)
     links: Number = 0.0
     ports: Number = 0.0
     for dimension, of in zip(joined.fabric.dimension, joined.dimension, strict=True):
