@@ -86,7 +86,7 @@ class Dimension:
         "1", "1 where the switch adds up an all-reduce itself, else 0", optional=True
     )
     medium: str = text(
-        "what its links lie on, for the price list: package, board (backplanes and racks too), host (ports of "
+        "what its links lie on, for the price list: package, board (backplanes, racks), host (ports of "
         "the processor), optical, network (switches, adapters and cables of their own)",
         choices=("", *MEDIA),
         default="",

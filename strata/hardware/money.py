@@ -23,7 +23,9 @@ HOUR = 3600.0
 class HostPower:
     """Powers of what stands beside devices, the same for everybody's systems."""
 
-    processor: Number = quantity("W", "a processor with its memory and its share of board and storage, always")
+    processor: Number = quantity(
+        "W", "a processor with its memory and its share of board and storage, always"
+    )
     adapter: Number = quantity("W", "a network adapter with its transceiver, always")
     switch_chip: Number = quantity("W", "a switch chip inside the node or rack, always")
     cooling: dict[str, Number] = by_name(
@@ -98,7 +100,7 @@ def device_hour_price(text: str, option: str = "--price") -> float:
     try:
         value = float(text) / HOUR
     except ValueError:
-        value = parse(text, "USD/s", option)
+        value = parse(text, "USD/h", option)
     if not 0.0 <= value < float("inf"):
         raise BadValue(f"{option} is a price of a device-hour, like '2.5 USD/h', but got '{text}'")
     return value

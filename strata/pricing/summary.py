@@ -7,8 +7,8 @@ from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.case import Case
-from strata.hardware.silicon.cost import price_of
-from strata.hardware.money import HOUR, Economics, fabric_price, host_power
+from strata.hardware.money import HOUR, Economics, host_power
+from strata.hardware.silicon.system_cost import cost_rate
 from strata.hardware.system import System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of
@@ -215,31 +215,3 @@ def legality(case: Case, used: Number, limit: Number) -> Number:
     for violation in case.plan.violations(case.program.units, case.workload, case.system.devices):
         reason = reason + violation.broken * float(violation.rule.bit)
     return reason
-
-
-def cost_rate(system: System, money: Economics, power: Number) -> Number:
-    r"""Cost of running a system [USD/s].
-
-    .. math:: C = \frac{K}{L u} + P \, e \, \eta \quad \text{or} \quad C = N r
-
-    price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity
-    price e, facility overhead η. A chip without a price has that of its making times the usual markup; NaN
-    where nothing says how it is made. Of N rented devices the rent r, which pays for all of it.
-
-    >>> from strata.hardware.money import economics
-    >>> from strata.hardware.system import system
-    >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
-    14.8
-    >>> round(float(cost_rate(system("8xh200"), economics(rent="2.5 USD/h"), 1e4)) * 3600, 1)
-    20.0
-    """
-    if money.rent is not None:
-        return system.devices * money.rent + 0.0 * power
-    price = price_of(system.chip, money.markup)
-    if price is None:
-        return float("nan") * power
-    price = price + fabric_price(system.fabric, money)
-    return (
-        system.devices * price / (money.lifetime * money.utilisation)
-        + power * money.electricity * money.overhead
-    )

@@ -180,11 +180,12 @@ def with_price(changes: list[str] | None, price: str) -> list[str]:
     """`--set` items with the price of a device-hour among them, where it is told.
 
     >>> with_price(None, "3.6 USD/h"), with_price(["model.kv=fp8"], "")
-    (['economics.rent=0.001'], ['model.kv=fp8'])
+    (['economics.rent=3.6 USD/h'], ['model.kv=fp8'])
     """
-    from strata.hardware.money import device_hour_price
+    from strata.hardware.money import HOUR, device_hour_price
 
-    return [*(changes or []), *([f"economics.rent={device_hour_price(price)!r}"] if price else [])]
+    rent = [f"economics.rent={device_hour_price(price) * HOUR:.12g} USD/h"] if price else []
+    return [*(changes or []), *rent]
 
 
 def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:

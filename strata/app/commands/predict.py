@@ -10,6 +10,7 @@ import typer
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
+    DevicePrice,
     EngineName,
     InputTokens,
     JsonFlag,
@@ -25,6 +26,7 @@ from strata.app.commands.options import (
     WeightFormat,
     typed_sizes,
     with_overlap,
+    with_price,
 )
 from strata.app.terminal import print_json, say, wrote
 from strata.errors import BadValue
@@ -57,6 +59,7 @@ def predict_command(
     set: SetItems = None,
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
+    price: DevicePrice = "",
     explain: Annotated[
         bool, typer.Option("--explain", help="say where time and memory go and what would help")
     ] = False,
@@ -81,7 +84,8 @@ def predict_command(
     from strata.search.plan_for import plan_for, why_infeasible
 
     size = typed_sizes(batch, input, output)
-    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
+    changes = with_price(with_overlap(set, overlap), price)
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
     plan = plan or usual_division(served, hardware.devices)
     ranking = None if plan or divides_itself(served) else plan_for(hardware, served, work, software, top=1)
