@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import cores, enable_jax, map_leaves
+from strata.arrays import cores, enable_jax, map_leaves, namespace
 from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case
 from strata.errors import BadValue, require
@@ -97,8 +97,16 @@ def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:
 
 
 def step_of(case: Case, work: Workload, structure: Structure) -> Step:
-    """One step: what must be computed, divided, laid on the fabric, and priced."""
-    return price(pricing_of(case, work, structure))
+    """One step: what must be computed, divided, laid on the fabric, and priced; never quicker than without
+    the engine's software (`Engine.at_least`).
+    """
+    found = price(pricing_of(case, work, structure))
+    if structure.for_bounds or not case.engine.at_least:
+        return found
+    bare = replace(case, engine=replace(as_engine(case.engine.at_least), overlap=case.engine.overlap))
+    least = price(pricing_of(bare, work, structure)).time
+    xp = namespace(found.time, least)
+    return replace(found, time=xp.maximum(found.time, least), upper=xp.maximum(found.upper, least))
 
 
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
