@@ -90,12 +90,10 @@ def cost_command(
         raise BadValue(
             "--dfmodel counts a system: give one with --system, like 'strata cost --system 8xh200 --dfmodel'"
         )
-    if price and not system:
-        raise BadValue("--price is of a system's device-hour: give one with --system, like --system 8xh200")
-    if bool(chip) == bool(system):
+    if bool(chip) == bool(system) or (price and chip):
         raise BadValue(
-            "cost needs a chip, or --system with a system's name, like 'strata cost stack-ref' "
-            "or 'strata cost --system 8xh200'"
+            "cost needs a chip, or --system with a system's name (and its --price), like "
+            "'strata cost stack-ref' or 'strata cost --system 8xh200'"
         )
     if system:
         if layers:

@@ -83,8 +83,7 @@ def predict_command(
     from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for, why_infeasible
 
-    size = typed_sizes(batch, input, output)
-    changes = with_price(with_overlap(set, overlap), price)
+    changes, size = with_price(with_overlap(set, overlap), price), typed_sizes(batch, input, output)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
     plan = plan or usual_division(served, hardware.devices)

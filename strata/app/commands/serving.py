@@ -207,8 +207,7 @@ def serving_command(
     if prefill_devices:
         pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    limits["share"] = _share(share)
-    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
+    guesses = {**typed_draft(speculative), "with_frontier": picture is not None, "share": _share(share)}
     more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
     answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
     if json:
