@@ -19,7 +19,11 @@ from strata.validation.readers.steps import priced_step
 
 # engines that repeat another program's counts say so
 SOFTWARE = [name for name in names("engine") if engine(name).at_least]
-CHIPS = [name for name in names("chip") if not name.startswith(("dfmodel", "deepflow"))]
+CHIPS = [
+    name
+    for name in names("chip")
+    if not name.startswith(("dfmodel", "deepflow")) and "p4" != name  # it has no 16-bit products
+]
 MODELS = ("llama-3-8b", "llama-3-70b", "deepseek-v3", "gpt-oss-120b", "qwen2.5-1.5b")
 BATCHES = np.array([1.0, 4.0, 32.0, 256.0])
 WORK = {
