@@ -21,11 +21,22 @@ from strata.validation.readers.steps import priced_step
 SOFTWARE = [name for name in names("engine") if engine(name).at_least]
 CHIPS = [
     name
-    for name in names("chip")
-    if not name.startswith(("dfmodel", "deepflow")) and "p4" != name  # it has no 16-bit products
+    for name in (
+        "a100-80",
+        "h100",
+        "h200",
+        "b200",
+        "gb300",
+        "mi325x",
+        "rtx-4090",
+        "stack-ref",
+        "tpu-v4",
+        "v100",
+    )
+    if name in names("chip")
 ]
-MODELS = ("llama-3-8b", "llama-3-70b", "deepseek-v3", "gpt-oss-120b", "qwen2.5-1.5b")
-BATCHES = np.array([1.0, 4.0, 32.0, 256.0])
+MODELS = ("llama-3-8b", "llama-3-70b", "deepseek-v3", "gpt-oss-120b")
+BATCHES = np.array([1.0, 32.0, 256.0])
 WORK = {
     "decode": lambda length: st.decode(batch=BATCHES, context=length),
     "prefill": lambda length: st.prefill(BATCHES, length),
@@ -43,7 +54,7 @@ def test_software_is_every_engine_but_the_ideal_and_papers():
     assert set(names("engine")) - set(SOFTWARE) == {"ideal", "deepflow-2021"}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     chip=some.sampled_from(CHIPS),
     software=some.sampled_from(SOFTWARE),
