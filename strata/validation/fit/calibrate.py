@@ -60,8 +60,8 @@ def calibrate(
             fitted, told = _fit_power(fitted, tables, date)
             outcomes += told
         elif has_enough(tables):
-            told = {path for o in outcomes for path in o.values if family is not STEP_POWER}
-            free = free_quantities(family, fitted, tables, told)
+            settled = {path for o in outcomes for path in o.values if family is not STEP_POWER}
+            free = free_quantities(family, fitted, tables, settled)
             fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date)
             outcomes.append(outcome)
         else:
