@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import register_pytree
-from strata.hardware.system import Economics, System
+from strata.hardware.money import Economics
+from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import cores, enable_jax, map_leaves
+from strata.arrays import cores, enable_jax, map_leaves, namespace
 from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case
 from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
-from strata.hardware.system import Economics, System, as_system
-from strata.hardware.system import economics as read_economics
+from strata.hardware.money import Economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout
@@ -56,13 +56,14 @@ def evaluate(
     (True, 'memory', True)
     """
     code = make_program(program) if isinstance(program, str) else program
+    known = as_system(system)
     case = Case(
-        system=as_system(system),
+        system=known,
         program=code,
         workload=workload,
         plan=division(code, plan),
         engine=as_engine(engine),
-        economics=economics or read_economics(),
+        economics=economics or economics_of(known),
     )
     return evaluate_case(case, backend)
 
@@ -96,8 +97,16 @@ def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:
 
 
 def step_of(case: Case, work: Workload, structure: Structure) -> Step:
-    """One step: what must be computed, divided, laid on the fabric, and priced."""
-    return price(pricing_of(case, work, structure))
+    """One step: what must be computed, divided, laid on the fabric, and priced; never quicker than without
+    the engine's software (`Engine.at_least`).
+    """
+    found = price(pricing_of(case, work, structure))
+    if structure.for_bounds or not case.engine.at_least:
+        return found
+    bare = replace(case, engine=replace(as_engine(case.engine.at_least), overlap=case.engine.overlap))
+    least = price(pricing_of(bare, work, structure)).time
+    xp = namespace(found.time, least)
+    return replace(found, time=xp.maximum(found.time, least), upper=xp.maximum(found.upper, least))
 
 
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:

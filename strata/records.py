@@ -71,7 +71,7 @@ def record_html(title: str, rows: dict[str, str]) -> str:
 def to_dict(record: Any) -> Any:
     """A record as plain dictionaries, lists, numbers and text, without its sources.
 
-    >>> from strata.hardware.system import economics
+    >>> from strata.hardware.money import economics
     >>> sorted(to_dict(economics()))[:2]
     ['electricity', 'lifetime']
     """

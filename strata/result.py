@@ -13,7 +13,8 @@ from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
-from strata.hardware.system import Economics, System
+from strata.hardware.money import Economics
+from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format

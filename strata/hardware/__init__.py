@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.system import Economics, System, economics, system
+from strata.hardware.money import Economics, economics
+from strata.hardware.system import System, system
 from strata.hardware.topology import Topology, topology
 
 if TYPE_CHECKING:

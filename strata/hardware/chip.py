@@ -83,6 +83,11 @@ class Chip:
         more="faster",
     )
     note: str = text("what a reader of these numbers should know", default="")
+    platform: str = text(
+        "software its kernels are written for, like rocm: engines may have others there; left out where they "
+        "were measured on it",
+        default="",
+    )
     aliases: str = text("other names users and data sets give it, separated by spaces", default="")
     compute: Compute = part(Compute, "cores and their peaks")
     cache: Cache = part(Cache, "memory shared by the cores on the die")

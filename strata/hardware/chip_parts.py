@@ -291,6 +291,12 @@ class Energy:
         "W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True
     )
     power_limit: Number = quantity("W", "sustained power limit of the package or board", more="faster")
+    held: Number = quantity(
+        "1",
+        "share of the power limit that a long load draws where the limit binds: a controller stays a little "
+        "below it",
+        positive=True,
+    )
     burst: Number = quantity(
         "1",
         "power over the limit that passes for some ten milliseconds, before the chip's controller answers",

@@ -25,6 +25,8 @@ from strata.params import (
 )
 from strata.records import readable
 
+MEDIA = ("package", "board", "host", "optical", "network")
+COOLINGS = ("air", "liquid")
 KINDS = ("switch", "ring", "chain", "full", "dragonfly")
 DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
 TAPERED = ("switch", "dragonfly")  # these may be oversubscribed: links above a device's own are shared
@@ -83,8 +85,17 @@ class Dimension:
     reduction: Number | None = quantity(
         "1", "1 where the switch adds up an all-reduce itself, else 0", optional=True
     )
+    medium: str = text(
+        "what its links lie on, for the price list: package, board (backplanes, racks), host (ports of "
+        "the processor), optical, network (switches, adapters and cables of their own)",
+        choices=("", *MEDIA),
+        default="",
+    )
     price: Number | None = quantity(
-        "USD", "links, switches and adapters of this dimension for one device", optional=True, more="dearer"
+        "USD",
+        "links, switches and adapters of this dimension for one device, in place of the price list's",
+        optional=True,
+        more="dearer",
     )
     links: Number | None = quantity(
         "1",
@@ -144,9 +155,23 @@ class Dimension:
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Host:
-    """What stands beside each device: its share of processors, adapters, chassis."""
+    """What stands beside each device: its share of processors, adapters, chassis. How much power that is
+    follows from one rule (`strata.hardware.money.host_power`), unless stated.
+    """
 
-    power: Number = quantity("W", "power beside the device, for one device")
+    processors: Number | None = quantity("1", "processors beside one device; may be a share", optional=True)
+    adapters: Number | None = quantity("1", "network adapters beside one device", optional=True)
+    switch_chips: Number | None = quantity(
+        "1", "switch chips of its node or rack for one device; may be a share", optional=True
+    )
+    cooling: str = text(
+        "how it is cooled: air or liquid; where left out, fans and supplies count in its power",
+        choices=("", *COOLINGS),
+        default="",
+    )
+    power: Number | None = quantity(
+        "W", "power beside one device that is always on, in place of the rule's", optional=True
+    )
     price: Number | None = quantity("USD", "price beside the device, for one device", optional=True)
 
 

@@ -7,7 +7,7 @@ Parts after a plus stand in for the chip's own: `1024xdfmodel-sn30+dfmodel-hbm3+
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from strata.errors import UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
 from strata.hardware.linear_parts import system_parts
+from strata.hardware.money import Economics, economics
 from strata.hardware.part_of_domain import domain_size, sizes_of, used_part
-from strata.params import Param, Sources, by_name, find, names, quantity, read_record, remembered, text
+from strata.params import Param, by_name, find, names, read_record, text
 from strata.records import readable
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
@@ -33,6 +34,7 @@ class System:
     name: str
     chip: Chip
     fabric: Fabric
+    economics: Economics | None = None  # what it costs to own, where that is not the usual
 
     @property
     def devices(self) -> Number:
@@ -52,28 +54,9 @@ class SystemFile:
     )
 
 
-@register_pytree
-@readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Economics:
-    """What it costs to own and run a device for an hour."""
-
-    name: str = text("short name")
-    lifetime: Number = quantity("s", "years over which the price is written off")
-    electricity: Number = quantity("USD/J", "price of electricity")
-    overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
-    markup: Number = quantity(
-        "1", "price of a chip over what it costs to make, where it has no price of its own", positive=True
-    )
-    utilisation: Number = quantity("1", "fraction of its lifetime a device is used")
-    sources: Sources = field(default_factory=Sources)
-
-
-@remembered
-def economics(name: str = "default") -> Economics:
-    """The assumptions behind money: lifetime, electricity, facility overhead, utilisation."""
-    stated, params, _ = read_record(Economics, "economics", name)
-    return replace(stated, sources=Sources(params))
+def economics_of(known: System) -> Economics:
+    """The assumptions behind money that a system carries, else the usual ones."""
+    return economics() if known.economics is None else known.economics
 
 
 def as_system(given: System | str) -> System:

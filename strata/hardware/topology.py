@@ -14,6 +14,7 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, Fabric, as_fabric, devices_of, peak_link, sized
+from strata.hardware.money import Economics, dimension_price, economics
 
 OPEN_SIZE = 4.0  # shown of a dimension whose size a system's name would give
 
@@ -215,7 +216,9 @@ class Topology:
     opened: tuple[str, ...] = field(default=())  # dimensions whose size nobody gave, taken as OPEN_SIZE
 
 
-def topology(given: Fabric | str, sizes: tuple[Number, ...] | None = None) -> Topology:
+def topology(
+    given: Fabric | str, sizes: tuple[Number, ...] | None = None, money: Economics | None = None
+) -> Topology:
     """Hops, bisection, links, cost and bandwidth bounds of a fabric, each dimension and the whole.
 
     >>> t = topology("hgx-h200", (8, 4))
@@ -227,13 +230,13 @@ def topology(given: Fabric | str, sizes: tuple[Number, ...] | None = None) -> To
     joined = replace(
         joined, dimension=tuple(replace(d, size=OPEN_SIZE) if d.size is None else d for d in joined.dimension)
     )
-    devices = devices_of(joined)
-    return Topology(
-        joined, tuple(_of_dimension(d, devices) for d in joined.dimension), _of_whole(joined, devices), opened
-    )
+    devices, prices = devices_of(joined), money or economics()
+    parts = tuple(_of_dimension(d, devices, prices) for d in joined.dimension)
+    return Topology(joined, parts, _of_whole(joined, devices, parts), opened)
 
 
-def _of_dimension(dimension: Dimension, devices: Number) -> Measures:
+def _of_dimension(dimension: Dimension, devices: Number, money: Economics) -> Measures:
+    price = dimension_price(dimension, money)
     size = dimension.size
     others = size / namespace(size).maximum(size - 1.0, 1.0)  # oneself is no destination
     networks = devices / size
@@ -249,7 +252,7 @@ def _of_dimension(dimension: Dimension, devices: Number) -> Measures:
         latency=diameter(dimension) * dimension.latency,
         energy=mean_hops(dimension) * others * dimension.energy,
         links=networks * cables(dimension),
-        price=None if dimension.price is None else _used(dimension) * devices * dimension.price,
+        price=None if price is None else _used(dimension) * devices * price,
         all_reduce=all_reduce_bound(dimension),
         all_to_all=all_to_all_bound(dimension),
     )
@@ -260,11 +263,10 @@ def _used(dimension: Dimension) -> Number:
     return namespace(dimension.size).where(dimension.size > 1, 1.0, 0.0)
 
 
-def _of_whole(joined: Fabric, devices: Number) -> Measures:
+def _of_whole(joined: Fabric, devices: Number, parts: tuple[Measures, ...]) -> Measures:
     """Hops and joules add up; of the cuts straight through each dimension the least counts, and so does what
     devices can send.
     """
-    parts = [_of_dimension(d, devices) for d in joined.dimension]
     used: dict[str, Number] = {}
     injection: Number = 0.0
     returned: Number = 2.0

@@ -33,6 +33,12 @@ class Engine:
         choices=("none", "tiles", "dual_batch"),
         default="none",
     )
+    at_least: str = text(
+        "an engine that it is never quicker than: software adds to what a chip does by itself; none where it "
+        "repeats another program's counts",
+        choices=("", "ideal"),
+        default="ideal",
+    )
     fusion: str = text(
         "kernels fused on the chip: wherever that is quicker on chips that execute dataflow, or none",
         choices=("dataflow", "none"),
@@ -77,6 +83,18 @@ class Engine:
     )
     shared_expert_stream: Number = quantity(
         "1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones"
+    )
+    product_rate: dict[str, Number] | None = by_name(
+        "1",
+        "rate of its products over that of a chip's best kernels, by the platform it runs on; 1 where none "
+        "is given",
+        optional=True,
+    )
+    cache_read_rate: dict[str, Number] | None = by_name(
+        "1",
+        "rate at which its attention reads keys and values over that of the kernels they were measured "
+        "with, by platform; 1 where none is given",
+        optional=True,
     )
     expert_rate: dict[str, Number] | None = by_name(
         "1",

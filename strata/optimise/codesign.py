@@ -18,7 +18,7 @@ from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.generate import Generation
 from strata.hardware.generate.recipe import changed_recipe, recipe
 from strata.hardware.generate.template import Template
-from strata.hardware.system import economics
+from strata.hardware.money import economics
 from strata.hardware.technology import Technology
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy, is_strategy, parse_strategy, strategy_text

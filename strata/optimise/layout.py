@@ -17,8 +17,7 @@ from strata.arrays import Array, Number
 from strata.case import Case
 from strata.errors import BadValue, require
 from strata.evaluate import pricing_of
-from strata.hardware.system import System, as_system
-from strata.hardware.system import economics as read_economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
@@ -92,15 +91,16 @@ def layout_setting(
 ) -> LayoutSetting:
     """The graph and the rank that `evaluate` would price a layout of this mesh with."""
     code = make_program(program) if isinstance(program, str) else program
+    known = as_system(system)
     degrees: dict[str, Number] = {name: float(degree) for name, degree in mesh.items()}
     bare = Layout(degrees)
     case = Case(
-        system=as_system(system),
+        system=known,
         program=code,
         workload=workload,
         plan=bare,
         engine=as_engine(engine),
-        economics=read_economics(),
+        economics=economics_of(known),
     )
     work = first_step(workload)
     pricing = pricing_of(case, work, Structure(bare.active(), 0))

@@ -61,6 +61,9 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
     r"""A chip whose products run as an engine lets them: least loop times :math:`t (1 - p)`, experts at
     :math:`e r` of the peak.
 
+    On a platform (`chip.platform`) whose kernels it does not choose or tune as well, its products run at its
+    `product_rate` of the chip's own, and its attention reads the cache at `cache_read_rate`.
+
     Kernels were timed one by one. In a captured graph the weights of the next are fetched while one ends
     (programmatic dependent launch), which hides the share p of the time a loop takes however few its tokens.
     Products of experts were timed in one framework; another's run at r of their rate e.
@@ -82,4 +85,22 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
         name: share * (engine.expert_rate or {}).get(name, 1.0)
         for name, share in chip.experts.efficiency.items()
     }
-    return replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=rates))
+    chip = replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=rates))
+    return _on_platform(chip, engine)
+
+
+def _on_platform(chip: Chip, engine: Engine) -> Chip:
+    """A chip whose kernels are those an engine has for its platform."""
+    tables = (engine.product_rate, engine.cache_read_rate)
+    products, reads = ((table or {}).get(chip.platform) for table in tables)
+    if products is not None:
+        shares = {name: share * products for name, share in chip.compute.matrix_efficiency.items()}
+        chip = replace(chip, compute=replace(chip.compute, matrix_efficiency=shares))
+    if reads is not None:
+        slower = {
+            name: replace(kernels, memory_efficiency=kernels.memory_efficiency * reads)
+            for name in ("paged", "latent")
+            if (kernels := getattr(chip, name)) is not None
+        }
+        chip = replace(chip, **slower)
+    return chip

@@ -59,6 +59,8 @@ class StepMetrics:
     clock: Number = metric("Hz", HIGHER, "clock of the cores")  # as limits of power and heat allow it
     # hottest place of a device's dies; nan where the chip's cooling is not described
     temperature: Number = metric("K", LOWER, "temperature")
+    # of buying and powering a device and what stands around it, or of renting it; nan where it has no price
+    cost_per_device_hour: Number = metric("USD", LOWER, "cost/device-hour")
     memory_used: Number = metric("B", LOWER, "memory used a device")  # of the fullest one
     memory_limit: Number = metric("B", HIGHER, "memory of a device")  # that it may fill
     lower: Number = metric("s", LOWER, "lower bound of a step")

@@ -69,10 +69,10 @@ def static_power_of(chip: Chip) -> StaticPower:
 
 
 def power_limits(chip: Chip, briefly: bool = False) -> tuple[PowerLimit, ...]:
-    """Every limit of a chip; `briefly` more power passes than its limit (`energy.burst`), and heat has no
-    time to build up.
+    """Every limit of a chip, at the power its controller holds; `briefly` more passes (`energy.burst`), and
+    heat has no time to build up.
     """
-    allowed = chip.energy.power_limit * chip.energy.burst if briefly else chip.energy.power_limit
+    allowed = chip.energy.power_limit * (chip.energy.burst if briefly else chip.energy.held)
     rest = static_power_of(chip)
     if chip.heat is None or briefly:
         return (PowerLimit(1.0, 1.0, allowed - rest.logic - rest.leaking - rest.dram),)

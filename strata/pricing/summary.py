@@ -7,8 +7,9 @@ from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.case import Case
-from strata.hardware.silicon.cost import price_of
-from strata.hardware.system import Economics, System
+from strata.hardware.money import HOUR, Economics, host_power
+from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.system import System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of
 from strata.pricing.kernels.device import arithmetic_format, cache_byte_energy
@@ -89,7 +90,7 @@ def summarise(case: Case, steps: list[tuple[Number, Step]], prefill: Step | None
         resources={b: sum((w * s.time_by_bound[b] for w, s in run.every), 0.0) for b in BOUNDS},
         time_by_kind={k: sum((w * s.time_by_kind.get(k, 0.0) for w, s in run.every), 0.0) for k in OP_KINDS},
         memory=main.memory,
-        energy=energy_by_level(system, run, static),
+        energy=energy_by_level(system, run, static, case.economics),
         overlap=run.total("saved"),
     )
 
@@ -105,10 +106,11 @@ def _metrics(case: Case, run: Run, out: Number, static: Number, used: Number, li
 
     flop = sum((w * s.flop for w, s in run.every), 0.0)
     device_power = run.total("energy") / run.span + static
-    host = 0.0 if system.fabric.host is None else system.fabric.host.power
-    power, rate = system.devices * (device_power + host), run.items / run.span
+    beside = sum(host_power(system.fabric, case.economics, device_power))
+    power, rate = system.devices * (device_power + beside), run.items / run.span
     energy = power * run.span / run.items + infinite
-    cost = cost_rate(system, case.economics, power) * run.span / run.items * MILLION + infinite
+    spent = cost_rate(system, case.economics, power)
+    cost = spent * run.span / run.items * MILLION + infinite
     found: dict[str, Any] = {
         "step_time": run.time + infinite,
         "mfu": gated(flop / (run.span * system.devices * _peak(system, main.formats))),
@@ -117,6 +119,7 @@ def _metrics(case: Case, run: Run, out: Number, static: Number, used: Number, li
         "device_power": gated(device_power),
         "clock": main.clock * system.chip.compute.max_clock,
         "temperature": _hottest(run.every),
+        "cost_per_device_hour": spent / system.devices * HOUR + 0.0 * run.span,
         "memory_used": used,
         "memory_limit": limit,
         "lower": sum((w * s.lower for w, s in run.steps), 0.0) + infinite,
@@ -165,21 +168,24 @@ def _unbuilt(system: System, steps: list[Step]) -> Number:
     return reason
 
 
-def energy_by_level(system: System, run: Run, static: Number) -> dict[str, Number]:
-    """Joules an item: operations, bytes on the chip, DRAM, links, what idles, and the hosts."""
+def energy_by_level(system: System, run: Run, static: Number, money: Economics) -> dict[str, Number]:
+    """Joules an item: operations, bytes on the chip, DRAM, links, what idles, hosts as they are always on,
+    and what fans, pumps and supplies take.
+    """
     chip = system.chip
     dynamic, moved, links = (run.total(name) for name in ("energy", "memory_bytes", "link_energy"))
     voltage = chip.energy.voltage_slope
     cached = sum((w * s.price.cache_bytes * voltage_energy(s.clock, voltage) for w, s in run.every), 0.0)
     memory, on_die = moved * chip.energy.memory, cached * cache_byte_energy(chip)
-    host = 0.0 if system.fabric.host is None else system.fabric.host.power
+    always, added = host_power(system.fabric, money, dynamic / run.span + static)
     parts = {
         "compute": dynamic - memory - on_die - links,
         "cache": on_die,
         "memory": memory,
         "network": links,
         "static": static * run.span,
-        "hosts": host * run.span,
+        "hosts": always * run.span,
+        "cooling and supply": added * run.span,
     }
     return {name: system.devices * joules / run.items for name, joules in parts.items()}
 
@@ -203,32 +209,3 @@ def legality(case: Case, used: Number, limit: Number) -> Number:
     for violation in case.plan.violations(case.program.units, case.workload, case.system.devices):
         reason = reason + violation.broken * float(violation.rule.bit)
     return reason
-
-
-def cost_rate(system: System, money: Economics, power: Number) -> Number:
-    r"""Cost of running a system [USD/s].
-
-    .. math:: C = \frac{K}{L u} + P \, e \, \eta
-
-    price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity
-    price e, facility overhead η. A chip without a price has that of its making times the usual markup; NaN
-    where nothing says how it is made.
-
-    >>> from strata.hardware.system import economics, system
-    >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
-    18.2
-    """
-    price = price_of(system.chip, money.markup)
-    if price is None:
-        return float("nan") * power
-    for dimension in system.fabric.dimension:
-        if dimension.price is not None:
-            price = price + namespace(dimension.size, dimension.price).where(
-                dimension.size > 1, dimension.price, 0.0
-            )
-    if system.fabric.host is not None and system.fabric.host.price is not None:
-        price = price + system.fabric.host.price
-    return (
-        system.devices * price / (money.lifetime * money.utilisation)
-        + power * money.electricity * money.overhead
-    )

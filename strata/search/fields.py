@@ -21,6 +21,7 @@ from strata.units import parse
 
 SIZES = ("batch", "input", "output")  # of a workload, by their bare names
 OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH
+ECONOMICS = "economics"  # what is set for all points: prices, lifetime, powers of hosts
 PLAN = "plan"  # degrees of a plan or layout are named plan.DEGREE
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
@@ -41,7 +42,7 @@ def by_owner(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> by_owner({"chip.memory.bandwidth": 4e12, "batch": 8.0})["chip"]
     {'memory.bandwidth': 4000000000000.0}
     """
-    tables: dict[str, dict[str, Any]] = {owner: {} for owner in (*OWNERS, PLAN)}
+    tables: dict[str, dict[str, Any]] = {owner: {} for owner in (*OWNERS, ECONOMICS, PLAN)}
     for name, value in changes.items():
         owner, path = split_field(name)
         if owner in tables and path:
@@ -64,9 +65,9 @@ def parse_changes(items: Iterable[str]) -> dict[str, dict[str, str]]:
                 "--set takes PATH=VALUE, like chip.memory.bandwidth='6 TB/s' or model.kv=fp8,"
                 f" but got '{item}'"
             )
-        if owner not in OWNERS:
-            known = "chip.PATH, fabric.PATH, engine.PATH, model.FIELD"
-            raise UnknownName("thing to change with --set", owner, OWNERS, known)
+        if owner not in (*OWNERS, ECONOMICS):
+            known = "chip.PATH, fabric.PATH, engine.PATH, model.FIELD, economics.FIELD"
+            raise UnknownName("thing to change with --set", owner, (*OWNERS, ECONOMICS), known)
         changes[f"{owner}.{path}"] = value.strip()
     return by_owner(changes)
 

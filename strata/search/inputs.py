@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from strata.errors import require
+from strata.hardware.money import economics
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
@@ -71,17 +72,25 @@ def named_inputs(
     wanted = {k: model_value(k, v) for k, v in tables["model"].items()}
     wanted |= {k: v for k, v in (("weights", weights), ("kv", kv)) if v}
     return (
-        changed_system(system, tables["chip"], tables["fabric"], fabric),
+        changed_system(system, tables["chip"], tables["fabric"], fabric, tables["economics"]),
         make_program(model, **wanted),
         make_engine(engine, **tables["engine"]),
     )
 
 
-def changed_system(name: str, chip: Mapping[str, Any], fabric: Mapping[str, Any], on: str = "") -> System:
-    """A system, its chips on another fabric where one is named, with quantities of chip and fabric replaced
-    by text with units, numbers or arrays.
+def changed_system(
+    name: str,
+    chip: Mapping[str, Any],
+    fabric: Mapping[str, Any],
+    on: str = "",
+    money: Mapping[str, Any] | None = None,
+) -> System:
+    """A system, its chips on another fabric where one is named, with quantities of chip, fabric and what it
+    costs to own replaced by text with units, numbers or arrays.
     """
     system = make_system(name, on or None, **chip)
+    if money:
+        system = replace(system, economics=economics(**money))
     return replace(system, fabric=changed_fabric(system.fabric, fabric)) if fabric else system
 
 

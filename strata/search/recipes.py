@@ -18,7 +18,8 @@ from strata.hardware.generate.budget import budget
 from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.made import generated_cost
 from strata.hardware.generate.template import template
-from strata.hardware.system import Economics, System, economics
+from strata.hardware.money import Economics, dimension_price, economics
+from strata.hardware.system import System
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import override, value_at, with_value
 from strata.search.spans import Draws, SpanTable, drawn_within
@@ -132,7 +133,7 @@ def made_system(
     return MadeSystem(
         recipe=recipe,
         generation=replace(made, chip=priced),
-        fabric=_joined(records["fabric"], made),
+        fabric=_joined(records["fabric"], made, records["economics"]),
         economics=records["economics"],
     )
 
@@ -155,7 +156,7 @@ def _along(record: Any) -> Any:
     return map_leaves(lambda v: np.asarray(v)[:, None] if np.ndim(v) == 1 else v, record)
 
 
-def _joined(stated: Fabric, made: Generation) -> Fabric:
+def _joined(stated: Fabric, made: Generation, money: Economics) -> Fabric:
     """The fabric whose first dimension is the chip's own network."""
     link, lanes = made.made.links[0], made.made.running.networks[0]
     own, first = made.fabric, stated.dimension[0]
@@ -167,6 +168,6 @@ def _joined(stated: Fabric, made: Generation) -> Fabric:
         bandwidth=own.dimension[0].bandwidth,
         latency=first.latency + link.latency,
         energy=first.energy + own.dimension[0].energy,
-        price=price + (0.0 if first.price is None else first.price),
+        price=price + (dimension_price(first, money) or 0.0),
     )
     return replace(stated, dimension=(inner, *stated.dimension[1:]))

@@ -12,11 +12,12 @@ import numpy as np
 
 from strata.errors import BadValue, UnknownName
 from strata.hardware.derive import DERIVED, derivation_of, is_derived, restated
+from strata.hardware.money import economics
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import engine as make_engine
 from strata.params import called, leaf_paths, value_at
-from strata.search.fields import RECIPE, FieldOwners, fabric_path, parse_changes, path_in_recipe
+from strata.search.fields import ECONOMICS, RECIPE, FieldOwners, fabric_path, parse_changes, path_in_recipe
 from strata.workload.program import program as make_program
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -77,7 +78,7 @@ def _number_at(owner: str, path: str, text: str, owners: FieldOwners, system: Sy
         if isinstance(held, bool | str) or not isinstance(held, int | float):
             raise BadValue(f"{name} is no number ({held!r}), so that it cannot be changed by '{text}'")
         return float(held)
-    record = getattr(owners, owner)
+    record = system.economics or economics() if owner == ECONOMICS else getattr(owners, owner)
     whole = _whole(owner, path, record)
     if owner == "chip":
         if is_derived(record, whole):

@@ -13,7 +13,8 @@ from strata.case import Case
 from strata.errors import BadValue, StrataError, UnknownName, require
 from strata.hardware.chip import Chip, finished, names_a_file, read_chip
 from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.system import Economics, System, economics
+from strata.hardware.money import Economics, economics
+from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine

@@ -228,7 +228,12 @@ def sweep(
     work = make_workload(phase, **size)
     work = replace(work, skew=np.zeros((*(len(a.values) for a in axes), *([1] if plan == BEST else []))))
     result = evaluate(
-        changed_system(system, given["chip"] | varied["chip"], given["fabric"] | varied["fabric"]),
+        changed_system(
+            system,
+            given["chip"] | varied["chip"],
+            given["fabric"] | varied["fabric"],
+            money=given["economics"],
+        ),
         replace(program, **varied["model"]),
         work,
         chosen,

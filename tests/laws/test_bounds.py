@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 import strata as st
 from strata.arrays import leaves
+from strata.hardware.money import host_power
 from strata.workload.graph import is_collective
 
 
@@ -63,10 +64,8 @@ def test_energy_parts_add_up(point):
     """Power is energy over time: static and dynamic, devices and hosts, tokens and steps."""
     where, _, work, plan = point
     r = st.evaluate(*point)
-    m, host = r.metrics, where.fabric.host
-    assert m.power == pytest.approx(
-        float(where.devices) * (m.device_power + (host.power if host else 0.0)), rel=1e-12
-    )
+    m, beside = r.metrics, sum(host_power(where.fabric, r.economics, r.metrics.device_power))
+    assert m.power == pytest.approx(float(where.devices) * (m.device_power + beside), rel=1e-12)
     assert m.energy_per_token * m.tokens_per_s == pytest.approx(m.power, rel=1e-12)
     if work.phase != "serve":
         (step,) = r.steps

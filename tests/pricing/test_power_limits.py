@@ -313,7 +313,8 @@ def test_a_chip_without_a_cooling_has_its_power_limit_and_no_temperature(capsys)
     """GPUs are held by power alone, as before there was heat."""
     (only,) = power_limits(H200)
     assert (only.core, only.memory) == (1.0, 1.0)
-    assert only.room == pytest.approx(H200.energy.power_limit - H200.energy.static_power, rel=1e-12)
+    held = H200.energy.power_limit * H200.energy.held  # what its controller keeps
+    assert only.room == pytest.approx(held - H200.energy.static_power, rel=1e-12)
     held = power_capped(Price(time=1e-3, compute=1e-3, energy=1.2), H200)
     assert held.static == H200.energy.static_power and math.isnan(held.logic) and math.isnan(held.dram)
     assert (

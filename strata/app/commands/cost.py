@@ -15,7 +15,7 @@ from strata.app.commands.area import (
     silicon_changes,
     stacked_chips,
 )
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import DevicePrice, JsonFlag, with_price
 from strata.app.terminal import (
     names_of,
     print_json,
@@ -70,6 +70,7 @@ def cost_command(
     layers: LayerCounts = "",
     system: WholeSystem = "",
     dfmodel: DfmodelFlag = False,
+    price: DevicePrice = "",
     json: JsonFlag = False,
 ) -> None:
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
@@ -89,10 +90,10 @@ def cost_command(
         raise BadValue(
             "--dfmodel counts a system: give one with --system, like 'strata cost --system 8xh200 --dfmodel'"
         )
-    if bool(chip) == bool(system):
+    if bool(chip) == bool(system) or (price and chip):
         raise BadValue(
-            "cost needs a chip, or --system with a system's name, like 'strata cost stack-ref' "
-            "or 'strata cost --system 8xh200'"
+            "cost needs a chip, or --system with a system's name (and its --price), like "
+            "'strata cost stack-ref' or 'strata cost --system 8xh200'"
         )
     if system:
         if layers:
@@ -103,7 +104,7 @@ def cost_command(
             named, totals = _linear_totals(system, floorplan, set)
             print_json(linear_totals_dict(named, totals)) if json else say(linear_totals_table(named, totals))
             return
-        whole = _whole_system(system, floorplan, set)
+        whole = _whole_system(system, floorplan, with_price(set, price))
         print_json(system_cost_dict(*whole)) if json else say(system_cost_table(*whole))
         return
     counts = layer_counts(layers)
@@ -124,11 +125,19 @@ def cost_command(
 
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:
-    """A system by name, its chip changed by `--set`, and what it costs."""
+    """A system by name, its chip and what it costs to own changed by `--set`, and what it costs."""
+    from dataclasses import replace
+
+    from strata.hardware.money import economics
     from strata.hardware.silicon.system_cost import system_cost
     from strata.hardware.system import system as make_system
+    from strata.search.fields import parse_changes
 
-    owner = make_system(name, **silicon_changes(items, floorplan))
+    money = [item for item in items or [] if item.strip().startswith("economics.")]
+    chip = [item for item in items or [] if item not in money]
+    owner = make_system(name, **silicon_changes(chip, floorplan))
+    if money:
+        owner = replace(owner, economics=economics(**parse_changes(money)["economics"]))
     return owner, system_cost(owner)
 
 

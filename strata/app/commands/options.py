@@ -93,7 +93,7 @@ SetItems = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s' or =x2 or =+10%, "
-        "fabric.latency='1 us', model.kv=fp8",
+        "fabric.latency='1 us', model.kv=fp8, economics.electricity='0.12 USD/kWh'",
     ),
 ]
 
@@ -105,6 +105,16 @@ FabricName = Annotated[
         metavar="NAME",
         help="join the system's chips by another fabric, by name or TOML path  [default: the system's]",
         autocompletion=names_of("fabric"),
+    ),
+]
+
+
+DevicePrice = Annotated[
+    str,
+    typer.Option(
+        "--price",
+        metavar="USD/h",
+        help="price of a device-hour as rented, like '2.5 USD/h'  [default: bought, hosted and powered]",
     ),
 ]
 
@@ -175,6 +185,18 @@ def typed_sizes(batch: str, input: str, output: str) -> dict[str, float]:
         "input": whole(input, "--input"),
         "output": whole(output, "--output"),
     }
+
+
+def with_price(changes: list[str] | None, price: str) -> list[str]:
+    """`--set` items with the price of a device-hour among them, where it is told.
+
+    >>> with_price(None, "3.6 USD/h"), with_price(["model.kv=fp8"], "")
+    (['economics.rent=3.6 USD/h'], ['model.kv=fp8'])
+    """
+    from strata.hardware.money import HOUR, device_hour_price
+
+    rent = [f"economics.rent={device_hour_price(price) * HOUR:.12g} USD/h"] if price else []
+    return [*(changes or []), *rent]
 
 
 def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 
 from strata.app.commands.options import (
     CacheFormat,
+    DevicePrice,
     EngineName,
     InputTokens,
     JsonFlag,
@@ -22,6 +23,7 @@ from strata.app.commands.options import (
     WeightFormat,
     typed_sizes,
     with_overlap,
+    with_price,
 )
 from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
@@ -62,6 +64,7 @@ def plan_command(
     ] = "",
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
+    price: DevicePrice = "",
     json: JsonFlag = False,
 ) -> None:
     """The best plans of a model on a system under limits on latency, out of every legal one."""
@@ -74,7 +77,7 @@ def plan_command(
     batches = np.array([whole(b, "--batch") for b in batch.split(",")])
     size = typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    count, changes = int(whole(top, "--top")), with_overlap(set, overlap)
+    count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
     routed = routing_from_file(routing, served)
     work = make_workload(phase_of(served, phase), batches, size["input"], size["output"], routing=routed)

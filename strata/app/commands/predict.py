@@ -11,6 +11,7 @@ import typer
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
+    DevicePrice,
     EngineName,
     FabricName,
     InputTokens,
@@ -27,6 +28,7 @@ from strata.app.commands.options import (
     WeightFormat,
     typed_sizes,
     with_overlap,
+    with_price,
 )
 from strata.app.terminal import print_json, say, wrote
 from strata.errors import BadValue
@@ -72,6 +74,7 @@ def predict_command(
     fabric: FabricName = "",
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
+    price: DevicePrice = "",
     explain: ExplainFlag = False,
     json: JsonFlag = False,
     trace: TraceFile = None,
@@ -97,7 +100,7 @@ def predict_command(
         weights=weights,
         kv=kv,
         fabric=fabric,
-        always=tuple(with_overlap([], overlap)),
+        always=tuple(with_price(with_overlap([], overlap), price)),
     )
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import DevicePrice, JsonFlag, with_price
 from strata.app.terminal import (
     names_of,
     one_of,
@@ -184,6 +184,7 @@ def serving_command(
     weights: WeightsOption = "",
     kv: KvOption = "",
     set: SetOption = None,
+    price: DevicePrice = "",
     json: JsonFlag = False,
 ) -> None:
     """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and
@@ -197,7 +198,7 @@ def serving_command(
     if picture is not None:
         require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
-    hardware, served, software = named_inputs(model, system, engine, weights, kv, set or [])
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_price(set, price))
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
@@ -206,8 +207,7 @@ def serving_command(
     if prefill_devices:
         pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    limits["share"] = _share(share)
-    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
+    guesses = {**typed_draft(speculative), "with_frontier": picture is not None, "share": _share(share)}
     more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
     answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
     if json:

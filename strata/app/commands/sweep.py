@@ -9,6 +9,7 @@ import typer
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
+    DevicePrice,
     EngineName,
     InputTokens,
     JsonFlag,
@@ -20,6 +21,7 @@ from strata.app.commands.options import (
     SystemName,
     WeightFormat,
     typed_sizes,
+    with_price,
 )
 from strata.app.terminal import metric_names, print_json, say, wrote
 
@@ -75,6 +77,7 @@ def sweep_command(
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
+    price: DevicePrice = "",
     metric: MetricOption = "",
     json: JsonFlag = False,
     where: WhereOption = "",
@@ -86,7 +89,12 @@ def sweep_command(
     from strata.search.sweep import sweep as run_sweep
 
     size: dict[str, Any] = {**typed_sizes(batch, input, output)}
-    software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "changes": set or []}
+    software: dict[str, Any] = {
+        "engine": engine,
+        "weights": weights,
+        "kv": kv,
+        "changes": with_price(set, price),
+    }
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
     swept = run_sweep(system, model, vary, **size, **software, **asked)
     if json:

@@ -19,7 +19,8 @@ from strata.hardware.dram.channel import Dram, dram_channel
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.generate.budget import Budget, budget
 from strata.hardware.generate.template import Template, template
-from strata.hardware.system import Economics, SystemFile, economics, system
+from strata.hardware.money import Economics, economics
+from strata.hardware.system import SystemFile, system
 from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from strata.app.render.prediction import finite
 from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
+from strata.hardware.money import economics
 from strata.hardware.silicon.cost import Cost
 from strata.hardware.silicon.linear_power import LinearTotals
 from strata.hardware.silicon.manufacturing import Silicon
 from strata.hardware.silicon.system_cost import SystemCost
-from strata.hardware.system import System, economics
+from strata.hardware.system import System
 from strata.units import show
 
 
@@ -55,12 +59,14 @@ def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[C
 
 def system_cost_dict(system: System, cost: SystemCost) -> dict[str, Any]:
     """Costs of a system for machines."""
-    told = {k: getattr(cost, k) for k in ("made", "bought", "fabric", "linear")}
+    told = {k: getattr(cost, k) for k in ("made", "bought", "fabric", "hosts", "linear")}
+    at_rest, at_limit = (finite(each) for each in cost.device_hour)
     return {
         "system": system.name,
         "chip": system.chip.name,
         "devices": float(cost.devices),
         **{f"{k}_USD": None if v is None else float(v) for k, v in told.items()},
+        "device_hour_USD": {"at_rest": at_rest, "at_power_limit": at_limit},
         "linear_parts_USD": {k: float(v) for k, v in cost.parts.items()},
     }
 
@@ -84,8 +90,11 @@ def system_cost_table(system: System, cost: SystemCost) -> Any:
         ("chips, to make", cost.made),
         ("chips, to buy", cost.bought),
         ("fabric, as priced", cost.fabric),
+        ("hosts", cost.hosts),
     ):
         row(name, value)
+    for name, each in zip(("at rest", "at its power limit"), cost.device_hour, strict=True):
+        table.add_row(f"a device-hour {name}", "", "unknown" if np.isnan(each) else f"{float(each):,.2f}")
     for name, value in cost.parts.items():
         row(f"DFModel: {name}", value)
     row("DFModel: linear cost", cost.linear, style="bold")

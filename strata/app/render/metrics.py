@@ -25,6 +25,7 @@ HEADLINE = (
     "temperature",
     "cost_per_mtoken",
     "cost_per_mitem",
+    "cost_per_device_hour",
 )
 # What any program has and a language model says in tokens.
 SAID_IN_TOKENS = {

@@ -177,11 +177,20 @@ def _beside(result: Result, key: str) -> str:
         return ", ".join(f"{name} {float(v) / whole:.0%}" for name, v in parts if float(v) / whole >= 0.005)
     if key == "power":
         return f"{show(float(m.device_power), 'W')} a device x {show(float(result.system.devices))}" + (
-            ", and their hosts" if result.system.fabric.host else ""
+            ", with hosts, cooling and supply" if result.system.fabric.host else ""
         )
     if key == "cost_per_mtoken":
-        return "buying and powering chips, links and hosts"
+        return _paid_for(result)
+    if key == "cost_per_device_hour":
+        return "rented" if result.economics.rent is not None else "implied by prices, lifetime and power"
     return ""
+
+
+def _paid_for(result: Result) -> str:
+    """What a cost pays for."""
+    if result.economics.rent is not None:
+        return "devices as rented"
+    return "buying and powering chips, links and hosts"
 
 
 def workload_text(result: Result, batch: bool = True) -> str:

@@ -16,7 +16,7 @@ from strata.hardware.fabric import Dimension, Fabric
 from strata.hardware.generate.core import format_rates, operation_energies
 from strata.hardware.generate.made import Made
 from strata.hardware.generate.voltage import clock_ratio
-from strata.hardware.system import economics
+from strata.hardware.money import economics
 from strata.params import Param, Sources, leaf_paths, value_at
 
 

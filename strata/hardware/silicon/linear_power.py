@@ -10,7 +10,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.fabric import Fabric
 from strata.hardware.silicon.cost import price_of
 from strata.hardware.silicon.system_cost import LinearCost, linear_cost
-from strata.hardware.system import System, as_system, economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of
 from strata.params import Sources, part, quantity, read_record, remembered, text
 
@@ -128,7 +128,7 @@ def linear_totals(system: str | System, prices: LinearCost | None = None) -> Lin
     """
     known, prices = as_system(system), prices or linear_cost()
     devices, counts, chip = known.devices, fabric_counts(known.fabric), known.chip
-    price = price_of(chip, economics().markup)
+    price = price_of(chip, economics_of(known).markup)
     cost: dict[str, Number] = {} if price is None else {"chips": devices * price}
     cost |= {
         "memory": devices * prices.memory * chip.memory.bandwidth,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from strata.arrays import Number, namespace, register_pytree
+from strata.hardware.money import HOUR, Economics, fabric_price, host_power
 from strata.hardware.silicon.cost import cost_of, price_of
-from strata.hardware.system import System, as_system, economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of, topology
 from strata.params import Sources, quantity, read_record, text
 
@@ -69,6 +70,10 @@ class SystemCost:
     made: Number | None
     bought: Number | None
     fabric: Number | None
+    hosts: Number | None
+    device_hour: tuple[
+        Number, Number
+    ]  # of one device, at rest and at its power limit; nan: no price is known
     linear: Number | None
     parts: dict[str, Number]  # of the linear cost
 
@@ -90,8 +95,9 @@ def system_cost(system: str | System, prices: LinearCost | None = None) -> Syste
     (True, 1.0)
     """
     known = as_system(system)
-    prices, joined = prices or linear_cost(), topology(known.fabric)
-    devices, price = joined.whole.size, price_of(known.chip, economics().markup)
+    money = economics_of(known)
+    prices, joined = prices or linear_cost(), topology(known.fabric, money=money)
+    devices, price = joined.whole.size, price_of(known.chip, money.markup)
     links: Number = 0.0
     ports: Number = 0.0
     for dimension, of in zip(joined.fabric.dimension, joined.dimension, strict=True):
@@ -108,10 +114,50 @@ def system_cost(system: str | System, prices: LinearCost | None = None) -> Syste
         "links": prices.link * links,
         "ports": prices.port * ports,
     }
-    silicon = known.chip.silicon
+    silicon, host = known.chip.silicon, known.fabric.host
     return SystemCost(
         devices=devices, made=None if silicon is None else devices * cost_of(known.chip, silicon).made,
         bought=None if price is None else devices * price, fabric=joined.whole.price,
+        hosts=None if host is None or host.price is None else devices * host.price,
+        device_hour=_device_hour(known, money),
         linear=None if price is None else linear_system_cost(prices, devices, price, bandwidth, links, ports),
         parts=parts if price is None else {"chips": devices * price, **parts},
     )  # fmt: skip
+
+
+def cost_rate(system: System, money: Economics, power: Number) -> Number:
+    r"""Cost of running a system [USD/s].
+
+    .. math:: C = \frac{K}{L u} + P \, e \, \eta \quad \text{or} \quad C = N r
+
+    price K of chips, links and hosts, written off over lifetime L at utilisation u; power P, electricity
+    price e, facility overhead η. A chip without a price has that of its making times the usual markup; NaN
+    where nothing says how it is made. Of N rented devices the rent r, which pays for all of it.
+
+    >>> from strata.hardware.money import economics
+    >>> from strata.hardware.system import system
+    >>> round(float(cost_rate(system("8xh200"), economics(), 1e4)) * 3600, 1)  # USD an hour
+    14.8
+    >>> round(float(cost_rate(system("8xh200"), economics(rent="2.5 USD/h"), 1e4)) * 3600, 1)
+    20.0
+    """
+    if money.rent is not None:
+        return system.devices * money.rent + 0.0 * power
+    price = price_of(system.chip, money.markup)
+    if price is None:
+        return float("nan") * power
+    price = price + fabric_price(system.fabric, money)
+    return (
+        system.devices * price / (money.lifetime * money.utilisation)
+        + power * money.electricity * money.overhead
+    )
+
+
+def _device_hour(known: System, money: Economics) -> tuple[Number, Number]:
+    """What one device and all around it cost an hour, at rest and at the power limit [USD]."""
+    energy, devices = known.chip.energy, known.devices
+    found = []
+    for each in (energy.static_power, energy.power_limit * energy.held):
+        power = devices * (each + sum(host_power(known.fabric, money, each)))
+        found.append(cost_rate(known, money, power) / devices * HOUR)
+    return found[0], found[1]

@@ -20,7 +20,8 @@ from strata.hardware.fabric import Fabric, sized
 from strata.hardware.generate.budget import Budget, die_edge
 from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.template import Template
-from strata.hardware.system import Economics, System
+from strata.hardware.money import Economics
+from strata.hardware.system import System
 from strata.hardware.technology import Technology
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, layout_of

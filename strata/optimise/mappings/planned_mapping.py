@@ -15,8 +15,7 @@ import numpy as np
 from strata.case import Case
 from strata.errors import BadValue
 from strata.evaluate import evaluate_case, pricing_of
-from strata.hardware.system import System, as_system
-from strata.hardware.system import economics as read_economics
+from strata.hardware.system import System, as_system, economics_of
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, division, division_text
@@ -106,7 +105,7 @@ def planned_pricing(
             workload=workload,
             plan=division(program, plan),
             engine=as_engine(engine),
-            economics=read_economics(),
+            economics=economics_of(system),
         )
         found = evaluate_case(case)
     if not found.fits:

@@ -167,10 +167,32 @@ def attention_kernel(
         moved=moved,
         dram=dram,
         flop=flop,
-        joule=flop * unit.energy,
+        joule=(flop if device.software.for_bounds else worked_flop(shape, cut)) * unit.energy,
         lower=product_bound(flop, dram, unit, device),
         floor=floor,
     )
+
+
+def worked_flop(shape: AttentionShape, cut: AttentionBlocks) -> Number:
+    r"""Operations that the matrix units carry out for an attention, padding included: they spend energy on
+    whole instructions, whatever part of their rows is used.
+
+    .. math:: F = f \, w \, \hat r \, \hat s
+
+    f operations a pair of query and key; w blocks of r̂ query rows, whole instructions, over ŝ keys each.
+
+    Chosen over useful operations by leaving whole models of validation/h200/step_power.csv out.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> sizes = {"sequences": 2.0, "queries": 1.0, "span": 4096.0, "cached": 4096.0, "heads": 32.0}
+    >>> widths = {"kv_heads": 8.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
+    >>> step = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16")
+    >>> worked = worked_flop(step, attention_blocks(step, device(chip("h200"))))
+    >>> worked / (step.flop_per_pair * 2.0 * 32.0 * 4096.0)  # four queries of a group in rows for 64
+    16.0
+    """
+    return shape.flop_per_pair * cut.count * cut.rows * cut.keys
 
 
 def _core_time(

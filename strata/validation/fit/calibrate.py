@@ -14,7 +14,7 @@ import numpy as np
 from strata.errors import BadFile, UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, override
-from strata.validation.fit.families import FAMILIES, POWER, Family, Quantity
+from strata.validation.fit.families import FAMILIES, POWER, STEP_POWER, Family, Quantity
 from strata.validation.fit.solver import (
     LEAST_ROWS,
     FitOutcome,
@@ -46,7 +46,7 @@ def calibrate(
     """Fit a chip to the measured kernels of it below a folder: the chip with its new quantities, and what
     each fit rests on.
     """
-    known = {f.name: f for f in (POWER, *FAMILIES)}
+    known = {f.name: f for f in (POWER, *FAMILIES, STEP_POWER)}
     for word in only:
         if word not in known:
             raise UnknownName("family of kernels", word, known, ", ".join(known))
@@ -60,7 +60,8 @@ def calibrate(
             fitted, told = _fit_power(fitted, tables, date)
             outcomes += told
         elif has_enough(tables):
-            free = free_quantities(family, fitted, tables, {path for o in outcomes for path in o.values})
+            settled = {path for o in outcomes for path in o.values if family is not STEP_POWER}
+            free = free_quantities(family, fitted, tables, settled)
             fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date)
             outcomes.append(outcome)
         else:
@@ -87,7 +88,8 @@ def _fit_family(
     def predict(version: Chip) -> list[ComparedPoints]:
         named = catalogue.with_chip(version)
         pairs = [(reader_of(table.name, named), table) for table in tables]
-        return [reader(table, named) for reader, table in pairs if reader is not None]
+        points = [reader(table, named) for reader, table in pairs if reader is not None]
+        return [_counted(family, each) for each in points] if family.skips else points
 
     problem = FitProblem(
         record=fitted,
@@ -95,13 +97,18 @@ def _fit_family(
         quantities=free,
         predict=predict,
         search=SEARCH,
-        weights=[1.0 if "system" in t.columns else BARE for t in tables],
+        weights=() if family.skips else [1.0 if "system" in t.columns else BARE for t in tables],
     )
     solution = solve_fit(problem)
     if solution.after >= solution.before:  # what the chip had is better on rows nobody fitted: keep it
         solution = replace(solution, record=fitted, values={}, after=solution.before)
     outcome = outcome_of(solution, family.name, [t.name for t in tables], date, rows_of=fitted.name)
     return _with_source(solution.record, outcome), outcome
+
+
+def _counted(family: Family, points: ComparedPoints) -> ComparedPoints:
+    """The points of the metrics that a family is fitted to."""
+    return points.keep(np.array([str(g).split("/")[0] not in family.skips for g in points.group], bool))
 
 
 def _fit_power(fitted: Chip, tables: list[Table], date: str) -> tuple[Chip, list[FitOutcome]]:

@@ -2,8 +2,8 @@
 with what they rest on.
 
 Rows of whole models are left out, and every third line of the models that are fitted: only those say how good
-a fit is. Kernels are not fitted here; they come from a chip's own calibration. One chip is an exception: none
-of its kernels were measured, so that what its products and reads sustain comes from whole steps.
+a fit is. Kernels are not fitted here; they come from a chip's own calibration and from bare kernels. What an
+engine's kernels lose on another platform than they were measured on is the engine's.
 """
 
 from __future__ import annotations
@@ -132,6 +132,18 @@ FITS = (
             ),
         ),
     ),
+    # The only steps of an engine on ROCm: what its kernels lose there against the chip's own.
+    EngineFit(
+        "vllm",
+        (
+            Quantity("product_rate.rocm", 0.1, 1.0),
+            Quantity("cache_read_rate.rocm", 0.1, 1.0),
+        ),
+        (
+            FittedRows(VLLM, "/decode", {"system": ("4xMI325X",), "model": ("llama-3-70b",)}),
+            FittedRows(VLLM, "/prefill", {"system": ("4xMI325X",), "model": ("llama-3-70b",)}),
+        ),
+    ),
     EngineFit(
         "trtllm",
         (PER_STEP, PER_SEQUENCE, PER_TOKEN, HIDDEN),
@@ -159,19 +171,6 @@ FITS = (
             ),
         ),
     ),
-)
-
-# A chip whose kernels nobody measured for us: what whole steps of one model tell about it.
-STEPS_ONLY = "mi325x"
-STEPS_QUANTITIES = (
-    Quantity("compute.matrix_efficiency.bf16", 0.15, 0.95),
-    Quantity("memory.efficiency", 0.4, 0.95),
-    Quantity("paged.memory_efficiency", 0.2, 0.95),
-    Quantity("overhead.kernel", 1.0 * MICRO, 20 * MICRO),
-)
-STEPS_ROWS = (
-    FittedRows(VLLM, "/decode", {"system": ("4xMI325X",), "model": ("llama-3-70b",)}),
-    FittedRows(VLLM, "/prefill", {"system": ("4xMI325X",), "model": ("llama-3-70b",)}),
 )
 
 
@@ -209,19 +208,6 @@ def fit_engines(
     return engines, outcomes
 
 
-def fit_from_steps(folder: Path | str, catalogue: Catalogue, date: str = "") -> tuple[Chip, FitOutcome]:
-    """The chip without measured kernels, fitted to whole steps."""
-    problem = FitProblem(
-        record=catalogue.chip(STEPS_ONLY),
-        kind="chip",
-        quantities=STEPS_QUANTITIES,
-        predict=_predictor(STEPS_ROWS, Path(folder), catalogue.with_chip),
-        search=SEARCH,
-    )
-    solution = solve_fit(problem)
-    return solution.record, outcome_of(solution, STEPS_ONLY, [r.name for r in STEPS_ROWS], date)
-
-
 def _predictor(
     rows: tuple[FittedRows, ...], folder: Path, catalogue_with: Callable[[R], Catalogue]
 ) -> Callable[[R], list[ComparedPoints]]:
@@ -246,7 +232,7 @@ def seen_by_fits(name: str, table: Table, points: ComparedPoints) -> Array:
     models or layouts no fit has seen.
     """
     seen = np.zeros(len(points), bool)
-    for rows in (*(rows for fit in FITS for rows in fit.rows), *STEPS_ROWS):
+    for rows in (rows for fit in FITS for rows in fit.rows):
         if rows.file == name:
             seen |= np.isin(points.line, rows.of(table).lines) & rows.counts(points)
     return seen

@@ -34,6 +34,7 @@ class Family:
     column: tuple[str, ...]
     values: tuple[str, ...]
     quantities: tuple[Quantity, ...]
+    skips: tuple[str, ...] = ()  # metrics of its files that do not count, as their groups begin
 
 
 # What the data sets call formats whose products differ.
@@ -78,6 +79,20 @@ def one_format(name: str, values: tuple[str, ...], efficiency: bool = True) -> F
 
 # solved, not searched: see power.py
 POWER = Family("power", ("*/power.csv", "ops/gemm_power.csv"), (), (), ())
+# Whole steps, at the times that are predicted for them: last, from the energies that `POWER` found. Clocks
+# and times at the power limit follow from energies too, so that these rows must agree with the power's.
+STEP_POWER = Family(
+    "power of steps",
+    ("*/power.csv", "*/step_power.csv", "*/decoder.csv"),
+    (),
+    (),
+    (
+        Quantity("energy.matrix.bf16", 0.05e-12, 3e-12),
+        Quantity("energy.cache", 5e-12, 200e-12),
+        Quantity("energy.memory", 5e-12, 200e-12),
+    ),
+    skips=("energy",),  # of a step: its power and its time once more
+)
 PRODUCTS = Family(
     "products",
     ("*/gemm.csv", "*/power.csv", "ops/gemm.csv"),  # the clocks of sustained loads tell rates from energies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strata.validation.fit.engines import FITS
-from strata.validation.fit.families import FAMILIES, NETWORK, POWER
+from strata.validation.fit.families import FAMILIES, NETWORK, POWER, STEP_POWER
 
 # Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans
 # and data/conditions say how).
@@ -17,7 +17,7 @@ SERVED_FILES = tuple(dict.fromkeys(rows.file for fit in FITS for rows in fit.row
 FITTED_FILES = tuple(
     dict.fromkeys(
         [
-            *(file for family in (POWER, *FAMILIES, *NETWORK) for file in family.files),
+            *(file for family in (POWER, *FAMILIES, STEP_POWER, *NETWORK) for file in family.files),
             *BY_HAND,
             *SERVED_FILES,
         ]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from strata.params import data_folder
 from strata.validation.fit.calibrate import calibrate
-from strata.validation.fit.engines import STEPS_ONLY, fit_engines, fit_from_steps
+from strata.validation.fit.engines import fit_engines
 from strata.validation.fit.overlay import overlay_toml, written_into
 from strata.validation.fit.solver import FitOutcome
 from strata.validation.fit.transports import calibrate_transport
@@ -71,20 +71,14 @@ def refit_transports(folder: Path, date: str) -> None:
 
 
 def refit_engines(folder: Path, date: str) -> list[FitOutcome]:
-    """Every engine, and the chip that has only steps."""
-    _overlay(STEPS_ONLY).unlink(missing_ok=True)
+    """Every engine."""
     catalogue = Catalogue()
     engines, outcomes = fit_engines(folder, catalogue=catalogue, date=date)
     for outcome in outcomes:
         file = data_folder("engine") / f"{outcome.family}.toml"
         text = written_into(file.read_text(encoding="utf-8"), engines[outcome.family], [outcome])
         file.write_text(text, encoding="utf-8")
-    for version in engines.values():
-        catalogue = catalogue.with_engine(version)
-    chip, outcome = fit_from_steps(folder, catalogue, date)
-    text = HEAD.format(kind="chip") + overlay_toml(chip, [outcome])
-    _overlay(STEPS_ONLY).write_text(text, encoding="utf-8")
-    return [*outcomes, outcome]
+    return outcomes
 
 
 if __name__ == "__main__":

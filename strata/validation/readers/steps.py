@@ -18,7 +18,8 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import step_of
 from strata.hardware.fabric import sized
-from strata.hardware.system import System, economics
+from strata.hardware.money import economics
+from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.pricing.step import Step, Structure

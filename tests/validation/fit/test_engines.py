@@ -7,12 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import strata as st
 from strata.mapping.engine import engine
 from strata.validation.fit.engines import (
     FITS,
-    STEPS_ONLY,
-    STEPS_QUANTITIES,
     EngineFit,
     FittedRows,
     fit_engine,
@@ -52,8 +49,6 @@ def test_engines_state_their_limits_and_what_fitted_numbers_rest_on():
         float(getattr(engine("ideal"), field)) == 0.0
         for field in ("step", "sequence", "stream", "request", "pdl_overlap")
     )
-    overlaid = st.chip(STEPS_ONLY).sources
-    assert all(overlaid[q.path].source.startswith("fitted: serving/vllm.csv") for q in STEPS_QUANTITIES)
 
 
 def write_steps(folder, by, rows=24):

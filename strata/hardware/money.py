@@ -1,0 +1,199 @@
+"""What systems cost to own and what stands beside their devices, on one basis for all of them: a price list
+of links, powers of hosts, and the price of a device-hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from strata.arrays import Number, namespace, register_pytree
+from strata.errors import BadValue
+from strata.hardware.fabric import Dimension, Fabric, Host, peak_link
+from strata.params import Sources, by_name, override, part, quantity, read_record, remembered, text
+from strata.records import readable
+from strata.units import parse
+
+HOUR = 3600.0
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HostPower:
+    """Powers of what stands beside devices, the same for everybody's systems."""
+
+    processor: Number = quantity(
+        "W", "a processor with its memory and its share of board and storage, always"
+    )
+    adapter: Number = quantity("W", "a network adapter with its transceiver, always")
+    switch_chip: Number = quantity("W", "a switch chip inside the node or rack, always")
+    cooling: dict[str, Number] = by_name(
+        "1", "power of fans or pumps over the power they cool, by the way of cooling"
+    )
+    loss: Number = quantity("1", "what power supplies lose over what they deliver")
+
+
+@register_pytree
+@readable()
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Economics:
+    """What it costs to own and run a device for an hour."""
+
+    name: str = text("short name")
+    lifetime: Number = quantity("s", "years over which the price is written off", positive=True)
+    electricity: Number = quantity("USD/J", "price of electricity")
+    overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
+    markup: Number = quantity(
+        "1", "price of a chip over what it costs to make, where it has no price of its own", positive=True
+    )
+    utilisation: Number = quantity("1", "fraction of its lifetime a device is used", positive=True)
+    rent: Number | None = quantity(
+        "USD/s",
+        "price of a device for as long as it is used, all around it and its power included: in place of "
+        "buying and powering it",
+        optional=True,
+    )
+    link: dict[str, Number] = by_name(
+        "USD*s/B", "link of a device, for its bandwidth, by the medium it lies on"
+    )
+    port: dict[str, Number] = by_name(
+        "USD*s/B", "port of a switch that a link ends at, for its bandwidth, by the link's medium"
+    )
+    host: HostPower = part(HostPower, "powers of what stands beside devices")
+    sources: Sources = field(default_factory=Sources)
+
+
+def economics(name: str = "default", **changes: Any) -> Economics:
+    """The assumptions behind money: lifetime, electricity, facility overhead, utilisation, prices of links;
+    with quantities replaced.
+
+    >>> round(float(economics(rent="2.5 USD/h").rent) * HOUR, 6)
+    2.5
+    """
+    stated: Economics = _stated(str(name))
+    return changed_economics(stated, changes)
+
+
+@remembered
+def _stated(name: str) -> Economics:
+    stated, params, _ = read_record(Economics, "economics", name)
+    return replace(stated, sources=Sources(params))
+
+
+def changed_economics(money: Economics, changes: Mapping[str, Any]) -> Economics:
+    """The assumptions with quantities replaced by text with units, numbers or arrays, and their sources
+    noted.
+    """
+    if not changes:
+        return money
+    changed, noted = override(money, changes, "economics")
+    return replace(changed, sources=money.sources.updated(noted))
+
+
+def device_hour_price(text: str, option: str = "--price") -> float:
+    """The price of a device-hour as typed [USD/s]: '2.5 USD/h', or 2.5 alone.
+
+    >>> round(device_hour_price("2.5 USD/h") * HOUR, 6), round(device_hour_price("2.5") * HOUR, 6)
+    (2.5, 2.5)
+    """
+    try:
+        value = float(text) / HOUR
+    except ValueError:
+        value = parse(text, "USD/h", option)
+    if not 0.0 <= value < float("inf"):
+        raise BadValue(f"{option} is a price of a device-hour, like '2.5 USD/h', but got '{text}'")
+    return value
+
+
+# ---------------------------------------------------------------------------------------- links
+
+
+def switch_ports(dimension: Dimension) -> float:
+    """Ports of switches that a device's link into a dimension ends at: one of a link to a switch, both of one
+    between switches, none of one to another device, nor of the processor's own ports.
+    """
+    between = bool(dimension.shares_links_of) or dimension.kind == "dragonfly"
+    if dimension.medium == "host" or dimension.kind not in ("switch", "dragonfly"):
+        return 0.0
+    return 2.0 if between else 1.0
+
+
+def dimension_price(dimension: Dimension, money: Economics) -> Number | None:
+    r"""What links, switches and adapters of a dimension cost for one device [USD]: what its file states, else
+    by the price list; None where neither says.
+
+    .. math:: K = (k_l + n k_p) \, \beta
+
+    link k_l and port k_p of the medium [USD s/B], n ports (`switch_ports`), bandwidth β of a device into the
+    dimension [B/s], of links above a taper their share. Whoever sells it, the same bandwidth over the same
+    kind of links costs the same.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> for name in ("hgx-h200", "mi325x-node"):
+    ...     print([round(float(dimension_price(d, economics()))) for d in fabric(name).dimension])
+    [1238, 1300]
+    [896, 1300]
+    """
+    if dimension.price is not None or not dimension.medium:
+        return dimension.price
+    ports = switch_ports(dimension)
+    each = money.link[dimension.medium] + (ports * money.port[dimension.medium] if ports else 0.0)
+    return each * peak_link(dimension)
+
+
+def fabric_price(joined: Fabric, money: Economics) -> Number:
+    """What links and hosts cost for one device [USD]; dimensions of one member have no links, and what has no
+    price costs nothing.
+    """
+    price: Number = 0.0
+    for dimension in joined.dimension:
+        each = dimension_price(dimension, money)
+        if each is not None:
+            price = price + namespace(dimension.size, each).where(dimension.size > 1, each, 0.0)
+    if joined.host is not None and joined.host.price is not None:
+        price = price + joined.host.price
+    return price
+
+
+# ---------------------------------------------------------------------------------------- hosts
+
+
+def always_on(host: Host, rates: HostPower) -> Number:
+    """Power beside a device whatever it does, before cooling and supply [W]: as stated, else by what stands
+    there.
+    """
+    if host.power is not None:
+        return host.power
+    counted = (
+        (host.processors, rates.processor),
+        (host.adapters, rates.adapter),
+        (host.switch_chips, rates.switch_chip),
+    )
+    return sum((count * each for count, each in counted if count is not None), 0.0)
+
+
+def host_power(joined: Fabric, money: Economics, device_power: Number) -> tuple[Number, Number]:
+    r"""Power beside one device [W]: what is always on, and what cooling and supply add to it and to the
+    device.
+
+    .. math:: P_h = P_0 + (P_0 + P_d) \left((1 + c)(1 + l) - 1\right)
+
+    processors, adapters and switch chips P_0 (`always_on`); the device P_d; fans or pumps c of what they
+    cool; power supplies lose l of what they deliver. Where no way of cooling is stated, P_0 has it all.
+
+    Latif et al., Single-node power demand during AI training, IEEE Access 13 (2025) (arXiv 2412.08602): eight
+    H100 at their limit draw 8.48 kW at the plug, of 10.2 kW on the data sheet.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> on, added = host_power(fabric("hgx-h100"), economics(), 690.0)
+    >>> round(float(8 * (690.0 + on + added)), -1), round(float(on))
+    (8480.0, 144)
+    """
+    if joined.host is None:
+        return 0.0, 0.0
+    on = always_on(joined.host, money.host)
+    if not joined.host.cooling:
+        return on, 0.0
+    added = (1.0 + money.host.cooling[joined.host.cooling]) * (1.0 + money.host.loss) - 1.0
+    return on, (on + device_power) * added
