@@ -1,10 +1,11 @@
 """Requests under load: queues, limits, pools, speculation, frontier. As `st.serving`: its public names."""
 
-from strata.serving.curve import Curve, Requests, curve
+from strata.serving.curve import Curve, curve
 from strata.serving.drafts import DraftComparison, compare_drafts
 from strata.serving.frontier import ServingFrontier, serving_frontier
 from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
 from strata.serving.pools import Disaggregation, disaggregate
+from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.serving.under_load import UnderLoad, serve_under_load
 

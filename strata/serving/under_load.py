@@ -13,10 +13,11 @@ from strata.errors import require
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
-from strata.serving.curve import Curve, Requests, curve
+from strata.serving.curve import Curve, curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
 from strata.serving.load import LEVERS, LoadMetrics, closed_load, goodput, most_rate, open_load, shortlist
 from strata.serving.pools import Disaggregation, disaggregate
+from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.units import show
 from strata.workload.model import Model

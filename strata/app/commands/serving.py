@@ -191,7 +191,7 @@ def serving_command(
     """
     from strata.app.render.serving import under_load_dict, under_load_tables
     from strata.search.inputs import named_inputs
-    from strata.serving.curve import Requests
+    from strata.serving.requests import Requests
     from strata.serving.under_load import serve_under_load
 
     if picture is not None:
