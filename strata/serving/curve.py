@@ -49,6 +49,7 @@ class Curve:
     pieces: float  # pieces a prompt is read in; 0 where it is read elsewhere
     lanes: Array  # prompts that are read at once
     slots: Array  # sequences there is room for; 0 where the plan is out
+    allowed: Array  # sequences the engine, or whoever asks, has at once at most
     replicas: Array  # engines that step by themselves: data parallel ranks that share no weights
     spent: Spending
     gain: float = 1.0  # tokens a step adds to a sequence on average; more than 1 with speculation
@@ -68,7 +69,7 @@ class Curve:
         """The curves of some plans, in that order."""
         chosen = np.asarray(indices, int)
         plan: Plan = map_leaves(lambda v: v[chosen] if has_axes(v) else v, self.plan)
-        names = ("step", "extra", "alone", "lanes", "slots", "replicas")
+        names = ("step", "extra", "alone", "lanes", "slots", "allowed", "replicas")
         cut = {name: getattr(self, name)[chosen] for name in names}
         memory = None if self.memory is None else self.memory[chosen]
         return replace(self, plan=plan, memory=memory, spent=self.spent.only(chosen), **cut)
@@ -115,6 +116,7 @@ def curve(
     reads: bool = True,
     drafting: Drafting | None = None,
     economics: Economics | None = None,
+    nodes: int = NODES,
 ) -> Curve:
     """Price an engine that generates for up to `sequences` requests at once and reads prompts in pieces of at
     most `chunk` tokens.
@@ -156,13 +158,14 @@ def curve(
         if sequences is None
         else np.full(np.shape(plan.dp), sequences)
     )
-    return replace(_priced_curve(served, plan, *_slots(served, allowed)), economics=economics)
+    return replace(_priced_curve(served, plan, allowed, nodes), economics=economics)
 
 
-def _priced_curve(served: ServedSteps, plan: Plan, slots: Array, needed: Array) -> Curve:
+def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -> Curve:
     """Times at some numbers of sequences up to the slots, and between them in lines."""
+    slots, needed = _slots(served, allowed)
     each = np.maximum(np.ceil(slots[:, None] / served.lanes), 1.0)
-    nodes = served.lanes * np.round(each ** (np.arange(NODES) / (NODES - 1.0)))
+    nodes = served.lanes * np.round(each ** (np.arange(count) / (count - 1.0)))
     generating = served.priced(served.generating(nodes))
     plain, reading = _times(generating, nodes.shape), generating
     added, alone = np.zeros_like(plain), np.zeros(len(slots))
@@ -194,6 +197,7 @@ def _priced_curve(served: ServedSteps, plan: Plan, slots: Array, needed: Array) 
         pieces=served.pieces,
         lanes=served.lanes[:, 0],
         slots=slots,
+        allowed=allowed,
         replicas=np.minimum(served.replicas[:, 0], np.maximum(slots, 1.0)),
         spent=spending_of(served, nodes, generating, reading),
         gain=1.0 if served.drafting is None else served.drafting.tokens,

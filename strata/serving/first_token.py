@@ -5,6 +5,7 @@ time that a share of requests does not exceed.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class FirstToken:
         """Mean time to first token [s]."""
         return np.sum(self.chance * self.base, axis=-1) + self.under_way + self.queued + self.slot
 
-    def at(self, *index: int) -> FirstToken:
+    def at(self, *index: Any) -> FirstToken:
         return FirstToken(**{f.name: np.asarray(getattr(self, f.name))[index] for f in fields(self)})
 
     def _share_within(self, time: Array) -> Array:

@@ -84,7 +84,7 @@ class LoadMetrics:
     def fits(self) -> Array:
         return self.utilisation < 1.0
 
-    def at(self, *index: int) -> LoadMetrics:
+    def at(self, *index: Any) -> LoadMetrics:
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
         first: FirstToken = parts.pop("first_token")
         cut = {name: np.asarray(value)[index] for name, value in parts.items()}
@@ -257,7 +257,8 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetri
     )
     waits = queued + before + 0.5 * step * meets + infinite
     reading = np.clip(rate * reads / lanes, 0.0, 1.0)
-    power = curve.spent.mean(low, reading, np.zeros_like(low))
+    unused = np.maximum(1.0 - inside / replicas, 0.0) + 0.0 * low  # replicas without a client
+    power = curve.spent.mean(low, reading, unused)
     return LoadMetrics(
         rate=rate,
         ttft=waits + reads,
@@ -335,10 +336,23 @@ def shortlist(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, keep: in
 def largest_concurrency(
     curve: Curve, ttft: float = np.inf, tpot: float = np.inf, share: float | None = None
 ) -> tuple[Array, LoadMetrics]:
-    """The most clients at once whose latencies keep the limits, for each plan, and what they see; 0 where not
-    even one.
+    """The most clients at once whose latencies keep the limits and that have a slot, for each plan, and what
+    they see [plans]; 0 where not even one, and what that one sees.
+
+    Found by halving: so many keep the limits, one more does not, or has no slot.
     """
-    clients = np.arange(1.0, max(float(np.max(curve.slots)), 1.0) + 1.0)
-    seen = closed_load(curve, clients)
-    good = seen.within(ttft, tpot, share) & (clients <= curve.slots[:, None])
-    return np.max(np.where(good, clients, 0.0), axis=1), seen
+    require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
+
+    def kept(clients: Array) -> Array:
+        return closed_load(curve, np.maximum(clients, 1.0)[:, None]).within(ttft, tpot, share)[:, 0]
+
+    slots = np.floor(curve.slots)
+    low = np.where((slots >= 1) & kept(np.ones_like(slots)), 1.0, 0.0)
+    all_ = (low > 0) & kept(slots)
+    low, high = np.where(all_, slots, low), np.where(all_ | (low < 1), low + 1.0, slots)
+    high = np.where(all_, slots + 1.0, high)
+    while np.any(high - low > 1.0):
+        middle = np.floor(0.5 * (low + high))
+        good = kept(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+    return low, closed_load(curve, np.maximum(low, 1.0)[:, None]).at(slice(None), 0)

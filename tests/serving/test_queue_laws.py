@@ -1,6 +1,6 @@
 """Laws of queues for every plan: latencies grow with load, percentiles lie above means, replicas pool."""
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ CASES = [
 ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def every_plan(model, engine, asked, variation=0.0):
     """Every legal plan of eight devices: tp, cp, dp, pp, ep and experts in parts."""
     made = st.model(model)
@@ -110,7 +110,7 @@ def test_replicas_are_not_worse_than_one_of_them(case, engine, asked, share):
     assert np.all(many.rate >= copies * few.rate * (1 - 1e-6)) and np.all(many.ttft <= few.ttft * (1 + 1e-6))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _curve(name, requests, engine, sequences):
     system, model, plan = name.split("|")
     return st.serving.curve(system, model, requests, plan, engine, sequences=sequences)
