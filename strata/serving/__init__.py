@@ -2,10 +2,12 @@
 
 from strata.serving.curve import Curve, curve
 from strata.serving.drafts import DraftComparison, compare_drafts
+from strata.serving.first_token import FirstToken
 from strata.serving.frontier import ServingFrontier, serving_frontier
 from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.requests import Requests
+from strata.serving.served_plans import ServedPlan, ServedPlans, ServingLimits, served_plans
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.serving.under_load import UnderLoad, serve_under_load
 
@@ -14,9 +16,13 @@ __all__ = [
     "Disaggregation",
     "DraftComparison",
     "Drafting",
+    "FirstToken",
     "LoadMetrics",
     "Requests",
+    "ServedPlan",
+    "ServedPlans",
     "ServingFrontier",
+    "ServingLimits",
     "Speculation",
     "UnderLoad",
     "best_window",
@@ -28,6 +34,7 @@ __all__ = [
     "largest_concurrency",
     "open_load",
     "serve_under_load",
+    "served_plans",
     "serving_frontier",
     "speculate",
 ]

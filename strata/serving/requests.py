@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from strata.errors import require
 from strata.workload.routing import Routing
+from strata.workload.tasks import Workload
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,15 @@ class Requests:
     def context(self) -> float:
         """Tokens of a sequence in the middle of its generation."""
         return self.input + self.output / 2.0
+
+
+def requests_of(work: Workload) -> Requests:
+    """The requests of a workload that serves some.
+
+    >>> from strata.workload.tasks import serve
+    >>> requests_of(serve(8.0, 1024.0, 256.0)).context
+    1152.0
+    """
+    require(work.phase == "serve", "only st.serve has requests", phase=work.phase)
+    sizes = (float(np.asarray(v)) for v in (work.sequence, work.output))
+    return Requests(*sizes, skew=float(np.asarray(work.skew)), routing=work.routing)

@@ -93,6 +93,12 @@ class ServingLimits:
             share=self.share,
         )
 
+    def nearest(self, seen: LoadMetrics) -> int:
+        """Of some plans the one that misses the limits by least."""
+        with np.errstate(invalid="ignore"):
+            over = np.maximum(seen.ttft / self.ttft, seen.tpot / self.tpot)
+        return int(np.argmin(np.where(np.isfinite(seen.ttft) & ~np.isnan(over), over, np.inf)))
+
     @property
     def told(self) -> dict[str, Any]:
         return {"ttft": self.ttft, "tpot": self.tpot, "share": self.share}
@@ -226,7 +232,8 @@ def served_plans(
     placed = 0
     if places and _orders_matter(hardware.fabric):
         near, placed = _in_best_order(near, every, found, hardware.fabric)
-    rows = _best_rows(near, max(top, 1))
+    best = dict.fromkeys(i for i, j in near.order() if np.isfinite(near.scores[i, j]))
+    rows = list(best | dict.fromkeys(_best_rows(near, len(near.scores))))[: max(top, 1)]
     choices = [
         _served_plan(near, i, j, asked, told is None and not wanted.fewest)
         for i, j in near.order()[:top]

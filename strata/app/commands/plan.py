@@ -10,6 +10,7 @@ import typer
 from strata.app.commands.options import (
     CacheFormat,
     EngineName,
+    GoalName,
     InputTokens,
     JsonFlag,
     ModelName,
@@ -18,6 +19,7 @@ from strata.app.commands.options import (
     PhaseName,
     RoutingFile,
     SetItems,
+    ShareOption,
     SystemName,
     WeightFormat,
     typed_sizes,
@@ -26,6 +28,7 @@ from strata.app.commands.options import (
 from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
 
+USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
 USUAL = {"phase": "serve", "engine": "ideal", "weights": "", "kv": "", "routing": ""}  # not worth repeating
 
 
@@ -44,9 +47,12 @@ def plan_command(
     batch: Annotated[
         str,
         typer.Option(
-            "--batch", "-b", metavar="N,N,...", help="sequences at once; every one of a list is tried"
+            "--batch",
+            "-b",
+            metavar="N,N,...",
+            help="sequences at once; every one of a list is tried  [default: the most that keep the limits]",
         ),
-    ] = "1,2,4,8,16,32,64,128,256,512,1024",
+    ] = "",
     input: InputTokens = "1024",
     output: OutputTokens = "1024",
     phase: PhaseName = "serve",
@@ -54,8 +60,15 @@ def plan_command(
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
-    ttft: Annotated[str, typer.Option(metavar="TIME", help="limit on time to first token, like 2s")] = "",
-    tpot: Annotated[str, typer.Option(metavar="TIME", help="limit on time per output token, like 40ms")] = "",
+    goal: GoalName = "throughput",
+    ttft: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
+    ] = "",
+    tpot: Annotated[
+        str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
+    ] = "",
+    share: ShareOption = "",
     top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
     where: Annotated[
         str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
@@ -64,21 +77,33 @@ def plan_command(
     overlap: OverlapMode = "",
     json: JsonFlag = False,
 ) -> None:
-    """The best plans of a model on a system under limits on latency, out of every legal one."""
+    """The best plans of a model on a system under limits on latency, out of every legal one, with the largest
+    batch that keeps them.
+    """
     import numpy as np
 
+    from strata.app.commands.serving import typed_share
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
     from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
+    from strata.serving.requests import Requests
 
-    batches = np.array([whole(b, "--batch") for b in batch.split(",")])
+    batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
     size = typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    limits["share"] = typed_share(share)
     count, changes = int(whole(top, "--top")), with_overlap(set, overlap)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    routed = routing_from_file(routing, served)
-    work = make_workload(phase_of(served, phase), batches, size["input"], size["output"], routing=routed)
-    ranking = plan_for(hardware, served, work, software, **limits, top=count, where=where)
+    routed, phase = routing_from_file(routing, served), phase_of(served, phase)
+    work: Any = None
+    if phase == "serve" and batches is None:
+        work = Requests(size["input"], size["output"], routing=routed)
+    else:
+        usual = np.array(USUAL_BATCHES) if batches is None else batches
+        work = make_workload(phase, usual, size["input"], size["output"], routing=routed)
+    stepwise = phase in ("prefill", "decode") and batches is None
+    more: dict[str, Any] = {"goal": goal, "top": count, "where": where, "largest": stepwise}
+    ranking = plan_for(hardware, served, work, software, **limits, **more)
     if json:
         print_json(ranking_dict(ranking))
     if ranking.why_none:
