@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import require
+from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
@@ -99,7 +99,8 @@ def plan_for(
     require(top >= 1, "at least one plan is asked for", top=top)
     if hasattr(served, "kernel_modules"):
         require(goal == "throughput", "strategies are ranked by throughput alone", goal=goal)
-        require(isinstance(workload, Workload), f"{served.name} answers no requests; give a workload")
+        if isinstance(workload, Requests):
+            raise BadValue(f"{served.name} answers no requests; give a workload")
         return _strategy_ranking(hardware, served, _listed(workload), software, top, where)
     if isinstance(workload, Requests) or (workload.phase == "serve" and not at_once):
         require(isinstance(served, Model), f"{getattr(served, 'name', served)} answers no requests")

@@ -4,7 +4,8 @@ from strata.serving.curve import Curve, curve
 from strata.serving.drafts import DraftComparison, compare_drafts
 from strata.serving.first_token import FirstToken
 from strata.serving.frontier import ServingFrontier, serving_frontier
-from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
+from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.requests import Requests
 from strata.serving.served_plans import ServedPlan, ServedPlans, ServingLimits, served_plans

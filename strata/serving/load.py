@@ -4,7 +4,7 @@ most it can take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from strata.arrays import Array
 from strata.errors import require
 from strata.serving.curve import Curve
 from strata.serving.first_token import FirstToken
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.queueing import (
     SequencesInFlight,
     chance_to_wait,
@@ -26,75 +27,6 @@ from strata.serving.steps import dollars_per_s
 # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
 HALVINGS = 32
 LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chunks", "a plan with more slots")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LoadMetrics:
-    """What requests see, and what the engine delivers and spends. Where it cannot keep up, times are infinite.
-
-    The numbers of `strata plan` and of `strata serving`.
-    """
-
-    rate: Array  # requests completed [1/s]
-    ttft: Array  # mean time to the first token, waiting included [s]
-    tpot: Array  # mean time between a request's later tokens [s]
-    # the part of ttft before its prompt is read: taken in, in queues, until the step under way ends [s]
-    waits: Array
-    reads: Array  # the part in which it is [s]
-    active: Array  # mean sequences being generated
-    utilisation: Array  # of whatever is nearest its limit; at 1 queues grow without end
-    tokens_per_s: Array  # generated, of the whole system
-    queued: Array  # the part of waits for prompts read before [s]
-    power: Array  # of the whole system, hosts included [W]; nan where prompts are read elsewhere
-    dollars: Array  # what that costs [USD/s]; nan where the chip has no price
-    devices: Array
-    first_token: FirstToken  # the distribution behind ttft
-
-    def ttft_at(self, share: float) -> Array:
-        """The time to first token that a share of requests does not exceed [s], for a share of at least
-        half.
-        """
-        return np.where(np.isfinite(self.ttft), self.first_token.within_share(share), np.inf)
-
-    @property
-    def ttft_p95(self) -> Array:
-        """The 95th percentile of the time to first token [s]."""
-        return self.ttft_at(0.95)
-
-    @property
-    def energy_per_mtoken(self) -> Array:
-        """Energy of a million generated tokens [J]."""
-        return self._per_mtoken(self.power)
-
-    @property
-    def cost_per_mtoken(self) -> Array:
-        """Cost of a million generated tokens [USD]."""
-        return self._per_mtoken(self.dollars)
-
-    @property
-    def cost_per_device_hour(self) -> Array:
-        """What a device costs for an hour, with its share of links and hosts, and its electricity [USD]."""
-        return self.dollars * 3600.0 / self.devices
-
-    def _per_mtoken(self, spent: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(self.tokens_per_s > 0, spent / self.tokens_per_s * 1e6, np.inf)
-
-    @property
-    def fits(self) -> Array:
-        return self.utilisation < 1.0
-
-    def at(self, *index: Any) -> LoadMetrics:
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        first: FirstToken = parts.pop("first_token")
-        cut = {name: np.asarray(value)[index] for name, value in parts.items()}
-        return LoadMetrics(**cut, first_token=first.at(*index))
-
-    def within(self, ttft: float, tpot: float, share: float | None = None) -> Array:
-        """Where both limits are kept: on average, or of time to first token by a share of all requests."""
-        with np.errstate(invalid="ignore"):
-            early = self.ttft <= ttft if share is None else self.first_token.keeps(ttft, share)
-            return self.fits & early & (self.tpot <= tpot)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,23 +53,8 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
     require(bool(np.all(rate >= 0)), "a rate of requests must not be negative", rate=float(np.min(rate)))
     flight, steps, busy, token = _in_flight(curve, rate)
-    none = np.zeros_like(steps[:, :1])
-    under_way = np.concatenate([none, steps], axis=1)
-    if remote is None:
-        alone = np.where(np.isfinite(curve.alone), curve.alone, 0.0)
-        each = np.concatenate([alone[:, None], busy], axis=1)
-        reading = curve.pieces * np.maximum.accumulate(each, axis=1)
-        reads = np.sum(flight.chance * reading, axis=-1)
-        lanes = curve.lanes
-        queue = mean_wait(rate, reads, lanes, r.variation)
-        load = rate * reads / lanes
-    else:
-        reads, lanes = remote.time + remote.after, remote.lanes
-        reading = np.broadcast_to(reads[:, None], under_way.shape)
-        queue = mean_wait(rate, remote.time, lanes, r.variation) + mean_wait(
-            rate, remote.after, remote.links, r.variation
-        )
-        load = np.maximum(rate * remote.time / lanes, rate * remote.after / remote.links)
+    reading, queue, load, lanes = _reading(curve, rate, flight, busy, remote)
+    reads = np.sum(flight.chance * reading, axis=-1)
     use = np.where(curve.slots < 1, np.inf, np.maximum(flight.load, load))
     use = np.where(np.isfinite(reads) & np.isfinite(curve.alone), use, np.inf)
     bad = use >= 1.0
@@ -145,8 +62,8 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     first = FirstToken(
         chance=flight.chance,
         base=request + reading,
-        step=under_way,
-        queued=np.asarray(queue),
+        step=np.concatenate([np.zeros_like(steps[:, :1]), steps], axis=1),
+        queued=queue,
         waiting=np.asarray(chance_to_wait(load, lanes)),
         slot=flight.wait,
         full=flight.full,
@@ -175,6 +92,28 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     )
 
 
+def _reading(
+    curve: Curve, rate: Array, flight: SequencesInFlight, busy: Array, remote: RemotePrefill | None
+) -> tuple[Array, Array, Array, Array]:
+    """Time to read a prompt by sequences in flight 0, 1, ... (last axis) and mean wait before it [s], the
+    load of the lanes that read, and how many there are.
+    """
+    variation = curve.requests.variation
+    if remote is None:
+        alone = np.where(np.isfinite(curve.alone), curve.alone, 0.0)
+        each = np.concatenate([alone[:, None], busy], axis=1)
+        reading = curve.pieces * np.maximum.accumulate(each, axis=1)
+        reads = np.sum(flight.chance * reading, axis=-1)
+        waits = np.asarray(mean_wait(rate, reads, curve.lanes, variation))
+        return reading, waits, rate * reads / curve.lanes, curve.lanes
+    reading = np.broadcast_to((remote.time + remote.after)[:, None], flight.chance.shape)
+    queue = mean_wait(rate, remote.time, remote.lanes, variation) + mean_wait(
+        rate, remote.after, remote.links, variation
+    )
+    load = np.maximum(rate * remote.time / remote.lanes, rate * remote.after / remote.links)
+    return reading, np.asarray(queue), load, remote.lanes
+
+
 def _in_flight(curve: Curve, rate: Array) -> tuple[SequencesInFlight, Array, Array, Array]:
     """Sequences in flight of one replica, and by their number 1, 2, ... (last axis) its steps, those that
     also read, and the time between tokens [s]; 0, 0 and infinite beyond its slots.
@@ -193,6 +132,64 @@ def _in_flight(curve: Curve, rate: Array) -> tuple[SequencesInFlight, Array, Arr
     return flight, known, np.where(np.isfinite(step), step + extra, 0.0), token
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ClosedLoop:
+    """Clients that each wait for their answer, [plans, clients]."""
+
+    curve: Curve
+    clients: Array
+
+    @property
+    def inside(self) -> Array:
+        """Clients that have a slot."""
+        return np.minimum(self.clients, np.maximum(self.curve.slots[:, None], 1.0))
+
+    @property
+    def others(self) -> Array:
+        """Share of the load that a client meets: that of the others on its replica."""
+        return np.maximum(self.inside - self.curve.replicas[:, None], 0.0) / self.inside
+
+    @property
+    def request(self) -> float:
+        return float(np.max(np.asarray(self.curve.engine.request, float)))
+
+    def rate_of(self, active: Array) -> tuple[Array, Array]:
+        """Requests completed with so many sequences in flight [1/s], and the step that generates [s]."""
+        c = self.curve
+        step, extra = (c.between(v, active) for v in (c.step, c.extra))
+        pieces = self.others * c.pieces / c.lanes[:, None]
+        return np.asarray(closed_rate(active, step / c.gain, extra, c.requests.later, pieces)), step
+
+    def first_token(self, active: Array, rate: Array, step: Array, before: Any) -> FirstToken:
+        """What such a client sees, after some time in which it waits for certain."""
+        c, met = self.curve, active * self.others
+        lanes, alone = c.lanes[:, None], c.alone[:, None]
+        meets = np.minimum(met / c.replicas[:, None], 1.0)
+        beside = c.pieces * np.maximum(c.between(c.step, met) + c.between(c.extra, met), alone)
+        reads = (1.0 - meets) * c.pieces * alone + meets * beside
+        nothing = np.zeros_like(reads)
+        return FirstToken(
+            chance=np.stack([1.0 - meets, meets], axis=-1),
+            base=np.stack([before + c.pieces * alone + nothing, before + beside], axis=-1),
+            step=np.stack([nothing, step], axis=-1),
+            queued=np.asarray(mean_wait(rate * self.others, reads, lanes, c.requests.variation)),
+            waiting=np.asarray(chance_to_wait(rate * self.others * reads / lanes, lanes)),
+            slot=nothing,
+            full=nothing,
+        )
+
+    def active(self) -> Array:
+        """Sequences in flight, such that they and those being read are all clients that have a slot."""
+        inside = self.inside
+        low, high = np.zeros_like(inside), inside + 0.0
+        for _ in range(HALVINGS):
+            active = 0.5 * (low + high)
+            rate, step = self.rate_of(active)
+            over = active + rate * self.first_token(active, rate, step, self.request).mean > inside
+            low, high = np.where(over, low, active), np.where(over, active, high)
+        return low
+
+
 def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetrics:
     """A fixed number of clients, each of which sends its next request when the last is answered; [plans,
     clients].
@@ -205,73 +202,42 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetri
     Bard, in Performance of Computer Systems (1979)). Replicas that step by themselves have an even share of
     the clients each.
     """
-    r = curve.requests
     clients = np.atleast_1d(np.asarray(clients, float))
     require(bool(np.all(clients >= 1)), "there must be at least one client", clients=float(np.min(clients)))
     require(rounds >= 1, "clients send at least one request each", rounds=rounds)
-    slots, replicas = curve.slots[:, None], curve.replicas[:, None]
-    inside = np.minimum(clients, np.maximum(slots, 1.0))
-    others = np.maximum(inside - replicas, 0.0) / inside
-    lanes, alone = curve.lanes[:, None], curve.alone[:, None]
-    request = float(np.max(np.asarray(curve.engine.request, float)))
-
-    def with_active(active: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """Rate, step, the chance to meet others, time to read beside them, mean time to read, in queues."""
-        met = active * others
-        step, extra = (curve.between(v, active) for v in (curve.step, curve.extra))
-        busy = np.maximum(curve.between(curve.step, met) + curve.between(curve.extra, met), alone)
-        meets = np.minimum(met / replicas, 1.0)
-        reads = curve.pieces * (alone + meets * (busy - alone))
-        pieces = others * curve.pieces / lanes
-        rate = np.asarray(closed_rate(active, step / curve.gain, extra, r.later, pieces))
-        queued = np.asarray(mean_wait(rate * others, reads, lanes, r.variation))
-        return rate, step, meets, curve.pieces * busy, reads, queued
-
-    low, high = np.zeros(np.broadcast_shapes(slots.shape, clients.shape)), inside + 0.0 * slots
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for _ in range(HALVINGS):
-            active = 0.5 * (low + high)
-            rate, step, meets, _, reads, queued = with_active(active)
-            over = active + rate * (request + queued + 0.5 * step * meets + reads) > inside
-            low, high = np.where(over, low, active), np.where(over, active, high)
-        rate, step, meets, beside, reads, queued = with_active(low)
-        start = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * alone
-        before = request + (clients - inside) / rate + start / rounds
-        tpot = low / (rate * r.later)
-    out = np.broadcast_to(slots < 1, low.shape)
-    infinite = np.where(out, np.inf, 0.0)
-    busiest = np.maximum(clients / np.maximum(slots, 1.0), rate * reads / lanes)
-    use = np.where(out, np.inf, np.minimum(busiest, 1.0 - 1e-12))
-    queued, before, step, reads, tpot, rate, meets = (
-        np.where(out, 0.0, v) + 0.0 * low for v in (queued, before, step, reads, tpot, rate, meets)
+    out = curve.slots < 1
+    # a plan that is out has no times; it is answered for as one whose times are nothing
+    known = replace(
+        curve, alone=np.where(out, 0.0, curve.alone), step=np.where(out[:, None], 1.0, curve.step)
     )
-    beside, plain = np.where(out, 0.0, beside), np.where(out, 0.0, curve.pieces * alone)
-    first = FirstToken(
-        chance=np.stack([1.0 - meets, meets], axis=-1),
-        base=np.stack([before + plain, before + beside], axis=-1) + infinite[..., None],
-        step=np.stack([np.zeros_like(step), step], axis=-1),
-        queued=queued,
-        waiting=np.asarray(chance_to_wait(rate * others * reads / lanes, lanes)) + 0.0 * low,
-        slot=np.zeros_like(low),
-        full=np.zeros_like(low),
-    )
-    waits = queued + before + 0.5 * step * meets + infinite
-    reading = np.clip(rate * reads / lanes, 0.0, 1.0)
-    unused = np.maximum(1.0 - inside / replicas, 0.0) + 0.0 * low  # replicas without a client
-    power = curve.spent.mean(low, reading, unused)
+    loop = _ClosedLoop(curve=known, clients=clients)
+    lanes, inside = curve.lanes[:, None], loop.inside
+    active = loop.active()
+    rate, step = loop.rate_of(active)
+    start = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * known.alone[:, None]
+    before = loop.request + (clients - inside) / rate + start / rounds
+    first = loop.first_token(active, rate, step, before)
+    reads = np.sum(first.chance * first.base, axis=-1) - before
+    tpot = active / (rate * curve.requests.later)
+    infinite = np.where(out, np.inf, 0.0)[:, None] + np.zeros_like(active)
+    first = replace(first, slot=first.slot + infinite)
+    busiest = np.maximum(clients / np.maximum(curve.slots, 1.0)[:, None], rate * reads / lanes)
+    unused = np.maximum(1.0 - inside / curve.replicas[:, None], 0.0)  # replicas without a client
+    power = curve.spent.mean(active, np.clip(rate * reads / lanes, 0.0, 1.0), unused)
+    rate = np.where(out[:, None], 0.0, rate)
     return LoadMetrics(
         rate=rate,
-        ttft=waits + reads,
+        ttft=first.mean,
         tpot=tpot + infinite,
-        waits=waits,
+        waits=first.mean - reads,
         reads=reads + infinite,
-        active=low,
-        utilisation=use,
-        tokens_per_s=rate * r.output,
-        queued=queued + infinite,
+        active=active,
+        utilisation=np.where(out[:, None], np.inf, np.minimum(busiest, 1.0 - 1e-12)),
+        tokens_per_s=rate * curve.requests.output,
+        queued=first.queued + infinite,
         power=power,
         dollars=dollars_per_s(curve.system, power, curve.economics),
-        devices=np.full(low.shape, curve.devices),
+        devices=np.full(rate.shape, curve.devices),
         first_token=first,
     )
 

@@ -58,5 +58,5 @@ def requests_of(work: Workload) -> Requests:
     1152.0
     """
     require(work.phase == "serve", "only st.serve has requests", phase=work.phase)
-    sizes = (float(np.asarray(v)) for v in (work.sequence, work.output))
-    return Requests(*sizes, skew=float(np.asarray(work.skew)), routing=work.routing)
+    read, written, skew = (float(np.asarray(v)) for v in (work.sequence, work.output, work.skew))
+    return Requests(read, written, skew=skew, routing=work.routing)

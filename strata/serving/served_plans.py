@@ -21,7 +21,8 @@ from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import taken
 from strata.serving.curve import Curve, as_many, curve
-from strata.serving.load import LoadMetrics, closed_load, largest_concurrency, most_rate
+from strata.serving.load import closed_load, largest_concurrency, most_rate
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting
 from strata.units import show
@@ -211,12 +212,8 @@ def served_plans(
     hardware, software, wanted = as_system(system), as_engine(engine), serving_goal(goal)
     asked, told = limits or ServingLimits(), None if clients is None else _whole(clients)
     every = as_many(plan)
-    how: dict[str, Any] = {
-        "chunk": chunk,
-        "sequences": sequences,
-        "drafting": drafting,
-        "economics": economics,
-    }
+    how: dict[str, Any] = {"chunk": chunk, "sequences": sequences}
+    how |= {"drafting": drafting, "economics": economics}
 
     def found(some: Plan, **more: Any) -> _Found:
         made = curve(hardware, model, requests, some, software, **how, **more)
@@ -232,17 +229,13 @@ def served_plans(
     placed = 0
     if places and _orders_matter(hardware.fabric):
         near, placed = _in_best_order(near, every, found, hardware.fabric)
-    best = dict.fromkeys(i for i, j in near.order() if np.isfinite(near.scores[i, j]))
-    rows = list(best | dict.fromkeys(_best_rows(near, len(near.scores))))[: max(top, 1)]
-    choices = [
-        _served_plan(near, i, j, asked, told is None and not wanted.fewest)
-        for i, j in near.order()[:top]
-        if np.isfinite(near.scores[i, j])
-    ]
+    best = [(i, j) for i, j in near.order() if np.isfinite(near.scores[i, j])]
+    rows = list(dict.fromkeys([i for i, _ in best] + _best_rows(near, len(near.scores))))
+    largest = told is None and not wanted.fewest
     return ServedPlans(
         every=near.curve,
-        curve=near.curve.only(rows),
-        choices=choices,
+        curve=near.curve.only(rows[:top]),
+        choices=[_served_plan(near, i, j, asked, largest) for i, j in best[:top]],
         goal=wanted,
         limits=asked,
         considered=considered * (1 if told is None else len(told)),

@@ -17,7 +17,8 @@ from strata.mapping.plan import plan as make_plan
 from strata.search.plans import candidate_plans
 from strata.serving.curve import Curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
-from strata.serving.load import LEVERS, LoadMetrics, closed_load, goodput, most_rate, open_load
+from strata.serving.load import LEVERS, closed_load, goodput, most_rate, open_load
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.requests import Requests
 from strata.serving.served_plans import ServedPlans, ServingLimits, served_plans
@@ -120,8 +121,7 @@ def serve_under_load(
     with_frontier: bool = False,
     economics: Economics | None = None,
 ) -> UnderLoad:
-    """A model that serves requests: which plans are best under limits on TTFT and TPOT [s], by a goal:
-    throughput, cheapest, fastest or efficient.
+    """A model that serves requests: which plans are best by a goal under limits on TTFT and TPOT [s].
 
     `rate` [1/s] or `clients` ask what requests see under that load; `share` of them must keep `ttft`, else
     their mean must. `chunk` and `sequences` replace the engine's own. `disaggregated` looks at devices apart
@@ -145,15 +145,13 @@ def serve_under_load(
     if draft is not None:
         draft, speculation = _speculated(served.curve, clients, draft, free_window)
         served = served_plans(*asked, **how, drafting=draft)
-    rates = goodput(served.curve, **limits.told)
     chosen, load = _loaded(served, rate, clients)
-    splits = None
-    if disaggregated or prefill_devices:
-        pools: dict[str, Any] = {"prefill_devices": prefill_devices, "sequences": sequences}
-        splits = disaggregate(hardware, model, requests, software, **pools, **limits.told)
+    pools: dict[str, Any] = {"prefill_devices": prefill_devices, "sequences": sequences, **limits.told}
+    apart = disaggregated or prefill_devices is not None
+    splits = disaggregate(hardware, model, requests, software, **pools) if apart else None
     return UnderLoad(
         served=served,
-        rates=rates,
+        rates=goodput(served.curve, **limits.told),
         chosen=chosen,
         load=load,
         clients=clients,

@@ -32,6 +32,28 @@ USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not 
 USUAL = {"phase": "serve", "engine": "ideal", "weights": "", "kv": "", "routing": ""}  # not worth repeating
 
 
+BatchList = Annotated[
+    str,
+    typer.Option(
+        "--batch",
+        "-b",
+        metavar="N,N,...",
+        help="sequences at once; every one of a list is tried  [default: the most that keep the limits]",
+    ),
+]
+TtftLimit = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
+]
+TpotLimit = Annotated[
+    str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
+]
+TopCount = Annotated[str, typer.Option(metavar="N", help="how many to show")]
+PlanCondition = Annotated[
+    str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
+]
+
+
 def register_plan(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
@@ -44,15 +66,7 @@ def register_plan(app: typer.Typer) -> None:
 def plan_command(
     model: ModelName,
     system: SystemName,
-    batch: Annotated[
-        str,
-        typer.Option(
-            "--batch",
-            "-b",
-            metavar="N,N,...",
-            help="sequences at once; every one of a list is tried  [default: the most that keep the limits]",
-        ),
-    ] = "",
+    batch: BatchList = "",
     input: InputTokens = "1024",
     output: OutputTokens = "1024",
     phase: PhaseName = "serve",
@@ -61,18 +75,11 @@ def plan_command(
     kv: CacheFormat = "",
     set: SetItems = None,
     goal: GoalName = "throughput",
-    ttft: Annotated[
-        str,
-        typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
-    ] = "",
-    tpot: Annotated[
-        str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
-    ] = "",
+    ttft: TtftLimit = "",
+    tpot: TpotLimit = "",
     share: ShareOption = "",
-    top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
-    where: Annotated[
-        str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
-    ] = "",
+    top: TopCount = "8",
+    where: PlanCondition = "",
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
     json: JsonFlag = False,
@@ -84,9 +91,8 @@ def plan_command(
 
     from strata.app.commands.serving import typed_share
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
-    from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
+    from strata.search.inputs import named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
-    from strata.serving.requests import Requests
 
     batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
     size = typed_sizes("1", input, output)
@@ -94,15 +100,10 @@ def plan_command(
     limits["share"] = typed_share(share)
     count, changes = int(whole(top, "--top")), with_overlap(set, overlap)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    routed, phase = routing_from_file(routing, served), phase_of(served, phase)
-    work: Any = None
-    if phase == "serve" and batches is None:
-        work = Requests(size["input"], size["output"], routing=routed)
-    else:
-        usual = np.array(USUAL_BATCHES) if batches is None else batches
-        work = make_workload(phase, usual, size["input"], size["output"], routing=routed)
-    stepwise = phase in ("prefill", "decode") and batches is None
-    more: dict[str, Any] = {"goal": goal, "top": count, "where": where, "largest": stepwise}
+    kind = phase_of(served, phase)
+    work = _typed_work(kind, batches, size, routing_from_file(routing, served))
+    largest = kind in ("prefill", "decode") and batches is None
+    more: dict[str, Any] = {"goal": goal, "top": count, "where": where, "largest": largest}
     ranking = plan_for(hardware, served, work, software, **limits, **more)
     if json:
         print_json(ranking_dict(ranking))
@@ -116,3 +117,16 @@ def plan_command(
         typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
         typed += [f"--set {quote(c)}" for c in changes]
         say(ranking_table(ranking), hint_text(ranking, " ".join(typed)))
+
+
+def _typed_work(phase: str, batches: Any, size: dict[str, float], routing: Any) -> Any:
+    """What is asked for: requests whose number at once is to be found, or batches of a phase."""
+    import numpy as np
+
+    from strata.search.inputs import make_workload
+    from strata.serving.requests import Requests
+
+    if phase == "serve" and batches is None:
+        return Requests(size["input"], size["output"], routing=routing)
+    tried = np.array(USUAL_BATCHES) if batches is None else batches
+    return make_workload(phase, tried, size["input"], size["output"], routing=routing)

@@ -84,11 +84,8 @@ def predict_command(
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
     work = make_workload(phase_of(served, phase), **size, routing=routing_from_file(routing, served))
     plan = plan or usual_division(served, hardware.devices)
-    ranking = (
-        None
-        if plan or divides_itself(served)
-        else plan_for(hardware, served, work, software, top=1, at_once=True)
-    )
+    asked = (hardware, served, work, software)
+    ranking = None if plan or divides_itself(served) else plan_for(*asked, top=1, at_once=True)
     result = evaluate(hardware, served, work, plan, software) if ranking is None else ranking.nearest
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)

@@ -180,9 +180,7 @@ def serving_command(
     set: SetOption = None,
     json: JsonFlag = False,
 ) -> None:
-    """A model under load: the best plans with as many requests at once as keep limits on latency, what requests
-    see at a rate, and the frontier.
-    """
+    """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
     from strata.app.render.serving import under_load_dict, under_load_tables
     from strata.search.inputs import named_inputs
     from strata.serving.requests import Requests

@@ -97,7 +97,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
 
 
 def served_ranking_table(ranking: PlanRanking) -> Any:
-    """Plans that serve requests for people, a line each: what clients see, what it costs, what others lose."""
+    """Plans that serve requests for people, a line each: what clients see, its cost, what others lose."""
     found, first = ranking.served, ranking.choices[0]
     assert found is not None and first.served is not None
     asked, best = found.curve.requests, first.result
@@ -130,8 +130,8 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     below = device_hour_text(found)
     if len(ranking.choices) > 1:
         below += (
-            f"\nbehind by: {found.goal.means} against the best, and the op of a step that generates which takes "
-            "most more time for a sequence (what it waits for)"
+            f"\nbehind by: {found.goal.means} against the best, and the op that takes most more time for a "
+            "sequence (what it waits for)"
         )
     return titled(title, table, "\n".join([below, *trust_of(found)[1]]))
 

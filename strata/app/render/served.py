@@ -13,7 +13,7 @@ import numpy as np
 from strata.evaluate import evaluate
 from strata.mapping.plan import plan_text
 from strata.result import Result
-from strata.serving.load import LoadMetrics
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests
 from strata.serving.served_plans import ServedPlan, ServedPlans
 from strata.units import show
@@ -106,5 +106,6 @@ def _as_seen(one: ServedPlan, requests: Requests, made: Any) -> Result:
     """A result of the phase with the times that clients see."""
     work = serve(max(one.clients, float(one.plan.dp)), requests.input, requests.output, **requests.routed)
     result = evaluate(made.system, made.model, work, one.plan, made.engine)
-    seen = replace(result.summary.metrics, ttft=float(one.load.ttft), tpot=float(one.load.tpot))
+    seen: Any = result.summary.metrics
+    seen = replace(seen, ttft=float(one.load.ttft), tpot=float(one.load.tpot))
     return replace(result, summary=replace(result.summary, metrics=seen))

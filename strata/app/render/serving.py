@@ -18,7 +18,8 @@ from strata.app.render.served import (
 )
 from strata.app.terminal import plain_table, titled
 from strata.mapping.plan import plan_text
-from strata.serving.load import LoadMetrics, most_rate, open_load
+from strata.serving.load import most_rate, open_load
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, pools_limit
 from strata.serving.speculation import Speculation
 from strata.serving.under_load import UnderLoad
