@@ -12,7 +12,7 @@ from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
-from strata.mapping.plan import Plan, division_text, plan_text
+from strata.mapping.plan import Plan, division_text, layout_degrees, plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
@@ -102,8 +102,13 @@ def plan_for(
         if isinstance(workload, Requests):
             raise BadValue(f"{served.name} answers no requests; give a workload")
         return _strategy_ranking(hardware, served, _listed(workload), software, top, where)
+    if not isinstance(served, Model):
+        known = ", ".join(layout_degrees(served)) or "none"
+        raise BadValue(
+            f"plans of language models are ranked, and {served.name} is none: say how it is divided with "
+            f"strata predict --plan (its degrees: {known})"
+        )
     if isinstance(workload, Requests) or (workload.phase == "serve" and not at_once):
-        require(isinstance(served, Model), f"{getattr(served, 'name', served)} answers no requests")
         return _served_ranking(hardware, served, workload, software, wanted, limits, top, where)
     case = (hardware, served, _listed(workload), software)
     metric = METRIC_OF_GOAL[goal].get(workload.phase, "tokens_per_s")

@@ -108,8 +108,11 @@ def test_goals_order_plans_of_steps():
         assert found == sorted(found)
     with pytest.raises(StrataError, match="no goal called 'cheap'"):
         st.plan_for(*asked, goal="cheap")
+    for program, work in (("fft-1024", ASKED), ("fft-1024", st.forward(1.0))):
+        with pytest.raises(StrataError, match="fft-1024 is none"):
+            st.plan_for("8xh200", program, work)
     with pytest.raises(StrataError, match="answers no requests"):
-        st.plan_for("8xh200", "fft-1024", ASKED)
+        st.plan_for("8xh200", "lstm-lm-v100", ASKED)
 
 
 def test_limits_nobody_keeps_name_the_quickest():

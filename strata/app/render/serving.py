@@ -28,7 +28,7 @@ from strata.units import show
 
 def under_load_tables(answer: UnderLoad) -> list[Any]:
     """The answer for people."""
-    parts: list[Any] = [_plans(answer)]
+    parts: list[Any] = [_plans(answer) if answer.served.choices else answer.question]
     if answer.load is not None:
         parts += ["", _loaded(answer)]
     if answer.speculation is not None:
@@ -56,9 +56,9 @@ def _plans(answer: UnderLoad) -> Any:
         ]
         table.add_row(plan_text(one.plan), *cells, *([f"{float(answer.rates[i]):.3g}"] if limited else []))
     below = device_hour_text(found)
-    if limited and found.choices:
+    if limited:
         below += "\nat random: the most requests/s that keep the limits where they arrive at random"
-    return titled(answer.question, table, "\n".join([below, *trust_of(found)[1]]) if found.choices else "")
+    return titled(answer.question, table, "\n".join([below, *trust_of(found)[1]]))
 
 
 def _loaded(answer: UnderLoad) -> Any:
