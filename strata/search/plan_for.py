@@ -103,11 +103,7 @@ def plan_for(
             raise BadValue(f"{served.name} answers no requests; give a workload")
         return _strategy_ranking(hardware, served, _listed(workload), software, top, where)
     if not isinstance(served, Model):
-        known = ", ".join(layout_degrees(served)) or "none"
-        raise BadValue(
-            f"plans of language models are ranked, and {served.name} is none: say how it is divided with "
-            f"strata predict --plan (its degrees: {known})"
-        )
+        raise _no_plans(served)
     if isinstance(workload, Requests) or (workload.phase == "serve" and not at_once):
         return _served_ranking(hardware, served, workload, software, wanted, limits, top, where)
     case = (hardware, served, _listed(workload), software)
@@ -123,6 +119,14 @@ def plan_for(
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
     seen = (_time(quick.metrics.ttft), _time(quick.metrics.tpot))
     return PlanRanking(nearest=quick, why_none=_limits_missed(limits, seen, quick), **told)
+
+
+def _no_plans(program: Any) -> BadValue:
+    known = ", ".join(layout_degrees(program)) or "none"
+    return BadValue(
+        f"plans of language models are ranked, and {program.name} is none: say how it is divided with "
+        f"strata predict --plan (its degrees: {known})"
+    )
 
 
 def _listed(workload: Workload) -> Workload:
