@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strata.errors import StrataError
-from strata.pricing.summary import cost_rate
+from strata.hardware.silicon.system_cost import cost_rate
 from strata.search.points import case_of_points
 
 if TYPE_CHECKING:

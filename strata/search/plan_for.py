@@ -7,20 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from strata.errors import BadValue, require
+from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
-from strata.mapping.plan import division_text, plan_text
+from strata.mapping.plan import Plan, division_text, layout_degrees, plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
-from strata.search.plans import RankedPlan, best_plans, closest_plan
+from strata.search.plans import RankedPlan, best_plans, candidate_plans, closest_plan, largest_batches
 from strata.search.strategies import best_strategies, closest_strategy
+from strata.serving.load import closed_load
+from strata.serving.requests import Requests, requests_of
+from strata.serving.served_plans import ServedPlans, ServingGoal, ServingLimits, served_plans, serving_goal
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
-from strata.workload.tasks import Workload
+from strata.workload.tasks import Workload, decode, serve
+
+METRIC_OF_GOAL = {
+    "throughput": {},
+    "cheapest": dict.fromkeys(("prefill", "decode", "serve", "train"), "cost_per_mtoken"),
+    "fastest": {"prefill": "ttft", "decode": "tpot", "serve": "tpot", "train": "step_time"},
+    "efficient": dict.fromkeys(("prefill", "decode", "serve", "train"), "energy_per_token"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +46,9 @@ class PlanRanking:
     why_none: str = ""
     ttft: float = float("inf")  # limits [s]
     tpot: float = float("inf")
+    share: float | None = None
+    goal: str = "throughput"
+    served: ServedPlans | None = None  # where requests are served: what clients see, and what it costs
 
     @property
     def considered(self) -> int | None:
@@ -49,47 +64,140 @@ class PlanRanking:
 def plan_for(
     system: System | str,
     model: Model | Program | str,
-    workload: Workload,
+    workload: Workload | Requests,
     engine: Engine | str = "ideal",
     *,
     ttft: float = float("inf"),
     tpot: float = float("inf"),
+    share: float | None = None,
+    goal: str = "throughput",
     top: int = 8,
     where: str = "",
+    at_once: bool = False,
+    largest: bool = False,
 ) -> PlanRanking:
-    """The best plans by tokens/s, out of every legal one at every batch of the workload, under limits [s]; of
-    programs that kernel parallelism divides the best strategies by items/s.
+    """The best plans by a goal (throughput, cheapest, fastest, efficient), out of every legal one, under
+    limits [s].
 
-    `where` keeps some plans by a condition over their degrees, like ``(ep == 1) & (cp == 1)``.
+    Of `Requests` each plan has the largest number of clients that keeps the limits; of `st.serve` each of its
+    batches as clients. What they see is what `strata serving` says: `choices[i].served`. `at_once`: the batch
+    is one, all of whose prompts come together and which nothing follows, as `strata predict` has it. Other
+    phases are single steps, at every batch of the workload; `largest`: then also at the largest that keeps
+    the limits. Of programs that kernel parallelism divides the best strategies by items/s. `where` keeps some
+    plans by a condition over their degrees, like ``(ep == 1) & (cp == 1)``.
 
     >>> import strata as st
-    >>> ranking = plan_for("8xh200", "llama-3-70b", st.serve(64, 1024, 256), tpot=0.04, top=2)
-    >>> len(ranking.choices), ranking.feasible < ranking.considered, ranking.nearest.fits
-    (2, True, True)
+    >>> ranking = plan_for("8xh200", "llama-3-70b", st.serving.Requests(1024, 256), tpot=0.04, top=2)
+    >>> len(ranking.choices), ranking.feasible < ranking.considered, ranking.choices[0].served.limited_by
+    (2, True, 'TPOT')
     """
     hardware = as_system(system)
     served: Any = make_program(model) if isinstance(model, str) else model
     software = as_engine(engine)
+    wanted = serving_goal(goal)
+    limits = ServingLimits(ttft=ttft, tpot=tpot, share=share)
+    require(top >= 1, "at least one plan is asked for", top=top)
     if hasattr(served, "kernel_modules"):
-        return _strategy_ranking(hardware, served, workload, software, top, where)
-    case = (hardware, served, workload, software)
-    choices = best_plans(*case, ttft=ttft, tpot=tpot, top=top, where=where)
+        require(goal == "throughput", "strategies are ranked by throughput alone", goal=goal)
+        if isinstance(workload, Requests):
+            raise BadValue(f"{served.name} answers no requests; give a workload")
+        return _strategy_ranking(hardware, served, _listed(workload), software, top, where)
+    if not isinstance(served, Model):
+        raise _no_plans(served)
+    if isinstance(workload, Requests) or (workload.phase == "serve" and not at_once):
+        return _served_ranking(hardware, served, workload, software, wanted, limits, top, where)
+    case = (hardware, served, _listed(workload), software)
+    metric = METRIC_OF_GOAL[goal].get(workload.phase, "tokens_per_s")
+    told: dict[str, Any] = {"ttft": ttft, "tpot": tpot, "goal": goal}
+    choices = best_plans(*case, ttft=ttft, tpot=tpot, metric=metric, top=top, where=where)
     if choices:
-        return PlanRanking(choices=choices, nearest=choices[0].result, ttft=ttft, tpot=tpot)
+        choices = largest_batches(choices, metric, ttft, tpot) if largest else choices
+        return PlanRanking(choices=choices, nearest=choices[0].result, **told)
     if not best_plans(*case, top=1, where=where):
-        least = replace(workload, batch=float(np.min(workload.batch)))
-        nearest = closest_plan(hardware, served, least, software, where)
-        return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), ttft=ttft, tpot=tpot)
-    from strata.serving.under_load import limits_text
-
+        nearest = closest_plan(hardware, served, _least(workload), software, where)
+        return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), **told)
     quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
-    why = (
-        f"no plan keeps the limits{limits_text(ttft, tpot)}; "
-        f"the quickest has TTFT {_time(quick.metrics.ttft)} and TPOT {_time(quick.metrics.tpot)} "
+    seen = (_time(quick.metrics.ttft), _time(quick.metrics.tpot))
+    return PlanRanking(nearest=quick, why_none=_limits_missed(limits, seen, quick), **told)
+
+
+def _no_plans(program: Any) -> BadValue:
+    known = ", ".join(layout_degrees(program)) or "none"
+    return BadValue(
+        f"plans of language models are ranked, and {program.name} is none: say how it is divided with "
+        f"strata predict --plan (its degrees: {known})"
+    )
+
+
+def _listed(workload: Workload) -> Workload:
+    """A workload whose batch may be told as a list."""
+    return replace(workload, batch=np.asarray(workload.batch, float)) if np.ndim(workload.batch) else workload
+
+
+def _least(workload: Workload) -> Workload:
+    return replace(workload, batch=float(np.min(workload.batch)))
+
+
+def _limits_missed(limits: ServingLimits, seen: tuple[str, str], quick: Result) -> str:
+    """Why there is no plan: the quickest misses a limit."""
+    return (
+        f"no plan keeps the limits{limits.text}; "
+        f"the quickest has TTFT {seen[0]} and TPOT {seen[1]} "
         f"({plan_text(quick.plan)}, batch {quick.workload.batch:g}); "
         "levers: fewer sequences, more devices, narrower weights"
     )
-    return PlanRanking(nearest=quick, why_none=why, ttft=ttft, tpot=tpot)
+
+
+def _served_ranking(
+    system: System,
+    model: Model,
+    workload: Workload | Requests,
+    engine: Engine,
+    goal: ServingGoal,
+    limits: ServingLimits,
+    top: int,
+    where: str,
+) -> PlanRanking:
+    """Plans that serve requests, by what their clients see."""
+    clients = None if isinstance(workload, Requests) else np.atleast_1d(np.asarray(workload.batch, float))
+    asked = workload if isinstance(workload, Requests) else requests_of(workload)
+    every = candidate_plans(system, model, serve(1.0, asked.input, asked.output), engine, where)
+    found = served_plans(
+        system, model, asked, every, engine, goal=goal.name, limits=limits, clients=clients, top=top
+    )
+
+    def step(plan: Plan, batch: float) -> Result:
+        """The step that generates for so many, in the middle of their answers."""
+        work = decode(max(batch, float(plan.dp)), asked.context, **asked.routed)
+        return evaluate(system, model, work, plan, engine)
+
+    told: dict[str, Any] = {**limits.told, "goal": goal.name, "served": found}
+    if found.choices:
+        counts = {"considered": found.considered, "feasible": found.feasible, "placed": found.placed}
+        choices = [
+            RankedPlan(result=step(one.plan, one.clients), rank=rank, served=one, **counts)
+            for rank, one in enumerate(found.choices)
+        ]
+        return PlanRanking(choices=choices, nearest=choices[0].result, **told)
+    fewest = 1.0 if clients is None else float(np.min(clients))
+    if not np.any(found.every.slots >= fewest):
+        work = decode(fewest, asked.context, **asked.routed)
+        nearest = closest_plan(system, model, work, engine, where)
+        if not nearest.fits:
+            return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), **told)
+        room = float(np.max(found.every.slots))
+        why = f"{model.name} on {system.name} has room for {room:g} requests at once, but got {fewest:g}"
+        return PlanRanking(
+            nearest=nearest, why_none=f"{why}; levers: fewer, more devices, narrower kv", **told
+        )
+    seen = closed_load(found.every, fewest).at(slice(None), 0)
+    quick = limits.nearest(seen)
+    times = (
+        _time(seen.ttft_at(limits.share)[quick] if limits.share else seen.ttft[quick]),
+        _time(seen.tpot[quick]),
+    )
+    nearest = step(found.every.plan_at(quick), fewest)
+    return PlanRanking(nearest=nearest, why_none=_limits_missed(limits, times, nearest), **told)
 
 
 def _strategy_ranking(
@@ -99,8 +207,7 @@ def _strategy_ranking(
     choices = best_strategies(system, program, workload, engine, top=top, where=where)
     if choices:
         return PlanRanking(choices=choices, nearest=choices[0].result)
-    least = replace(workload, batch=float(np.min(workload.batch)))
-    nearest = closest_strategy(system, program, least, engine, where)
+    nearest = closest_strategy(system, program, _least(workload), engine, where)
     return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest))
 
 
@@ -135,18 +242,19 @@ def why_infeasible(result: Result) -> str:
     return f"{model} cannot run on {system} with {plan}: {rule}; {levers}"
 
 
-def why_behind(result: Result, best: Result) -> str:
-    """How much throughput a plan loses against the best one, and the op on which it spends most more for a
-    sequence, with what that waits for.
+def why_behind(result: Result, best: Result, loss: str = "") -> str:
+    """How much throughput a plan loses against the best one (or what else it is told to lose), and the op on
+    which it spends most more for a sequence, with what that waits for.
     """
     if result is best:
         return "the best"
-    metric = "items_per_s" if isinstance(result.plan, Layout) else "tokens_per_s"
-    loss = 1 - float(getattr(result.metrics, metric)) / float(getattr(best.metrics, metric))
+    if not loss:
+        metric = "items_per_s" if isinstance(result.plan, Layout) else "tokens_per_s"
+        loss = f"-{1 - float(getattr(result.metrics, metric)) / float(getattr(best.metrics, metric)):.1%}"
     own, theirs = time_by_op(result), time_by_op(best)
     grown = {name: time - theirs.get(name, 0.0) for name, time in own.items()}
     most = max(grown, key=lambda name: grown[name])
-    return f"-{loss:.1%}" + (f" {most}" if grown[most] > 0 else "")
+    return loss + (f" {most}" if grown[most] > 0 else "")
 
 
 def time_by_op(result: Result) -> dict[str, float]:

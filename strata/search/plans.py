@@ -5,7 +5,7 @@ first, under limits on latency.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from strata.hardware.fabric import DIRECT, Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import Plan
+from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import plans, taken
 from strata.mapping.rules import LIMITS
@@ -27,6 +27,11 @@ from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
+
+if TYPE_CHECKING:
+    from strata.serving.served_plans import ServedPlan
+
+MOST_SEQUENCES = 2.0**20  # batches that are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,7 @@ class RankedPlan:
     feasible: int
     # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
     placed: int = 0
+    served: ServedPlan | None = None  # where requests are served: what clients see, and what it costs
 
 
 def candidate_plans(
@@ -262,3 +268,43 @@ def closest_plan(
     box = evaluate(system, model, workload, every, engine)
     used = np.broadcast_to(box.metrics.memory_used, box.shape)
     return evaluate(system, model, workload, plan_at(every, int(np.argmin(used))), engine)
+
+
+def largest_batches(
+    choices: list[RankedPlan], metric: str, ttft: float = float("inf"), tpot: float = float("inf")
+) -> list[RankedPlan]:
+    """Plans of single steps with the largest batch that fits and keeps the limits, where it is better by the
+    metric than the batch they were found with; best first.
+
+    The batch is found by doubling and halving: so many keep the limits, one more does not.
+    """
+    declared = known_metric(metric, choices[0].result.workload.phase)
+
+    def with_batch(result: Result, batch: float) -> Result:
+        return evaluate(
+            result.system, result.model, replace(result.workload, batch=batch), result.plan, result.engine
+        )
+
+    def kept(result: Result) -> bool:
+        m = result.metrics
+        return bool(result.fits) and all(
+            bool(np.all(_within(value, limit))) for value, limit in ((m.ttft, ttft), (m.tpot, tpot))
+        )
+
+    def value(result: Result) -> float:
+        number = float(getattr(result.metrics, metric))
+        return number if declared.higher_is_better else -number
+
+    found: dict[tuple[str, float], RankedPlan] = {}
+    for choice in choices:
+        low, high = float(choice.result.workload.batch), 2.0 * float(choice.result.workload.batch)
+        while high <= MOST_SEQUENCES and kept(with_batch(choice.result, high)):
+            low, high = high, 2.0 * high
+        while high - low > 1.0:
+            middle = float(np.floor(0.5 * (low + high)))
+            low, high = (middle, high) if kept(with_batch(choice.result, middle)) else (low, middle)
+        more = with_batch(choice.result, low)
+        best = replace(choice, result=more) if value(more) > value(choice.result) else choice
+        found.setdefault((plan_text(best.result.plan), float(best.result.workload.batch)), best)
+    ranked = sorted(found.values(), key=lambda c: -value(c.result))
+    return [replace(choice, rank=rank) for rank, choice in enumerate(ranked)]

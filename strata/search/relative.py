@@ -78,7 +78,7 @@ def _number_at(owner: str, path: str, text: str, owners: FieldOwners, system: Sy
         if isinstance(held, bool | str) or not isinstance(held, int | float):
             raise BadValue(f"{name} is no number ({held!r}), so that it cannot be changed by '{text}'")
         return float(held)
-    record = system.economics or economics() if owner == ECONOMICS else getattr(owners, owner)
+    record: Any = system.economics or economics() if owner == ECONOMICS else getattr(owners, owner)
     whole = _whole(owner, path, record)
     if owner == "chip":
         if is_derived(record, whole):

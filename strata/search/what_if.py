@@ -139,7 +139,7 @@ class Question:
         plan = self.plan or usual_division(program, hardware.devices)
         if plan or divides_itself(program):
             return evaluate(hardware, program, work, plan, software), None
-        ranking = plan_for(hardware, program, work, software, top=1)
+        ranking = plan_for(hardware, program, work, software, top=1, at_once=True)
         return ranking.nearest, ranking
 
     def beside(self, after: Result, changes: Sequence[str]) -> WhatIf:

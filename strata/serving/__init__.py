@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
-    from strata.serving.curve import Curve, Requests, curve
+    from strata.serving.curve import Curve, curve
     from strata.serving.drafts import DraftComparison, compare_drafts
+    from strata.serving.first_token import FirstToken
     from strata.serving.frontier import ServingFrontier, serving_frontier
-    from strata.serving.load import LoadMetrics, closed_load, goodput, largest_concurrency, open_load
+    from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
+    from strata.serving.load_metrics import LoadMetrics
     from strata.serving.pools import Disaggregation, disaggregate
+    from strata.serving.requests import Requests
+    from strata.serving.served_plans import ServedPlan, ServedPlans, ServingLimits, served_plans
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
 
@@ -18,9 +22,13 @@ __all__ = [
     "Disaggregation",
     "DraftComparison",
     "Drafting",
+    "FirstToken",
     "LoadMetrics",
     "Requests",
+    "ServedPlan",
+    "ServedPlans",
     "ServingFrontier",
+    "ServingLimits",
     "Speculation",
     "UnderLoad",
     "best_window",
@@ -32,6 +40,7 @@ __all__ = [
     "largest_concurrency",
     "open_load",
     "serve_under_load",
+    "served_plans",
     "serving_frontier",
     "speculate",
 ]
@@ -50,9 +59,14 @@ load_on_first_use(
         "Drafting": "speculation",
         "goodput": "load",
         "largest_concurrency": "load",
-        "LoadMetrics": "load",
+        "LoadMetrics": "load_metrics",
         "open_load": "load",
-        "Requests": "curve",
+        "Requests": "requests",
+        "FirstToken": "first_token",
+        "ServedPlan": "served_plans",
+        "ServedPlans": "served_plans",
+        "served_plans": "served_plans",
+        "ServingLimits": "served_plans",
         "serve_under_load": "under_load",
         "serving_frontier": "frontier",
         "ServingFrontier": "frontier",

@@ -14,61 +14,23 @@ import numpy as np
 from strata.arrays import Array, has_axes, map_leaves
 from strata.batch import take
 from strata.errors import require
-from strata.evaluate import evaluate
+from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans
-from strata.serving.speculation import Drafting, draft_time, fastest_plan
+from strata.serving.requests import Requests
+from strata.serving.speculation import Drafting, fastest_plan
+from strata.serving.steps import ServedSteps, Spending, spending_of
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
-from strata.workload.routing import Routing
-from strata.workload.tasks import Workload, decode, mixed, prefill
 
 # numbers of sequences that are priced, in geometric steps up to the slots; times between them are drawn as
 # lines
 NODES = 20
 # sequences at once that are looked at unless told: in all, or of each device where that is more
 SEQUENCES, EACH = 2048.0, 16.0
-
-
-@dataclass(frozen=True)
-class Requests:
-    """What each request brings. `variation` is the squared coefficient of variation of the time to read a
-    prompt (0: all alike).
-    """
-
-    input: float
-    output: float
-    variation: float = 0.0
-    skew: float = 0.0  # routing: share of the i-th most popular expert ~ i**-skew
-    routing: Routing | None = None  # popularity of experts from a trace, in place of the skew
-
-    def __post_init__(self) -> None:
-        require(self.input >= 1, "a request has a prompt of at least 1 token", input=self.input)
-        require(
-            self.output >= 2, "time per output token needs an output of at least 2 tokens", output=self.output
-        )
-        require(
-            self.variation >= 0, "variation of the prompts must not be negative", variation=self.variation
-        )
-        require(self.skew >= 0, "skew of the experts must not be negative", skew=self.skew)
-
-    @property
-    def routed(self) -> dict[str, Any]:
-        """How tokens pick their experts, as workloads take it."""
-        return {"skew": self.skew, "routing": self.routing}
-
-    @property
-    def later(self) -> float:
-        """Tokens after the first, which comes out of reading the prompt."""
-        return self.output - 1.0
-
-    @property
-    def context(self) -> float:
-        """Tokens of a sequence in the middle of its generation."""
-        return self.input + self.output / 2.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,9 +50,13 @@ class Curve:
     pieces: float  # pieces a prompt is read in; 0 where it is read elsewhere
     lanes: Array  # prompts that are read at once
     slots: Array  # sequences there is room for; 0 where the plan is out
+    allowed: Array  # sequences the engine, or whoever asks, has at once at most
+    replicas: Array  # engines that step by themselves: data parallel ranks that share no weights
+    spent: Spending
     gain: float = 1.0  # tokens a step adds to a sequence on average; more than 1 with speculation
     # bytes of the fullest device with one sequence a rank, to say why there are no slots
     memory: Array | None = None
+    economics: Economics | None = None  # None: the usual
 
     @property
     def devices(self) -> float:
@@ -104,8 +70,10 @@ class Curve:
         """The curves of some plans, in that order."""
         chosen = np.asarray(indices, int)
         plan: Plan = map_leaves(lambda v: v[chosen] if has_axes(v) else v, self.plan)
-        cut = {name: getattr(self, name)[chosen] for name in ("step", "extra", "alone", "lanes", "slots")}
-        return replace(self, plan=plan, memory=None if self.memory is None else self.memory[chosen], **cut)
+        names = ("step", "extra", "alone", "lanes", "slots", "allowed", "replicas")
+        cut = {name: getattr(self, name)[chosen] for name in names}
+        memory = None if self.memory is None else self.memory[chosen]
+        return replace(self, plan=plan, memory=memory, spent=self.spent.only(chosen), **cut)
 
     def plan_at(self, index: int) -> Plan:
         one: Plan = take(self.plan, (index,), 1)
@@ -137,81 +105,6 @@ def _column(plan: Plan) -> Plan:
     return column
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Served:
-    """An engine to be priced: what it serves, and the piece of a prompt that each lane reads in a step."""
-
-    system: System
-    model: Model
-    requests: Requests
-    plan: Plan  # arrays [plans, 1]
-    engine: Engine
-    pieces: float
-    drafting: Drafting | None
-
-    @property
-    def length(self) -> float:
-        return self.requests.input / max(self.pieces, 1.0)
-
-    @property
-    def cached(self) -> float:
-        """Tokens before the piece in the middle: attention grows evenly from piece to piece."""
-        return (self.requests.input - self.length) / 2.0
-
-    @property
-    def lanes(self) -> Array:
-        return np.asarray(self.plan.dp * self.plan.pp)
-
-    def generating(self, batch: Array) -> Workload:
-        return decode(np.maximum(batch, self.plan.dp), self.requests.context, **self.requests.routed)
-
-    def reading(self, batch: Array) -> Workload:
-        """A step that generates and, where the engine reads prompts, has a piece of one in every lane."""
-        rows = np.maximum(batch, self.lanes)
-        if not self.pieces:
-            return self.generating(batch)
-        return mixed(
-            rows,
-            self.requests.context,
-            prompts=self.lanes,
-            chunk=self.length,
-            cached=self.cached,
-            **self.requests.routed,
-        )
-
-    def reading_alone(self) -> Workload:
-        """A step that reads a piece in the middle of a prompt where nothing is generated."""
-        return prefill(self.plan.dp, self.length, cached=self.cached, **self.requests.routed)
-
-    def priced(self, work: Workload) -> Any:
-        return evaluate(self.system, self.model, work, self.plan, self.engine)
-
-    def guessed(self, batch: Array) -> tuple[Array, Array]:
-        """A round of guessing and verifying [s], and what a device then holds, draft and all [B]."""
-        g = self.drafting
-        assert g is not None and g.plan is not None
-        rows, context = np.maximum(batch, self.plan.dp), self.requests.context
-        verify = self.priced(
-            decode(rows, context + g.size, tokens=g.size + 1.0, **self.requests.routed)
-        ).metrics
-        rows = np.maximum(rows, g.plan.dp)
-        guessing = draft_time(
-            self.system,
-            g.draft,
-            g.plan,
-            self.engine,
-            batch=rows,
-            context=context,
-            window=g.window,
-            branches=g.branches,
-        )
-        drafted = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
-        return (
-            verify.step_time + guessing,
-            verify.memory_used + drafted.metrics.memory_used - self.engine.reserve,
-        )
-
-
 def curve(
     system: System | str,
     model: Model | str,
@@ -223,6 +116,8 @@ def curve(
     sequences: float | None = None,
     reads: bool = True,
     drafting: Drafting | None = None,
+    economics: Economics | None = None,
+    nodes: int = NODES,
 ) -> Curve:
     """Price an engine that generates for up to `sequences` requests at once and reads prompts in pieces of at
     most `chunk` tokens.
@@ -230,8 +125,9 @@ def curve(
     Left out, these are the engine's own (`tokens` of a step, `sequences` of a rank), of the latter not more
     than 2048, or 16 a device. `plan`: one, several on an axis, or every legal one when left out. `reads`:
     whether it reads prompts itself. `drafting`: speculative decoding. Steps are priced at whole numbers of
-    sequences up to the slots that memory leaves at the mean context; a rank that has no sequence computes as
-    if it had one.
+    sequences up to the slots that memory leaves at the mean context. Ranks hold whole sequences, each as many
+    as the fullest; one that has none computes as if it had one. No step is quicker than one with fewer
+    sequences.
 
     >>> one = curve("8xh200", "llama-3-70b", Requests(2048, 512), "tp=8", sequences=64)
     >>> one.slots.tolist(), one.step.shape, bool(one.extra[0, 0] > one.step[0, 0])
@@ -248,7 +144,7 @@ def curve(
         quick = fastest_plan(system, drafting.draft, 1.0, requests.context, engine)
         drafting = replace(drafting, plan=quick)
     chunk = float(np.min(np.asarray(engine.tokens, float))) if chunk is None else chunk
-    served = _Served(
+    served = ServedSteps(
         system=system,
         model=model,
         requests=requests,
@@ -263,21 +159,27 @@ def curve(
         if sequences is None
         else np.full(np.shape(plan.dp), sequences)
     )
-    return _priced_curve(served, plan, *_slots(served, allowed))
+    return replace(_priced_curve(served, plan, allowed, nodes), economics=economics)
 
 
-def _priced_curve(served: _Served, plan: Plan, slots: Array, needed: Array) -> Curve:
+def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -> Curve:
     """Times at some numbers of sequences up to the slots, and between them in lines."""
-    nodes = np.round(np.maximum(slots, 1.0)[:, None] ** (np.arange(NODES) / (NODES - 1.0)))
-    plain = _times(served.priced(served.generating(nodes)), nodes.shape)
+    slots, needed = _slots(served, allowed)
+    each = np.maximum(np.ceil(slots[:, None] / served.lanes), 1.0)
+    nodes = served.lanes * np.round(each ** (np.arange(count) / (count - 1.0)))
+    generating = served.priced(served.generating(nodes))
+    plain, reading = _times(generating, nodes.shape), generating
     added, alone = np.zeros_like(plain), np.zeros(len(slots))
     if served.pieces:
-        with np.errstate(invalid="ignore"):  # a plan that is out has no times
-            added = np.maximum(_times(served.priced(served.reading(nodes)), nodes.shape) - plain, 0.0)
+        reading = served.priced(served.reading(nodes))
         alone = _times(served.priced(served.reading_alone()), (len(slots), 1))[:, 0]
+        with np.errstate(invalid="ignore"):  # a plan that is out has no times
+            both = np.maximum.accumulate(np.maximum(_times(reading, nodes.shape), alone[:, None]), axis=1)
+            added = np.maximum(both - np.maximum.accumulate(plain, axis=1), 0.0)
         added = np.where(served.engine.mixed > 0, added, alone[:, None])
     steps = plain if served.drafting is None else np.broadcast_to(served.guessed(nodes)[0], nodes.shape)
     good = np.isfinite(steps) & np.isfinite(added)
+    steps = np.maximum.accumulate(np.where(good, steps, 0.0), axis=1)
     slots = np.where(
         np.any(good, axis=1) & np.isfinite(alone),
         np.minimum(slots, np.max(np.where(good, nodes, 0.0), axis=1)),
@@ -296,6 +198,9 @@ def _priced_curve(served: _Served, plan: Plan, slots: Array, needed: Array) -> C
         pieces=served.pieces,
         lanes=served.lanes[:, 0],
         slots=slots,
+        allowed=allowed,
+        replicas=np.minimum(served.replicas[:, 0], np.maximum(slots, 1.0)),
+        spent=spending_of(served, nodes, generating, reading),
         gain=1.0 if served.drafting is None else served.drafting.tokens,
         memory=needed,
     )
@@ -305,29 +210,45 @@ def _times(result: Any, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(np.asarray(result.metrics.step_time, float), shape).copy()
 
 
-def _slots(served: _Served, sequences: Array) -> tuple[Array, Array]:
-    """Sequences that memory leaves room for, and the memory of a device with one sequence a rank.
+def _slots(served: ServedSteps, sequences: Array) -> tuple[Array, Array]:
+    """The most sequences that memory has room for, and the memory of a device with one sequence a lane.
 
-    Use never grows slower with more sequences, so that a chord between one that fits and one that does not
-    crosses the limit where it still fits; a second chord takes up what the first overlooked. The fullest rank
-    counts: all have as many.
+    The fullest lane counts: all have as many. Their number is found between one that fits and one that does
+    not: where the chord crosses the limit, which is the answer at once for memory that grows evenly, else by
+    halving.
     """
-    few = served.lanes
+    lanes = served.lanes
 
-    def held(batch: Array) -> Array:
-        memory = served.priced(served.reading(batch)).metrics.memory_used
-        memory = memory if served.drafting is None else np.maximum(memory, served.guessed(batch)[1])
-        return np.broadcast_to(np.asarray(memory, float), few.shape)
+    def held(each: Array) -> Array:
+        memory = served.priced(served.reading(each * lanes)).metrics.memory_used
+        memory = memory if served.drafting is None else np.maximum(memory, served.guessed(each * lanes)[1])
+        return np.broadcast_to(np.asarray(memory, float), lanes.shape)
 
-    first = served.priced(served.reading(few))
-    limit, used = np.broadcast_to(np.asarray(first.metrics.memory_limit, float), few.shape), held(few)
-    room = 65.0 * few
-    for _ in range(2):
-        each = np.maximum((held(room) - used) / (room - few), 1.0)
-        room = np.maximum(few * np.floor(1.0 + (limit - used) / each / few), 2.0 * few)
-    legal = np.broadcast_to(first.fits, few.shape) & (used <= limit)
-    room = np.where((held(room) <= limit) | (room > 2.0 * few), room, few)
-    return np.where(legal, np.minimum(room, sequences[:, None]), 0.0)[:, 0], used[:, 0]
+    first = served.priced(served.reading(lanes))
+    limit, used = (
+        np.broadcast_to(np.asarray(first.metrics.memory_limit, float), lanes.shape),
+        held(lanes / lanes),
+    )
+    legal = np.broadcast_to(first.fits, lanes.shape) & (used <= limit)
+    low, most = np.ones_like(lanes), np.maximum(np.ceil(sequences[:, None] / lanes), 1.0)
+    at_low, at_high = used, held(most)
+    high = np.where(legal & (at_high > limit), most, low + 1.0)  # the rest has its answer
+    low = np.where(legal & (at_high <= limit), most, low)
+    high = np.maximum(high, low + 1.0)
+    for turn in range(64):
+        open_ = high - low > 1.0
+        if not open_.any():
+            break
+        with np.errstate(invalid="ignore", divide="ignore"):
+            chord = np.floor(low + (high - low) * (limit - at_low) / (at_high - at_low))
+        half = np.floor(0.5 * (low + high))
+        middle = np.clip(half if turn % 3 == 2 else np.nan_to_num(chord, nan=1.0), low + 1.0, high - 1.0)
+        middle = np.where(open_, middle, low)
+        at = held(middle)
+        fits = at <= limit
+        low, at_low = (np.where(open_ & fits, new, old) for new, old in ((middle, low), (at, at_low)))
+        high, at_high = (np.where(open_ & ~fits, new, old) for new, old in ((middle, high), (at, at_high)))
+    return np.where(legal, np.minimum(low * lanes, sequences[:, None]), 0.0)[:, 0], used[:, 0]
 
 
 def _lines(at: Array, nodes: Array, values: Array, good: Array, slots: Array, beyond: float) -> Array:

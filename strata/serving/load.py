@@ -4,7 +4,7 @@ most it can take.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,61 +12,21 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import require
 from strata.serving.curve import Curve
+from strata.serving.first_token import FirstToken
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.queueing import (
+    SequencesInFlight,
     chance_to_wait,
     closed_rate,
     mean_wait,
     sequences_in_flight,
     shared_step,
-    wait_within_share,
 )
+from strata.serving.steps import dollars_per_s
 
 # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
 HALVINGS = 32
 LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chunks", "a plan with more slots")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LoadMetrics:
-    """What requests see, and what the engine delivers. Where it cannot keep up, times are infinite."""
-
-    rate: Array  # requests completed [1/s]
-    ttft: Array  # mean time to the first token, waiting included [s]
-    tpot: Array  # mean time between a request's later tokens [s]
-    # the part of ttft before its prompt is read: taken in, in queues, until the step under way ends [s]
-    waits: Array
-    reads: Array  # the part in which it is [s]
-    active: Array  # mean sequences being generated
-    utilisation: Array  # of whatever is nearest its limit; at 1 queues grow without end
-    tokens_per_s: Array  # generated, of the whole system
-    queued: Array  # the part of waits for prompts read before: the part that varies most [s]
-    chance: Array  # that there are any
-
-    def ttft_at(self, share: float) -> Array:
-        """The time to first token that a share of requests does not exceed [s], for a share of at least half.
-
-        The queue's part at that share, but not below its mean; the rest at its mean.
-        """
-        require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
-        with np.errstate(invalid="ignore"):
-            late = np.maximum(wait_within_share(self.queued, self.chance, share), self.queued)
-            return np.where(np.isfinite(self.ttft), self.ttft - self.queued + late, np.inf)
-
-    @property
-    def fits(self) -> Array:
-        return self.utilisation < 1.0
-
-    def at(self, *index: int) -> LoadMetrics:
-        return LoadMetrics(**{f.name: np.asarray(getattr(self, f.name))[index] for f in fields(self)})
-
-    def within(self, ttft: float, tpot: float, share: float | None = None) -> Array:
-        """Where both limits are kept: on average, or of time to first token by a share of all requests."""
-        with np.errstate(invalid="ignore"):
-            return (
-                self.fits
-                & ((self.ttft if share is None else self.ttft_at(share)) <= ttft)
-                & (self.tpot <= tpot)
-            )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,50 +46,148 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
 
     A request waits for a slot, then for a lane that reads, then for the step under way; the reader of the
     engine is slowed by the sequences in flight, and they by it. Arrivals see the engine as it is on average
-    (Wolff, Oper. Res. 30 (1982) 223).
+    (Wolff, Oper. Res. 30 (1982) 223). Replicas that step by themselves have their own sequences, an even
+    share of arrivals each; a prompt is read by the first lane of any of them that is free.
     """
     r = curve.requests
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
     require(bool(np.all(rate >= 0)), "a rate of requests must not be negative", rate=float(np.min(rate)))
-    pieces = rate * curve.pieces / curve.lanes
-    token = np.asarray(shared_step(curve.step, curve.extra, pieces[:, None])) / curve.gain
-    flight = sequences_in_flight(rate, token, r.later, curve.slots)
-    idle, steps = flight.chance[..., 0], np.where(np.isfinite(curve.step), curve.step, 0.0)
-    if remote is None:
-        each = np.concatenate(
-            [curve.alone[:, None], steps + np.where(np.isfinite(curve.extra), curve.extra, 0.0)], axis=1
-        )
-        reads = curve.pieces * np.sum(flight.chance * each, axis=-1)
-        under_way = 0.5 * np.sum(flight.chance[..., 1:] * steps, axis=-1)
-        queue = mean_wait(rate, reads, curve.lanes, r.variation)
-        load = rate * reads / curve.lanes
-    else:
-        reads = remote.time + remote.after
-        under_way = 0.5 * np.sum(flight.chance[..., 1:] * steps, axis=-1)
-        queue = mean_wait(rate, remote.time, remote.lanes, r.variation) + mean_wait(
-            rate, remote.after, remote.links, r.variation
-        )
-        load = np.maximum(rate * remote.time / remote.lanes, rate * remote.after / remote.links)
-    lanes = curve.lanes if remote is None else remote.lanes
-    out = curve.slots < 1
-    use = np.where(out, np.inf, np.maximum(flight.load, load))
-    use = np.where(np.isfinite(reads), use, np.inf)
+    flight, steps, busy, token = _in_flight(curve, rate)
+    reading, queue, load, lanes = _reading(curve, rate, flight, busy, remote)
+    reads = np.sum(flight.chance * reading, axis=-1)
+    use = np.where(curve.slots < 1, np.inf, np.maximum(flight.load, load))
+    use = np.where(np.isfinite(reads) & np.isfinite(curve.alone), use, np.inf)
     bad = use >= 1.0
-    waits = curve.engine.request + queue + flight.wait + under_way
-    busy = np.where(idle < 1.0, flight.mean / np.maximum(rate * r.later, 1e-300), token[:, 0])
-    tpot = np.where(rate > 0, busy, token[:, 0])
+    request = float(np.max(np.asarray(curve.engine.request, float)))
+    first = FirstToken(
+        chance=flight.chance,
+        base=request + reading,
+        step=np.concatenate([np.zeros_like(steps[:, :1]), steps], axis=1),
+        queued=queue,
+        waiting=np.asarray(chance_to_wait(load, lanes)),
+        slot=flight.wait,
+        full=flight.full,
+    )
+    active = flight.mean * curve.replicas
+    seen = np.where(rate > 0, active / np.maximum(rate * r.later, 1e-300), token[:, 0])
+    tpot = np.where(flight.chance[..., 0] < 1.0, seen, token[:, 0])
+    empty = flight.chance[..., 0]
+    power = curve.spent.mean(active, np.clip(load, 0.0, 1.0), empty) if remote is None else np.nan * rate
+    with np.errstate(invalid="ignore"):
+        waits = first.mean - reads
     return LoadMetrics(
         rate=rate,
         ttft=np.where(bad, np.inf, waits + reads),
         tpot=np.where(bad, np.inf, tpot),
         waits=np.where(bad, np.inf, waits),
         reads=np.where(bad, np.inf, reads),
-        active=flight.mean,
+        active=active,
         utilisation=use,
         tokens_per_s=np.where(bad, 0.0, rate * r.output),
         queued=np.where(bad, np.inf, queue),
-        chance=np.asarray(chance_to_wait(load, lanes)),
+        power=power,
+        dollars=dollars_per_s(curve.system, power, curve.economics),
+        devices=np.full(rate.shape, curve.devices),
+        first_token=first,
     )
+
+
+def _reading(
+    curve: Curve, rate: Array, flight: SequencesInFlight, busy: Array, remote: RemotePrefill | None
+) -> tuple[Array, Array, Array, Array]:
+    """Time to read a prompt by sequences in flight 0, 1, ... (last axis) and mean wait before it [s], the
+    load of the lanes that read, and how many there are.
+    """
+    variation = curve.requests.variation
+    if remote is None:
+        alone = np.where(np.isfinite(curve.alone), curve.alone, 0.0)
+        each = np.concatenate([alone[:, None], busy], axis=1)
+        reading = curve.pieces * np.maximum.accumulate(each, axis=1)
+        reads = np.sum(flight.chance * reading, axis=-1)
+        waits = np.asarray(mean_wait(rate, reads, curve.lanes, variation))
+        return reading, waits, rate * reads / curve.lanes, curve.lanes
+    reading = np.broadcast_to((remote.time + remote.after)[:, None], flight.chance.shape)
+    queue = mean_wait(rate, remote.time, remote.lanes, variation) + mean_wait(
+        rate, remote.after, remote.links, variation
+    )
+    load = np.maximum(rate * remote.time / remote.lanes, rate * remote.after / remote.links)
+    return reading, np.asarray(queue), load, remote.lanes
+
+
+def _in_flight(curve: Curve, rate: Array) -> tuple[SequencesInFlight, Array, Array, Array]:
+    """Sequences in flight of one replica, and by their number 1, 2, ... (last axis) its steps, those that
+    also read, and the time between tokens [s]; 0, 0 and infinite beyond its slots.
+    """
+    room = np.where(curve.slots >= 1, np.maximum(np.floor(curve.slots / curve.replicas), 1.0), 0.0)
+    number = np.arange(1.0, max(float(np.max(room)), 1.0) + 1.0)
+    column = np.minimum(number * curve.replicas[:, None], curve.step.shape[-1]).astype(int) - 1
+    inside = number <= room[:, None]
+    step, extra = (np.take_along_axis(v, column, axis=1) for v in (curve.step, curve.extra))
+    step = np.where(inside, step, np.inf)
+    pieces = (rate * curve.pieces / curve.lanes)[:, None]
+    token = np.asarray(shared_step(step, extra, pieces)) / curve.gain
+    token = np.maximum.accumulate(token, axis=1)
+    flight = sequences_in_flight(rate / curve.replicas, token, curve.requests.later, room)
+    known = np.where(np.isfinite(step), step, 0.0)
+    return flight, known, np.where(np.isfinite(step), step + extra, 0.0), token
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ClosedLoop:
+    """Clients that each wait for their answer, [plans, clients]."""
+
+    curve: Curve
+    clients: Array
+
+    @property
+    def inside(self) -> Array:
+        """Clients that have a slot."""
+        return np.minimum(self.clients, np.maximum(self.curve.slots[:, None], 1.0))
+
+    @property
+    def others(self) -> Array:
+        """Share of the load that a client meets: that of the others on its replica."""
+        return np.maximum(self.inside - self.curve.replicas[:, None], 0.0) / self.inside
+
+    @property
+    def request(self) -> float:
+        return float(np.max(np.asarray(self.curve.engine.request, float)))
+
+    def rate_of(self, active: Array) -> tuple[Array, Array]:
+        """Requests completed with so many sequences in flight [1/s], and the step that generates [s]."""
+        c = self.curve
+        step, extra = (c.between(v, active) for v in (c.step, c.extra))
+        pieces = self.others * c.pieces / c.lanes[:, None]
+        return np.asarray(closed_rate(active, step / c.gain, extra, c.requests.later, pieces)), step
+
+    def first_token(self, active: Array, rate: Array, step: Array, before: Any) -> FirstToken:
+        """What such a client sees, after some time in which it waits for certain."""
+        c, met = self.curve, active * self.others
+        lanes, alone = c.lanes[:, None], c.alone[:, None]
+        meets = np.minimum(met / c.replicas[:, None], 1.0)
+        beside = c.pieces * np.maximum(c.between(c.step, met) + c.between(c.extra, met), alone)
+        reads = (1.0 - meets) * c.pieces * alone + meets * beside
+        nothing = np.zeros_like(reads)
+        return FirstToken(
+            chance=np.stack([1.0 - meets, meets], axis=-1),
+            base=np.stack([before + c.pieces * alone + nothing, before + beside], axis=-1),
+            step=np.stack([nothing, step], axis=-1),
+            queued=np.asarray(mean_wait(rate * self.others, reads, lanes, c.requests.variation)),
+            waiting=np.asarray(chance_to_wait(rate * self.others * reads / lanes, lanes)),
+            slot=nothing,
+            full=nothing,
+        )
+
+    def active(self) -> Array:
+        """Sequences in flight, such that they and those being read are all clients that have a slot."""
+        inside = self.inside
+        low, high = np.zeros_like(inside), inside + 0.0
+        for _ in range(HALVINGS):
+            active = 0.5 * (low + high)
+            rate, step = self.rate_of(active)
+            over = active + rate * self.first_token(active, rate, step, self.request).mean > inside
+            low, high = np.where(over, low, active), np.where(over, active, high)
+        return low
 
 
 def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetrics:
@@ -141,56 +199,46 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetri
 
     The number generating is found by halving, such that it and those being read are all clients. A client
     never waits for itself: it meets the others' share of the load (mean value analysis after Schweitzer:
-    Bard, in Performance of Computer Systems (1979)).
+    Bard, in Performance of Computer Systems (1979)). Replicas that step by themselves have an even share of
+    the clients each.
     """
-    r = curve.requests
     clients = np.atleast_1d(np.asarray(clients, float))
     require(bool(np.all(clients >= 1)), "there must be at least one client", clients=float(np.min(clients)))
     require(rounds >= 1, "clients send at least one request each", rounds=rounds)
-    slots = curve.slots[:, None]
-    inside = np.minimum(clients, np.maximum(slots, 1.0))
-    others = (inside - 1.0) / inside
-    lanes, alone = curve.lanes[:, None], curve.alone[:, None]
-
-    def with_active(active: Array) -> tuple[Array, Array, Array, Array]:
-        met = active * others
-        step, extra = (curve.between(v, active) for v in (curve.step, curve.extra))
-        busy = curve.between(curve.step, met) + curve.between(curve.extra, met)
-        reads = curve.pieces * (alone + np.minimum(met, 1.0) * (busy - alone))
-        pieces = others * curve.pieces / lanes
-        rate = np.asarray(closed_rate(active, step / curve.gain, extra, r.later, pieces))
-        queued = np.asarray(mean_wait(rate * others, reads, lanes, r.variation))
-        return rate, queued, curve.engine.request + queued + 0.5 * step * np.minimum(met, 1.0), reads
-
-    low, high = np.zeros(np.broadcast_shapes(slots.shape, clients.shape)), inside + 0.0 * slots
-    with np.errstate(invalid="ignore", divide="ignore"):
-        for _ in range(HALVINGS):
-            active = 0.5 * (low + high)
-            rate, _, waits, reads = with_active(active)
-            over = active + rate * (waits + reads) > inside
-            low, high = np.where(over, low, active), np.where(over, active, high)
-        rate, queued, waits, reads = with_active(low)
-        start = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * alone
-        waits = waits + (clients - inside) / rate + start / rounds
-        chance = np.asarray(chance_to_wait(rate * others * reads / lanes, lanes))
-        tpot = low / (rate * r.later)
-    out = np.broadcast_to(slots < 1, low.shape)
-    infinite = np.where(out, np.inf, 0.0)
-    busiest = np.maximum(clients / np.maximum(slots, 1.0), rate * reads / lanes)
-    use = np.where(out, np.inf, np.minimum(busiest, 1.0 - 1e-12))
-    waits, reads, tpot, queued = (np.where(out, 0.0, v) + infinite for v in (waits, reads, tpot, queued))
-    rate = np.where(out, 0.0, rate)
+    out = curve.slots < 1
+    # a plan that is out has no times; it is answered for as one whose times are nothing
+    known = replace(
+        curve, alone=np.where(out, 0.0, curve.alone), step=np.where(out[:, None], 1.0, curve.step)
+    )
+    loop = _ClosedLoop(curve=known, clients=clients)
+    lanes, inside = curve.lanes[:, None], loop.inside
+    active = loop.active()
+    rate, step = loop.rate_of(active)
+    start = 0.5 * np.maximum(inside - lanes, 0.0) / lanes * curve.pieces * known.alone[:, None]
+    before = loop.request + (clients - inside) / rate + start / rounds
+    first = loop.first_token(active, rate, step, before)
+    reads = np.sum(first.chance * first.base, axis=-1) - before
+    tpot = active / (rate * curve.requests.later)
+    infinite = np.where(out, np.inf, 0.0)[:, None] + np.zeros_like(active)
+    first = replace(first, slot=first.slot + infinite)
+    busiest = np.maximum(clients / np.maximum(curve.slots, 1.0)[:, None], rate * reads / lanes)
+    unused = np.maximum(1.0 - inside / curve.replicas[:, None], 0.0)  # replicas without a client
+    power = curve.spent.mean(active, np.clip(rate * reads / lanes, 0.0, 1.0), unused)
+    rate = np.where(out[:, None], 0.0, rate)
     return LoadMetrics(
         rate=rate,
-        ttft=waits + reads,
-        tpot=tpot,
-        waits=waits,
-        reads=reads,
-        active=low,
-        utilisation=use,
-        tokens_per_s=rate * r.output,
-        queued=queued,
-        chance=chance,
+        ttft=first.mean,
+        tpot=tpot + infinite,
+        waits=first.mean - reads,
+        reads=reads + infinite,
+        active=active,
+        utilisation=np.where(out[:, None], np.inf, np.minimum(busiest, 1.0 - 1e-12)),
+        tokens_per_s=rate * curve.requests.output,
+        queued=first.queued + infinite,
+        power=power,
+        dollars=dollars_per_s(curve.system, power, curve.economics),
+        devices=np.full(rate.shape, curve.devices),
+        first_token=first,
     )
 
 
@@ -254,10 +302,23 @@ def shortlist(curve: Curve, ttft: float = np.inf, tpot: float = np.inf, keep: in
 def largest_concurrency(
     curve: Curve, ttft: float = np.inf, tpot: float = np.inf, share: float | None = None
 ) -> tuple[Array, LoadMetrics]:
-    """The most clients at once whose latencies keep the limits, for each plan, and what they see; 0 where not
-    even one.
+    """The most clients at once whose latencies keep the limits and that have a slot, for each plan, and what
+    they see [plans]; 0 where not even one, and what that one sees.
+
+    Found by halving: so many keep the limits, one more does not, or has no slot.
     """
-    clients = np.arange(1.0, max(float(np.max(curve.slots)), 1.0) + 1.0)
-    seen = closed_load(curve, clients)
-    good = seen.within(ttft, tpot, share) & (clients <= curve.slots[:, None])
-    return np.max(np.where(good, clients, 0.0), axis=1), seen
+    require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
+
+    def kept(clients: Array) -> Array:
+        return closed_load(curve, np.maximum(clients, 1.0)[:, None]).within(ttft, tpot, share)[:, 0]
+
+    slots = np.floor(curve.slots)
+    low = np.where((slots >= 1) & kept(np.ones_like(slots)), 1.0, 0.0)
+    all_ = (low > 0) & kept(slots)
+    low, high = np.where(all_, slots, low), np.where(all_ | (low < 1), low + 1.0, slots)
+    high = np.where(all_, slots + 1.0, high)
+    while np.any(high - low > 1.0):
+        middle = np.floor(0.5 * (low + high))
+        good = kept(middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
+    return low, closed_load(curve, np.maximum(low, 1.0)[:, None]).at(slice(None), 0)

@@ -18,9 +18,11 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
-from strata.serving.curve import Curve, Requests, as_many, curve
-from strata.serving.load import LoadMetrics, RemotePrefill, goodput, most_rate, open_load, shortlist
+from strata.serving.curve import Curve, as_many, curve
+from strata.serving.load import RemotePrefill, goodput, most_rate, open_load, shortlist
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.queueing import mean_wait
+from strata.serving.requests import Requests
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
 

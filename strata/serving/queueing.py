@@ -97,6 +97,7 @@ class SequencesInFlight:
     chance: Array  # of each number in flight; all slots taken includes those who wait
     mean: Array  # sequences in flight
     wait: Array  # mean time an arrival waits for a slot [s]
+    full: Array  # chance that it does
     load: Array  # arrivals over what full slots complete; 1 and more has no steady state
 
 
@@ -149,7 +150,10 @@ def sequences_in_flight(rate: Number, token: Array, tokens: Number, slots: Numbe
     stable = load < 1.0
     wait = xp.where(stable, queue / xp.maximum(rate, 1e-300), xp.inf)
     mean = xp.where(stable, xp.sum(chance * count, axis=-1, keepdims=True), slots)
-    return SequencesInFlight(chance=chance, mean=mean[..., 0], wait=wait[..., 0], load=load[..., 0])
+    full = xp.where(stable, xp.sum(chance * last, axis=-1, keepdims=True), 1.0)
+    return SequencesInFlight(
+        chance=chance, mean=mean[..., 0], wait=wait[..., 0], full=full[..., 0], load=load[..., 0]
+    )
 
 
 def closed_rate(active: Number, step: Number, extra: Number, tokens: Number, pieces: Number) -> Number:

@@ -243,12 +243,15 @@ def test_a_shortlist_keeps_the_best_plans(many):
 
 
 def test_the_largest_batch_keeps_the_limits_and_the_next_does_not(many):
-    most, seen = st.serving.largest_concurrency(many, ttft=1.0, tpot=0.01)
-    for i, clients in enumerate(most):
-        if clients:
-            assert seen.within(1.0, 0.01)[i, int(clients) - 1]
-        if clients < many.slots[i]:
-            assert not seen.within(1.0, 0.01)[i, int(clients)]
+    for limits in ((1.0, 0.01), (0.1, np.inf), (np.inf, np.inf), (0.08, 0.02)):
+        most, seen = st.serving.largest_concurrency(many, *limits)
+        for i, clients in enumerate(most):
+            one = many.at(i)
+            if clients:
+                assert seen.within(*limits)[i] and st.serving.closed_load(one, clients).within(*limits)[0, 0]
+            if clients < many.slots[i]:
+                assert not st.serving.closed_load(one, clients + 1).within(*limits)[0, 0]
+    assert np.all(st.serving.largest_concurrency(many, ttft=1e-6)[0] == 0.0)
 
 
 def test_slots_are_what_memory_holds():

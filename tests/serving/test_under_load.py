@@ -5,15 +5,17 @@ import pytest
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.under_load import limits_text
+from strata.serving.served_plans import limits_text
 
 ASKED = st.serving.Requests(2048.0, 512.0)
 
 
-def test_rates_are_goodputs_and_the_order_is_theirs():
+def test_rates_are_goodputs_and_the_order_is_that_of_the_goal():
     answer = st.serve_under_load("8xh200", "llama-3-70b", ASKED, None, "vllm", ttft=1.0, tpot=0.03)
     assert answer.rates == pytest.approx(st.serving.goodput(answer.curve, 1.0, 0.03))
-    assert answer.rates[answer.order[0]] == np.max(answer.rates) > 0
+    rates = [float(one.load.tokens_per_s) for one in answer.served.choices]
+    assert rates == sorted(rates, reverse=True) and rates[0] > 0
+    assert all(vars(one.plan) == vars(answer.curve.plan_at(i)) for i, one in enumerate(answer.served.choices))
     assert answer.why_none == "" and answer.load is None and answer.splits is None and answer.frontier is None
     assert "TTFT at most 1 s, TPOT at most 30 ms" in answer.question
 

@@ -202,3 +202,25 @@ def with_price(changes: list[str] | None, price: str) -> list[str]:
 def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:
     """`--set` items with the engine's overlap among them, where it is told."""
     return [*(changes or []), *([f"engine.overlap={overlap}"] if overlap else [])]
+
+
+GoalName = Annotated[
+    str,
+    typer.Option(
+        "--goal",
+        metavar="GOAL",
+        help="what is best: throughput (tokens/s), cheapest (USD/Mtoken), fastest (time of a request) or "
+        "efficient (tokens a joule)",
+        autocompletion=one_of("throughput", "cheapest", "fastest", "efficient"),
+    ),
+]
+
+
+ShareOption = Annotated[
+    str,
+    typer.Option(
+        "--share",
+        metavar="SHARE",
+        help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
+    ),
+]

@@ -11,6 +11,7 @@ from strata.app.commands.options import (
     CacheFormat,
     DevicePrice,
     EngineName,
+    GoalName,
     InputTokens,
     JsonFlag,
     ModelName,
@@ -19,6 +20,7 @@ from strata.app.commands.options import (
     PhaseName,
     RoutingFile,
     SetItems,
+    ShareOption,
     SystemName,
     WeightFormat,
     typed_sizes,
@@ -28,7 +30,30 @@ from strata.app.commands.options import (
 from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
 
+USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
 USUAL = {"phase": "serve", "engine": "ideal", "weights": "", "kv": "", "routing": ""}  # not worth repeating
+
+
+BatchList = Annotated[
+    str,
+    typer.Option(
+        "--batch",
+        "-b",
+        metavar="N,N,...",
+        help="sequences at once; every one of a list is tried  [default: the most that keep the limits]",
+    ),
+]
+TtftLimit = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
+]
+TpotLimit = Annotated[
+    str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
+]
+TopCount = Annotated[str, typer.Option(metavar="N", help="how many to show")]
+PlanCondition = Annotated[
+    str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
+]
 
 
 def register_plan(app: typer.Typer) -> None:
@@ -43,12 +68,7 @@ def register_plan(app: typer.Typer) -> None:
 def plan_command(
     model: ModelName,
     system: SystemName,
-    batch: Annotated[
-        str,
-        typer.Option(
-            "--batch", "-b", metavar="N,N,...", help="sequences at once; every one of a list is tried"
-        ),
-    ] = "1,2,4,8,16,32,64,128,256,512,1024",
+    batch: BatchList = "",
     input: InputTokens = "1024",
     output: OutputTokens = "1024",
     phase: PhaseName = "serve",
@@ -56,32 +76,38 @@ def plan_command(
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
-    ttft: Annotated[str, typer.Option(metavar="TIME", help="limit on time to first token, like 2s")] = "",
-    tpot: Annotated[str, typer.Option(metavar="TIME", help="limit on time per output token, like 40ms")] = "",
-    top: Annotated[str, typer.Option(metavar="N", help="how many to show")] = "8",
-    where: Annotated[
-        str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
-    ] = "",
+    goal: GoalName = "throughput",
+    ttft: TtftLimit = "",
+    tpot: TpotLimit = "",
+    share: ShareOption = "",
+    top: TopCount = "8",
+    where: PlanCondition = "",
     routing: RoutingFile = "",
     overlap: OverlapMode = "",
     price: DevicePrice = "",
     json: JsonFlag = False,
 ) -> None:
-    """The best plans of a model on a system under limits on latency, out of every legal one."""
+    """The best plans of a model on a system under limits on latency, out of every legal one, with the largest
+    batch that keeps them.
+    """
     import numpy as np
 
+    from strata.app.commands.serving import typed_share
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
-    from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
+    from strata.search.inputs import named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
 
-    batches = np.array([whole(b, "--batch") for b in batch.split(",")])
+    batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
     size = typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    limits["share"] = typed_share(share)
     count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    routed = routing_from_file(routing, served)
-    work = make_workload(phase_of(served, phase), batches, size["input"], size["output"], routing=routed)
-    ranking = plan_for(hardware, served, work, software, **limits, top=count, where=where)
+    kind = phase_of(served, phase)
+    work = _typed_work(kind, batches, size, routing_from_file(routing, served))
+    largest = kind in ("prefill", "decode") and batches is None
+    more: dict[str, Any] = {"goal": goal, "top": count, "where": where, "largest": largest}
+    ranking = plan_for(hardware, served, work, software, **limits, **more)
     if json:
         print_json(ranking_dict(ranking))
     if ranking.why_none:
@@ -94,3 +120,16 @@ def plan_command(
         typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
         typed += [f"--set {quote(c)}" for c in changes]
         say(ranking_table(ranking), hint_text(ranking, " ".join(typed)))
+
+
+def _typed_work(phase: str, batches: Any, size: dict[str, float], routing: Any) -> Any:
+    """What is asked for: requests whose number at once is to be found, or batches of a phase."""
+    import numpy as np
+
+    from strata.search.inputs import make_workload
+    from strata.serving.requests import Requests
+
+    if phase == "serve" and batches is None:
+        return Requests(size["input"], size["output"], routing=routing)
+    tried = np.array(USUAL_BATCHES) if batches is None else batches
+    return make_workload(phase, tried, size["input"], size["output"], routing=routing)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import DevicePrice, JsonFlag, with_price
+from strata.app.commands.options import DevicePrice, GoalName, JsonFlag, ShareOption, with_price
 from strata.app.terminal import (
     names_of,
     one_of,
@@ -66,13 +66,6 @@ TtftOption = Annotated[
 ]
 TpotOption = Annotated[
     str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
-]
-ShareOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SHARE",
-        help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
-    ),
 ]
 PlanOption = Annotated[
     str,
@@ -170,6 +163,7 @@ def serving_command(
     ttft: TtftOption = "",
     tpot: TpotOption = "",
     share: ShareOption = "",
+    goal: GoalName = "throughput",
     plan: PlanOption = "",
     engine: EngineOption = "ideal",
     chunk: ChunkOption = "",
@@ -187,12 +181,10 @@ def serving_command(
     price: DevicePrice = "",
     json: JsonFlag = False,
 ) -> None:
-    """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and
-    the frontier.
-    """
+    """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
     from strata.app.render.serving import under_load_dict, under_load_tables
     from strata.search.inputs import named_inputs
-    from strata.serving.curve import Requests
+    from strata.serving.requests import Requests
     from strata.serving.under_load import serve_under_load
 
     if picture is not None:
@@ -207,7 +199,8 @@ def serving_command(
     if prefill_devices:
         pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    guesses = {**typed_draft(speculative), "with_frontier": picture is not None, "share": _share(share)}
+    limits |= {"share": typed_share(share), "goal": goal}
+    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
     more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
     answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
     if json:
@@ -245,7 +238,7 @@ def _per_second(text: str) -> float | None:
     return value
 
 
-def _share(text: str) -> float | None:
+def typed_share(text: str) -> float | None:
     """A share of requests, as typed: 95% or 0.95."""
     value = parse(text, "1", "--share") if text else None
     require(value is None or 0.5 <= value < 1.0, "--share lies between 50% and 100%", given=text)

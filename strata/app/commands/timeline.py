@@ -104,7 +104,7 @@ def timeline_command(
     work = make_workload(phase_of(served, phase), routing=None, **size)
     given = bool(plan or layout_degrees(served))
     result = evaluate(hardware, served, work, plan, software) if given else None
-    result = result or plan_for(hardware, served, work, software, top=1).nearest
+    result = result or plan_for(hardware, served, work, software, top=1, at_once=True).nearest
     if not result.fits:
         raise BadValue(why_infeasible(result))
     if compare and (schedule or html or trace):

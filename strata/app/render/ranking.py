@@ -9,12 +9,14 @@ import numpy as np
 
 from strata.app.render.metrics import shown_metrics
 from strata.app.render.prediction import prediction_dict, workload_text
+from strata.app.render.served import SEEN_COLUMNS, SEEN_UNITS, device_hour_text, served_dict, trust_of
 from strata.app.terminal import plain_table, titled
 from strata.mapping.layout import Layout
-from strata.mapping.plan import division_text, order_text
+from strata.mapping.plan import division_text, order_text, plan_text
 from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.search.plans import RankedPlan
+from strata.serving.served_plans import limits_text
 from strata.units import show
 
 if TYPE_CHECKING:
@@ -46,10 +48,31 @@ def choice_text(choice: RankedPlan) -> str:
 def ranking_dict(ranking: PlanRanking) -> dict[str, Any]:
     """Plans for machines, best first."""
     return {
-        "plans": [prediction_dict(choice.result) for choice in ranking.choices],
+        "goal": ranking.goal,
+        "limits": {"ttft": ranking.ttft, "tpot": ranking.tpot, "share": ranking.share},
+        "plans": [_choice_dict(choice, ranking) for choice in ranking.choices],
         "considered": ranking.considered,
         "feasible": ranking.feasible,
+        "interval": None if ranking.served is None else trust_of(ranking.served)[0],
         "why_none": ranking.why_none or None,
+    }
+
+
+def _choice_dict(choice: RankedPlan, ranking: PlanRanking) -> dict[str, Any]:
+    """A plan; where requests are served with what clients see, beside the step that generates."""
+    step = prediction_dict(choice.result)
+    if choice.served is None or ranking.served is None:
+        return step
+    asked, seen = ranking.served.curve.requests, served_dict(choice.served)
+    question = {"phase": "serve", "batch": choice.served.clients, "context": None}
+    question |= {"input": asked.input, "output": asked.output}
+    own = {name: seen[name] for name in SEEN_UNITS} | {"memory_used": step["metrics"]["memory_used"]}
+    return step | {
+        "question": step["question"] | question,
+        "metrics": own,
+        "units": SEEN_UNITS | {"memory_used": "B"},
+        "slots": seen["slots"],
+        "limited_by": seen["limited_by"],
     }
 
 
@@ -73,12 +96,52 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
 }
 
 
+def served_ranking_table(ranking: PlanRanking) -> Any:
+    """Plans that serve requests for people, a line each: what clients see, its cost, what others lose."""
+    found, first = ranking.served, ranking.choices[0]
+    assert found is not None and first.served is not None
+    asked, best = found.curve.requests, first.result
+    title = f"{best.model.name} on {best.system.name}, input {asked.input:g}, output {asked.output:g}"
+    title += (
+        f", engine {best.engine.name}{found.limits.text}\nbest {len(ranking.choices)} by {found.goal.means}"
+    )
+    title += f" of {found.considered:,} plans, {found.feasible:,} of which fit"
+    title += " and keep the limits" if found.limits.text else ""
+    if found.placed:
+        title += f"; the best in every order on the fabric ({found.placed:,} priced)"
+    table = plain_table()
+    table.add_column("plan", no_wrap=True)
+    for label in ("batch", "tokens/s", *SEEN_COLUMNS):
+        table.add_column(label, justify="right", no_wrap=True)
+    for label in ("batch limited by", "behind by") if first.served.limited_by else ("behind by",):
+        table.add_column(label)
+    top = float(found.goal.value(first.served.load, asked))
+    for choice in ranking.choices:
+        one = choice.served
+        assert one is not None
+        value = float(found.goal.value(one.load, asked))
+        # goals that are better when lower are negative
+        loss = 1.0 - value / top if top > 0 else value / top - 1.0
+        behind = f"{'-' if top > 0 else '+'}{abs(loss):.1%}" if np.isfinite(loss) else "-"
+        cells = [f"{one.clients:g}", show(float(one.load.tokens_per_s))]
+        cells += [text(one.load) for text in SEEN_COLUMNS.values()]
+        cells += [one.limited_by] if first.served.limited_by else []
+        table.add_row(plan_text(one.plan), *cells, why_behind(choice.result, best, behind))
+    below = device_hour_text(found)
+    if len(ranking.choices) > 1:
+        below += (
+            f"\nbehind by: {found.goal.means} against the best, and the op that takes most more time for a "
+            "sequence (what it waits for)"
+        )
+    return titled(title, table, "\n".join([below, *trust_of(found)[1]]))
+
+
 def ranking_table(ranking: PlanRanking) -> Any:
     """Plans for people, a line each, with what the later ones lose."""
+    if ranking.served is not None:
+        return served_ranking_table(ranking)
     first = ranking.choices[0]
     best = first.result
-    from strata.serving.under_load import limits_text
-
     limits = limits_text(ranking.ttft, ranking.tpot)
     asked = f"{best.model.name} on {best.system.name}, {workload_text(best, batch=False)}"
     title = f"{asked}, engine {best.engine.name}{limits}\nbest {len(ranking.choices)} of "
@@ -111,6 +174,9 @@ def hint_text(ranking: PlanRanking, typed: str) -> Text:
     """The next command, on one line however narrow the screen, to be copied."""
     from rich.text import Text
 
-    r = ranking.choices[0].result
+    r, served = ranking.choices[0].result, ranking.choices[0].served
+    if served is not None:
+        more = f"--plan {plan_text(served.plan)} --clients {served.clients:g}"
+        return Text(f"look closer: strata serving {typed} {more}", no_wrap=True)
     more = f"--batch {r.workload.batch:g} --plan {division_text(r.plan)} --explain"
     return Text(f"look closer: strata predict {typed} {more}", no_wrap=True)

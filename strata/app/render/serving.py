@@ -6,21 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.served import (
+    SEEN_COLUMNS,
+    SEEN_UNITS,
+    device_hour_text,
+    dollars_text,
+    joules_text,
+    seen_dict,
+    served_dict,
+    trust_of,
+)
 from strata.app.terminal import plain_table, titled
 from strata.mapping.plan import plan_text
-from strata.serving.load import LoadMetrics, largest_concurrency, most_rate, open_load
+from strata.serving.load import most_rate, open_load
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, pools_limit
 from strata.serving.speculation import Speculation
-from strata.serving.under_load import UnderLoad, limits_text
+from strata.serving.under_load import UnderLoad
 from strata.units import show
-
-# of its highest rate: what is shown of an engine where no limits are told; queues grow without end towards 1
-EASY = 0.8
 
 
 def under_load_tables(answer: UnderLoad) -> list[Any]:
     """The answer for people."""
-    parts: list[Any] = [_plans(answer)]
+    parts: list[Any] = [_plans(answer) if answer.served.choices else answer.question]
     if answer.load is not None:
         parts += ["", _loaded(answer)]
     if answer.speculation is not None:
@@ -31,35 +39,26 @@ def under_load_tables(answer: UnderLoad) -> list[Any]:
 
 
 def _plans(answer: UnderLoad) -> Any:
-    c, table = answer.curve, plain_table()
+    c, found, table = answer.curve, answer.served, plain_table()
     table.add_column("plan", no_wrap=True)
-    for name in ("requests/s", "tokens/s/device", "TTFT", "TPOT", "in flight", "slots", "most clients"):
+    limited = bool(found.limits.text)
+    names = ("batch", "requests/s", "tokens/s/device", *SEEN_COLUMNS, "slots")
+    for name in (*names, "at random") if limited else names:
         table.add_column(name, justify="right", no_wrap=True)
-    limited = bool(limits_text(answer.ttft, answer.tpot))
-    for i in [i for i in answer.order if answer.rates[i] > 0][:6]:
-        rate, one = float(answer.rates[i]) * (1.0 if limited else EASY), c.at(i)
-        seen, most = (
-            open_load(one, rate).at(0),
-            largest_concurrency(one, answer.ttft, answer.tpot, answer.share)[0][0],
-        )
-        cells = (
-            f"{rate:.3g}",
-            f"{rate * c.requests.output / c.devices:.4g}",
-            show(float(seen.ttft), "s"),
-            show(float(seen.tpot), "s"),
-            f"{float(seen.active):.3g}",
-        )
-        table.add_row(plan_text(c.plan_at(i)), *cells, f"{c.slots[i]:g}", f"{most:g}")
-    which = (
-        "the most that keep the limits"
-        if limited
-        else f"{EASY:.0%} of the most it completes, as no limits are told"
-    )
-    below = (
-        f"requests/s: {which}, arriving at random; TTFT, TPOT, in flight: means at that rate;\nmost "
-        "clients: that keep the limits and have a slot, each waiting for its answer"
-    )
-    return titled(answer.question, table, below)
+    for i, one in enumerate(found.choices[:6]):
+        load = one.load
+        cells = [
+            f"{one.clients:g}",
+            f"{float(load.rate):.3g}",
+            f"{float(load.tokens_per_s) / c.devices:.4g}",
+            *(text(load) for text in SEEN_COLUMNS.values()),
+            f"{one.slots:g}",
+        ]
+        table.add_row(plan_text(one.plan), *cells, *([f"{float(answer.rates[i]):.3g}"] if limited else []))
+    below = device_hour_text(found)
+    if limited:
+        below += "\nat random: the most requests/s that keep the limits where they arrive at random"
+    return titled(answer.question, table, "\n".join([below, *trust_of(found)[1]]))
 
 
 def _loaded(answer: UnderLoad) -> Any:
@@ -69,11 +68,15 @@ def _loaded(answer: UnderLoad) -> Any:
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(style="dim")
     parts = f"{show(float(load.waits), 's')} waiting, {show(float(load.reads), 's')} reading"
-    table.add_row("time to first token", show(float(load.ttft), "s"), parts + _kept(load.ttft, answer.ttft))
-    if np.isfinite(load.ttft_at(0.95)):
-        table.add_row("95 % of requests within", show(float(load.ttft_at(0.95)), "s"), "")
     table.add_row(
-        "time per output token", show(float(load.tpot), "s"), _kept(load.tpot, answer.tpot).removeprefix("; ")
+        "time to first token", show(float(load.ttft), "s"), parts + _kept(load.ttft, answer.limits.ttft)
+    )
+    if np.isfinite(load.ttft_p95):
+        table.add_row("95 % of requests within", show(float(load.ttft_p95), "s"), "")
+    table.add_row(
+        "time per output token",
+        show(float(load.tpot), "s"),
+        _kept(load.tpot, answer.limits.tpot).removeprefix("; "),
     )
     table.add_row(
         "requests/s",
@@ -82,6 +85,14 @@ def _loaded(answer: UnderLoad) -> Any:
         "tokens/s/device",
     )
     table.add_row("in flight", f"{float(load.active):.3g}", f"of {answer.curve.slots[answer.chosen]:g} slots")
+    table.add_row(
+        "cost/Mtoken",
+        f"{dollars_text(load.cost_per_mtoken)} USD",
+        f"{dollars_text(load.cost_per_device_hour)} USD per device-hour",
+    )
+    table.add_row(
+        "energy/Mtoken", joules_text(load.energy_per_mtoken), f"{show(float(load.power), 'W')} in all"
+    )
     if answer.clients is None:
         table.add_row("utilisation", f"{float(load.utilisation):.1%}", "")
     clients = answer.clients
@@ -175,32 +186,32 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
             "system": c.system.name,
             "engine": c.engine.name,
             **vars(c.requests),
-            "ttft": answer.ttft,
-            "tpot": answer.tpot,
-            "share": answer.share,
+            **answer.limits.told,
+            "goal": answer.served.goal.name,
         },
-        "plans": [_plan_dict(answer, i) for i in answer.order if c.slots[i] >= 1][:16],
+        "plans": [_plan_dict(answer, i) for i in range(len(answer.served.choices))],
+        "interval": trust_of(answer.served)[0],
         "load": None if load is None else loaded | _load_dict(load),
         "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
         "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
         "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
-        "units": {"rates": "1/s", "times": "s", "bytes": "B"},
+        "units": {"rates": "1/s", "times": "s", "bytes": "B", **SEEN_UNITS},
     }
 
 
 def _load_dict(load: LoadMetrics) -> dict[str, float]:
-    return {k: float(v) for k, v in vars(load).items()}
+    own = ("rate", "waits", "reads", "active", "utilisation", "queued")
+    return {name: float(getattr(load, name)) for name in own} | seen_dict(load)
 
 
 def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
     """What one plan carries."""
-    one = answer.curve.at(i)
+    one, served = answer.curve.at(i), answer.served.choices[i]
     return {
-        "plan": plan_text(answer.curve.plan_at(i)),
+        **served_dict(served),
         "goodput": float(answer.rates[i]),
         "most_rate": float(most_rate(one)[0]),
-        "slots": float(answer.curve.slots[i]),
-        "most_clients": float(largest_concurrency(one, answer.ttft, answer.tpot, answer.share)[0][0]),
+        "most_clients": served.clients,
         "at_goodput": _load_dict(open_load(one, answer.rates[i : i + 1]).at(0)),
     }
 

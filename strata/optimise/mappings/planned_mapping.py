@@ -97,7 +97,7 @@ def planned_pricing(
             "`strata predict` prices it"
         )
     if not plan and not hasattr(program, "layout"):
-        found = plan_for(system, program, workload, engine, top=1).nearest
+        found = plan_for(system, program, workload, engine, top=1, at_once=True).nearest
     else:
         case = Case(
             system=system,

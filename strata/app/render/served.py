@@ -1,0 +1,111 @@
+"""What clients of a served model see and what it costs, for machines and for people: the same numbers and
+columns in `strata plan` and `strata serving`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from strata.evaluate import evaluate
+from strata.mapping.plan import plan_text
+from strata.result import Result
+from strata.serving.load_metrics import LoadMetrics
+from strata.serving.requests import Requests
+from strata.serving.served_plans import ServedPlan, ServedPlans
+from strata.units import show
+from strata.workload.tasks import serve
+
+SEEN_UNITS = {
+    "requests_per_s": "1/s",
+    "tokens_per_s": "1/s",
+    "tokens_per_s_per_device": "1/s",
+    "tokens_per_s_per_user": "1/s",
+    "ttft": "s",
+    "ttft_p95": "s",
+    "tpot": "s",
+    "in_flight": "1",
+    "power": "W",
+    "energy_per_mtoken": "J",
+    "cost_per_mtoken": "USD",
+    "cost_per_device_hour": "USD",
+}
+
+
+def seen_dict(load: LoadMetrics) -> dict[str, float]:
+    """What clients see and what it costs; units in `SEEN_UNITS`."""
+    return {
+        "requests_per_s": float(load.rate),
+        "tokens_per_s": float(load.tokens_per_s),
+        "tokens_per_s_per_device": float(load.tokens_per_s / load.devices),
+        "tokens_per_s_per_user": float(1.0 / load.tpot),
+        "ttft": float(load.ttft),
+        "ttft_p95": float(load.ttft_p95),
+        "tpot": float(load.tpot),
+        "in_flight": float(load.active),
+        "power": float(load.power),
+        "energy_per_mtoken": float(load.energy_per_mtoken),
+        "cost_per_mtoken": float(load.cost_per_mtoken),
+        "cost_per_device_hour": float(load.cost_per_device_hour),
+    }
+
+
+def served_dict(one: ServedPlan) -> dict[str, Any]:
+    """One plan with its clients."""
+    return {
+        "plan": plan_text(one.plan),
+        "batch": one.clients,
+        "limited_by": one.limited_by or None,
+        "slots": one.slots,
+        **seen_dict(one.load),
+    }
+
+
+def dollars_text(value: Any) -> str:
+    return f"{float(value):.3g}" if np.isfinite(value) else "-"
+
+
+def joules_text(value: Any) -> str:
+    return show(float(value), "J") if np.isfinite(value) else "-"
+
+
+SEEN_COLUMNS: dict[str, Callable[[LoadMetrics], str]] = {
+    "TTFT": lambda load: show(float(load.ttft), "s"),
+    "95 %": lambda load: show(float(load.ttft_p95), "s"),
+    "TPOT": lambda load: show(float(load.tpot), "s"),
+    "USD/Mtok": lambda load: dollars_text(load.cost_per_mtoken),
+    "J/Mtok": lambda load: joules_text(load.energy_per_mtoken),
+}
+
+
+def device_hour_text(found: ServedPlans) -> str:
+    """What a device of the best plan costs an hour, and what columns mean."""
+    text = (
+        "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting included "
+        "(mean, 95th percentile of TTFT, mean)"
+    )
+    if not found.choices or not np.isfinite(found.choices[0].load.cost_per_device_hour):
+        return f"{text}; no price is known"
+    return f"{text}\n{dollars_text(found.choices[0].load.cost_per_device_hour)} USD per device-hour"
+
+
+def trust_of(found: ServedPlans) -> tuple[dict[str, Any] | None, list[str]]:
+    """How far like cases measured were off, for what clients of the best plan see."""
+    from strata.app.render.accuracy import interval_of
+
+    if not found.choices:
+        return None, []
+    best, made = found.choices[0], found.curve
+    return interval_of(_as_seen(best, made.requests, made))
+
+
+def _as_seen(one: ServedPlan, requests: Requests, made: Any) -> Result:
+    """A result of the phase with the times that clients see."""
+    work = serve(max(one.clients, float(one.plan.dp)), requests.input, requests.output, **requests.routed)
+    result = evaluate(made.system, made.model, work, one.plan, made.engine)
+    seen: Any = result.summary.metrics
+    seen = replace(seen, ttft=float(one.load.ttft), tpot=float(one.load.tpot))
+    return replace(result, summary=replace(result.summary, metrics=seen))
