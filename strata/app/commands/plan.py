@@ -67,6 +67,8 @@ def plan_command(
     """The best plans of a model on a system under limits on latency, out of every legal one."""
     import numpy as np
 
+    from strata.app.render.accuracy import interval_of
+    from strata.app.render.prediction import dimmed
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
     from strata.search.inputs import make_workload, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
@@ -79,8 +81,9 @@ def plan_command(
     routed = routing_from_file(routing, served)
     work = make_workload(phase_of(served, phase), batches, size["input"], size["output"], routing=routed)
     ranking = plan_for(hardware, served, work, software, **limits, top=count, where=where)
+    interval, lines = (None, []) if ranking.why_none else interval_of(ranking.nearest)
     if json:
-        print_json(ranking_dict(ranking))
+        print_json({**ranking_dict(ranking), "interval": interval})
     if ranking.why_none:
         raise BadValue(ranking.why_none)
     if not json:
@@ -90,4 +93,4 @@ def plan_command(
         }  # fmt: skip
         typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
         typed += [f"--set {quote(c)}" for c in changes]
-        say(ranking_table(ranking), hint_text(ranking, " ".join(typed)))
+        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, " ".join(typed)))

@@ -109,8 +109,8 @@ def conformal(groups: Sequence[Array | Sequence[float]], most: float = 1.0) -> t
 
     >>> conformal([[r] for r in (-4, -3, -2, -1, 0, 1, 2, 3, 4)])
     (-4.0, 4.0)
-    >>> conformal([[r] for r in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)])
-    (0.0, 10.0)
+    >>> conformal([[r] for r in (1, 2, 3, 4, 5, 6, 7, 8, 9)])
+    (0.0, 8.0)
     """
     count = len(groups)
     values = np.concatenate([np.asarray(g, float) for g in groups])
@@ -118,7 +118,8 @@ def conformal(groups: Sequence[Array | Sequence[float]], most: float = 1.0) -> t
     order = np.argsort(values, kind="stable")
     values, after = values[order], np.cumsum(weights[order])
     before = np.concatenate([[0.0], after[:-1]])
-    share = min((SHARE * (count + 1) + 1.0) / count, most, 1.0)
+    onesided = values[0] > 0 or values[-1] < 0  # 0 is an end then, in place of a row
+    share = min((SHARE * (count + 1) + 1.0 - onesided) / count, most, 1.0)
     slack = 0.5 * float(np.min(weights)) + 1e-9  # to the nearest row
 
     def upto(first: int) -> int:
@@ -212,7 +213,7 @@ def interval(case: LikeCase, table: Mapping[str, Any] | None = None) -> Interval
     missing = _missing(case, [cell for cell, _ in cells], word)
     same = [_spread(stored) for cell, stored in cells if case.fitted and _matches(case, cell)]
     if same and len(same[0]) >= LEAST and case.engine != ANY:
-        low, high = conformal(same[0][:, None])
+        low, high = conformal(list(same[0][:, None]))
         like = f"{word}{_of(case.kind, case.family)}{_by(case.engine)} on {case.chip}"
         return Interval(low=low, high=high, points=len(same[0]), like=like, inside=True)
     widest: tuple[LikeCase, list[Array]] | None = None
@@ -250,5 +251,5 @@ def _of(kind: str, family: str = "") -> str:
 
 
 def _by(engine: str) -> str:
-    by = {REPRICED: " by engines, priced without what they add", ANY: ""}
+    by = {REPRICED: " by engines, priced without what they add", ANY: "", "bare": ""}
     return by.get(engine, f" by {engine}")

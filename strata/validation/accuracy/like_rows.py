@@ -59,7 +59,7 @@ OTHER_KERNELS = {
     "lu": "lu",
     "embedding_bag": "embedding_bag",
 }
-OF_CHIPS = ("serving/*", "training/*", *KERNEL_FILES, "*/other.csv", "*/decoder.csv")
+OF_CHIPS = ("serving/*", "training/*", *KERNEL_FILES, "*/other.csv", "*/decoder.csv", "*/step_power.csv")
 WHOLE_MODELS = ("prefill", "decode", "request", "throughput", "train")
 MOST = 60  # residuals kept of a category; more are kept as so many quantiles
 LEAST_FITTED = 20  # quantities that make a chip one whose fit another may borrow
@@ -76,7 +76,7 @@ class LikeRow:
 def like_rows(folder: Path | str) -> list[LikeRow]:
     """Every row of the files below a folder that an interval may rest on."""
     plain = Catalogue()
-    rows = list(_rows(folder, plain))
+    rows = list(_rows(folder, plain, *OF_CHIPS))
     ideal = engine("ideal")
     bare = plain
     for name in dict.fromkeys(row.case.engine for row in rows if row.case.metric in WHOLE_MODELS):
@@ -89,7 +89,7 @@ def like_rows(folder: Path | str) -> list[LikeRow]:
     for donor in _donors():
         lent = plain
         for name in dict.fromkeys(row.case.chip for row in rows if row.case.fitted):
-            if name != "ns3" and not _siblings(chip(name), donor):
+            if not _siblings(chip(name), donor):
                 lent = lent.with_chip(with_fit_of(chip(name), donor))
         rows += [
             replace(row, case=replace(row.case, fitted=False))
@@ -178,9 +178,6 @@ def _kernel_case(table: Table, group: str, catalogue: Catalogue) -> LikeCase | N
     parts = group.split("/")
     if "eager" in group or parts[0] in ("regenerated", "clock", "energy"):
         return None
-    if matches(table.name, "ns3/*.csv"):
-        pattern = parts[-1].split()[0]
-        return LikeCase(metric=f"packets {pattern}", engine="ns3", chip="ns3")
     if matches(table.name, "*/step_power.csv"):
         return _on(catalogue, table.chip, "power", "ideal", "dense") if parts[0] == "power" else None
     if matches(table.name, "*/other.csv") and parts[0] in OTHER_KERNELS:
@@ -227,7 +224,9 @@ def write_residuals(rows: Iterable[LikeRow], path: Path | str) -> None:
     """Write the file that ships with the package, one category a line."""
     made = residual_table(rows)
     lines = [f"    {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in made["cells"].items()]
-    text = f'{{\n  "chips": {json.dumps(made["chips"])},\n' + '  "cells": {\n' + ",\n".join(lines) + "\n  }\n}\n"
+    text = (
+        f'{{\n  "chips": {json.dumps(made["chips"])},\n' + '  "cells": {\n' + ",\n".join(lines) + "\n  }\n}\n"
+    )
     Path(path).write_text(text, encoding="utf-8")
 
 
@@ -279,7 +278,7 @@ def _share(inside: Array) -> float | None:
 def _fill(inside: Array, rows: Sequence[LikeRow], which: Array, table: Mapping[str, Any]) -> None:
     """For some rows 1 where they lie in their interval of a table, 0 where not, nan where nothing is like it."""
     known: dict[LikeCase, Any] = {}
-    for i in np.flatnonzero(which):
+    for i in np.flatnonzero(which).tolist():
         case = rows[i].case
         found = known.setdefault(case, None) or interval(case, table)
         known[case] = found

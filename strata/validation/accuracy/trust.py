@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from strata.hardware.chip import Chip
+from strata.hardware.system import System
 from strata.result import Result
 from strata.units import show
-from strata.validation.accuracy.intervals import RATES, Interval, LikeCase, NothingLike, interval
+from strata.validation.accuracy.intervals import (
+    RATES,
+    REPRICED,
+    SHARE,
+    Interval,
+    LikeCase,
+    NothingLike,
+    interval,
+)
 from strata.validation.readers.like_cases import model_family, model_kind
 from strata.workload.model import Model
 
@@ -34,29 +45,37 @@ class Trust:
 
     @property
     def bounds(self) -> tuple[Any, Any] | None:
-        """Lowest and highest of what would be measured, None where nothing like it was."""
-        return self.found.bounds(self.value) if isinstance(self.found, Interval) else None
+        """Lowest and highest of what would be measured (factors where there is no value), None where nothing
+        like it was.
+        """
+        one = 1.0 if self.value is None else self.value
+        return self.found.bounds(one) if isinstance(self.found, Interval) else None
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """One line for people; factors where the value is an array, or there is none."""
         if not isinstance(self.found, Interval):
             return f"{self.metric}: nothing like it was measured ({'; '.join(self.found.missing)})"
-        low, high = self.found.bounds(float(self.value))
+        if self.value is not None and np.size(self.value) == 1:
+            ends = self.found.bounds(float(np.asarray(self.value).item()))
+            where = " to ".join(show(end, self.unit) for end in ends)
+        else:
+            low, high = self.found.bounds(1.0)
+            where = f"{low:.2f} to {high:.2f} times this"
         return (
-            f"{self.metric} of like cases measured: {show(low, self.unit)} to {show(high, self.unit)} (80 % of "
-            f"{self.found.points} rows no fit saw: {self.found.like})"
+            f"{self.metric} of like cases measured: {where} (80 % of {self.found.points} rows no fit saw: "
+            f"{self.found.like})"
         )
 
     def to_dict(self) -> dict[str, Any] | None:
         """The same for machines; None where nothing like it was measured."""
-        if not isinstance(self.found, Interval):
+        if not isinstance(self.found, Interval) or self.bounds is None:
             return None
-        low, high = self.found.bounds(self.value)
+        low, high = self.bounds
+        ends = {"low_factor": low, "high_factor": high} if self.value is None else {"low": low, "high": high}
         return {
-            "low": low,
-            "high": high,
-            "share": 0.8,
+            **ends,
+            "share": SHARE,
             "points": self.found.points,
             "like": self.found.like,
             "inside": self.found.inside,
@@ -108,15 +127,29 @@ def like_chip(chip: Chip, metric: str, engine: str = "*", kind: str = "", family
     )
 
 
-def _case_of(result: Result, measured: str) -> LikeCase:
-    kind, family = model_kind(result.model), model_family(result.model.name)
-    return like_chip(result.system.chip, measured, result.case.engine.name, kind, family)
+def trust_served(
+    system: System, program: Any, engine: str, metric: str, value: Any, like: str, inverse: bool = False
+) -> Trust:
+    """How far to trust a number of a program on a system by an engine: `like` is the measured quantity it is
+    compared with, `inverse` where it is one over that. Without software's own time only single devices were
+    measured; of several there are runs of real engines, priced without what these add.
+    """
+    if engine == "ideal" and np.any(np.asarray(system.devices) > 1):
+        engine = REPRICED
+    unit = UNITS.get(metric, "1/s" if inverse or like in RATES else "")
+    if not isinstance(program, Model):
+        none = NothingLike(missing=(f"no {like} of {program.name} or any program like it",))
+        return Trust(metric=metric, value=value, found=none, unit=unit)
+    kind, family = model_kind(program), model_family(program.name)
+    found = interval(like_chip(system.chip, like, engine, kind, family))
+    if inverse and isinstance(found, Interval):
+        found = found.of_rate()
+    return Trust(metric=metric, value=value, found=found, unit=unit)
 
 
-def trust(result: Result, metric: str, like: str = "", value: Any = None) -> Trust:
-    """How far to trust a metric of a result: `like` is the measured quantity it is compared with, by its phase
-    unless told (`request` and `throughput` are those of a loaded server); `value` is another number than the
-    result's own.
+def trust(result: Result, metric: str) -> Trust:
+    """How far to trust a metric of a result: its times by phase, tokens_per_s as one over them, power and
+    memory.
 
     >>> import strata as st
     >>> result = st.evaluate("8xh200", "llama-3-70b", st.decode(batch=8, context=2048), "tp=8", "vllm")
@@ -124,20 +157,11 @@ def trust(result: Result, metric: str, like: str = "", value: Any = None) -> Tru
     >>> bool(low <= result.metrics.tpot <= high)
     True
     """
-    number = getattr(result.metrics, metric) if value is None else value
-    phase = result.workload.phase
-    measured = like or QUOTED.get(phase, {}).get(metric, "")
-    inverse = not measured and metric == "tokens_per_s"
-    if inverse:
-        measured = {"serve": "decode", "decode": "decode", "prefill": "prefill", "train": "train"}[phase]
-    unit = UNITS.get(metric, "1/s" if inverse or measured in RATES else "")
-    if not isinstance(result.program, Model):
-        none = NothingLike(missing=(f"no {phase} of {result.program.name} or any program like it",))
-        return Trust(metric=metric, value=number, found=none, unit=unit)
-    found = interval(_case_of(result, measured or metric))
-    if inverse and isinstance(found, Interval):
-        found = found.of_rate()
-    return Trust(metric=metric, value=number, found=found, unit=unit)
+    times = QUOTED.get(result.workload.phase, {})
+    inverse = metric == "tokens_per_s" and bool(times)
+    like = list(times.values())[-1] if inverse else times.get(metric, metric)
+    value = getattr(result.metrics, metric)
+    return trust_served(result.system, result.program, result.case.engine.name, metric, value, like, inverse)
 
 
 def trusts(result: Result) -> dict[str, Trust]:
@@ -147,18 +171,17 @@ def trusts(result: Result) -> dict[str, Trust]:
 
 def trust_kernel(chip: Chip, kernel: str, time: Any) -> Trust:
     """How far to trust the time of a kernel on a chip: gemm, attention, grouped, stream, …"""
-    return Trust(metric="time", value=time, found=interval(like_chip(chip, f"kernel {kernel}")))
+    return Trust(metric="time", value=time, found=interval(like_chip(chip, f"kernel {kernel}", "bare")))
 
 
-def trust_collective(chip: Chip | None, pattern: str, time: Any, software: str = "*") -> Trust:
-    """How far to trust the time of a collective on the fabric of a chip; `software` is what sends ("ns3" for
-    packets of the simulator); of a fabric alone, without a chip, nothing is known.
+def trust_collective(chip: Chip | None, pattern: str, time: Any, *, inside: bool, software: bool) -> Trust:
+    """How far to trust the time of a collective between some of a chip: measured were libraries of collectives
+    (`software`, not links alone) `inside` one node.
     """
-    metric = f"{'packets' if software == 'ns3' else 'collective'} {pattern}"
-    if software == "ns3":
-        found = interval(LikeCase(metric=metric, engine="ns3", chip="ns3"))
-    elif chip is None or software == "links":
-        found = NothingLike(missing=(f"no {pattern} on such links alone",))
+    if chip is None or not software:
+        found: Interval | NothingLike = NothingLike(missing=(f"no {pattern} on links alone",))
+    elif not inside:
+        found = NothingLike(missing=(f"no {pattern} between nodes",))
     else:
-        found = interval(like_chip(chip, metric, software))
+        found = interval(like_chip(chip, f"collective {pattern}", "nccl"))
     return Trust(metric="time", value=time, found=found)

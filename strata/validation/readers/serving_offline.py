@@ -146,7 +146,7 @@ def nemo(table: Table, catalogue: Catalogue) -> ComparedPoints:
         return batch.prefill + (known.output - 1.0) * batch.step
 
     forecasts = forecast(table, keys, price, ("TP",))
-    case = case_keys(catalogue, "decode", *keys, known.engine)
+    case = case_keys(catalogue, "decode", keys[0], keys[1], known.engine)
     return compare_metric(table, table.number("actual"), forecasts, keys[1], case=case)
 
 
