@@ -189,8 +189,6 @@ def serving_command(
     """A model under load: the rate of requests that keeps limits on latency, what requests see at a rate, and
     the frontier.
     """
-    from strata.app.render.accuracy import served_intervals
-    from strata.app.render.prediction import dimmed
     from strata.app.render.serving import under_load_dict, under_load_tables
     from strata.search.inputs import named_inputs
     from strata.serving.curve import Requests
@@ -212,13 +210,12 @@ def serving_command(
     guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
     more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
     answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
-    interval, lines = served_intervals(answer)
     if json:
-        print_json({**under_load_dict(answer), "interval": interval})
+        print_json(under_load_dict(answer))
     if answer.why_none:
         raise BadValue(answer.why_none)
     if not json:
-        say(*under_load_tables(answer), *dimmed(lines))
+        say(*under_load_tables(answer))
     if picture is not None and answer.frontier is not None:
         from strata.app.render.serving_picture import frontier_picture
 

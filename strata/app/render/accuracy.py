@@ -70,7 +70,7 @@ def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def swept_interval(result: Result, metric: str) -> tuple[dict[str, Any] | None, list[str]]:
-    """The same of one metric of many points, as factors; nothing of metrics that are not times or tokens/s."""
+    """The same of one metric of many points, as factors; nothing of other metrics than times and tokens/s."""
     from strata.validation.accuracy.trust import trust, trusts
 
     if metric not in (*trusts(result), "tokens_per_s"):

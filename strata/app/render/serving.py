@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.accuracy import served_intervals
+from strata.app.render.prediction import dimmed
 from strata.app.terminal import plain_table, titled
 from strata.mapping.plan import plan_text
 from strata.serving.load import LoadMetrics, largest_concurrency, most_rate, open_load
@@ -27,7 +29,7 @@ def under_load_tables(answer: UnderLoad) -> list[Any]:
         parts += ["", _guessed(answer.speculation)]
     if answer.splits is not None:
         parts += ["", _pools(answer)]
-    return parts
+    return [*parts, *dimmed(served_intervals(answer)[1])]
 
 
 def _plans(answer: UnderLoad) -> Any:
@@ -184,6 +186,7 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
         "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
         "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
         "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
+        "interval": served_intervals(answer)[0],
         "units": {"rates": "1/s", "times": "s", "bytes": "B"},
     }
 

@@ -1,9 +1,10 @@
-"""The rows behind intervals: measured, sound, and seen by no fit; and whether intervals hold what they should.
+"""The rows behind intervals: measured, sound, and seen by no fit; and whether intervals hold what they
+should.
 
 Every file is predicted as it is; whole models also with the ideal engine in place of their own, and all files
 with chips whose fitted quantities are those of another chip, which is how a chip known only from its data
-sheet is priced. Of files that were fitted, only the held-out third and models no fit has seen count; rows that
-readers call noisy or eager have no case and do not count at all.
+sheet is priced. Of files that were fitted, only the held-out third and models no fit has seen count; rows
+that readers call noisy or eager have no case and do not count at all.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def _siblings(one: Chip, other: Chip) -> bool:
 
 
 def with_fit_of(one: Chip, donor: Chip) -> Chip:
-    """A chip as if it had never been measured: what was fitted on it is taken from another chip where that has
-    it.
+    """A chip as if it had never been measured: what was fitted on it is taken from another chip where that
+    has it.
 
     >>> lent = with_fit_of(chip("b200"), chip("h200"))
     >>> lent.memory.efficiency == chip("h200").memory.efficiency, lent.name
@@ -276,7 +277,7 @@ def _share(inside: Array) -> float | None:
 
 
 def _fill(inside: Array, rows: Sequence[LikeRow], which: Array, table: Mapping[str, Any]) -> None:
-    """For some rows 1 where they lie in their interval of a table, 0 where not, nan where nothing is like it."""
+    """For some rows 1 where they lie in their interval of a table, 0 where not, nan where there is none."""
     known: dict[LikeCase, Any] = {}
     for i in np.flatnonzero(which).tolist():
         case = rows[i].case

@@ -175,8 +175,8 @@ def trust_kernel(chip: Chip, kernel: str, time: Any) -> Trust:
 
 
 def trust_collective(chip: Chip | None, pattern: str, time: Any, *, inside: bool, software: bool) -> Trust:
-    """How far to trust the time of a collective between some of a chip: measured were libraries of collectives
-    (`software`, not links alone) `inside` one node.
+    """How far to trust the time of a collective between some of a chip: measured were libraries of
+    collectives (`software`, not links alone) `inside` one node.
     """
     if chip is None or not software:
         found: Interval | NothingLike = NothingLike(missing=(f"no {pattern} on links alone",))

@@ -40,7 +40,7 @@ from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 
 # Prompts of smaller batches are noisy (validation/README.md): such rows tell nothing about others.
-NOISY_PROMPTS = 32.0
+NOISY_PROMPTS = 16.0
 
 
 def vllm_batches(table: Table, catalogue: Catalogue) -> ComparedPoints:

@@ -120,7 +120,6 @@ def nanotron(table: Table, catalogue: Catalogue) -> ComparedPoints:
         group_names("memory", models, count=count),
         metric=1,
         headline=False,
-        case=np.full(count, case_key(catalogue, "memory", CHIP, "dense", "llama", TRAINER), dtype=object),
     )
     fits = called_right(
         table, forecasts[2], forecasts.why, np.array(["fits"] * count, dtype=object), headline=False
