@@ -28,7 +28,7 @@ GROUPS = 3  # categories below which it borrows from still wider ones
 # Share of few groups' rows that an interval holds: so much of the others holds 80 % of a group left out (the
 # check in docs/accuracy.md).
 MOST_OF_GROUPS = 0.87
-ALIKE = ("dense", "moe")  # kinds that may borrow from each other; a model that keeps a state is like neither
+ALIKE = ("dense", "moe")  # kinds that may borrow from each other; one that keeps a state is like neither
 UNIT = 1e-4  # of residuals in the file, which are whole numbers
 RATES = ("throughput",)  # metrics of which more is better; all others are times, watts or bytes
 ANY = "*"
@@ -101,8 +101,8 @@ def conformal(groups: Sequence[Array | Sequence[float]], most: float = 1.0) -> t
 
     K groups of n residuals each, every group of the same weight. The share is that of Wilks for groups of
     one: from the a-th to the b-th of K values lies the next one with probability (b - a) / (K + 1), whatever
-    their distribution. `most` m bounds it where groups are few. The interval lies in the middle, moved as little as
-    it takes to hold 0, the prediction itself; where all residuals lie on one side, 0 is its end.
+    their distribution. `most` m bounds it where groups are few. The interval lies in the middle, moved as
+    little as it takes to hold 0, the prediction itself; where all residuals lie on one side, 0 is its end.
 
     Wilks, Ann. Math. Stat. 12 (1941), 91-96; Dunn, Wasserman & Ramdas, Distribution-free prediction sets for
     two-layer hierarchical models, J. Am. Stat. Assoc. 118 (2023), sec. 3 (pooling).
