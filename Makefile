@@ -38,7 +38,9 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# Against ns-3 itself, too, where it is installed.
 bench: setup
+	@if $(NS3_HERE); then $(MAKE) --no-print-directory $(NS3); fi
 	$(BIN)/python -m benchmarks.run
 
 # This tree beside another commit, in turns of one run: make bench-against REV=HEAD~1

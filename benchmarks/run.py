@@ -26,6 +26,7 @@ from benchmarks.designs import (
     single,
 )
 from benchmarks.fusion import add_fusion
+from benchmarks.packets import add_packets
 from strata.hardware.dram.stack import Stack
 from strata.hardware.thermal.compact import heat_of, junction
 from strata.hardware.thermal.cooling import assembly, cooling
@@ -159,6 +160,8 @@ def rows() -> list[dict[str, Any]]:
     add_plans(add)
     add_products(add)
     add_collectives(add)
+    if skipped := add_packets(add):
+        print(skipped)
     add_heat(add)
     add_technology(add)
     add_fusion(add)

@@ -144,6 +144,8 @@ vector<Step> Schedule(const Job& job)
     if (job.collective == "all_gather" && per_dimension)
         for (size_t d = 0; d < sizes.size(); n *= sizes[d++]) ring(d, sizes[d] - 1, n);
     else if (job.collective == "all_gather" && job.algorithm == "halving_doubling" && power)
+        for (int k = ranks / 2; k >= 1; k /= 2, n *= 2) pairs(k, n); // the outer level first, while messages are small
+    else if (job.collective == "all_gather" && job.algorithm == "halving_doubling_inner_first" && power)
         for (int k = 1; k < ranks; k *= 2) pairs(k, n * k);
     else if (job.collective == "all_reduce" && per_dimension)
     {

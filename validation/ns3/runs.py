@@ -31,11 +31,12 @@ SIZES = (512, 3000, 16384, 131072, 1000000, 8388608, 67108864)
 MOST_PACKETS = 1_500_000  # packets x hops of one run
 
 
-def ways(topology, ranks):
+def ways(topology, sizes, ranks):
     """Collectives and algorithms of a topology."""
     if topology == "switch":
         if ranks & (ranks - 1) == 0:
-            yield from (("all_gather", "halving_doubling"), ("all_reduce", "rabenseifner"))
+            gather = "halving_doubling" if len(sizes) == 1 else "halving_doubling_inner_first"
+            yield from (("all_gather", gather), ("all_reduce", "rabenseifner"))
         yield from (("all_gather", "ring"), ("all_reduce", "ring"), ("all_to_all", "direct"))
     else:
         yield from (("all_gather", "ring"), ("all_reduce", "ring"), ("all_to_all", "relay"), ("all_to_all", "direct"))
@@ -64,11 +65,20 @@ def jobs():
             ranks = 1
             for n in sizes:
                 ranks *= n
-            for collective, algorithm in ways(topology, ranks):
+            for collective, algorithm in ways(topology, sizes, ranks):
                 fitting = [b for b in SIZES if work(sizes, topology, collective, algorithm, b) <= MOST_PACKETS]
                 for size, name in itertools.islice(zip(fitting, itertools.cycle(rotated(list(CASES), turn))), 7):
                     yield topology, sizes, name, collective, algorithm, size
                 turn += 1
+    yield from outer_first(turn)
+
+
+def outer_first(turn):
+    """Two levels of switches again, their all-gather in the other order: the outer level first."""
+    for sizes in [s for s in SHAPES["switch"] if len(s) > 1]:
+        fitting = [b for b in SIZES if work(sizes, "switch", "all_gather", "halving_doubling", b) <= MOST_PACKETS]
+        for size, name in itertools.product(fitting, CASES):
+            yield "switch", sizes, name, "all_gather", "halving_doubling", size
 
 
 def rotated(items, by):

@@ -200,14 +200,27 @@ def _alone(
     network: Any, asked: dict[str, Any], count: int, algorithms: bool, simulate: bool
 ) -> tuple[list[dict[str, Any]], Any]:
     """Collectives that run by themselves: for machines and for people."""
+    import numpy as np
+    from rich.console import Group
+
+    from strata.app.render.accuracy import with_interval
     from strata.app.render.collective import by_algorithm, collective_dicts, collectives_table
+    from strata.app.render.prediction import dimmed
+    from strata.hardware.system import system as make_system
     from strata.pricing.network.collective_cost import collective
+    from strata.validation.accuracy.trust import trust_collective
 
     cost = collective(network, **asked)
     told = collective_dicts(cost, count)
     if simulate:
         _simulate(cost, told)
-    return by_algorithm(cost, told) if algorithms else (told, collectives_table(told))
+    if algorithms:
+        return by_algorithm(cost, told)
+    chip = make_system(network).chip if isinstance(network, str) else None
+    library = bool(cost.engine) and not cost.packets
+    crossed = [bool(np.any(np.asarray(layout.size) > 1)) for layout in cost.layouts]
+    trusted = trust_collective(chip, cost.pattern, cost.time, inside=not any(crossed[1:]), software=library)
+    return with_interval(told, trusted), Group(collectives_table(told), *dimmed([trusted.text]))
 
 
 def _at_once(

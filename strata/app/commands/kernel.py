@@ -248,9 +248,12 @@ def answer_kernel(
     """Price every combination of the sizes and print it."""
     import numpy as np
 
+    from strata.app.render.accuracy import with_interval
     from strata.app.render.kernel import kernel_card, kernel_dicts, kernels_table
+    from strata.app.render.prediction import dimmed
     from strata.hardware.chip import chip as make_chip
     from strata.pricing.kernel import kernel
+    from strata.validation.accuracy.trust import trust_kernel
 
     lists = {
         name: [whole(item, "--" + name.replace("_", "-")) for item in text.split(",")]
@@ -263,9 +266,12 @@ def answer_kernel(
     columns = dict(zip(lists, np.array(rows).T, strict=True))
     priced = kernel(hardware, kind, **columns, **options, resident=resident, repeated=not once)
     told = kernel_dicts(priced, len(rows))
+    trusted = trust_kernel(hardware, kind, priced.price.time)
     if json:
+        told = with_interval(told, trusted)
         print_json(told[0] if len(told) == 1 else told)
     elif len(told) == 1:
-        say(kernel_card(told[0], once))
+        say(kernel_card(told[0], once), *dimmed([trusted.text]))
     else:
-        say(kernels_table(told, [name for name in lists if len(lists[name]) > 1], once))
+        varied = [name for name in lists if len(lists[name]) > 1]
+        say(kernels_table(told, varied, once), *dimmed([trusted.text]))

@@ -93,6 +93,8 @@ def plan_command(
     import numpy as np
 
     from strata.app.commands.serving import typed_share
+    from strata.app.render.accuracy import interval_of
+    from strata.app.render.prediction import dimmed
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
     from strata.search.inputs import named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
@@ -108,8 +110,11 @@ def plan_command(
     largest = kind in ("prefill", "decode") and batches is None
     more: dict[str, Any] = {"goal": goal, "top": count, "where": where, "largest": largest}
     ranking = plan_for(hardware, served, work, software, **limits, **more)
+    none = ranking.why_none or ranking.served is not None  # what is served says it in its table
+    interval, lines = (None, []) if none else interval_of(ranking.nearest)
     if json:
-        print_json(ranking_dict(ranking))
+        told = ranking_dict(ranking)
+        print_json(told | ({} if interval is None else {"interval": interval}))
     if ranking.why_none:
         raise BadValue(ranking.why_none)
     if not json:
@@ -119,7 +124,7 @@ def plan_command(
         }  # fmt: skip
         typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
         typed += [f"--set {quote(c)}" for c in changes]
-        say(ranking_table(ranking), hint_text(ranking, " ".join(typed)))
+        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, " ".join(typed)))
 
 
 def _typed_work(phase: str, batches: Any, size: dict[str, float], routing: Any) -> Any:

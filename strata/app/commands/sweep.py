@@ -85,6 +85,8 @@ def sweep_command(
     report: PicturesReport = None,
 ) -> None:
     """Vary up to three things at once, each on its own axis, and see what they do."""
+    from strata.app.render.accuracy import swept_interval
+    from strata.app.render.prediction import dimmed
     from strata.app.render.sweep import sweep_dict, sweep_remarks, sweep_table
     from strata.search.sweep import sweep as run_sweep
 
@@ -97,10 +99,11 @@ def sweep_command(
     }
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
     swept = run_sweep(system, model, vary, **size, **software, **asked)
+    interval, lines = swept_interval(swept.result, swept.metric)
     if json:
-        print_json(sweep_dict(swept))
+        print_json({**sweep_dict(swept), "interval": interval})
     else:
-        say(sweep_table(swept), *sweep_remarks(swept))
+        say(sweep_table(swept), *sweep_remarks(swept), *dimmed(lines))
     if report:
         from strata.app.render.sweep_report import sweep_report
 

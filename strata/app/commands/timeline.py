@@ -92,6 +92,8 @@ def timeline_command(
     json: JsonFlag = False,
 ) -> None:
     """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
+    from strata.app.render.accuracy import interval_of
+    from strata.app.render.prediction import dimmed
     from strata.app.render.timeline import comparison_dict, comparison_table, simulation_table
     from strata.evaluate import evaluate
     from strata.mapping.plan import layout_degrees
@@ -114,7 +116,11 @@ def timeline_command(
         print_json(comparison_dict(result, found)) if json else say(comparison_table(result, found))
         return
     made = simulate_step(result, schedule, serial=serial, detail=detail)
-    print_json({"plan": str(result.plan), **made.to_dict()}) if json else say(*simulation_table(made))
+    interval, lines = interval_of(result)
+    if json:
+        print_json({"plan": str(result.plan), **made.to_dict(), "interval": interval})
+    else:
+        say(*simulation_table(made), *dimmed(lines))
     if html:
         wrote("gantt", made.to_html(html))
     if trace:

@@ -4,8 +4,12 @@ fits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
@@ -13,6 +17,7 @@ from strata.result import Result
 from strata.units import show
 
 if TYPE_CHECKING:
+    from strata.validation.accuracy.trust import Trust
     from strata.validation.fit.solver import FitOutcome
     from strata.validation.measure.measure import MeasuredKernel
 
@@ -57,32 +62,40 @@ def _cells(entry: dict[str, Any]) -> list[str]:
 
 
 def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
-    """Where like cases would be measured, from the residuals of what was; and a warning outside of what was
-    checked.
-    """
-    from strata.validation.accuracy.intervals import intervals_of
+    """Where like cases were measured, for machines and for people, for each time that a result quotes."""
+    from strata.validation.accuracy.trust import trusts
 
-    data: dict[str, Any] = {}
-    said: list[str] = []
-    missing: list[str] = []
-    for metric, interval in intervals_of(result).items():
-        low, high = interval.bounds(float(getattr(result.metrics, metric)))
-        data[metric] = {
-            "low": low,
-            "high": high,
-            "points": interval.points,
-            "like": interval.like,
-            "inside": interval.inside,
-            "missing": list(interval.missing),
-        }
-        said.append(
-            f"{metric} of like cases measured: {show(low, 's')} to {show(high, 's')} (middle 80 % of "
-            f"{interval.points} points: {interval.like})"
-        )
-        missing += interval.missing
-    if not data:
-        missing = [f"nothing like {result.workload.phase} was ever checked"]
-    return data or None, said + [f"outside what was checked: {text}" for text in dict.fromkeys(missing)]
+    return intervals_told(trusts(result).values())
+
+
+def swept_interval(result: Result, metric: str) -> tuple[dict[str, Any] | None, list[str]]:
+    """The same of one metric of many points, as factors; nothing of other metrics than times and tokens/s."""
+    from strata.validation.accuracy.trust import trust, trusts
+
+    if metric not in (*trusts(result), "tokens_per_s"):
+        return None, []
+    return intervals_told([replace(trust(result, metric), value=None)])
+
+
+def intervals_told(found: Iterable[Trust]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Intervals by metric for machines (none where nothing like any was measured), and lines for people."""
+    every = list(found)
+    data = {one.metric: told for one in every if (told := one.to_dict()) is not None}
+    missing = [text for told in data.values() for text in told["missing"]]
+    said = [f"outside what was measured: {text}" for text in dict.fromkeys(missing)]
+    return data or None, [one.text for one in every] + said
+
+
+def with_interval(rows: list[dict[str, Any]], found: Trust) -> list[dict[str, Any]]:
+    """Rows for machines, each with its own interval."""
+    told = found.to_dict()
+    if told is None:
+        return [row | {"interval": None} for row in rows]
+    ends = zip(*(np.broadcast_to(told[end], (len(rows),)) for end in ("low", "high")), strict=True)
+    return [
+        row | {"interval": told | {"low": float(low), "high": float(high)}}
+        for row, (low, high) in zip(rows, ends, strict=True)
+    ]
 
 
 def fitted_dict(chip: Chip, outcomes: list[FitOutcome]) -> dict[str, Any]:

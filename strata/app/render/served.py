@@ -5,19 +5,14 @@ columns in `strata plan` and `strata serving`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from strata.evaluate import evaluate
 from strata.mapping.plan import plan_text
-from strata.result import Result
 from strata.serving.load_metrics import LoadMetrics
-from strata.serving.requests import Requests
 from strata.serving.served_plans import ServedPlan, ServedPlans
 from strata.units import show
-from strata.workload.tasks import serve
 
 SEEN_UNITS = {
     "requests_per_s": "1/s",
@@ -94,18 +89,12 @@ def device_hour_text(found: ServedPlans) -> str:
 
 def trust_of(found: ServedPlans) -> tuple[dict[str, Any] | None, list[str]]:
     """How far like cases measured were off, for what clients of the best plan see."""
-    from strata.app.render.accuracy import interval_of
+    from strata.app.render.accuracy import intervals_told
+    from strata.validation.accuracy.trust import trust_served
 
     if not found.choices:
         return None, []
-    best, made = found.choices[0], found.curve
-    return interval_of(_as_seen(best, made.requests, made))
-
-
-def _as_seen(one: ServedPlan, requests: Requests, made: Any) -> Result:
-    """A result of the phase with the times that clients see."""
-    work = serve(max(one.clients, float(one.plan.dp)), requests.input, requests.output, **requests.routed)
-    result = evaluate(made.system, made.model, work, one.plan, made.engine)
-    seen: Any = result.summary.metrics
-    seen = replace(seen, ttft=float(one.load.ttft), tpot=float(one.load.tpot))
-    return replace(result, summary=replace(result.summary, metrics=seen))
+    made, load = found.curve, found.choices[0].load
+    where = (made.system, made.model, made.engine.name)
+    asked = (("ttft", float(load.ttft), "request"), ("tpot", float(load.tpot), "decode"))
+    return intervals_told(trust_served(*where, *one) for one in asked)

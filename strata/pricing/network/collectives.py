@@ -94,8 +94,8 @@ def algorithm_key(name: str) -> str:
 
 
 def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
-    """Those algorithms that a name means and that are legal: itself, or all whose name begins with it, as a
-    library's rings.
+    """Those algorithms that a name means and that are legal: itself, or else all whose name begins with it,
+    as a library's rings.
 
     >>> matching_algorithms("ring", {"ring ll": 1.0, "ring simple": 2.0, "tree": 3.0})
     {'ring ll': 1.0, 'ring simple': 2.0}
@@ -107,7 +107,8 @@ def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
     def means(known: str) -> bool:
         return any(known == m or known.startswith(m + "_") for m in meant)
 
-    kept = {known: time for known, time in times.items() if means(algorithm_key(known))}
+    kept = {known: time for known, time in times.items() if algorithm_key(known) == meant[0]}
+    kept = kept or {known: time for known, time in times.items() if means(algorithm_key(known))}
     return kept if kept and not _never(cheapest(kept)) else {}
 
 

@@ -2,8 +2,9 @@
 rest of them.
 
 Dimension after dimension, innermost first: along rings and chains from neighbour to neighbour, through a
-switch, or a switch and one above it, by halves and doubles. Only the group itself sends; the links' rates are
-those a device sustains.
+switch, or a switch and one above it, by halves and doubles; a gather through switches begins with the
+outermost, while its messages are small. Only the group itself sends; the links' rates are those a device
+sustains.
 """
 
 from __future__ import annotations
@@ -113,10 +114,15 @@ def segment_times(pattern: str, payload: Number, segment: FabricSegment, packets
         return {"direct": forms.tree_all_to_all(payload / ranks, wires, packets)}
     if pattern == "all_gather":
         doubled = forms.tree_all_gather(payload / ranks, wires, packets)
+        turned = forms.tree_all_gather(payload / ranks, wires, packets, outer_first=False)
         ring = forms.tree_ring_all_gather(payload / ranks, wires, packets)
-    else:
-        doubled = passes * forms.tree_all_reduce(payload, wires, packets)
-        ring = passes * forms.tree_ring_all_reduce(payload, wires, packets)
+        return {
+            "halving-doubling": where_power_of_two(ranks, doubled),
+            "halving-doubling inner first": where_power_of_two(ranks, turned),
+            "ring": ring,
+        }
+    doubled = passes * forms.tree_all_reduce(payload, wires, packets)
+    ring = passes * forms.tree_ring_all_reduce(payload, wires, packets)
     return {"halving-doubling": where_power_of_two(ranks, doubled), "ring": ring}
 
 
@@ -166,7 +172,9 @@ def closed_form(
         return None
     else:
         crossed = list(segments)
-        buffers = zip(segments, _buffers(pattern, payload, segments), strict=True)
+        buffers = zip(
+            segments, _buffers(pattern, payload, segments, _outer_first(asked, segments)), strict=True
+        )
         candidates = [segment_times(pattern, held, one, packets) for one, held in buffers]
     kept = [matching_algorithms(name, times) for times in candidates]
     if not all(kept):
@@ -185,9 +193,19 @@ def closed_form(
     return PacketTime(time, _names(crossed, kept, dimensions, np.shape(time)))
 
 
-def _buffers(pattern: str, payload: Number, segments: Sequence[FabricSegment]) -> Iterator[Number]:
-    """The whole buffer in each segment [B]: a gather's blocks grow from the inside out; a sum's shares
-    shrink.
+def _outer_first(asked: str, segments: Sequence[FabricSegment]) -> bool:
+    """Whether a gather begins outside, while its messages are small: through switches, unless a name says
+    otherwise; rings go dimension by dimension from the inside.
+    """
+    inwards = algorithm_key(asked) not in ("by_dimension", "halving_doubling_inner_first")
+    return inwards and all(isinstance(one.wires, SwitchTree) for one in segments)
+
+
+def _buffers(
+    pattern: str, payload: Number, segments: Sequence[FabricSegment], outer_first: bool
+) -> Iterator[Number]:
+    """The whole buffer in each segment [B]: a gather's blocks grow in the order it takes the segments in; a
+    sum's shares shrink from the inside out.
     """
     ranks = _ranks_of(segments) if pattern == "all_gather" else 1.0
     inner: Number = 1.0
@@ -195,7 +213,7 @@ def _buffers(pattern: str, payload: Number, segments: Sequence[FabricSegment]) -
         if pattern == "send":
             yield payload
         elif pattern == "all_gather":
-            yield payload * (inner * one.ranks) / ranks
+            yield payload / inner if outer_first else payload * (inner * one.ranks) / ranks
         else:
             yield payload / inner
         inner = inner * one.ranks
@@ -298,7 +316,7 @@ def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout],
     """The schedule that the algorithms taken in each dimension are, for a simulator to run; one line where it
     is several.
     """
-    schedules = {name.removeprefix("routed ").replace("-", "_") for name in names if name}
+    schedules = {algorithm_key(name.removeprefix("routed ")) for name in names if name}
     segments = [segment for segment in fabric_segments(layouts, fabric) if segment.ranks > 1]
     along = all(isinstance(segment.wires, GridAxis) for segment in segments)
     routed = any(name.startswith("routed ") for name in names)

@@ -117,18 +117,29 @@ def _together(parts: Sequence[Move]) -> Move:
 
 
 def _halving(group: RankGroup, gathers: bool) -> list[Move]:
-    """Pairs at distance 1, 2, 4 …: a gather doubles what it has, a scatter halves what it sums."""
+    """Pairs at distance 1, 2, 4 …: a scatter halves what it sums, the large parts between neighbours; a
+    gather doubles what it has, the farthest pair first and the large parts between neighbours last.
+    """
     ranks, count = np.arange(group.ranks), group.ranks
     moves = []
     for distance in (2**k for k in range(count.bit_length() - 1)):
         partner = ranks ^ distance
-        if gathers:
-            moves.append((ranks, partner, (ranks // distance * distance)[:, None] + np.arange(distance)))
-        else:  # the parts whose last bits are the partner's
-            moves.append(
-                (ranks, partner, (partner % (2 * distance))[:, None] + np.arange(0, count, 2 * distance))
-            )
-    return moves
+        owner = ranks if gathers else partner  # the parts whose last bits are its
+        moves.append((ranks, partner, (owner % (2 * distance))[:, None] + np.arange(0, count, 2 * distance)))
+    return moves[::-1] if gathers else moves
+
+
+def _halving_turned(group: RankGroup, gathers: bool) -> list[Move]:
+    """The other order: a gather begins with the nearest pair, a scatter with the farthest; the large parts go
+    between those far apart.
+    """
+    ranks, count = np.arange(group.ranks), group.ranks
+    moves = []
+    for distance in (2**k for k in range(count.bit_length() - 1)):
+        partner = ranks ^ distance
+        owner = ranks if gathers else partner
+        moves.append((ranks, partner, (owner // distance * distance)[:, None] + np.arange(distance)))
+    return moves if gathers else moves[::-1]
 
 
 def _all_pairs(ranks: int) -> tuple[Array, Array]:
@@ -309,6 +320,7 @@ SCHEDULES: dict[str, dict[str, Callable[[RankGroup], Moves]]] = {
         "ring": _gather(_ring),
         "bidirectional_ring": _gather(_both_ways, 2),
         "halving_doubling": _gather(_halving),
+        "halving_doubling_inner_first": _gather(_halving_turned),
         "direct": _gather(_direct),
         "by_dimension": lambda group: (_gathered_outwards(group), group.ranks),
         "outermost_first": lambda group: (_gathered_inwards(group), group.ranks),
@@ -317,6 +329,7 @@ SCHEDULES: dict[str, dict[str, Callable[[RankGroup], Moves]]] = {
         "ring": _scatter(_ring),
         "bidirectional_ring": _scatter(_both_ways, 2),
         "halving_doubling": _scatter(_halving),
+        "halving_doubling_outer_first": _scatter(_halving_turned),
         "direct": _scatter(_direct),
         "by_dimension": lambda group: (_scattered_by_dimension(group), group.ranks),
     },
@@ -324,7 +337,7 @@ SCHEDULES: dict[str, dict[str, Callable[[RankGroup], Moves]]] = {
     "broadcast": {"tree": _tree, "pipeline": _pipeline},
     "send": {"send": _send},
 }
-POWERS_OF_TWO = ("halving_doubling",)
+POWERS_OF_TWO = ("halving_doubling", "halving_doubling_inner_first", "halving_doubling_outer_first")
 
 
 def legal_schedules(pattern: str, sizes: Sequence[int]) -> tuple[str, ...]:

@@ -11,18 +11,20 @@ from strata.validation.accuracy.holdout import is_fitted, unseen_models
 from strata.validation.fit.files import SERVED_FILES
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out
-from strata.validation.readers.registry import data_files, not_read, reader_of
+from strata.validation.readers.registry import data_files, matches, not_read, reader_of
 from strata.validation.readers.tables import Table, read_table
 
 
 def compared_files(
-    folder: Path | str, catalogue: Catalogue | None = None
+    folder: Path | str, catalogue: Catalogue | None = None, *only: str
 ) -> Iterator[tuple[Table, ComparedPoints]]:
-    """Every known file below a folder with its measured and predicted points, for plots and residuals."""
+    """Every known file below a folder, or those of some patterns, with its measured and predicted points, for
+    plots and residuals.
+    """
     names = catalogue or Catalogue()
     for name in data_files(Path(folder)):
         reader = reader_of(name, names)
-        if reader is not None:
+        if reader is not None and (not only or matches(name, *only)):
             table = read_table(Path(folder), name)
             yield table, reader(table, names)
 

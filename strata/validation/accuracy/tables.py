@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from strata.validation.accuracy.intervals import write_residuals
+from strata.validation.accuracy.like_rows import coverage, like_rows, write_residuals
 from strata.validation.accuracy.page import PICTURED, accuracy_page
 from strata.validation.accuracy.pictures import draw_accuracy
 from strata.validation.accuracy.run import validate
@@ -49,10 +49,11 @@ def write_tables(
     residuals: Path = PROJECT / "strata" / "validation" / "accuracy" / "residuals.json",
 ) -> None:
     """Predict the project's own data and write what is committed of it."""
-    outcome = validate(folder, unseen=True)
+    outcome, rows = validate(folder, unseen=True), like_rows(folder)
+    outcome["intervals"] = coverage(rows)
     (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
     (folder / "limits.json").write_text(json.dumps(error_limits(outcome), indent=1) + "\n", encoding="utf-8")
-    write_residuals(folder, residuals)
+    write_residuals(rows, residuals)
 
 
 def write_page(folder: Path = PROJECT / "validation", docs: Path = PROJECT / "docs") -> None:

@@ -17,7 +17,8 @@ from strata.validation.readers.comparison import (
     forecast,
     group_names,
 )
-from strata.validation.readers.steps import case_key, dense_model, model_family, priced_step
+from strata.validation.readers.like_cases import case_key, model_family
+from strata.validation.readers.steps import dense_model, priced_step
 from strata.validation.readers.tables import Table
 from strata.workload.tasks import decode, prefill
 
@@ -47,7 +48,7 @@ def decoder_passes(table: Table, catalogue: Catalogue) -> ComparedPoints:
     forecasts = forecast(table, [table.text("phase")], price, SIZES)
     names = group_names(table.text("model"), table.text("phase"), count=len(table))
     cases = [
-        case_key(catalogue, phase, table.chip, "dense", model_family(name))
+        case_key(catalogue, phase, table.chip, "dense", model_family(name), "ideal")
         for phase, name in zip(table.text("phase"), table.text("model"), strict=True)
     ]
     return compare_metric(

@@ -100,9 +100,12 @@ def _dispatch(node: MeasuredNode, v: Columns) -> Any:
 
 def _ulysses(node: MeasuredNode, v: Columns) -> Any:
     """Attention's results from ranks of heads to ranks of tokens, for the output projection of a rank's
-    tokens.
+    tokens. Before the exchange a rank has all tokens of its heads: `heads` are these where the bytes it sends
+    say so, else those of all ranks.
     """
     width = v["heads"] * v["head_dim"]
+    one_rank = v["comm_bytes_per_gpu"] > HALF * v["batch"] * v["seq"] * width / np.sqrt(v["gpus"])
+    width = np.where(one_rank, v["gpus"] * width, width)
     rows = _given(v["m"], v["batch"] * v["seq"] / v["gpus"])
     k, n = _given(v["k"], width), _given(v["n"], width)
     sent = _given(v["comm_bytes_per_gpu"], HALF * v["batch"] * v["seq"] * width / v["gpus"])
@@ -113,9 +116,14 @@ def _ulysses(node: MeasuredNode, v: Columns) -> Any:
 
 
 def _summed_experts(node: MeasuredNode, v: Columns) -> Any:
-    """The experts' second product, a token's picks added up, and the sum over ranks that cut the experts."""
-    work = second_expert_gemm(v, _given(v["experts"], 1.0), _given(v["topk"], 1.0), node.device)
-    summed = collective_op("all_reduce", HALF * v["m"] * v["n"])
+    """The experts' second product, a token's picks added up, and the sum over ranks that cut the experts. m
+    counts rows of all experts, tokens times picks.
+    """
+    picks = _given(v["topk"], 1.0)
+    tokens = v["m"] / picks
+    work = second_expert_gemm(v | {"m": tokens}, _given(v["experts"], 1.0), picks, node.device)
+    sent = _given(v["comm_bytes_per_gpu"], HALF * tokens * v["n"])
+    summed = collective_op("all_reduce", sent)
     return fused_time(summed, node.fabric, v["gpus"], work, feeds=True, dev=node.device)
 
 

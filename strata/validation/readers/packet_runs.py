@@ -31,6 +31,7 @@ from strata.validation.readers.tables import Table
 
 ON_TREES: dict[tuple[str, str], Callable[[Any, SwitchTree, Packets], Any]] = {
     ("all_gather", "halving_doubling"): tree_all_gather,
+    ("all_gather", "halving_doubling_inner_first"): partial(tree_all_gather, outer_first=False),
     ("all_gather", "ring"): tree_ring_all_gather,
     ("all_reduce", "rabenseifner"): tree_all_reduce,
     # assumed: the published files do not say what its stages are
@@ -49,7 +50,7 @@ ON_GRIDS: dict[tuple[str, str], Callable[[Any, tuple[GridAxis, ...], Packets], A
 # schedules that start at once, and what they run on
 Job = tuple[Sequence[Sequence[ScheduleStep]], Sequence[RouteLevel]]
 TOPOLOGIES = ("switch", "torus", "mesh")
-BY_DOUBLING = ("halving_doubling", "rabenseifner")
+BY_DOUBLING = ("halving_doubling", "halving_doubling_inner_first", "rabenseifner")
 
 
 def packet_collective_time(

@@ -26,6 +26,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
+from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.served_models import (
     in_process,
     largest_running_batch,
@@ -34,9 +35,12 @@ from strata.validation.readers.served_models import (
     served_model,
     stored_model,
 )
-from strata.validation.readers.steps import Serving, case_keys, served_batch, systems_of
+from strata.validation.readers.steps import Serving, served_batch, systems_of
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
+
+# Prompts of smaller batches are noisy (validation/README.md): such rows tell nothing about others.
+NOISY_PROMPTS = 16.0
 
 
 def vllm_batches(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -55,7 +59,7 @@ def vllm_batches(table: Table, catalogue: Catalogue) -> ComparedPoints:
         return v["batch"] / step, v["batch"] * v["input_tokens"] / reading
 
     forecasts = forecast(table, keys, price, tuple(s), metrics=2)
-    eager = table.text("eager") == "1"
+    eager, noisy = table.text("eager") == "1", s["batch"] < NOISY_PROMPTS
     chips = [re.sub(r"^\d+x", "", system.lower()) for system in keys[0]]
     parts = []
     for metric, name in enumerate(("decode", "prefill")):
@@ -68,7 +72,9 @@ def vllm_batches(table: Table, catalogue: Catalogue) -> ComparedPoints:
             metric=metric,
             headline=(not metric) & ~eager,
             rate=True,
-            case=case_keys(catalogue, name, chips, keys[1], skip=eager),
+            case=case_keys(
+                catalogue, name, chips, keys[1], keys[2], skip=eager | noisy & (name == "prefill")
+            ),
         )
         parts.append(part)
     return join_metrics(parts)
@@ -102,7 +108,7 @@ def max_throughput(table: Table, catalogue: Catalogue) -> ComparedPoints:
         return requests * osl / (full * _wave_time(serving, batch, isl, osl) + last) / count
 
     forecasts = forecast(table, keys, price, tuple(s))
-    case = case_keys(catalogue, "decode", table.text("gpu"), table.text("model"))
+    case = case_keys(catalogue, "throughput", table.text("gpu"), table.text("model"), known.engine)
     names = group_names(table.text("gpu"), table.text("model"), count=len(table))
     measured = table.number("output_tokens_per_s_per_gpu")
     return compare_metric(table, measured, forecasts, names, rate=True, case=case)
@@ -140,7 +146,7 @@ def nemo(table: Table, catalogue: Catalogue) -> ComparedPoints:
         return batch.prefill + (known.output - 1.0) * batch.step
 
     forecasts = forecast(table, keys, price, ("TP",))
-    case = case_keys(catalogue, "decode", *keys)
+    case = case_keys(catalogue, "decode", keys[0], keys[1], known.engine)
     return compare_metric(table, table.number("actual"), forecasts, keys[1], case=case)
 
 
@@ -159,5 +165,5 @@ def koyeb(table: Table, catalogue: Catalogue) -> ComparedPoints:
         return output * served_batch(serving, batch, length, output).step
 
     forecasts = forecast(table, [], price, tuple(s))
-    case = case_keys(catalogue, "decode", [chip_name] * len(table), [name] * len(table))
+    case = case_keys(catalogue, "decode", [chip_name] * len(table), [name] * len(table), known.engine)
     return compare_metric(table, table.number("decode_time_s"), forecasts, table.text("group"), case=case)

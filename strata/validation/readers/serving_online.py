@@ -31,13 +31,14 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
+from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.served_models import (
     engine_times,
     largest_running_batch,
     named_in_file,
     served_model,
 )
-from strata.validation.readers.steps import Serving, case_keys, served_batch, systems_of
+from strata.validation.readers.steps import Serving, served_batch, systems_of
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import prefill
@@ -47,6 +48,7 @@ NIM_METRICS = (  # column, group, unit
     ("ITL (ms)", "itl", 1e-3),
     ("Throughput (Tokens/s)", "throughput", 1.0),
 )
+NIM_CASES = {"ttft": "request", "itl": "decode", "throughput": "throughput"}
 
 
 def online_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -71,7 +73,7 @@ def online_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     forecasts = forecast(table, keys, price, ("isl", "osl", "conc"), metrics=2)
     parts = []
-    for metric, (name, phase) in enumerate((("ttft", "prefill"), ("tpot", "decode"))):
+    for metric, (name, phase) in enumerate((("ttft", "request"), ("tpot", "decode"))):
         part = compare_metric(
             table,
             table.number(f"silicon_{name}_ms") * 1e-3,
@@ -79,7 +81,7 @@ def online_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
             group_names(name, text["system"], text["backend"], text["model"], count=len(table)),
             metric=metric,
             headline=name == "tpot",
-            case=case_keys(catalogue, phase, text["system"], text["model"], skip=name == "ttft"),
+            case=case_keys(catalogue, phase, text["system"], text["model"], text["backend"]),
         )
         parts.append(part)
     return join_metrics(parts)
@@ -177,7 +179,7 @@ def nim(table: Table, catalogue: Catalogue) -> ComparedPoints:
             metric=metric,
             headline=label == "itl",
             rate=label == "throughput",
-            case=case_keys(catalogue, "decode", [chip_name] * rows, [name] * rows, skip=label != "itl"),
+            case=case_keys(catalogue, NIM_CASES[label], [chip_name] * rows, [name] * rows, known.engine),
         )
         parts.append(part)
     return join_metrics(parts)

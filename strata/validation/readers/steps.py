@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
+from strata.arrays import Number
 from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import step_of
@@ -26,9 +26,6 @@ from strata.pricing.step import Step, Structure
 from strata.validation.readers.catalogue import Catalogue
 from strata.workload.model import Model, Pattern
 from strata.workload.tasks import Workload, serve
-
-# Families that models' names are known by, the longer ones first.
-MODEL_FAMILIES = ("llama", "deepseek", "gpt-oss", "qwen", "mixtral", "kimi", "gpt")
 
 
 def systems_of(catalogue: Catalogue, chip_name: str, devices: Iterable[float]) -> System:
@@ -154,46 +151,3 @@ def drafting_layer(model: Model) -> Model:
     embedding and head.
     """
     return replace(model, pattern=Pattern((), 0.0, (model.pattern.period[-1],), 1.0))
-
-
-# ----------------------------------------------------------------------------------- like cases
-
-
-def model_kind(model: Model) -> str:
-    """Dense or moe: models of one kind are alike in how far predictions are off."""
-    return "moe" if model.has_experts else "dense"
-
-
-def model_family(name: str) -> str:
-    """The family of a model's name: its letters before the first digit.
-
-    >>> [model_family(n) for n in ("llama-3.1-70b", "DeepSeek-V3", "gpt-oss-120b", "Qwen3-30B")]
-    ['llama', 'deepseek', 'gpt-oss', 'qwen']
-    """
-    lower = name.strip().lower().replace("_", "-").replace(" ", "-").replace("meta-llama/", "")
-    return next((k for k in MODEL_FAMILIES if k in lower), lower.split("-")[0])
-
-
-def case_key(catalogue: Catalogue, phase: str, chip_name: str, kind: str, family: str) -> str:
-    """The key under which a whole-model point is counted for `strata predict`'s intervals; chips by their own
-    names.
-    """
-    return "|".join((phase, catalogue.chip(chip_name).name, kind, family))
-
-
-def case_keys(
-    catalogue: Catalogue, phase: str, chips: Iterable[str], models: Iterable[str], skip: Array | bool = False
-) -> Array:
-    """Keys of whole-model points for intervals; rows of unknown names and skipped rows have none."""
-    pairs = list(zip(chips, models, strict=True))
-    skipped = np.broadcast_to(skip, (len(pairs),))
-    keys = ["" if s else _named_case(catalogue, phase, *pair) for s, pair in zip(skipped, pairs, strict=True)]
-    return np.array(keys, dtype=object)
-
-
-def _named_case(catalogue: Catalogue, phase: str, chip_name: str, model_name: str) -> str:
-    try:
-        kind = model_kind(catalogue.model(model_name))
-        return case_key(catalogue, phase, chip_name, kind, model_family(model_name))
-    except ValueError:
-        return ""

@@ -24,16 +24,14 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
+from strata.validation.readers.like_cases import case_key, case_keys, model_family
 from strata.validation.readers.steps import (
-    case_key,
-    case_keys,
-    model_family,
     systems_of,
     used_bytes,
     with_layers,
 )
 from strata.validation.readers.tables import Table
-from strata.validation.readers.training_steps import gpt_model, ranked_by_gpus, training_step
+from strata.validation.readers.training_steps import TRAINER, gpt_model, ranked_by_gpus, training_step
 
 GIB = 2.0**30
 
@@ -69,7 +67,7 @@ def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     forecasts = forecast(table, keys, price, tuple(s))
     names = group_names("time", table.text("model"), count=len(table))
-    case = [case_key(catalogue, "train", "a100", "dense", "gpt")] * len(table)
+    case = [case_key(catalogue, "train", "a100", "dense", "gpt", TRAINER)] * len(table)
     points = compare_metric(table, table.number("actual"), forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["tp"] * s["pp"] * s["dp"] * s["cp"])
 
@@ -90,7 +88,7 @@ def a100_deepspeed(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     forecasts = forecast(table, [], price, tuple(s))
     names = group_names("time", Path(table.name).stem, count=len(table))
-    case = [case_key(catalogue, "train", "a100", "dense", "gpt")] * len(table)
+    case = [case_key(catalogue, "train", "a100", "dense", "gpt", TRAINER)] * len(table)
     points = compare_metric(table, table.number("iteration_ms") * 1e-3, forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["gpus"])
 
@@ -124,10 +122,11 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     forecasts = forecast(table, [models], price, tuple(s), metrics=2)
     names = {metric: group_names(metric, models, count=len(table)) for metric in ("time", "memory")}
-    case = [case_key(catalogue, "train", "b200", "dense", model_family(m)) for m in models]
+    case = [case_key(catalogue, "train", "b200", "dense", model_family(m), TRAINER) for m in models]
     time = compare_metric(table, table.number("measured_ms") * 1e-3, forecasts, names["time"], case=case)
     peak = table.number("measured_peak_alloc_gib") * GIB
-    memory = compare_metric(table, peak, forecasts, names["memory"], metric=1, headline=False)
+    held = [case_key(catalogue, "memory", "b200", "dense", model_family(m), TRAINER) for m in models]
+    memory = compare_metric(table, peak, forecasts, names["memory"], metric=1, headline=False, case=held)
     return ranked_by_gpus(join_metrics([time, memory]), table, s["tp"] * s["pp"] * s["dp"] * s["cp"])
 
 
@@ -163,7 +162,7 @@ def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
     forecasts = forecast(table, keys, price, needs)
-    case = case_keys(catalogue, "train", keys[0], keys[1])
+    case = case_keys(catalogue, "train", keys[0], keys[1], TRAINER)
     names = group_names("tokens", keys[1], count=len(table))
     measured = table.number("tokens_per_s_per_gpu")
     points = compare_metric(table, measured, forecasts, names, rate=True, case=case)
@@ -191,6 +190,7 @@ def a100x4(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     forecasts = forecast(table, [table.text("variant")], price, tuple(s))
     names = group_names("time", Path(table.name).stem, count=len(table))
-    case = [case_key(catalogue, "train", "a100", "dense", model_family(known.model))] * len(table)
+    family = model_family(known.model)
+    case = [case_key(catalogue, "train", "a100", "dense", family, TRAINER)] * len(table)
     points = compare_metric(table, table.number("Avg_Step_Time_s"), forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["TP"] * s["PP"] * s["CP"] * s["DP"])

@@ -20,10 +20,12 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
-from strata.validation.readers.steps import case_key, dense_model, systems_of, used_bytes
+from strata.validation.readers.like_cases import case_key
+from strata.validation.readers.steps import dense_model, systems_of, used_bytes
 from strata.validation.readers.tables import Table, read_table
 from strata.validation.readers.training_steps import (
     GPUS_PER_NODE,
+    TRAINER,
     called_right,
     ranked_by_nodes,
     training_step,
@@ -101,7 +103,7 @@ def nanotron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     count, models = len(table), table.text("model")
     sound = (table.number("after_pp_fix") == 1) | (table.number("pp") == 1)
     group = [f"tokens/{m}" + ("" if good else "/before_fix") for m, good in zip(models, sound, strict=True)]
-    key = case_key(catalogue, "train", CHIP, "dense", "llama")
+    key = case_key(catalogue, "train", CHIP, "dense", "llama", TRAINER)
     speed = compare_metric(
         table,
         table.number("tok_s_gpu"),

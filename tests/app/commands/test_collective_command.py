@@ -36,7 +36,7 @@ def test_a_collective_is_told_with_its_bound_bandwidths_ways_and_energy(answer):
         "infiniband 4: ",
     ):
         assert word in said, word
-    assert len(said.splitlines()) == 7 and max(map(len, said.splitlines())) <= 140
+    assert len(said.splitlines()) == 8 and max(map(len, said.splitlines())) <= 140
     assert ", stride 8, engine" in answer(
         "collective", "all_gather", "-s", "4x8xh200", "--bytes", "1MB", "--stride", "8"
     )
@@ -95,9 +95,8 @@ def test_a_fabric_stands_in_for_a_system(answer):
         )
         == on_system
     )
-    assert answer("collective", "all_reduce", "--fabric", "hgx-h200", "--bytes", "1MB", "--json") == answer(
-        *NODE, "--json"
-    )
+    alone = answer("collective", "all_reduce", "--fabric", "hgx-h200", "--bytes", "1MB", "--json")
+    assert alone == answer(*NODE, "--json") | {"interval": None}  # measured were chips, not fabrics alone
     assert answer("collective", "send", "--fabric", "torus-256", "--bytes", "1MB", "--json")["ranks"] == 256
 
 

@@ -1,5 +1,6 @@
 """Communication beside computation against what was measured and published."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,56 @@ def test_rows_of_the_other_published_kinds_are_read():
     # At least the product at the H100's peak of 989.4 TFLOP/s, and what crosses the links at 450 GB/s.
     assert small > 2 * 1024 * 32 * 4096 * 1536 / 989.4e12
     assert long > max(2 * 8192 * 4096**2 / 989.4e12, 7 / 8 * 2 * 8192 * 4096 / 450e9)
+
+
+def made_up(**cells):
+    """One row of the file with its own conditions, cells it does not use empty."""
+    names = (
+        "kernel",
+        "gpus",
+        "m",
+        "n",
+        "k",
+        "comm_bytes_per_gpu",
+        "batch",
+        "heads",
+        "seq",
+        "head_dim",
+        "experts",
+        "topk",
+    )
+    row = dict.fromkeys(names, "") | {key: str(value) for key, value in cells.items()} | {"measured_ms": "1"}
+    own = read_table(DATA, "h100/overlap.csv")
+    table = replace(own.keep(np.array([0])), columns={k: np.array([v], dtype=object) for k, v in row.items()})
+    found = overlapped_kernels(table, Catalogue())
+    assert not found.why, found.why
+    return float(found.predicted[0])
+
+
+def test_rows_of_fused_experts_count_tokens_times_picks():
+    """m is rows over all experts: 1024 tokens at top-32 are 32768 rows of the product, and the sum that is
+    reduced has 1024.
+    """
+    m, n, k, tokens = 32768, 4096, 1024, 1024
+    moe = {"kernel": "moe_gemm_reduce_ar", "gpus": 8, "n": n, "k": k, "experts": 64}
+    sums = 2 * tokens * n
+    time = made_up(**moe, m=m, topk=32, comm_bytes_per_gpu=sums)
+    flop_time = 2.0 * m * n * k / 989e12
+    assert flop_time < time < 4.0 * flop_time + 100e-6
+    # what is sent follows from the tokens where the file does not say it, and is what it says where it does
+    assert made_up(**moe, m=m, topk=32) == pytest.approx(time, rel=1e-12)
+    assert made_up(**moe, m=m, topk=32, comm_bytes_per_gpu=100 * sums) > 1.5 * time
+    # as many rows without a sum over picks send 32 times as much
+    assert made_up(**moe, m=m, topk=1) > time
+
+
+@pytest.mark.parametrize("heads", [64, 8])
+def test_ulysses_rows_are_as_before_the_exchange(heads):
+    """64 heads of all ranks or the 8 of one: the bytes that a rank sends say which."""
+    batch, seq, dim, width = 1, 8192, 128, 64 * 128
+    row = {"kernel": "ulysses_a2a_gemm", "gpus": 8, "batch": batch, "seq": seq, "head_dim": dim, "n": width}
+    sent = 2 * batch * seq * width // 8
+    time = made_up(**row, heads=heads, comm_bytes_per_gpu=sent)
+    named = made_up(**row, heads=heads, comm_bytes_per_gpu=sent, m=batch * seq // 8, k=width)
+    assert time == pytest.approx(named, rel=1e-12)
+    assert 2.0 * 1024 * width * width / 989e12 < time < 1e-3
