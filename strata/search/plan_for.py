@@ -33,6 +33,8 @@ METRIC_OF_GOAL = {
     "fastest": {"prefill": "ttft", "decode": "tpot", "serve": "tpot", "train": "step_time"},
     "efficient": dict.fromkeys(("prefill", "decode", "serve", "train"), "energy_per_token"),
 }
+# of a step's time, what no op of it takes
+WAITED_FOR = {"bubble": "waiting for other stages", "host": "the engine's host"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,8 +260,8 @@ def why_behind(result: Result, best: Result, loss: str = "") -> str:
 
 
 def time_by_op(result: Result) -> dict[str, float]:
-    """Time of each op for one sequence [s], over a whole answer where one is served; what stages wait for
-    each other beside.
+    """Time of each op for one sequence [s], over a whole answer where one is served; the engine's host, and
+    what stages wait for each other, beside.
     """
     reading, generating = result.workload.steps()
     repeated = 1.0 if reading is None else float(result.workload.output)
@@ -274,6 +276,6 @@ def time_by_op(result: Result) -> dict[str, float]:
                 waits = max(RESOURCES, key=lambda r: float(getattr(price, r)))
                 name = f"{op.name.replace('_', ' ')} ({waits})"
                 times[name] = times.get(name, 0.0) + float(block.block.times * price.time) * share
-        bubble = each * float(step.time - step.price.time)
-        times["waiting for other stages"] = times.get("waiting for other stages", 0.0) + bubble
+        for wait, name in WAITED_FOR.items():
+            times[name] = times.get(name, 0.0) + each * float(step.time_by_bound[wait])
     return times

@@ -158,7 +158,7 @@ def serve_under_load(
         clients=clients,
         splits=splits,
         speculation=speculation,
-        frontier=serving_frontier(served.every, splits) if with_frontier else None,
+        frontier=serving_frontier(served.every, splits, ttft=ttft, tpot=tpot) if with_frontier else None,
     )
 
 

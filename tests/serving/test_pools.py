@@ -189,3 +189,11 @@ def test_guessing_makes_a_quiet_engine_quicker_and_takes_memory():
     assert st.serving.open_load(guessed, 0.0).tpot[0] == pytest.approx(float(single.tpot))
     none = st.serving.curve(*asked, drafting=st.serving.Drafting(st.model("llama-3.2-1b"), 0.0))
     assert st.serving.open_load(none, 0.0).tpot[0] > st.serving.open_load(plain, 0.0).tpot[0]
+
+
+def test_a_frontier_keeps_the_limits_that_are_told():
+    asked = st.serving.Requests(input=1024, output=256)
+    told = {"ttft": 0.5, "tpot": 0.02, "with_frontier": True, "disaggregated": True}
+    found = st.serving.serve_under_load("8xh200", "llama-3-8b", asked, None, "vllm", **told)
+    assert found.frontier is not None and found.frontier.points
+    assert all(p.ttft <= 0.5 and p.tpot <= 0.02 for p in found.frontier.points)
