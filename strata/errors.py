@@ -15,7 +15,7 @@ class StrataError(ValueError):
     """
 
     def __init__(self, said: str = ""):
-        super().__init__(one_line(said))
+        super().__init__(printable_line(said))
 
 
 class Unforeseen(StrataError):
@@ -53,10 +53,10 @@ class MissingQuantity(StrataError):
     """A number that is needed and was not given; never replaced by another chip's."""
 
 
-def one_line(said: str) -> str:
+def printable_line(said: str) -> str:
     """A message as one line of printable characters, without the middle of what is very long.
 
-    >>> one_line("no chip called 'a\\n\\x00b'"), len(one_line("x" * 10**6)) < 2000
+    >>> printable_line("no chip called 'a\\n\\x00b'"), len(printable_line("x" * 10**6)) < 2000
     ("no chip called 'a \\\\x00b'", True)
     """
     if len(said) > LONGEST_LINE:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue, nearest, one_line
+from strata.errors import BadValue, nearest, printable_line
 
 WIDE = 140  # columns of an answer that goes into a file or a pipe
 
@@ -174,7 +174,7 @@ def titled(title: str, table: Any, below: str = "") -> Any:
 
 def complain(said: str) -> None:
     """The one line on stderr."""
-    line = one_line(" ".join(said.split()))
+    line = printable_line(" ".join(said.split()))
     sys.stderr.write(f"strata: {line.encode('utf-8', 'backslashreplace').decode()}\n")
 
 

@@ -239,9 +239,7 @@ def sweep(
         middle = make_workload(phase, *(float(np.median(size[k])) for k in SIZES))
         chosen, said = _one_plan(named, program, middle, software, plan, degrees)
     given, varied = set_tables(model, system, engine, changes), by_owner(shaped)
-    work = make_workload(phase, **size)
-    shape = (*(len(a.values) for a in axes), *([1] if plan == BEST else []))
-    work = replace(work, skew=np.broadcast_to(0.0, shape))  # takes no memory
+    work = _over_box(make_workload(phase, **size), axes, plan == BEST)
     result = evaluate(
         changed_system(
             system,
@@ -271,6 +269,12 @@ def _axes(vary: Sequence[str], system: System, program: Any, engine: Engine) -> 
 def _shaped(axes: list[SweepAxis], rank: int) -> dict[str, np.ndarray]:
     """Values of each axis, on an axis of their own of a box of so many."""
     return {a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)}
+
+
+def _over_box(work: Workload, axes: list[SweepAxis], plans: bool) -> Workload:
+    """A workload that has the whole shape of a box, in no memory."""
+    shape = (*(len(a.values) for a in axes), *([1] if plans else []))
+    return replace(work, skew=np.broadcast_to(0.0, shape))
 
 
 def _told(plan: str, degrees: dict[str, Any]) -> str:
