@@ -116,6 +116,8 @@ def check_tree(value: Any, file: str, path: str = "", depth: int = 0) -> None:
             raise BadFile(f"{file}: '{path[:60]}...' is nested deeper than {DEEPEST} tables")
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             check_tree(inner, file, f"{path}.{key}" if path else str(key), depth + 1)
+    elif not isinstance(value, str | int | float | None):  # TOML has dates
+        raise BadFile(f"{file}: '{path}' is a number, text, true or false, but got the date {value}")
     elif isinstance(value, int | float) and not abs(value) < LARGEST:
         what = "a finite number" if value != value or value in (inf, -inf) else f"a number below {LARGEST:g}"
         raise BadFile(f"{file}: '{path}' must be {what}, but got {_brief(value)}")

@@ -207,7 +207,7 @@ def space(name: str, **narrow: Any) -> Space:
     """
     whole = _whole(json.dumps(_table(name)))
     wanted = {
-        k: [str(v) for v in (values if isinstance(values, list | tuple | np.ndarray) else [values])]
+        k: [str(v) for v in (values if isinstance(values, list | tuple) or np.ndim(values) else [values])]
         for k, values in narrow.items()
     }
     return _narrowed(whole, wanted)
