@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strata.calls import checked_call, checked_names, if_function
 from strata.case import Case
 from strata.errors import Infeasible, StrataError
 from strata.evaluate import evaluate, evaluate_case
@@ -125,8 +126,21 @@ def __getattr__(name: str) -> Any:
     if name in _GROUPS:
         return import_module(_GROUPS[name])
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        return if_function(getattr(import_module(_LAZY[name]), name))
     raise AttributeError(f"module 'strata' has no attribute '{name}'")
+
+
+def _with_plan(given: dict[str, Any]) -> None:
+    """No plan means the best legal one, as on the command line."""
+    if not given.get("plan"):
+        from strata.search.inputs import usual_plan
+
+        asked = {key: given[key] for key in ("system", "program", "workload", "engine") if key in given}
+        given["plan"] = usual_plan(**asked)
+
+
+evaluate = checked_call(evaluate, _with_plan)
+checked_names(globals(), __all__)
 
 
 def __dir__() -> list[str]:

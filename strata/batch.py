@@ -17,6 +17,7 @@ from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
 from strata.params import Sources
 
+MOST_MEMORY = 2 << 30  # bytes of a box's results: all of them are kept until the last chunk is priced
 CHUNK = 65536  # points of a box priced at once; more do not fit the caches, fewer waste time between calls
 
 
@@ -153,6 +154,25 @@ def chunk_size(shape: tuple[int, ...]) -> int:
     return CHUNK // 4 if is_list(shape) else CHUNK
 
 
+def check_box_memory(shape: tuple[int, ...], quantities: int) -> None:
+    """Refuse a box whose results take more memory than `MOST_MEMORY`, before any is taken.
+
+    >>> check_box_memory((1000, 1000, 1000), 40)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: a box of 1000 x 1000 x 1000 = 1e+09 points needs 320 GB for its 40 results...
+    """
+    points = math.prod(shape)
+    needed = 8.0 * points * quantities
+    if needed > MOST_MEMORY:
+        size = " x ".join(f"{n}" for n in shape) + (f" = {points:.3g}" if len(shape) > 1 else "")
+        raise BadValue(
+            f"a box of {size} points needs {needed / 1e9:.3g} GB for its {quantities} results, and may have "
+            f"{MOST_MEMORY / 1e9:.2g} GB: shorten or cut an axis, or search a space with --out, which keeps "
+            "its points on disk"
+        )
+
+
 def run_box(
     function: Callable[[Any], Any],
     tree: Any,
@@ -175,6 +195,7 @@ def run_box(
     with ThreadPoolExecutor(workers) as pool:
         for where, found in map(part, places) if workers == 1 else pool.map(part, places):
             if result is None:
+                check_box_memory(shape, len(leaves(found)))
                 result, flat = found, [np.empty(shape) for _ in leaves(found)]
             for whole, value in zip(flat, leaves(found), strict=True):
                 whole[where] = value

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from strata.errors import BadValue
 from strata.shipped import extra_package
 
 COLOURS = (
@@ -62,6 +63,8 @@ def keep(path: Path, text: str) -> Path:
 
 def save(pyplot: Any, figure: Any, path: Path, *, pixels: int = PIXELS) -> Path:
     """Write a figure as SVG; the same numbers give the same bytes."""
+    if path.suffix.lower() != ".svg":
+        raise BadValue(f"a picture is an SVG file: give a name that ends in .svg, but got '{path}'")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None, "Creator": None}, dpi=pixels)
     pyplot.close(figure)

@@ -6,9 +6,22 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+LONGEST_LINE = 1600  # characters of a message; of a longer one the middle is left out
+
 
 class StrataError(ValueError):
-    """Base of everything a user's input can cause; the command line prints it as one line, exit status 2."""
+    """Base of everything a user's input can cause: one line, which the command line prints with exit status
+    2.
+    """
+
+    def __init__(self, said: str = ""):
+        super().__init__(printable_line(said))
+
+
+class Unforeseen(StrataError):
+    """What no check foresaw: a fault of Strata's that a user's input laid open, said in one line all the
+    same.
+    """
 
 
 class UnknownName(StrataError):
@@ -40,14 +53,30 @@ class MissingQuantity(StrataError):
     """A number that is needed and was not given; never replaced by another chip's."""
 
 
+def printable_line(said: str) -> str:
+    """A message as one line of printable characters, without the middle of what is very long.
+
+    >>> printable_line("no chip called 'a\\n\\x00b'"), len(printable_line("x" * 10**6)) < 2000
+    ("no chip called 'a \\\\x00b'", True)
+    """
+    if len(said) > LONGEST_LINE:
+        cut = len(said) - LONGEST_LINE
+        said = f"{said[: LONGEST_LINE - 400]} ... ({cut} characters left out) ... {said[-400:]}"
+    if said.isprintable():
+        return said
+    joined = " ".join(said.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names closest to a mistyped one, best first.
 
     >>> nearest("h20o", ["h200", "h100", "tpu-v4"])
     ['h200', 'h100']
     """
-    by_key = {k.lower(): k for k in known}
-    return [by_key[k] for k in difflib.get_close_matches(name.lower(), list(by_key), count, 0.5)]
+    by_key = {str(k).lower(): str(k) for k in known}
+    wanted = str(name).lower()[:200]  # comparing takes the product of both lengths
+    return [by_key[k] for k in difflib.get_close_matches(wanted, list(by_key), count, 0.5)]
 
 
 def require(condition: bool, relation: str, **values: object) -> None:

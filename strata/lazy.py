@@ -8,6 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from strata.calls import if_function
+
 
 class _LazyPackage(ModuleType):
     """A package that loads its public names on first use.
@@ -27,7 +29,7 @@ class _LazyPackage(ModuleType):
         held = self.__dict__.get("_public", {})
         if name not in held:
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
-        value = getattr(import_module(held[name]), name)
+        value = if_function(getattr(import_module(held[name]), name))
         super().__setattr__(name, value)
         return value
 

@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
+from strata.errors import BadFile, BadValue, StrataError, UnknownName, require
 from strata.expression import Names, calculate
 from strata.hardware.chip import Chip, chip
-from strata.params import leaf_paths, read_toml, value_at
+from strata.params import leaf_paths, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
+from strata.reading import json_file
 from strata.search.sweep import SweepAxis, parse_axis, sweep
 from strata.search.tiling_spread import run_tilings
 from strata.shipped import is_packed, shipped_folder
+from strata.study_file import check_claim, study_table
 from strata.workload.program import program as make_program
 
 SWEEP_KEYS = (
@@ -123,11 +125,7 @@ def study(name: str | Path) -> Study:
         if str(name) not in known:
             raise UnknownName("study", str(name), known, "strata study")
         folder = studies_folder() / str(name)
-    table = read_toml(folder / "study.toml")
-    for key in ("title", "paper", "run", "claim"):
-        require(
-            key in table, f"{folder.name}/study.toml needs title, paper, [[run]] and [[claim]]", missing=key
-        )
+    table = study_table(folder)
     return Study(name=folder.resolve().name, folder=folder, table=table)
 
 
@@ -142,48 +140,60 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
     runs: dict[str, dict[str, Any]] = {}
     known = ((stored_result(named) or {}).get("searches", {})) if quick else {}
     for entry in named.table["run"]:
-        require("name" in entry, f"{named.name}: every run has a name", run=str(entry)[:60])
         name, where = entry["name"], f"{named.name}: run {entry['name']}"
-        if "space" in entry:
-            from strata.search.study_search import run_search
-
-            runs[name] = run_search(entry, where, runs, known.get(name))
-        elif "technology" in entry:
-            from strata.optimise.study_codesign import run_codesign
-
-            runs[name] = run_codesign(entry, where, known.get(name))
-        elif "dfmodel_systems" in entry:
-            from strata.optimise.dfmodel.study_systems import run_systems
-
-            runs[name] = run_systems(entry, where, named.folder, runs, known.get(name))
-        elif "fusion" in entry:
-            from strata.optimise.dfmodel.study_fusion import run_fusion
-
-            runs[name] = run_fusion(entry, where, named.folder, known.get(name))
-        elif "upgrades" in entry:
-            from strata.search.upgrade_study import run_upgrades
-
-            runs[name] = run_upgrades(entry, where, named.folder)
-        elif "published" in entry:
-            from strata.search.published_table import run_published
-
-            runs[name] = run_published(entry, where, named.folder)
-        else:
-            runs[name] = run_entry(entry, where)
+        runs[name] = _run(entry, where, named, runs, known.get(name))
     values = {name: Names(f"run {name}", found) for name, found in runs.items()}
     claims = [judge_claim(claim, values, named.name) for claim in named.table["claim"]]
     return StudyOutcome(study=named, claims=claims, runs=runs)
 
 
+def _run(
+    entry: dict[str, Any], where: str, named: Study, runs: dict[str, dict[str, Any]], known: Any
+) -> dict[str, Any]:
+    """What a run finds; a key that it misses, or cannot use, is said with the run."""
+    try:
+        return _run_of_its_kind(entry, where, named, runs, known)
+    except StrataError:
+        raise
+    except KeyError as error:
+        raise BadFile(f"{where}: missing key {error}") from error
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise BadFile(f"{where} has a value of a wrong kind: {error}") from error
+
+
+def _run_of_its_kind(
+    entry: dict[str, Any], where: str, named: Study, runs: dict[str, dict[str, Any]], known: Any
+) -> dict[str, Any]:
+    if "space" in entry:
+        from strata.search.study_search import run_search
+
+        return run_search(entry, where, runs, known)
+    if "technology" in entry:
+        from strata.optimise.study_codesign import run_codesign
+
+        return run_codesign(entry, where, known)
+    if "dfmodel_systems" in entry:
+        from strata.optimise.dfmodel.study_systems import run_systems
+
+        return run_systems(entry, where, named.folder, runs, known)
+    if "fusion" in entry:
+        from strata.optimise.dfmodel.study_fusion import run_fusion
+
+        return run_fusion(entry, where, named.folder, known)
+    if "upgrades" in entry:
+        from strata.search.upgrade_study import run_upgrades
+
+        return run_upgrades(entry, where, named.folder)
+    if "published" in entry:
+        from strata.search.published_table import run_published
+
+        return run_published(entry, where, named.folder)
+    return run_entry(entry, where)
+
+
 def judge_claim(claim: dict[str, Any], runs: dict[str, Any], where: str) -> dict[str, Any]:
     """One claim with its verdict."""
-    for key in ("id", "says", "ours", "holds"):
-        require(
-            key in claim,
-            f"{where}: every claim has id, says, ours and holds",
-            claim=claim.get("id", "?"),
-            missing=key,
-        )
+    check_claim(claim, where)
     at = f"{where}: claim {claim['id']}"
     ours = calculate(claim["ours"], runs, at)
     holds = bool(np.all(calculate(claim["holds"], {**runs, "ours": ours, "paper": claim.get("paper")}, at)))
@@ -201,7 +211,10 @@ def plain_numbers(value: Any) -> Any:
     """Numbers and lists as JSON has them, to six digits."""
     if isinstance(value, (str, bool, np.bool_)):
         return bool(value) if not isinstance(value, str) else value
-    listed = np.asarray(value, float)
+    try:
+        listed = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise BadValue(f"a claim's value is a number, a list of numbers or text, but got {value!r}") from None
     require(bool(np.all(np.isfinite(listed))), "a claim's number must be finite", ours=str(value)[:60])
     rounded = np.vectorize(lambda x: float(f"{x:.6g}"))(listed) if listed.size else listed
     return rounded.tolist()
@@ -351,7 +364,11 @@ def chip_readings(chip: Chip, shape: tuple[int, ...]) -> dict[str, Any]:
 def stored_result(named: Study) -> dict[str, Any] | None:
     """What a study found when it was last written down, or None."""
     path = named.folder / "result.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    found = json_file(path)
+    require(isinstance(found, dict), f"{path} must hold an object, as strata study --write leaves it")
+    return dict(found)
 
 
 def store_result(outcome: StudyOutcome) -> Path:

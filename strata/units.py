@@ -7,9 +7,12 @@ stored in kelvin.
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from strata.arrays import Number
-from strata.errors import BadUnit
+import numpy as np
+
+from strata.arrays import Array, Number
+from strata.errors import BadUnit, BadValue
 
 _PREFIX = {
     "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "c": 1e-2, "": 1.0,
@@ -34,6 +37,7 @@ _BASE = {
     "K": (1.0, (0, 0, 0, 0, 0, 0, 1, 0)),
     "USD": (1.0, (0, 0, 0, 0, 0, 0, 0, 1)),
 }
+LARGEST = 1e40  # of a quantity from outside, in SI; 1 / LARGEST is the smallest
 _NONE = (0,) * 8
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*$")
 _TOKEN = re.compile(r"([A-Za-zµ°%$]+?)(-?\d)?$")
@@ -68,7 +72,7 @@ def factor(unit: str) -> tuple[float, tuple[int, ...]]:
     dimension: tuple[int, ...] = _NONE
     sign = 1
     for part in re.split(r"([/*])", unit.replace(" ", "")):
-        if part in "/*":
+        if part and part in "/*":
             sign = -1 if part == "/" else 1
             continue
         f, d = _token(part, unit)
@@ -97,18 +101,81 @@ def parse(text: str | float | int, unit: str = "1", what: str = "value") -> floa
             raise BadUnit(
                 f"{what} needs its unit written out, like '{text} {unit}', but got the bare number {text}"
             )
-        return float(text)
-    match = _NUMBER.match(text)
+        return finite_number(text, what)
+    match = _NUMBER.match(text) if isinstance(text, str) else None
     if not match:
         raise BadUnit(f"{what} is a number with a unit, like '3 {unit}', but got '{text}'")
-    number, given = float(match.group(1)), match.group(2)
+    number, given = finite_number(match.group(1), what), match.group(2)
     if given in ("degC", "°C") and unit == "K":
         return number + 273.15
     scale, dimension = factor(given)
     if dimension != expected:
         kind = "a plain number" if unit == "1" else f"measured in {unit}"
         raise BadUnit(f"{what} is {kind}, but got '{text}'" + ("" if given else " without a unit"))
-    return number * scale
+    return finite_number(number * scale, what)
+
+
+def finite_number(value: str | float, what: str = "value") -> float:
+    """A number, as typed or given, that is neither infinite nor NaN, nor so large or small that sums of
+    equations would be.
+
+    >>> finite_number("1e3"), finite_number(8)
+    (1000.0, 8.0)
+    >>> finite_number("1e999", "--power")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: --power must be a finite number, but got '1e999'
+    """
+    try:
+        number = float(value)
+    except (ValueError, TypeError):
+        raise BadValue(f"{what} must be a number, but got '{value}'") from None
+    except OverflowError:
+        number = float("inf")
+    if not sensible(number):
+        told = (
+            "a finite number"
+            if not abs(number) < float("inf")
+            else f"0, or between 1/{LARGEST:g} and {LARGEST:g}"
+        )
+        raise BadValue(f"{what} must be {told}, but got '{value}'")
+    return number
+
+
+def sensible(values: Any) -> Any:
+    """Whether numbers are 0, or of a size that products of a few of them are numbers too.
+
+    >>> sensible(4e12), sensible(1e-320), sensible(float("nan"))
+    (True, False, False)
+    """
+    size = abs(values)
+    return (size < LARGEST) & ((size > 1.0 / LARGEST) | (size == 0.0))
+
+
+def finite_array(values: Any, what: str = "value") -> Array:
+    """Numbers of a list or an array, at least one, each neither infinite nor NaN.
+
+    >>> finite_array([1, 2, 4]).tolist()
+    [1.0, 2.0, 4.0]
+    >>> finite_array([1, "many"], "batch")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: batch must hold finite numbers, but got [1, 'many']
+    """
+    try:
+        found = np.asarray(values)
+        found = found.astype(float, copy=False) if found.dtype.kind in "fiu" else np.zeros(0)
+    except (ValueError, TypeError, OverflowError):
+        found = np.zeros(0)
+    once = tuple(slice(None) if step else slice(0, 1) for step in found.strides)  # what is broadcast once
+    if found.size == 0 or not sensible(found[once]).all():
+        raise BadValue(f"{what} must hold finite numbers, but got {_brief(values)}")
+    return found
+
+
+def _brief(values: Any) -> str:
+    text = " ".join(repr(values).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 _SHOWN = ("f", "p", "n", "u", "m", "", "k", "M", "G", "T", "P", "E")

@@ -4,12 +4,16 @@ import json
 import os
 import shutil
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import strata.calls
+
 os.environ.setdefault("STRATA_CHECK", "1")
+strata.calls.quiet = nullcontext  # tests hear what NumPy warns of
 SOURCE = Path(__file__).parents[1] / "validation" / "ns3" / "collective.cc"
 
 

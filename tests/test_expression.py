@@ -45,3 +45,36 @@ def test_names_that_are_not_there_name_those_that_are():
 def test_a_value_that_does_not_exist_is_one_line():
     with pytest.raises(BadValue, match="has no value"):
         calculate("rate[7]", {"rate": np.ones(2)}, "claim peak")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("9**9**9", "at most 1024 bits"),
+        ("2**99999999", "at most 1024 bits"),
+        ("2.0**99999", "has no value"),
+        ("1 << 99999999999", "a shift is by 0 to 63 bits"),
+        ("[0]*10**10", "at most 10000 items"),
+        ("'x'*10**10", "at most 10000 items"),
+        ("(-8)**0.5", "root of a negative number"),
+        ("1/0", "division by zero"),
+        ("rate / 0", "divide by zero"),
+        ("log(rate - 1)", "has no value"),
+        ("exp(1e9)", "overflow"),
+        ("rate.shape", "follows the name of a run"),
+        ("rate.T", "follows the name of a run"),
+        ("_power(2, 3)", "functions are abs"),
+        ("__builtins__", "numbers, names and functions"),
+        ("mean([])", "at least one number"),
+        ("round(rate, 10**9)", "between -300 and 300"),
+        ("1j", "numbers, names and functions"),
+        ("(" * 500 + "1" + ")" * 500, "cannot read the expression"),
+        ("1+" * 100_000 + "1", "at most 2000 characters"),
+        ("-" * 1900 + "1", "cannot read|parts"),
+        (3, "an expression is text"),
+    ],
+)
+def test_expressions_are_bounded(text, said):
+    with pytest.raises(BadValue, match=said) as error:
+        calculate(text, {"rate": np.array([1.0, 2.0])}, "claim peak")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 2000

@@ -16,8 +16,11 @@ ROOT = Path(strata.__file__).parent
 # The folders are the data flow: a module imports from its own place or from one that stands before it; "strata" itself
 # re-exports up to serving.
 ORDER = [
-    ("arrays", "units", "errors", "precision", "drawing", "pareto", "expression", "shipped", "lazy"),
+    ("arrays", "units", "errors", "precision", "drawing", "pareto", "expression", "shipped"),
+    ("reading", "calls"),
+    ("lazy",),
     ("params",),
+    ("study_file",),
     ("records",),
     ("hardware.components",),
     ("hardware.scaling", "hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),

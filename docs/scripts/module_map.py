@@ -13,7 +13,7 @@ PLACES = (
     (
         "Foundations",
         "what everything stands on",
-        "arrays units errors precision params records pareto drawing expression shipped lazy",
+        "arrays units errors precision reading calls params records pareto drawing expression shipped lazy",
     ),
     ("Hardware", "what is built", "hardware"),
     ("Workload", "what must be computed", "workload"),
@@ -32,7 +32,7 @@ PLACES = (
         "exact mappings of any graph; silicon, strategy and model shape chosen together",
         "optimise",
     ),
-    ("Validation", "how wrong it is", "validation studies"),
+    ("Validation", "how wrong it is", "validation study_file studies"),
     ("App", "what people type and see", "app"),
     ("The package", "what `import strata as st` offers", "__init__"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from typing import Annotated
 
@@ -84,6 +85,8 @@ def commands_app(word: str = "") -> typer.Typer:
 
 def main() -> None:
     """Run the command; a user's mistake is one line on stderr and exit code 2, Ctrl-C one line and 130."""
+    if not sys.warnoptions:  # what libraries warn of is no answer; python -W shows it
+        warnings.simplefilter("ignore")
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -103,7 +106,7 @@ def run_command(words: list[str]) -> int:
         return 2
     except Exception as error:
         if not hasattr(error, "format_message"):
-            raise
+            return unforeseen(error)
         if type(error).__name__ == "NoArgsIsHelpError":
             put_line(error.format_message())
             return 0
@@ -112,6 +115,15 @@ def run_command(words: list[str]) -> int:
     if code == 130:
         complain("stopped by Ctrl-C")
     return code if isinstance(code, int) else 0
+
+
+def unforeseen(error: Exception) -> int:
+    """What no check foresaw is a fault of ours, and one line all the same; STRATA_TRACEBACK=1 shows where."""
+    if os.environ.get("STRATA_TRACEBACK"):
+        raise error
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    complain(f"this cannot be answered, by a fault of strata's ({said}); STRATA_TRACEBACK=1 shows where")
+    return 2
 
 
 if __name__ == "__main__":

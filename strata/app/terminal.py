@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue, nearest
+from strata.errors import BadValue, nearest, printable_line
 
 WIDE = 140  # columns of an answer that goes into a file or a pipe
 
@@ -37,11 +37,10 @@ def whole(text: str | float, what: str) -> float:
 
 
 def typed_number(text: str, option: str) -> float:
-    """A number, as typed."""
-    try:
-        return float(text)
-    except ValueError:
-        raise BadValue(f"{option} must be a number, but got '{text}'") from None
+    """A finite number, as typed."""
+    from strata.units import finite_number
+
+    return finite_number(text, option)
 
 
 def typed_bytes(text: str, option: str) -> float:
@@ -62,12 +61,13 @@ def typed_quantity(text: str, unit: str, option: str) -> float:
     >>> typed_quantity("60", "W", "--power"), typed_quantity("0.5 kW", "W", "--power")
     (60.0, 500.0)
     """
-    from strata.units import parse
+    from strata.units import finite_number, parse
 
     try:
-        return float(text)
+        float(text)
     except ValueError:
         return parse(text, unit, option)
+    return finite_number(text, option)
 
 
 def typed_time(text: str, option: str) -> float:
@@ -174,7 +174,8 @@ def titled(title: str, table: Any, below: str = "") -> Any:
 
 def complain(said: str) -> None:
     """The one line on stderr."""
-    sys.stderr.write(f"strata: {' '.join(said.split())}\n")
+    line = printable_line(" ".join(said.split()))
+    sys.stderr.write(f"strata: {line.encode('utf-8', 'backslashreplace').decode()}\n")
 
 
 def usage_line(error: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strata.calls import checked_names, if_function
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.money import Economics, economics
@@ -51,7 +52,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    return if_function(getattr(import_module(_LAZY[name]), name))
+
+
+checked_names(globals(), __all__)
 
 
 def __dir__() -> list[str]:

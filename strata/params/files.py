@@ -10,7 +10,6 @@ import os
 import pickle
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from strata.errors import BadFile, UnknownName
 from strata.params.short import Writer, inherited, pruned
+from strata.reading import table_of, text_of, toml_file
 
 KINDS = {
     "chip": "chips",
@@ -121,7 +121,7 @@ def find(kind: str, name: str | Path) -> Path:
     """The file of a shipped name, or of a path given by the user (recognised by its .toml ending)."""
     if str(name).endswith(".toml"):
         path = Path(name)
-        if not path.exists():
+        if not os.path.exists(path):
             raise BadFile(f"no {kind} file at {path}")
         return path
     known = names(kind)
@@ -151,14 +151,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _parsed(path: Path) -> bytes:
     """A file's table, packed: unpacking is faster than copying, and much faster than parsing again."""
     _note(path)
-    try:
-        return pickle.dumps(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise BadFile(f"no file at {path}") from None
-    except IsADirectoryError:
-        raise BadFile(f"{path} is a folder, not a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path.name} is not TOML: {error}") from None
+    return pickle.dumps(toml_file(path))
 
 
 def _exists(path: Path) -> bool:
@@ -183,7 +176,11 @@ def load_table(
     if str(path) in _above:
         circle = " -> ".join(Path(p).stem for p in (*_above, str(path)))
         raise BadFile(f"{path.name}: base files form a circle: {circle}")
-    table = _cite(table, table.pop("sources", {}), path.name)
+    sources = table_of(table, "sources", path.name)
+    for key in sources:
+        text_of(sources, key, f"{path.name}: [sources]")
+    table.pop("sources", None)
+    table = _cite(table, sources, path.name)
     fitted = data_folder("calibration") / path.name
     if kind in ("chip", "transport") and path.parent == data_folder(kind) and _exists(fitted):
         # what `strata calibrate` found, over what the datasheet and we assumed

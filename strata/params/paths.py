@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
 from strata.params.declare import GIVEN, Param
 from strata.params.records import check_range
-from strata.units import parse
+from strata.units import finite_array, finite_number, parse
 
 
 def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
@@ -96,15 +98,27 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
                 f"'{wanted}' names several {what} quantities: {', '.join(hits)}; write the whole path"
             )
         meta = paths[hits[0]]
-        if isinstance(value, str):
-            value = parse(value, meta["unit"], hits[0])
-        elif not is_leaf(value):
-            raise BadValue(f"{hits[0]} is a number, an array or text with a unit, but got {value!r}")
-        low = value.min() if hasattr(value, "min") else value
-        check_range(low, meta, hits[0], f"{low:g}")
+        value = _given(value, meta, hits[0])
         record = with_value(record, hits[0], value)
         noted[hits[0]] = Param(value, meta["unit"], GIVEN)
     return record, noted
+
+
+def _given(value: Any, meta: Mapping[str, Any], path: str) -> Any:
+    """A quantity as given, inside of what its field allows: text with a unit, a number, an array or a list of
+    numbers.
+    """
+    if isinstance(value, str):
+        value = parse(value, meta["unit"], path)
+    elif isinstance(value, list | tuple | np.ndarray):
+        value = finite_array(value, path)
+    elif not is_leaf(value):
+        raise BadValue(f"{path} is a number, an array or text with a unit, but got {value!r}")
+    elif isinstance(value, int | float):
+        finite_number(value, path)
+    for bound in (value.min(), value.max()) if hasattr(value, "min") else (value,):
+        check_range(bound, meta, path, f"{bound:g}")
+    return value
 
 
 def called(wanted: str, paths: Mapping[str, Any]) -> list[str]:

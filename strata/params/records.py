@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import lru_cache, partial
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,6 +81,8 @@ def _read_record(cls: type, kind: str, name: str, prepare: Any) -> tuple[Any, di
 
 def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str, Param]]:
     """A record of plain quantities from a file's table, and the `Param` of each quantity by path."""
+    if not isinstance(table, Mapping):
+        raise BadFile(f"{file}: a {cls.__name__.lower()} is a table, but got {table!r}")
     if not _as_declared(cls, table):  # the file's model takes long to build, and says what is wrong
         from pydantic import ValidationError
 
@@ -167,6 +170,8 @@ def check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) ->
         raise BadValue(f"{what} must be positive, but got {shown}")
     if not value >= meta["minimum"]:
         raise BadValue(f"{what} must be at least {meta['minimum']:g}, but got {shown}")
+    if not value < inf:
+        raise BadValue(f"{what} must be finite, but got {shown}")
 
 
 def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str:

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
+from strata.errors import StrataError, UnknownName, require
 from strata.expression import calculate
+from strata.reading import known_keys, number_of, table_of, text_of, texts_of
 from strata.search.fields import PLAN_FIELDS, si_number
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
 
-_AXIS_KEYS = {
+_AXIS_KEYS = (
     "name",
     "field",
     "fields",
@@ -28,7 +29,8 @@ _AXIS_KEYS = {
     "unit",
     "stage",
     "source",
-}
+)
+MOST_CHOICES = 100_000  # of one axis
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,35 +114,40 @@ class DesignAxis:
             return False
         try:
             return bool(np.isclose(si_number(text, self.unit, self.name), self.values[k], rtol=1e-9))
-        except BadValue:
+        except StrataError:
             return False
 
 
 def read_axis(table: dict[str, Any], scenario: Scenario, where: str) -> DesignAxis:
     """An axis from its table in a space's file."""
-    name = table.get("name", "")
-    require(bool(name), f"{where}: an axis needs a name")
-    for key in table:
-        if key not in _AXIS_KEYS:
-            raise UnknownName(
-                f"entry of axis {name} of {where}", key, _AXIS_KEYS, ", ".join(sorted(_AXIS_KEYS))
-            )
-    rest = {"name": name, "source": table.get("source", ""), "stage": int(table.get("stage", 0))}
-    require(bool(rest["source"]), f"{where}: axis {name} needs a source")
+    require("name" in table, f"{where}: an axis needs a name")
+    name = text_of(table, "name", f"{where}: an axis")
+    at = f"{where}: axis {name}"
+    known_keys(table, _AXIS_KEYS, at)
+    require("source" in table, f"{at} needs a source")
+    stage = number_of(table, "stage", at, 0.0, whole=True) if table.get("stage") else 0.0
+    rest: dict[str, Any] = {"name": name, "source": text_of(table, "source", at), "stage": int(stage)}
     if "plans" in table:
-        values, labels = plan_choices(plans_of_scenario(scenario, table["plans"]))
+        values, labels = plan_choices(plans_of_scenario(scenario, table_of(table, "plans", at)))
         return DesignAxis(fields=("plan",), values=values, labels=labels, kind="plan", **rest)
     if "variants" in table:
-        return _variants(table["variants"], scenario, where, rest)
-    named = table.get("fields", [table["field"]] if "field" in table else [])
-    require(bool(named), f"{where}: axis {name} needs a field", axis=name)
+        return _variants(table_of(table, "variants", at), scenario, where, rest)
+    one = [text_of(table, "field", at)] if "field" in table else []
+    named = texts_of(table, "fields", at) if "fields" in table else one
+    require(bool(named), f"{at} needs a field", axis=name)
     fields = tuple(checked_field(f, scenario, where) for f in named)
     unit = scenario.unit(fields[0])
     if unit is None:
-        words = tuple(str(v) for v in table.get("values", []))
-        require(bool(words), f"{where}: axis {name} needs values")
+        words = tuple(texts_of(table, "values", at, ()))
+        require(bool(words), f"{at} needs values")
+        _check_once(words, at)
         return DesignAxis(fields=fields, values=words, labels=words, kind="word", **rest)
     return _numbers(table, fields, unit, where, rest)
+
+
+def _check_once(labels: tuple[str, ...], at: str) -> None:
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    require(twice is None, f"{at} names each choice once", twice=twice)
 
 
 def _numbers(
@@ -148,30 +155,47 @@ def _numbers(
 ) -> DesignAxis:
     """Numbers of fields, or multiples of what they are, in rising order."""
     name, kind = rest["name"], "times" if "times" in table else "number"
-    unit = "1" if kind == "times" else unit
+    unit, at = "1" if kind == "times" else unit, f"{where}: axis {name}"
     listed = table.get("times", table.get("values"))
     if listed is None:
-        start, stop, count = table["range"] if len(table.get("range", [])) == 3 else (0, 0, 0)
-        require(count >= 1, f"{where}: axis {name} needs values, times, or a range [from, to, how many]")
-        listed = np.linspace(start, stop, int(count)).tolist()
-    numbers = tuple(si_number(v, unit, name) for v in listed)
-    require(
-        bool(numbers) and all(a < b for a, b in itertools.pairwise(numbers)),
-        f"{where}: axis {name} lists rising numbers",
-    )
+        listed = _ranged(table.get("range"), at)
+    require(isinstance(listed, list), f"{at} lists its values", values=str(listed)[:60])
+    require(len(listed) <= MOST_CHOICES, f"{at} has at most {MOST_CHOICES} values", values=len(listed))
+    numbers = tuple(si_number(v, unit, at) for v in listed)
+    rising = all(a < b for a, b in itertools.pairwise(numbers))
+    require(bool(numbers) and rising, f"{at} lists rising numbers")
+    require(kind == "number" or numbers[0] > 0, f"{at}: multiples are positive", times=numbers[0])
     labels = tuple(v if isinstance(v, str) else f"{v:g}" for v in listed)
+    _check_once(labels, at)
     return DesignAxis(fields=fields, values=numbers, labels=labels, kind=kind, unit=unit, **rest)
 
 
-def _variants(
-    variants: dict[str, dict[str, Any]], scenario: Scenario, where: str, rest: dict[str, Any]
-) -> DesignAxis:
+def _ranged(given: Any, at: str) -> list[float]:
+    """The numbers of a range: from, to, how many."""
+    told = isinstance(given, list) and len(given) == 3
+    require(told, f"{at} needs values, times, or a range [from, to, how many]", range=str(given)[:60])
+    start, stop, count = (si_number(v, "1", at) for v in given)
+    whole = count >= 1 and count == count // 1
+    require(whole, f"{at}: a range ends with how many values it has", count=count)
+    require(count <= MOST_CHOICES, f"{at} has at most {MOST_CHOICES} values", values=f"{count:g}")
+    found: list[float] = np.linspace(start, stop, int(count)).tolist()
+    return found
+
+
+def _variants(variants: dict[str, Any], scenario: Scenario, where: str, rest: dict[str, Any]) -> DesignAxis:
     """Named variants: each sets some fields; what it does not name stays as it is."""
-    require(bool(variants), f"{where}: axis {rest['name']} needs variants")
+    at = f"{where}: axis {rest['name']}"
+    require(bool(variants), f"{at} needs variants")
     tables = []
-    for own in variants.values():
+    for name in variants:
+        own = table_of(variants, name, f"{at}: variants")
         full = {checked_field(f, scenario, where): v for f, v in own.items()}
         units = {f: scenario.unit(f) for f in full}
-        tables.append({f: v if (u := units[f]) is None else si_number(v, u, f) for f, v in full.items()})
+        tables.append(
+            {
+                f: text_of({f: v}, f, f"{at}: {name}") if (u := units[f]) is None else si_number(v, u, f)
+                for f, v in full.items()
+            }
+        )
     fields = tuple(dict.fromkeys(f for own in tables for f in own))
     return DesignAxis(fields=fields, values=tuple(tables), labels=tuple(variants), kind="variant", **rest)

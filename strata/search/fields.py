@@ -17,7 +17,7 @@ from strata.hardware.fabric import Fabric
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
-from strata.units import parse
+from strata.units import finite_number, parse
 
 SIZES = ("batch", "input", "output")  # of a workload, by their bare names
 OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH
@@ -132,10 +132,13 @@ def si_number(value: Any, unit: str, what: str) -> float:
     >>> si_number("2 ms", "s", "latency"), si_number("0.5", "s", "latency")
     (0.002, 0.5)
     """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise BadValue(f"{what} is a number, or text with a unit, but got {value!r}")
     try:
-        return float(value)
-    except ValueError:
+        float(value)
+    except (ValueError, OverflowError):
         return float(parse(value, unit, what))
+    return finite_number(value, what)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

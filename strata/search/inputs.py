@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from strata.batch import as_float64_box, take
+from strata.case import Case
 from strata.errors import require
 from strata.hardware.money import economics
-from strata.hardware.system import System
+from strata.hardware.system import System, as_system
 from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.engine import engine as make_engine
+from strata.mapping.layout import Layout
+from strata.mapping.plan import Plan, divides_itself, division, usual_division
 from strata.search.fields import changed_fabric
 from strata.search.relative import set_tables
 from strata.workload.model import Model
@@ -76,6 +80,34 @@ def named_inputs(
         make_program(model, **wanted),
         make_engine(engine, **tables["engine"]),
     )
+
+
+def usual_plan(system: Any, program: Any, workload: Workload, engine: Any = "ideal") -> Plan | Layout:
+    """What `strata predict` takes where no plan is typed: the program's own division, else the best legal
+    plan, or the one that comes nearest where none fits; of a box the best in its middle.
+
+    >>> usual_plan("8xh200", "llama-3-70b", decode(64, 2048))
+    plan('tp=8')
+    """
+    from strata.search.plan_for import plan_for
+
+    code = make_program(program) if isinstance(program, str) else program
+    point = Case(
+        system=as_system(system),
+        program=code,
+        workload=workload,
+        plan=Plan(),
+        engine=as_engine(engine),
+        economics=economics(),
+    )
+    door, shape = as_float64_box(point)
+    if shape:
+        door = take(door, tuple(n // 2 for n in shape), len(shape))
+    told = usual_division(code, door.system.devices)
+    if told or divides_itself(code) or door.system.devices == 1:
+        return division(code, told)
+    ranking = plan_for(door.system, door.program, door.workload, door.engine, top=1)
+    return ranking.nearest.case.plan
 
 
 def changed_system(

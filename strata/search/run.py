@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.calls import checked_class
 from strata.errors import StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS
 from strata.search.goal import Goal
@@ -27,6 +28,7 @@ from strata.search.work import PointsWork
 WRITTEN = "written_rounds"  # in a saved state: the rounds on disk by then, and their rows
 
 
+@checked_class
 class Search:
     """A search that goes round by round: `rounds()` runs it, `outcome()` says what it found so far, whenever
     it is asked.

@@ -24,6 +24,7 @@ from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import taken
 from strata.params import names, override, value_at
+from strata.reading import flag_of, number_of, text_of, texts_of
 from strata.search.fields import (
     OWNERS,
     PLAN,
@@ -67,8 +68,17 @@ class Scenario:
             if key not in entries:
                 raise UnknownName(f"entry of the question of {where}", key, entries, ", ".join(entries))
         require("model" in table and "system" in table, f"{where}: [question] names a model and a system")
-        listed: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        return cls(**listed)
+        at, read = f"{where}: [question]", dict[str, Any]()
+        for f in fields(cls):
+            if f.name not in table:
+                continue
+            if f.name == "fabrics":
+                read[f.name] = tuple(texts_of(table, f.name, at))
+            elif isinstance(f.default, float):
+                read[f.name] = number_of(table, f.name, at)
+            else:
+                read[f.name] = text_of(table, f.name, at, "" if f.default == "" else None)
+        return cls(**read)
 
     @cached_property
     def base_system(self) -> System:
@@ -190,11 +200,10 @@ def plans_of_scenario(scenario: Scenario, options: dict[str, Any]) -> Plan:
     for key in options:
         if key not in ("orders", "where"):
             raise UnknownName("entry of a plan axis", key, ("orders", "where"), "orders, where")
+    where, orders = text_of(options, "where", "a plan axis", ""), flag_of(options, "orders", "a plan axis")
     work = Workload(scenario.phase, 1.0, 1.0, 1.0)
-    every = candidate_plans(
-        scenario.base_system, scenario.base_model, work, scenario.base_engine, options.get("where", "")
-    )
-    if not options.get("orders", False):
+    every = candidate_plans(scenario.base_system, scenario.base_model, work, scenario.base_engine, where)
+    if not orders:
         return every
     keys = []
     for name in scenario.fabrics or ("",):

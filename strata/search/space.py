@@ -20,9 +20,11 @@ import numpy as np
 from strata.errors import UnknownName, require
 from strata.expression import calculate, mentions
 from strata.params import find, read_toml
+from strata.reading import known_keys, number_of, table_of, tables_of, text_of
 from strata.search.axes import DesignAxis, read_axis
 from strata.search.scenario import Scenario, checked_field
 
+_KEYS = ("name", "title", "note", "question", "axis", "tie", "constraint")
 COUNTED = 1 << 22  # most combinations of axes joined by constraints that are counted one by one
 
 
@@ -205,7 +207,7 @@ def space(name: str, **narrow: Any) -> Space:
     """
     whole = _whole(json.dumps(_table(name)))
     wanted = {
-        k: [str(v) for v in (values if isinstance(values, list | tuple) else [values])]
+        k: [str(v) for v in (values if isinstance(values, list | tuple) or np.ndim(values) else [values])]
         for k, values in narrow.items()
     }
     return _narrowed(whole, wanted)
@@ -223,13 +225,18 @@ def _narrowed(whole: Space, choices: dict[str, list[str]]) -> Space:
 # ---------------------------------------------------------------------------------------------- reading files
 
 
-def _table(name: str) -> dict[str, Any]:
+def _table(name: str, _above: tuple[str, ...] = ()) -> dict[str, Any]:
     """A space's file; one with a `base` is that space with another name, note and question."""
-    table = read_toml(find("space", name))
+    path = find("space", name)
+    table = read_toml(path)
+    known_keys(table, (*_KEYS, "base"), path.name)
     if "base" not in table:
         return table
-    base, question = _table(table.pop("base")), table.pop("question", {})
-    return base | table | {"question": base["question"] | question}
+    named = text_of(table, "base", path.name)
+    require(path.name not in _above, f"{path.name}: base files form a circle", base=named)
+    base, question = _table(named, (*_above, path.name)), table_of(table, "question", path.name)
+    own = {key: value for key, value in table.items() if key not in ("base", "question")}
+    return base | own | {"question": table_of(base, "question", named) | question}
 
 
 @lru_cache(maxsize=8)
@@ -240,41 +247,45 @@ def _whole(table: str) -> Space:
 
 def _read(table: dict[str, Any]) -> Space:
     where = f"space {table.get('name', '')}"
-    known = {"name", "title", "note", "question", "axis", "tie", "constraint"}
-    for key in table:
-        if key not in known:
-            raise UnknownName(f"entry of {where}", key, known, ", ".join(sorted(known)))
-    scenario = Scenario.read(table.get("question", {}), where)
-    axes = tuple(read_axis(raw, scenario, where) for raw in table.get("axis", []))
+    known_keys(table, _KEYS, where)
+    scenario = Scenario.read(table_of(table, "question", where), where)
+    axes = tuple(read_axis(raw, scenario, where) for raw in tables_of(table, "axis", where))
     require(bool(axes), f"{where} has no axis: write [[axis]] with a name, a field and values")
     twice = _twice([a.name for a in axes])
     require(not twice, f"{where}: each axis has a name of its own", twice=twice)
+    at = f"{where}: a tie"
     ties = tuple(
         Tie(
-            field=checked_field(t["field"], scenario, where),
-            value=str(t["value"]),
-            source=t.get("source", ""),
+            field=checked_field(text_of(t, "field", at), scenario, where),
+            value=str(number_of(t, "value", at)) if _is_number(t.get("value")) else text_of(t, "value", at),
+            source=text_of(t, "source", at, ""),
         )
-        for t in table.get("tie", [])
+        for t in tables_of(table, "tie", where)
     )
     for tie in ties:
         require(bool(tie.source), f"{where}: a tie needs a source", field=tie.field)
     twice = _twice([f for a in axes for f in a.fields] + [t.field for t in ties])
     require(not twice, f"{where}: each field follows from one axis or tie", twice=twice)
+    at = f"{where}: a constraint"
     space = Space(
-        name=table["name"],
-        title=table.get("title", ""),
-        note=table.get("note", ""),
+        name=text_of(table, "name", where),
+        title=text_of(table, "title", where, ""),
+        note=text_of(table, "note", where, ""),
         scenario=scenario,
         axes=axes,
         ties=ties,
         constraints=tuple(
-            Constraint(keep=c["keep"], why=c.get("why", "")) for c in table.get("constraint", [])
+            Constraint(keep=text_of(c, "keep", at), why=text_of(c, "why", at, ""))
+            for c in tables_of(table, "constraint", where)
         ),
         table=table,
     )
     require(space.size < 1 << 62, f"{where} has more points than can be numbered", size=space.size)
     return space
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _twice(names: list[str]) -> str:

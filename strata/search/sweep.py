@@ -4,6 +4,7 @@ for each point.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,12 +29,15 @@ from strata.search.fields import SIZES, FieldOwners, by_owner, split_field
 from strata.search.inputs import changed_system, make_workload, named_inputs, phase_of
 from strata.search.plans import best_plans, candidate_plans, closest_plan, plan_at
 from strata.search.relative import set_tables
-from strata.units import parse, show
+from strata.units import finite_number, parse, show
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual_stages")
+MOST_POINTS = 250_000  # of a sweep, each of which is shown
 BEST = "best"  # a plan for each point of a box: the one that is best by the metric shown
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_LISTED = re.compile(rf"\s*({_NUMBER}(?:\s*[:,]\s*{_NUMBER})*)\s*([A-Za-zµ°%$/].*)?$")
 EXAMPLE = "batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count)"
 
 
@@ -139,6 +143,7 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
     """`batch=1,8,64`, `chip.memory.bandwidth='2:8:7 TB/s'` (from, to, how many) or a list with one unit at
     its end.
     """
+    require(isinstance(text, str), f"an axis is written like {EXAMPLE}", vary=text)
     name, equals, values = text.partition("=")
     require(bool(equals and values.strip()), f"an axis is written like {EXAMPLE}", vary=text)
     name = full.get(name.strip(), name.strip())
@@ -149,18 +154,20 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
             units,
             f"{', '.join(SIZES)}, plan.tp ..., strata schema chip, strata schema fabric",
         )
-    match = re.match(r"\s*([-+0-9.eE:,\s]+?)\s*([A-Za-zµ%$/].*)?$", values)
+    match = _LISTED.match(values)
     try:
         assert match is not None
-        typed = match.group(1)
+        typed, many = match.group(1), 1.0
         if ":" in typed:
-            start, stop, count = (float(x) for x in typed.split(":"))
+            start, stop, count = (finite_number(x, name) for x in typed.split(":"))
             assert count >= 1 and count == count // 1
-            listed = np.linspace(start, stop, int(count)).tolist()
+            many = count
+            listed = np.linspace(start, stop, int(count) if count <= MOST_POINTS else 2).tolist()
         else:
-            listed = [float(x) for x in typed.split(",")]
+            listed = [finite_number(x, name) for x in typed.split(",")]
     except (ValueError, AssertionError):
         raise BadValue(f"an axis lists numbers, like {EXAMPLE}, but got '{text}'") from None
+    _check_points([many], name)
     unit, si = (match.group(2) or "").strip(), units[name]
     if not unit and si != "1":
         raise BadValue(f"{name} is measured in {si}, but got '{values}' without a unit")
@@ -168,6 +175,13 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
     if name in SIZES and not np.all((numbers >= 1) & (numbers == np.floor(numbers))):
         raise BadValue(f"{name} must be positive whole numbers, but got '{text}'")
     return SweepAxis(name=name, values=numbers, labels=[show(v, si) for v in numbers])
+
+
+def _check_points(sizes: Sequence[float], name: str = "") -> None:
+    """Refuse an axis, or a box of axes, with more points than are worth a look one by one."""
+    points = math.prod(sizes)
+    said = f"axis {name} has" if name else f"axes of {' x '.join(f'{n:g}' for n in sizes)} values have"
+    require(points <= MOST_POINTS, f"a sweep has at most {MOST_POINTS} points, but {said} {points:.6g}")
 
 
 def vary_names(system: System, model: Any, engine: Engine) -> tuple[dict[str, str], dict[str, str]]:
@@ -225,8 +239,7 @@ def sweep(
         middle = make_workload(phase, *(float(np.median(size[k])) for k in SIZES))
         chosen, said = _one_plan(named, program, middle, software, plan, degrees)
     given, varied = set_tables(model, system, engine, changes), by_owner(shaped)
-    work = make_workload(phase, **size)
-    work = replace(work, skew=np.zeros((*(len(a.values) for a in axes), *([1] if plan == BEST else []))))
+    work = _over_box(make_workload(phase, **size), axes, plan == BEST)
     result = evaluate(
         changed_system(
             system,
@@ -249,12 +262,19 @@ def _axes(vary: Sequence[str], system: System, program: Any, engine: Engine) -> 
     names = [a.name for a in axes]
     twice = next((n for n in names if names.count(n) > 1), "")
     require(not twice, "each axis varies something else", vary=twice)
+    _check_points([len(a.values) for a in axes])
     return axes
 
 
 def _shaped(axes: list[SweepAxis], rank: int) -> dict[str, np.ndarray]:
     """Values of each axis, on an axis of their own of a box of so many."""
     return {a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)}
+
+
+def _over_box(work: Workload, axes: list[SweepAxis], plans: bool) -> Workload:
+    """A workload that has the whole shape of a box, in no memory."""
+    shape = (*(len(a.values) for a in axes), *([1] if plans else []))
+    return replace(work, skew=np.broadcast_to(0.0, shape))
 
 
 def _told(plan: str, degrees: dict[str, Any]) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from strata.calls import checked_class
 from strata.errors import require
 from strata.workload.routing import Routing
 from strata.workload.tasks import Workload
 
 
+@checked_class
 @dataclass(frozen=True)
 class Requests:
     """What each request brings. `variation` is the squared coefficient of variation of the time to read a

@@ -9,6 +9,8 @@ from typing import Any
 from strata.arrays import Number, has_axes
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.params.written import as_toml
+from strata.reading import flag_of, text_of
+from strata.units import finite_number
 from strata.workload.dataflow import LAYER, Dataflow, DataflowKernel, in_order
 from strata.workload.dataflow_kinds import UNITS, UserKind
 from strata.workload.tasks import forward
@@ -34,9 +36,14 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
     _known(table, (*WORDS, LAYERS, *TABLES), f"key of program {name}")
     _check_tables(table, name)
     cites = table.pop("sources", {})
+    for key in cites:
+        text_of(cites, key, f"{name}: [sources]")
     sizes, derived, cited = dict[str, Number](), dict[str, str](), dict[str, str]()
     for key, given in {**table.get("sizes", {}), LAYERS: table.get(LAYERS, 1.0)}.items():
-        value, source = (given["value"], given["source"]) if isinstance(given, Mapping) else (given, "")
+        value, source = given, ""
+        if isinstance(given, Mapping):
+            _known(given, ("value", "source"), f"key of size {key} of program {name}")
+            value, source = given.get("value"), text_of(given, "source", f"{name}: size {key}")
         if source:
             cited[key] = _cited(source, cites, name)
         if isinstance(value, str):
@@ -44,7 +51,7 @@ def read_dataflow(name: str, table: Mapping[str, Any]) -> Dataflow:
         elif isinstance(value, bool) or not isinstance(value, int | float):
             raise BadFile(f"{name}: size {key} is a number or an expression, but got {value!r}")
         else:
-            sizes[key] = float(value)
+            sizes[key] = finite_number(value, f"{name}: size {key}")
     if LAYERS in derived:
         raise BadFile(f"{name}: {LAYERS} is a number, but got '{derived[LAYERS]}'")
     made = Dataflow(
@@ -141,7 +148,9 @@ def _kernel(table: Mapping[str, Any], program: str) -> DataflowKernel:
             raise BadFile(f"{said} has no {needed}{more}")
     reads = table["reads"]
     listed = reads if isinstance(reads, list) else [part.strip() for part in _word(reads, said).split(",")]
-    settings = tuple((key, _setting(v)) for key, v in table.items() if key not in KERNEL_WORDS)
+    settings = tuple(
+        (key, _setting(v, f"{said}: {key}")) for key, v in table.items() if key not in KERNEL_WORDS
+    )
     return DataflowKernel(
         name=_word(table["name"], said),
         kind=_word(table["kind"], said),
@@ -150,20 +159,25 @@ def _kernel(table: Mapping[str, Any], program: str) -> DataflowKernel:
         weight=_axes(table.get("weight", ""), said),
         settings=settings,
         format=_word(table.get("format", ""), said),
-        backward=bool(table.get("backward", False)),
+        backward=flag_of(table, "backward", said),
     )
 
 
-def _setting(value: Any) -> Any:
-    value = value["value"] if isinstance(value, Mapping) else value
-    return value if isinstance(value, str) else float(value)
+def _setting(value: Any, what: str) -> Any:
+    value = value.get("value") if isinstance(value, Mapping) else value
+    if not isinstance(value, str | int | float):
+        raise BadFile(f"{what} is a number or text, but got {value!r}")
+    return value if isinstance(value, str) else finite_number(value, what)
 
 
 def _kind(table: Mapping[str, Any], program: str) -> UserKind:
     _known(table, KIND_WORDS, f"key of a kind of {program}")
     if "name" not in table:
         raise BadFile(f"{program}: one of [[kinds]] has no name")
-    made = {key: value if isinstance(value, str) else f"{_setting(value)!r}" for key, value in table.items()}
+    made = {
+        key: value if isinstance(value, str) else f"{_setting(value, f'{program}: {key} of a kind')!r}"
+        for key, value in table.items()
+    }
     kind = UserKind(**made)
     if kind.unit not in UNITS:
         raise UnknownName(f"unit of kind {kind.name}", kind.unit, UNITS, ", ".join(UNITS))

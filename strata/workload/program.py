@@ -4,15 +4,18 @@ them.
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from strata.arrays import Number
-from strata.errors import BadFile, UnknownName, require
+import numpy as np
+
+from strata.arrays import Number, is_leaf
+from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, merged, names, read_toml
+from strata.reading import json_file
+from strata.units import finite_array, finite_number
 from strata.workload.graph import Graph
 from strata.workload.model import model
 from strata.workload.tasks import Workload
@@ -102,10 +105,7 @@ def program_table(path: Path) -> dict[str, Any]:
     if path.suffix == ".toml":
         table = read_toml(path)
         return _over_base(table, path) if "base" in table else table
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path.name} is not JSON: {error}") from None
+    table = json_file(path)
     if not isinstance(table, dict):
         raise BadFile(f"{path.name} must hold an object: of a program, or Hugging Face's config.json")
     return table
@@ -127,11 +127,35 @@ def with_fields(record: Any, changes: dict[str, Any]) -> Any:
     for key, value in changes.items():
         if key not in known:
             raise UnknownName(f"field of {record.name}", key, known, ", ".join(known))
-        if isinstance(getattr(record, key), bool) and isinstance(value, str):
-            require(value.lower() in TRUTH, f"{key} of {record.name} is true or false", **{key: value})
-            made[key] = TRUTH[value.lower()]
-        elif isinstance(value, list | tuple):
-            made[key] = tuple(v if isinstance(v, str) else v * 1.0 for v in value)
-        else:
-            made[key] = value if isinstance(value, str | bool) or value is None else value * 1.0
+        made[key] = _field(value, getattr(record, key), f"{key} of {record.name}")
     return replace(record, **made)
+
+
+def _field(value: Any, usual: Any, what: str) -> Any:
+    """The value of a program's field, by what the field holds."""
+    if isinstance(usual, bool):
+        value = TRUTH.get(value.lower(), value) if isinstance(value, str) else value
+        require(isinstance(value, bool), f"{what} is true or false", got=value)
+        return value
+    if isinstance(usual, str):
+        require(isinstance(value, str), f"{what} is a word", got=value)
+        return value
+    if value is None:
+        return value
+    if isinstance(value, list | tuple) and isinstance(usual, tuple):
+        return tuple(v if isinstance(v, str) else _size(v, what) for v in value)
+    require(not isinstance(usual, tuple), f"{what} is a list", got=value)
+    return _size(value, what)
+
+
+def _size(value: Any, what: str) -> Any:
+    """A number that is not negative, or an array of them."""
+    if isinstance(value, list | np.ndarray):
+        value = finite_array(value, what)
+        require(bool(np.all(value >= 0)), f"{what} must not be negative")
+        return value
+    if isinstance(value, bool | str | dict | tuple) or not is_leaf(value):
+        raise BadValue(f"{what} is a number, but got {value!r}")
+    if isinstance(value, int | float):
+        require(finite_number(value, what) >= 0, f"{what} must not be negative", got=value)
+    return value * 1.0

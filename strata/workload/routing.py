@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,8 @@ import numpy as np
 
 from strata.arrays import Number, register_pytree
 from strata.errors import BadFile, require
+from strata.reading import csv_file, json_file
+from strata.units import finite_number
 
 GROUPS = 8  # equal groups of experts, from the least popular to the most
 
@@ -74,7 +74,9 @@ def read_routing(path: str | Path, experts: Number | None = None) -> Routing:
         )
     try:
         rows = _json_rows(where) if where.suffix == ".json" else _csv_rows(where)
-    except (ValueError, TypeError, KeyError) as error:
+    except BadFile:
+        raise
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise BadFile(f"{path}: a routing has one row of numbers for each layer ({error})") from None
     require(
         len(rows) > 0 and len({len(r) for r in rows}) == 1,
@@ -92,18 +94,19 @@ def read_routing(path: str | Path, experts: Number | None = None) -> Routing:
 
 
 def _json_rows(where: Path) -> list[list[float]]:
-    found = json.loads(where.read_text(encoding="utf-8"))
+    found = json_file(where)
     listed = found["counts"] if isinstance(found, dict) else found
+    if not (isinstance(listed, list) and listed):
+        raise ValueError("it has no rows")
     listed = listed if isinstance(listed[0], list) else [listed]
     return [[float(x) for x in row] for row in listed]
 
 
 def _csv_rows(where: Path) -> list[list[float]]:
-    with where.open(encoding="utf-8", newline="") as file:
-        lines = [line for line in csv.reader(file) if line]
+    lines = [row for _, row in csv_file(where)]
     if lines and not _numeric(lines[0][0]):
         lines = lines[1:]
-    return [[float(x) for x in line] for line in lines]
+    return [[finite_number(x) for x in line] for line in lines]
 
 
 def _numeric(text: str) -> bool:

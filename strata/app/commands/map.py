@@ -311,17 +311,12 @@ def rule_changes(items: list[str] | None) -> dict[str, str]:
 
 def pinned_groups(path: Path | None) -> list[list[str]]:
     """Groups of kernels from a file, in order."""
-    import tomllib
+    from strata.reading import tables_of, toml_file
 
     if path is None:
         return []
-    try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadFile(f"there is no file {path}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise BadFile(f"{path} is no TOML: {error}") from None
-    groups = [entry.get("kernels") for entry in told.get("partition", [])]
+    told = toml_file(path)
+    groups: list[Any] = [entry.get("kernels") for entry in tables_of(told, "partition", str(path))]
     if not groups or not all(
         isinstance(g, list) and g and all(isinstance(k, str) for k in g) for g in groups
     ):

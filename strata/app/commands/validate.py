@@ -13,6 +13,7 @@ from strata.app.terminal import (
     say,
     wrote,
 )
+from strata.errors import BadFile
 from strata.shipped import shipped_folder
 
 
@@ -38,7 +39,7 @@ def validate_command(
     """Predictions against measurements, file by file and group by group."""
     from rich.console import Console
 
-    from strata.app.render.accuracy import accuracy_table
+    from strata.app.render.accuracy import accuracy_table, unread_line
     from strata.validation import validate
 
     folder = data or shipped_folder("validation")
@@ -59,3 +60,5 @@ def validate_command(
         from strata.validation.accuracy.pictures import draw_accuracy
 
         wrote("pictures", pictures, f" ({len(draw_accuracy(points, pictures))} files)")
+    if unread := unread_line(outcome):
+        raise BadFile(unread)

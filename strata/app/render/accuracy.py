@@ -45,12 +45,31 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
             "chip)",
             style="red",
         )
+    for row in outcome.get("unread", []):
+        place = f"{row['file']} line {row['row']}" if row["row"] else row["file"]
+        table.add_row(f"{place}: cannot be read: {row['why']}", style="red")
     below = (
         f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}"
         if outcome.get("held_out")
         else ""
     )
     return titled("predicted against measured: error = predicted / measured - 1", table, below)
+
+
+def unread_line(outcome: dict[str, Any]) -> str:
+    """Files and rows that could not be read, in one line; nothing where all were."""
+    unread = outcome.get("unread", [])
+    if not unread:
+        return ""
+    whole = [row["file"] for row in unread if not row["row"]]
+    lines = [f"{row['file']} line {row['row']}" for row in unread if row["row"]]
+    counts = [
+        f"{len(of)} {what}{'s' if len(of) > 1 else ''}"
+        for of, what in ((whole, "file"), (lines, "row"))
+        if of
+    ]
+    named = ", ".join((whole + lines)[:8]) + (" ..." if len(unread) > 8 else "")
+    return f"{' and '.join(counts)} could not be read: {named}; the first: {unread[0]['why']}"
 
 
 def _cells(entry: dict[str, Any]) -> list[str]:

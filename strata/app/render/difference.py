@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from strata.app.render.metrics import metric_label, metric_text, shown_metrics
 from strata.app.terminal import plain_table, titled
 from strata.errors import BadFile
 from strata.mapping.plan import division_text
+from strata.reading import json_file
 from strata.units import show
 
 if TYPE_CHECKING:
@@ -51,13 +51,9 @@ def _unit(path: str, *flat: dict[str, Any]) -> str | None:
 
 def _read(path: Path) -> Any:
     try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise BadFile(f"no result file at {path}; make one with strata predict ... --json") from None
-    except IsADirectoryError:
-        raise BadFile(f"{path} is a folder; a result is a file made with strata predict ... --json") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path.name} is not JSON: {error}") from None
+        data = json_file(path, "result file")
+    except BadFile as error:
+        raise BadFile(f"{error}; a result is a file made with strata predict ... --json") from None
     if not isinstance(data, dict) or "metrics" not in data:
         raise BadFile(f"{path.name} is not a result: make one with strata predict ... --json")
     return data

@@ -202,6 +202,9 @@ def stack_thickness(cooling: Cooling, layers: int) -> float:
     return float(stack + cooling.interface_thickness + cooling.lid_thickness + sink)
 
 
+MOST_LAYERS = 128  # of DRAM in a stack: each is a sheet of cells of its own
+
+
 def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS) -> Assembly:
     """The layers of a stack of so many DRAM dies on a logic die of some area [m2], from the board to the
     coolant.
@@ -210,6 +213,7 @@ def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS) -> 
     ['logic', 'logic bulk', 'bond0', 'dram0', 'dram0 bulk', 'interface', 'lid']
     """
     require(layers >= 0 and area > 0, "a stack has dies of some area", layers=layers, area=area)
+    require(layers <= MOST_LAYERS, f"heat is solved for at most {MOST_LAYERS} DRAM layers", layers=layers)
     side = float(area) ** 0.5
     check_sides(cooling, side)
     order = ["logic", *(dram_die(i) for i in range(layers))]

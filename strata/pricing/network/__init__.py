@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from strata.calls import if_function
+
 if TYPE_CHECKING:
     from strata.pricing.network.collective_cost import CollectiveCost, collective
     from strata.pricing.network.concurrent import ConcurrentCollectives, concurrent_collectives
@@ -43,7 +45,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return if_function(getattr(import_module(_HOME[name]), name))
 
 
 def __dir__() -> list[str]:

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strata.validation.accuracy.compare import file_entry
+import numpy as np
+
+from strata.errors import StrataError
+from strata.validation.accuracy.compare import SHOWN_FAILURES, file_entry, statistics
 from strata.validation.accuracy.holdout import is_fitted, unseen_models
 from strata.validation.fit.files import SERVED_FILES
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out
-from strata.validation.readers.registry import data_files, matches, not_read, reader_of
-from strata.validation.readers.tables import Table, read_table
+from strata.validation.readers.registry import Reader, data_files, matches, not_read, reader_of
+from strata.validation.readers.tables import BadRows, Table, read_table
 
 
 def compared_files(
@@ -37,14 +40,24 @@ def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = Fa
     compared, and "unseen_models" says the same of served models that no fit has seen.
 
     Fractions, not percent. `not_yet` names files, and groups of rows of read files, whose physics is not
-    modelled yet, `unknown` files no reader fits.
+    modelled yet, `unknown` files no reader fits, and `unread` files (row 0) and rows that cannot be read,
+    with the reason; the others are compared all the same.
     """
     names, catalogue = data_files(Path(folder)), Catalogue()
     files: list[dict[str, Any]] = []
     kept: list[dict[str, Any]] = []
     served: dict[str, list[dict[str, Any]]] = {}
     rows_later: list[str] = []
-    for table, points in compared_files(folder, catalogue):
+    unread: list[dict[str, Any]] = []
+    for name in names:
+        reader = reader_of(name, catalogue)
+        if reader is None:
+            continue
+        table, points, why = _read(Path(folder), name, reader, catalogue)
+        unread += [{"file": name, "row": row, "why": said} for row, said in sorted(why.items())]
+        if table is None or points is None:
+            files.append(_failed(name, why))
+            continue
         if unseen and table.name in SERVED_FILES:
             served[table.name] = unseen_models(table, points)
         shown = held_out(points) if unseen and is_fitted(table.name) else points
@@ -54,10 +67,48 @@ def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = Fa
             kept += _plain_points(table.name, shown)
     later, unknown = not_read(names, catalogue)
     outcome: dict[str, Any] = {"files": files, "not_yet": later + rows_later, "unknown": unknown}
+    outcome["unread"] = unread
     if unseen:
         outcome["unseen_models"] = [row for name in SERVED_FILES for row in served.get(name, [])]
         outcome["held_out"] = [name for name in names if is_fitted(name)]
     return outcome | {"points": kept} if keep_points else outcome
+
+
+# What a reader meets where a file is not what it should be.
+_UNREADABLE = (StrataError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+
+
+def _read(
+    folder: Path, name: str, reader: Reader, catalogue: Catalogue
+) -> tuple[Table | None, ComparedPoints | None, dict[int, str]]:
+    """A file and its points, and the rows left out because they cannot be read; row 0 is the whole file."""
+    why: dict[int, str] = {}
+    try:
+        table = read_table(folder, name)
+        why.update(table.bad)
+        while True:
+            try:
+                points = reader(table, catalogue)
+                break
+            except BadRows as error:
+                kept = ~np.isin(table.lines, list(error.why))
+                if kept.all() or not kept.any():
+                    raise
+                why.update(error.why)
+                table = table.keep(kept)
+    except BadRows as error:
+        return None, None, why | error.why
+    except _UNREADABLE as error:
+        said = str(error) if isinstance(error, StrataError) else f"{type(error).__name__}: {error}"
+        return None, None, {0: said}
+    return table, points, why
+
+
+def _failed(name: str, why: dict[int, str]) -> dict[str, Any]:
+    """The entry of a file none of whose rows can be read."""
+    nothing = statistics(np.zeros(0), np.zeros(0))
+    failures = [{"row": row, "why": said} for row, said in sorted(why.items())[:SHOWN_FAILURES]]
+    return {"file": name, **nothing, "failed": len(why), "groups": {}, "failures": failures}
 
 
 def _plain_points(name: str, points: ComparedPoints) -> list[dict[str, Any]]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import BadFile, nearest
+from strata.errors import BadFile, StrataError, nearest
+from strata.reading import csv_file, json_file
+from strata.units import finite_number
+
+
+class BadRows(BadFile):
+    """Rows of a file that cannot be read, each by its line; the others can."""
+
+    def __init__(self, file: str, why: Mapping[int, str]):
+        self.why = dict(why)
+        first, *rest = sorted(self.why.items())
+        more = f" (and {len(rest)} more rows)" if rest else ""
+        super().__init__(f"{file} line {first[0]}: {first[1]}{more}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +35,7 @@ class Table:
     columns: dict[str, Array]
     lines: Array
     changes: Mapping[str, Any] = field(default_factory=dict)  # of the conditions its runs were made under
+    bad: Mapping[int, str] = field(default_factory=dict)  # lines that are no rows of it, and why
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -44,16 +56,15 @@ class Table:
     def number(self, column: str, empty: float = np.nan) -> Array:
         """A column as numbers; an empty cell is `empty`."""
         cells = self.text(column)
-        values = np.full(len(cells), float(empty))
+        values, why = np.full(len(cells), float(empty)), dict[int, str]()
         for i, cell in enumerate(cells):
             if cell:
                 try:
-                    values[i] = float(cell)
-                except ValueError:
-                    raise BadFile(
-                        f"{self.name} line {self.lines[i]}: column '{column}' must be a number, "
-                        f"but got '{cell}'"
-                    ) from None
+                    values[i] = finite_number(cell)
+                except StrataError:
+                    why[int(self.lines[i])] = f"column '{column}' must be a number, but got '{cell}'"
+        if why:
+            raise BadRows(self.name, why)
         return values
 
     def numbers(self, *columns: str) -> dict[str, Array]:
@@ -70,36 +81,29 @@ def read_table(folder: Path, name: str) -> Table:
     """
     if name.endswith(".json"):
         return _read_records(folder, name)
-    try:
-        with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
-            rows = [
-                (reader_line, row)
-                for reader_line, row in _numbered_rows(csv.reader(stream, strict=True))
-                if row
-            ]
-    except (csv.Error, UnicodeDecodeError, OSError) as error:
-        raise BadFile(f"{name} cannot be read as CSV: {error}") from None
+    rows = csv_file(folder / name, name)
     if not rows:
         raise BadFile(f"{name} is empty; it needs a header line")
-    header = [cell.strip() for cell in rows[0][1]]
+    header = rows[0][1]
     if len(set(header)) != len(header):
         raise BadFile(f"{name} names a column twice: {', '.join(header)}")
-    for line, row in rows[1:]:
-        if len(row) != len(header):
-            raise BadFile(f"{name} line {line} has {len(row)} cells, but the header has {len(header)}")
-    body = [[cell.strip() for cell in row] for _, row in rows[1:]]
-    columns = {h: np.array([row[i] for row in body], dtype=object) for i, h in enumerate(header)}
-    return Table(name, folder, columns, np.array([line for line, _ in rows[1:]], int))
+    bad = {
+        line: f"{len(row)} cells, but the header has {len(header)}"
+        for line, row in rows[1:]
+        if len(row) != len(header)
+    }
+    kept = [(line, row) for line, row in rows[1:] if line not in bad]
+    if bad and not kept:
+        raise BadRows(name, bad)
+    columns = {h: np.array([row[i] for _, row in kept], dtype=object) for i, h in enumerate(header)}
+    return Table(name, folder, columns, np.array([line for line, _ in kept], int), bad=bad)
 
 
 def _read_records(folder: Path, name: str) -> Table:
     """A JSON list of records as a table: a record is a row, and stands on the line of its number; lists in it
     stay JSON text.
     """
-    try:
-        records = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise BadFile(f"{name} cannot be read as JSON: {error}") from None
+    records = json_file(folder / name)
     if not (isinstance(records, list) and records and all(isinstance(row, dict) for row in records)):
         raise BadFile(f"{name} must be a list of records, each with the same keys")
     for i, row in enumerate(records, 1):
@@ -116,8 +120,3 @@ def _read_records(folder: Path, name: str) -> Table:
         {key: np.array(column, dtype=object) for key, column in cells.items()},
         np.arange(1, len(records) + 1),
     )
-
-
-def _numbered_rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    for row in reader:
-        yield reader.line_num, row
