@@ -73,7 +73,7 @@ def to_dict(record: Any) -> Any:
 
     >>> from strata.hardware.money import economics
     >>> sorted(to_dict(economics()))[:2]
-    ['electricity', 'lifetime']
+    ['electricity', 'host']
     """
     if isinstance(record, np.ndarray | np.generic):
         return record.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +18,16 @@ from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.search.plans import RankedPlan, best_plans, candidate_plans, closest_plan, largest_batches
 from strata.search.strategies import best_strategies, closest_strategy
-from strata.serving.load import closed_load
+from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
 from strata.serving.requests import Requests, requests_of
-from strata.serving.served_plans import ServedPlans, ServingGoal, ServingLimits, served_plans, serving_goal
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload, decode, serve
+
+if TYPE_CHECKING:
+    from strata.serving.served_plans import ServedPlans
 
 METRIC_OF_GOAL = {
     "throughput": {},
@@ -161,6 +163,9 @@ def _served_ranking(
     where: str,
 ) -> PlanRanking:
     """Plans that serve requests, by what their clients see."""
+    from strata.serving.load import closed_load  # queues and curves: predictions of a step start without
+    from strata.serving.served_plans import served_plans
+
     clients = None if isinstance(workload, Requests) else np.atleast_1d(np.asarray(workload.batch, float))
     asked = workload if isinstance(workload, Requests) else requests_of(workload)
     every = candidate_plans(system, model, serve(1.0, asked.input, asked.output), engine, where)

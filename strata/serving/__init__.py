@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from strata.serving.drafts import DraftComparison, compare_drafts
     from strata.serving.first_token import FirstToken
     from strata.serving.frontier import ServingFrontier, serving_frontier
+    from strata.serving.goals import ServingLimits
     from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
     from strata.serving.load_metrics import LoadMetrics
     from strata.serving.pools import Disaggregation, disaggregate
     from strata.serving.requests import Requests
-    from strata.serving.served_plans import ServedPlan, ServedPlans, ServingLimits, served_plans
+    from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
 
@@ -66,7 +67,7 @@ load_on_first_use(
         "ServedPlan": "served_plans",
         "ServedPlans": "served_plans",
         "served_plans": "served_plans",
-        "ServingLimits": "served_plans",
+        "ServingLimits": "goals",
         "serve_under_load": "under_load",
         "serving_frontier": "frontier",
         "ServingFrontier": "frontier",

@@ -18,11 +18,12 @@ from strata.mapping.plan import plan as make_plan
 from strata.search.plans import candidate_plans
 from strata.serving.curve import Curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
+from strata.serving.goals import ServingLimits
 from strata.serving.load import LEVERS, closed_load, goodput, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.requests import Requests
-from strata.serving.served_plans import ServedPlans, ServingLimits, served_plans
+from strata.serving.served_plans import ServedPlans, served_plans
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.units import show
 from strata.workload.model import Model

@@ -124,7 +124,7 @@ def test_heat_is_solved_when_it_is_first_read_and_only_then(name):
 def test_a_chip_that_cannot_be_built_is_refused_when_it_is_read():
     for changes, words in (
         ({"layers": 2.5}, "whole numbers"),
-        ({"layers": 200}, "has room for"),
+        ({"layers": 120}, "has room for"),
         ({"die_area": "900 mm2"}, "lid_side must be at least the side of the dies"),
         ({"source_depth": "1 mm"}, "less than a die is thick"),
     ):

@@ -32,6 +32,7 @@ SMALLER = {
     "kW": "W",
     "USD": "mUSD",
     "USD/kWh": "mUSD/kWh",
+    "USD*s/GB": "mUSD*s/GB",
     "MB": "kB",
     "B": "mB",
     "PB/s": "TB/s",

@@ -62,7 +62,7 @@ def test_gains_of_parts_and_fixed_times_make_up_the_step():
     )
     parts = ("compute", "registers", "l1", "l2", "memory", "network")
     gained = sum(found[f"gain_{part}"] for part in parts)
-    fixed = found["share_overhead"] + found["share_waiting"]
+    fixed = found["share_overhead"] + sum(found[f"share_{wait}"] for wait in ("throttling", "bubble", "host"))
     np.testing.assert_allclose(gained + fixed, 1.0, atol=0.05)
     assert (found["gain_network"] <= found["share_network"] + 1e-9).all()
 

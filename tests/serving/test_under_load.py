@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.served_plans import limits_text
+from strata.serving.goals import limits_text
 
 ASKED = st.serving.Requests(2048.0, 512.0)
 

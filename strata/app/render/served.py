@@ -5,14 +5,16 @@ columns in `strata plan` and `strata serving`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from strata.mapping.plan import plan_text
 from strata.serving.load_metrics import LoadMetrics
-from strata.serving.served_plans import ServedPlan, ServedPlans
 from strata.units import show
+
+if TYPE_CHECKING:
+    from strata.serving.served_plans import ServedPlan, ServedPlans
 
 SEEN_UNITS = {
     "requests_per_s": "1/s",

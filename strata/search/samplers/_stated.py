@@ -18,6 +18,8 @@ ROUND = 1 << 15  # points of a round
 
 def stated_points(space: Space, rng: np.random.Generator, count: int) -> np.ndarray:
     """The system as described, with at most so many of its plans drawn at random: legal points, each once."""
+    if space.scenario is None:  # a grid that stands for no system
+        return np.empty((0, len(space.axes)), np.int64)
     rows = np.repeat(described(space, rng)[None], count, axis=0)
     for i, axis in enumerate(space.axes):
         if axis.kind == "plan":

@@ -220,4 +220,4 @@ def test_a_report_without_plotly_says_what_to_install(strata, tmp_path, monkeypa
         "--report",
         tmp_path / "p.html",
     )
-    assert (got.code, got.err) == (2, "strata: reports need plotly: pip install 'strata[plots]'\n")
+    assert (got.code, got.err) == (2, "strata: a report needs plotly: pip install 'strata[plots]'\n")

@@ -236,7 +236,7 @@ def test_means_and_minima_of_3d_ice_agree_too():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "cannot be read as JSON"),
+        ("{", "is not JSON"),
         ("{}", "must be a list of records"),
         ("[]", "must be a list of records"),
         ('[{"a": 1}, {"b": 1}]', "record 2 has other keys"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from typer.testing import CliRunner
 
 import strata as st
-from strata.app.cli import app
+from strata.app.cli import commands_app
 from strata.validation.accuracy.intervals import (
     LEAST,
     Interval,
@@ -235,7 +235,7 @@ def test_models_that_keep_a_state_are_a_kind_of_their_own():
 
     model = st.model("llama-3-8b")
     assert model_kind(model) == "dense" and model_kind(st.model("deepseek-v3")) == "moe"
-    period = (("mamba", "dense"),)
+    period = (("linear", "dense"),)
     assert model_kind(replace(model, pattern=replace(model.pattern, period=period))) == "hybrid"
 
 
@@ -268,10 +268,10 @@ SERVED = ("-m", "llama-3-8b", "-s", "1xh200", "--engine", "vllm", "--input", "51
     ids=lambda c: c[0],
 )
 def test_every_command_says_how_far_to_trust_it(command):
-    told = CliRunner().invoke(app, command)
+    told = CliRunner().invoke(commands_app(), command)
     assert told.exit_code == 0, told.output
     assert "like cases measured" in " ".join(told.output.split())
-    data = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    data = json.loads(CliRunner().invoke(commands_app(), [*command, "--json"]).stdout)
     first = data[0] if isinstance(data, list) else data
     interval_told = first["interval"]
     assert interval_told and ("points" in interval_told or all("points" in v for v in interval_told.values()))
@@ -284,7 +284,7 @@ def test_commands_say_where_nothing_is_like_it():
         ("collective", "all_reduce", "--system", "64xh200", "--bytes", "1MB"),
         ("predict", "-m", "llama-3-8b", "-s", "256xstack-ref", "--phase", "decode", "--batch", "64"),
     ):
-        told = CliRunner().invoke(app, command)
+        told = CliRunner().invoke(commands_app(), command)
         assert "nothing like it was measured" in " ".join(told.output.split()), told.output
-        data = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+        data = json.loads(CliRunner().invoke(commands_app(), [*command, "--json"]).stdout)
         assert data["interval"] is None

@@ -90,7 +90,7 @@ def test_the_command_draws_them(tmp_path, capsys):
 
 def test_without_matplotlib_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(StrataError, match=r"pictures need matplotlib: pip install 'strata\[plots\]'"):
+    with pytest.raises(StrataError, match=r"a picture needs matplotlib: pip install 'strata\[plots\]'"):
         draw_accuracy(some_points(), tmp_path)
 
 
