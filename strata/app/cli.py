@@ -20,6 +20,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins co
 COMMANDS = {
     "predict": ("predict", "register_predict"),
     "plan": ("plan", "register_plan"),
+    "compare": ("compare", "register_compare"),
     "sweep": ("sweep", "register_sweep"),
     "timeline": ("timeline", "register_timeline"),
     "list": ("catalogue", "register_catalogue"),

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
+    from strata.search.compare import Comparison, compare
+    from strata.search.compared_rows import ComparedRow
     from strata.search.goal import Goal, goal
     from strata.search.outcome import SearchOutcome
     from strata.search.plan_for import PlanRanking, plan_for
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from strata.search.what_if import WhatIf, what_if
 
 __all__ = [
+    "ComparedRow",
+    "Comparison",
     "Goal",
     "PlanRanking",
     "Search",
@@ -26,6 +30,7 @@ __all__ = [
     "WhatIf",
     "best_plans",
     "best_strategies",
+    "compare",
     "goal",
     "plan_for",
     "price_strategies",
@@ -41,6 +46,9 @@ load_on_first_use(
     {
         "best_plans": "plans",
         "best_strategies": "strategies",
+        "compare": "compare",
+        "ComparedRow": "compared_rows",
+        "Comparison": "compare",
         "Goal": "goal",
         "goal": "goal",
         "plan_for": "plan_for",

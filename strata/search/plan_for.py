@@ -120,7 +120,8 @@ def plan_for(
     if not best_plans(*case, top=1, where=where):
         nearest = closest_plan(hardware, served, _least(workload), software, where)
         return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), **told)
-    quick = best_plans(*case, top=1, metric="tokens_per_s_per_user", where=where)[0].result
+    quickest = METRIC_OF_GOAL["fastest"][workload.phase]
+    quick = best_plans(*case, top=1, metric=quickest, where=where)[0].result
     seen = (_time(quick.metrics.ttft), _time(quick.metrics.tpot))
     return PlanRanking(nearest=quick, why_none=_limits_missed(limits, seen, quick), **told)
 

@@ -1,0 +1,239 @@
+"""`strata compare`: systems, models, engines and plans side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from strata.app.commands.options import (
+    CacheFormat,
+    GoalName,
+    InputTokens,
+    JsonFlag,
+    OutputTokens,
+    PhaseName,
+    PicturesReport,
+    SetItems,
+    ShareOption,
+    WeightFormat,
+    with_price,
+)
+from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
+from strata.app.terminal import names_of, print_json, say, system_names, typed_time, whole, wrote
+from strata.errors import BadValue, UnknownName, require
+
+SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
+
+ModelNames = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME ...",
+        help="models by name or Hugging Face config.json, several with blanks or commas between",
+        autocompletion=names_of("models"),
+    ),
+]
+SystemNames = Annotated[
+    list[str],
+    typer.Option(
+        "--system",
+        "-s",
+        metavar="NAME ...",
+        help="systems, like 8xh200 8xb200, or TOML paths",
+        autocompletion=system_names,
+    ),
+]
+EngineNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar="NAME ...",
+        help="software: vllm,trtllm or others, or TOML paths  [default: ideal]",
+        autocompletion=names_of("engine"),
+    ),
+]
+PlanTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plan",
+        "-p",
+        metavar="PLAN ...",
+        help="parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
+    ),
+]
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="NAME=USD/h,...",
+        help="price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
+        "[default: bought, hosted and powered]",
+    ),
+]
+AgainstName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="the row all are compared with, by system, model, engine or plan  [default: the first that fits]",
+    ),
+]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="write a table, a line a row")]
+SvgFile = Annotated[
+    Path | None, typer.Option("--svg", metavar="FILE", help="draw throughput, cost and latency")
+]
+
+
+class SeveralValues(TyperCommand):
+    """A command some of whose options take all values that follow: `--system 8xh200 8xb200`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, repeated_options(args, SEVERAL))
+
+
+def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
+    """A command line with each option before every one of its values.
+
+    >>> repeated_options(["--system", "8xh200", "8xb200", "--json"], ("--system",))
+    ['--system', '8xh200', '--system', '8xb200', '--json']
+    """
+    found: list[str] = []
+    option, values = "", 0
+    for word in words:
+        if word.startswith("-"):
+            name, equals, _ = word.partition("=")
+            option, values = (name if name in several else ""), int(bool(equals))
+            found.append(word)
+            continue
+        found += [option, word] if option and values else [word]
+        values += 1
+    return found
+
+
+def register_compare(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "compare",
+        cls=SeveralValues,
+        short_help="Systems, models, engines and plans side by side, and why they differ.",
+        epilog="Example: strata compare -m llama-3.1-70b -s 8xh200 8xb200 8xmi325x --engine vllm "
+        "--ttft 2s --tpot 50ms",
+    )(compare_command)
+
+
+def compare_command(
+    model: ModelNames,
+    system: SystemNames,
+    engine: EngineNames = None,
+    plan: PlanTexts = None,
+    input: InputTokens = "1024",
+    output: OutputTokens = "1024",
+    batch: BatchList = "",
+    phase: PhaseName = "serve",
+    ttft: TtftLimit = "",
+    tpot: TpotLimit = "",
+    share: ShareOption = "",
+    goal: GoalName = "throughput",
+    against: AgainstName = "",
+    weights: WeightFormat = "",
+    kv: CacheFormat = "",
+    set: SetItems = None,
+    price: Prices = None,
+    json: JsonFlag = False,
+    csv: CsvFile = None,
+    svg: SvgFile = None,
+    report: PicturesReport = None,
+) -> None:
+    """Systems x models x engines x plans under limits on latency: the best plan and batch of each, what it
+    costs, how far to trust it, and why it differs from the first.
+    """
+    from strata.app.commands.serving import typed_share
+    from strata.app.render.compare import comparison_csv, comparison_dict, comparison_parts
+    from strata.search.compare import compare
+    from strata.search.inputs import named_inputs
+    from strata.validation.accuracy.compared import trust_compared
+
+    require(svg is None or svg.suffix == ".svg", "--svg writes .svg", file=str(svg))
+    systems = _listed(system, "--system")
+    prices = typed_prices(price, systems)
+
+    def inputs(system: str, model: str, engine: str) -> Any:
+        return named_inputs(model, system, engine, weights, kv, with_price(set, prices.get(system, "")))
+
+    work = _typed_work(phase, batch, input, output)
+    found = compare(
+        systems,
+        _listed(model, "--model"),
+        work,
+        _listed(engine or ["ideal"], "--engine"),
+        [text.strip() for text in plan or ["best"]],
+        ttft=typed_time(ttft, "--ttft"),
+        tpot=typed_time(tpot, "--tpot"),
+        share=typed_share(share),
+        goal=goal,
+        against=against,
+        largest=phase in ("prefill", "decode") and not batch,
+        inputs=inputs,
+    )
+    trusted = trust_compared(found)
+    if json:
+        print_json(comparison_dict(found, trusted))
+    else:
+        say(*comparison_parts(found, trusted))
+    if csv is not None:
+        wrote("csv", comparison_csv(found, trusted, csv))
+    if svg is not None or report is not None:
+        from strata.app.render.compare_picture import comparison_report, draw_comparison
+
+        if svg is not None:
+            wrote("picture", draw_comparison(found, trusted, svg))
+        if report is not None:
+            wrote("report", comparison_report(found, trusted, report))
+
+
+def _listed(items: list[str], option: str) -> list[str]:
+    """Names of an option, with commas between them or told several times."""
+    found = [name.strip() for item in items for name in item.split(",") if name.strip()]
+    require(bool(found), f"{option} needs a name")
+    return list(dict.fromkeys(found))
+
+
+def _typed_work(phase: str, batch: str, input: str, output: str) -> Any:
+    """Requests whose number at once is to be found, or batches of a phase."""
+    import numpy as np
+
+    from strata.search.inputs import make_workload
+    from strata.serving.requests import Requests
+    from strata.workload.tasks import PHASES
+
+    require(phase in PHASES, "phase must be one of " + ", ".join(PHASES), phase=phase)
+    sizes = whole(input, "--input"), whole(output, "--output")
+    if phase == "serve" and not batch:
+        return Requests(*sizes)
+    told = np.array([whole(b, "--batch") for b in batch.split(",")] if batch else USUAL_BATCHES)
+    return make_workload(phase, told, *sizes)
+
+
+def typed_prices(items: list[str] | None, systems: list[str]) -> dict[str, str]:
+    """The price of a device-hour of each system, as typed: one for all, or by chip or system.
+
+    >>> typed_prices(["h200=2.5,8xb200=4 USD/h"], ["8xh200", "8xb200"])
+    {'8xh200': '2.5', '8xb200': '4 USD/h'}
+    """
+    from strata.hardware.system import system as make_system
+
+    found: dict[str, str] = {}
+    for item in (part.strip() for text in items or [] for part in text.split(",")):
+        name, equals, value = (part.strip() for part in item.rpartition("="))
+        if not value or (equals and not name):
+            raise BadValue(f"--price is written like h200=2.5,b200=4 or 2.5, but got '{item}'")
+        chips = {system: make_system(system).chip.name for system in systems} if equals else {}
+        matched = [one for one in systems if not equals or name in (one, chips[one])]
+        if not matched:
+            known = list(dict.fromkeys([*chips.values(), *systems]))
+            raise UnknownName("chip or system of this comparison", name, known, ", ".join(known))
+        found |= dict.fromkeys(matched, value)
+    return found
