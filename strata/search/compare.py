@@ -88,7 +88,6 @@ def compare(
     against: str = "",
     largest: bool = False,
     inputs: Callable[[str, str, str], tuple[System, Any, Engine]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Every combination with its best plan and batch by a goal, under limits [s], and why it differs from the
     first that has an answer, or from the one called `against` (a system, model, engine, plan, or several of
@@ -119,12 +118,16 @@ def compare(
         typed_plan(text)
     # every name is known, and every plan can be read, before anything is worked out
     named = [(*_inputs(system, model, engine, inputs), plan) for model, system, engine, plan in every]
-    rows = []
-    for i, (system, model, engine, plan) in enumerate(named):
-        row = ComparedRow(model=model, system=system, engine=engine, asked_plan=plan or BEST)
-        rows.append(answered_row(row, work, limits, goal, largest))
-        if progress is not None:
-            progress(i + 1, len(named))
+    rows = [
+        answered_row(
+            ComparedRow(model=model, system=system, engine=engine, asked_plan=plan or BEST),
+            work,
+            limits,
+            goal,
+            largest,
+        )
+        for system, model, engine, plan in named
+    ]
     found = Comparison(rows=tuple(rows), against=None, phase=phase, goal=goal, limits=limits, work=work)
     return _with_reasons(found, against)
 

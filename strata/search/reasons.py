@@ -33,7 +33,7 @@ WORDS = {
     QUEUE: "queues",
     REQUEST: "taking requests in",
 }
-DURING = {GENERATING: "", STEP: "", READING: " of reading prompts", WAITING: ""}
+DURING = {GENERATING: "", STEP: "", READING: " while prompts are read", WAITING: ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,8 +215,8 @@ def _change(a: float, b: float, saves: float) -> str:
     if a > 0 and b > 0:
         how = f"{a / b:.3g}x shorter" if a >= b else f"{b / a:.3g}x longer"
     else:
-        how = "no more" if a > 0 else "new"
-    return f"{how} {'saves' if saves >= 0 else 'adds'} {abs(saves) * 100:.0f} % of the time"
+        how = "gone" if a > 0 else "new"
+    return f"{how}, {'saves' if saves >= 0 else 'adds'} {abs(saves) * 100:.0f} % of the time"
 
 
 def _sentence(ratio: float, means: str, reasons: list[Reason]) -> str:

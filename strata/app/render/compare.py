@@ -173,7 +173,7 @@ def goal_text(found: Comparison, value: float) -> str:
 def comparison_cells(found: Comparison, trusted: Trusted) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the table."""
     shown = [name for name in COLUMNS if name in {*PHASES_OF[found.phase], *list(COLUMNS)[:2]}]
-    shown += list(COLUMNS)[-3:]
+    shown += [n for n in list(COLUMNS)[-3:] if n != "cost_per_mtoken" or "train_cost" not in shown]
     header = [*row_names(found), "plan", "batch", "by", *(COLUMNS[n][0] for n in shown), "ratio", "80 %"]
     rows = []
     for row, told in zip(found.rows, trusted, strict=True):
@@ -217,7 +217,8 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
         return "no row has an answer"
     shown = f"ratio: {found.means} against {found.label(found.against)}"
     counted = [told.points for told in trusted if told is not None and told.points]
-    rows = f" ({min(counted)} to {max(counted)} rows each)" if counted else ""
+    most = "" if len(set(counted)) < 2 else f" to {max(counted)}"
+    rows = f" ({min(counted)}{most} rows each)" if counted else ""
     shown += f"; 80 %: where {found.means} of like cases measured would lie{rows}, ? where none was; "
     shown += "by: what one more sequence would break"
     best = found.ranking[0]
@@ -243,15 +244,30 @@ def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
 
 
 def comparison_parts(found: Comparison, trusted: Trusted) -> list[Any]:
-    """A comparison for people: the table, then reasons."""
+    """A comparison for people: the table, in two where names of rows are long, then reasons."""
     from rich.text import Text
 
     header, rows = comparison_cells(found, trusted)
+    names = len(row_names(found))
+    last = header.index("J/Mtok") - (found.phase != "train")
+    numbers = [str(i + 1) for i in range(len(rows))]
+    if names == 1:
+        tables = [_table(header, rows)]
+    else:
+        first = [[number, *row[:last]] for number, row in zip(numbers, rows, strict=True)]
+        second = [[number, *row[last:]] for number, row in zip(numbers, rows, strict=True)]
+        tables = [_table(["", *header[:last]], first), _table(["", *header[last:]], second)]
+    reasons = [Text(f"- {line}") for line in reason_lines(found, trusted)]
+    title = [titled(question_text(found), tables[0]), *tables[1:]]
+    return [*title, Text(remark_text(found, trusted), style="dim"), *reasons]
+
+
+def _table(header: list[str], rows: list[list[str]]) -> Any:
     table = plain_table()
     words = {*NAMES, "plan", "by"}
     for label in header:
-        table.add_column(label, justify="left" if label in words else "right", no_wrap=label != "plan")
+        side = "left" if label in words else "right"
+        table.add_column(label, justify=side, no_wrap=label != "plan", overflow="fold")
     for cells in rows:
         table.add_row(*cells)
-    reasons = [Text(f"- {line}") for line in reason_lines(found, trusted)]
-    return [titled(question_text(found), table, remark_text(found, trusted)), *reasons]
+    return table

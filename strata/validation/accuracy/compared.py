@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
 from strata.validation.accuracy.intervals import Interval, NothingLike
@@ -68,7 +70,7 @@ def _intervals(
     time = next((name for name in ("tpot", "ttft", "step_time") if name in every), "tokens_per_s")
     behind = every[time if goal == "fastest" else "tokens_per_s"]
     value = answer.value(goal)
-    if not isinstance(behind.found, Interval):
+    if not isinstance(behind.found, Interval) or not np.isfinite(value):
         return every, None, 0
     # more tokens a second are fewer dollars and joules each
     counted = behind.found.of_rate() if goal in ("cheapest", "efficient") else behind.found
