@@ -93,13 +93,14 @@ def compare(
     first that has an answer, or from the one called `against` (a system, model, engine, plan, or several of
     these with commas).
 
-    `work`: `Requests`, of which each has as many at once as keep the limits, or a workload of one phase, whose
-    batch may be a list; `largest`: there also the largest that keeps the limits. A name that is not known is an
-    error; what does not fit is a row that says why. `inputs` makes systems, models and engines of names, where these are
-    changed.
+    `work`: `Requests`, of which each has as many at once as keep the limits, or a workload of one phase,
+    whose batch may be a list; `largest`: there also the largest that keeps the limits. A name that is not
+    known is an error; what does not fit is a row that says why. `inputs` makes systems, models and engines of
+    names, where these are changed.
 
     >>> import strata as st
-    >>> found = compare(["8xh200", "8xb200"], "llama-3-70b", st.serving.Requests(1024, 256), "vllm", tpot=0.03)
+    >>> asked = (["8xh200", "8xb200"], "llama-3-70b", st.serving.Requests(1024, 256), "vllm")
+    >>> found = compare(*asked, tpot=0.03)
     >>> found.label(1), bool(found.rows[1].difference.ratio > 1.2)
     ('8xb200', True)
     """

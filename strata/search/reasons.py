@@ -120,8 +120,8 @@ def why_different(before: Measure, after: Measure, goal: str, means: str) -> Dif
               + \ln \frac{X(m)}{X(N)}
 
     Both are priced at the smaller of their batches m: there times differ by what binds (`times_apart`); what
-    is left, batches do, with the longer steps they make. Cost adds the ratio of prices, energy that of powers,
-    and a sequence's time counts X / N.
+    is left, batches do, with the longer steps they make. Cost adds the ratio of prices, energy that of
+    powers, and a sequence's time counts X / N.
     """
     common = max(min(before.own.batch, after.own.batch), before.least, after.least)
     old, new = before.at(common), after.at(common)

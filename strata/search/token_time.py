@@ -1,4 +1,4 @@
-"""What a sequence waits for while it gets a token, by what binds: of requests that are served, and of a step."""
+"""What a sequence waits for while it gets a token, by what binds: of served requests, and of a step."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -24,6 +24,9 @@ from strata.app.commands.options import (
 from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
 from strata.app.terminal import names_of, print_json, say, system_names, typed_time, whole, wrote
 from strata.errors import BadValue, UnknownName, require
+
+if TYPE_CHECKING:
+    from strata.search.compare import Comparison
 
 SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
 
@@ -78,7 +81,7 @@ AgainstName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="the row all are compared with, by system, model, engine or plan  [default: the first that fits]",
+        help="the row all are compared with: a system, model, engine or plan  [default: the first that fits]",
     ),
 ]
 CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="write a table, a line a row")]
@@ -151,10 +154,8 @@ def compare_command(
     costs, how far to trust it, and why it differs from the first.
     """
     from strata.app.commands.serving import typed_share
-    from strata.app.render.compare import comparison_csv, comparison_dict, comparison_parts
     from strata.search.compare import compare
     from strata.search.inputs import named_inputs
-    from strata.validation.accuracy.compared import trust_compared
 
     require(svg is None or svg.suffix == ".svg", "--svg writes .svg", file=str(svg))
     systems = _listed(system, "--system")
@@ -163,35 +164,40 @@ def compare_command(
     def inputs(system: str, model: str, engine: str) -> Any:
         return named_inputs(model, system, engine, weights, kv, with_price(set, prices.get(system, "")))
 
-    work = _typed_work(phase, batch, input, output)
-    found = compare(
-        systems,
-        _listed(model, "--model"),
-        work,
-        _listed(engine or ["ideal"], "--engine"),
-        [text.strip() for text in plan or ["best"]],
-        ttft=typed_time(ttft, "--ttft"),
-        tpot=typed_time(tpot, "--tpot"),
-        share=typed_share(share),
-        goal=goal,
-        against=against,
-        largest=phase in ("prefill", "decode") and not batch,
-        inputs=inputs,
-    )
+    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    limits |= {"share": typed_share(share), "goal": goal, "against": against}
+    rows = (_listed(engine or ["ideal"], "--engine"), [text.strip() for text in plan or ["best"]])
+    largest = phase in ("prefill", "decode") and not batch
+    models, work = _listed(model, "--model"), _typed_work(phase, batch, input, output)
+    found = compare(systems, models, work, *rows, **limits, largest=largest, inputs=inputs)
+    tell_comparison(found, json, csv, svg, report)
+
+
+def tell_comparison(
+    found: Comparison, json: bool, csv: Path | None, svg: Path | None, report: Path | None
+) -> None:
+    """Print a comparison and write its files."""
+    from strata.app.render.compare import compared_dict, compared_parts, write_compared
+    from strata.validation.accuracy.compared import trust_compared
+
     trusted = trust_compared(found)
     if json:
-        print_json(comparison_dict(found, trusted))
+        print_json(compared_dict(found, trusted))
     else:
-        say(*comparison_parts(found, trusted))
+        say(*compared_parts(found, trusted))
     if csv is not None:
-        wrote("csv", comparison_csv(found, trusted, csv))
+        wrote("csv", write_compared(found, trusted, csv))
     if svg is not None or report is not None:
-        from strata.app.render.compare_picture import comparison_report, draw_comparison
+        from strata.app.render.compare_picture import comparison_report, draw_compared
 
         if svg is not None:
-            wrote("picture", draw_comparison(found, trusted, svg))
+            wrote("picture", draw_compared(found, trusted, svg))
         if report is not None:
             wrote("report", comparison_report(found, trusted, report))
+    if found.against is None:
+        more = len(found.rows) - 1
+        others = f" (and {more} more row{'s' * (more > 1)} without an answer)" if more else ""
+        raise BadValue(f"{found.rows[0].why_none}{others}")
 
 
 def _listed(items: list[str], option: str) -> list[str]:

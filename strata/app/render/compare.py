@@ -72,7 +72,7 @@ def question_text(found: Comparison) -> str:
 # ------------------------------------------------------------------------------------------- machines
 
 
-def comparison_dict(found: Comparison, trusted: Trusted) -> dict[str, Any]:
+def compared_dict(found: Comparison, trusted: Trusted) -> dict[str, Any]:
     """A comparison for machines."""
     return {
         "phase": found.phase,
@@ -116,7 +116,7 @@ def _row_dict(found: Comparison, index: int, told: RowTrust | None) -> dict[str,
     return data
 
 
-def comparison_csv(found: Comparison, trusted: Trusted, path: Path) -> Path:
+def write_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """A line each row; times in seconds, money in USD, energy in joules."""
     metrics = ["tokens_per_s", "tokens_per_s_per_device", *PHASES_OF[found.phase]]
     metrics += ["cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power"]
@@ -170,7 +170,7 @@ def goal_text(found: Comparison, value: float) -> str:
     return {"throughput": show, "cheapest": dollars_text, "efficient": joules_text}[found.goal](value)
 
 
-def comparison_cells(found: Comparison, trusted: Trusted) -> tuple[list[str], list[list[str]]]:
+def compared_cells(found: Comparison, trusted: Trusted) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the table."""
     shown = [name for name in COLUMNS if name in {*PHASES_OF[found.phase], *list(COLUMNS)[:2]}]
     shown += [n for n in list(COLUMNS)[-3:] if n != "cost_per_mtoken" or "train_cost" not in shown]
@@ -243,11 +243,11 @@ def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
     ]
 
 
-def comparison_parts(found: Comparison, trusted: Trusted) -> list[Any]:
+def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
     """A comparison for people: the table, in two where names of rows are long, then reasons."""
     from rich.text import Text
 
-    header, rows = comparison_cells(found, trusted)
+    header, rows = compared_cells(found, trusted)
     names = len(row_names(found))
     last = header.index("J/Mtok") - (found.phase != "train")
     numbers = [str(i + 1) for i in range(len(rows))]

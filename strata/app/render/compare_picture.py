@@ -13,8 +13,8 @@ from strata.app.render.compare import (
     COMPARED_UNITS,
     PHASES_OF,
     Trusted,
+    compared_cells,
     compared_metrics,
-    comparison_cells,
     question_text,
     reason_lines,
     remark_text,
@@ -35,7 +35,7 @@ TITLES = {
 INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
 
 
-def draw_comparison(found: Comparison, trusted: Trusted, path: Path) -> Path:
+def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """Bars of each row, with intervals of like cases measured; rows without an answer are named."""
     wanted = [n for n in TITLES if n in {*PHASES_OF[found.phase], "tokens_per_s", "cost_per_mtoken"}]
     rows = [
@@ -75,8 +75,8 @@ def _whiskers(axis: Any, name: str, trusted: Trusted) -> None:
 def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """A comparison as a page that opens offline: picture, table, reasons and the factors behind them."""
     with TemporaryDirectory() as folder:
-        drawn = draw_comparison(found, trusted, Path(folder) / "bars.svg").read_text(encoding="utf-8")
-    header, rows = comparison_cells(found, trusted)
+        drawn = draw_compared(found, trusted, Path(folder) / "bars.svg").read_text(encoding="utf-8")
+    header, rows = compared_cells(found, trusted)
     words = tuple(i for i, name in enumerate(header) if name in ("model", "system", "engine", "plan", "by"))
     said = [f"<p>{html.escape(line)}</p>" for line in reason_lines(found, trusted)]
     parts = [f"<p>{html.escape(question_text(found))}</p>", drawn[drawn.index("<svg") :]]
