@@ -16,8 +16,8 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.search.compared_rows import BEST, ComparedRow, answered_row, typed_plan
 from strata.search.reasons import why_different
+from strata.serving.goals import ServingLimits, serving_goal
 from strata.serving.requests import Requests
-from strata.serving.served_plans import ServingLimits, serving_goal
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import Workload

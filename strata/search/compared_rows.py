@@ -22,9 +22,10 @@ from strata.search.plans import RankedPlan, largest_batches
 from strata.search.reasons import Difference, Measure
 from strata.search.token_time import TokenTime, served_token_time, step_token_time
 from strata.serving.curve import Curve
+from strata.serving.goals import ServingLimits
 from strata.serving.load import closed_load
 from strata.serving.requests import Requests, requests_of
-from strata.serving.served_plans import ServedPlan, ServingLimits, served_plans
+from strata.serving.served_plans import ServedPlan, served_plans
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode

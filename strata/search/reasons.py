@@ -13,6 +13,7 @@ from strata.units import show
 
 TOLD = 4  # reasons of a sentence
 SMALL = 0.03  # of all that reasons do in logarithms: what does less is told with the rest
+LEAST = 5e-3  # a factor that is told
 SAME = 1e-3  # reasons that do less together, in logarithms, make no difference
 ON_CHIP = ("compute", "cache", "memory")
 FLIP, FLIP_SAVES = (
@@ -227,8 +228,8 @@ def _sentence(ratio: float, means: str, reasons: list[Reason]) -> str:
     whole = math.fsum(abs(c.share) for c in clauses)
     if whole < SAME:
         return f"the same {means}"
-    told = [c for c in clauses[:TOLD] if abs(c.share) >= SMALL * whole]
+    told = [c for c in clauses[:TOLD] if abs(c.share) >= max(SMALL * whole, LEAST)]
     rest = math.exp(math.fsum(c.share for c in clauses if c not in told))
     said = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
-    said += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= 5e-3 else []
+    said += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
     return f"{ratio:.3g}x {means}: {'; '.join(said)}"
