@@ -206,7 +206,7 @@ def reason_lines(found: Comparison, trusted: Trusted) -> list[str]:
             unsure = {
                 WITHIN: ". Not distinguishable: like cases measured were off by as much",
                 UNKNOWN: ". How sure that is cannot be told: nothing like one of them was measured",
-            }.get(told.verdict, "")
+            }.get(told.verdict if np.isfinite(row.difference.ratio) else "", "")
             said.append(f"{found.label(i)}: {row.difference.text}{unsure}")
     return said
 
