@@ -10,7 +10,7 @@ from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.network.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
 from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.workload.attention import attended
+from strata.workload.attention_parts import attended
 
 
 def cache_bytes_per_token(name, **changes):

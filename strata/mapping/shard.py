@@ -302,9 +302,11 @@ class _BlockPass:
 
     def _route(self, op: Op, experts: ExpertMatMul) -> None:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
-        stream = self.block.output
-        assert stream is not None
         assert is_routed(op)
+        assert self.block.output is not None
+        # tokens as experts see them: the residual itself may be wider, or they work in a latent
+        rows = self.block.output
+        stream = Tensor(rows.name, (rows.extents[0], Extent(op.token)), rows.format)
         before, after = expert_collectives(op, experts, self.sharding, stream, self.training)
         self.ops += [*before, op, *after]
         # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to.

@@ -24,7 +24,7 @@ from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import RESOURCES, Price
-from strata.workload.attention import attended
+from strata.workload.attention_parts import attended
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent

@@ -70,7 +70,7 @@ def candidate_plans(
     modes: tuple[int, ...] = (0, 1, 2) if bare else (0,)
     # keys do not go round, and one latent for all heads cannot be shared out by heads
     if workload.phase == "decode":
-        modes = (0, 2) if bare and model.attention != "mla" else (0,)
+        modes = (0, 2) if bare and model.attention == "gqa" else (0,)
     long = workload.phase in ("prefill", "train")
     every = plans(
         int(float(system.devices)),

@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.arrays import namespace
+from strata.workload.attention_parts import (
+    NO_WINDOW,
+    ROPE_PIECES,
+    Part,
+    attended,
+    attention_product,
+    index_ops,
+    parts_of,
+)
+from strata.workload.compressed_attention import compressed_ops
 from strata.workload.ffn import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.ops import Attention, MatMul, Vector
 from strata.workload.tasks import Workload
 
-ROPE_PIECES = 4.0  # where nothing is fused: queries and keys turned, keys and values written to the cache
-NO_WINDOW = 1e18
-
-
-def attended(context: Number, sequence: Number, window: Number) -> Number:
-    r"""Mean number of tokens a causal query attends to, at most `window`.
-
-    .. math:: \bar{s} = \frac{F(c) - F(c - q)}{q}, \quad F(x) = \sum_{p=1}^{x} \min(p, w)
-
-    context c; new tokens q; window w. Exact for whole numbers.
-
-    >>> float(attended(4.0, 4.0, 1e18)), float(attended(1024.0, 1.0, 128.0))
-    (2.5, 128.0)
-    """
-    xp = namespace(context, sequence, window)
-
-    def summed(x: Number) -> Number:
-        inside = xp.minimum(x, window)
-        return inside * (inside + 1) / 2 + (x - inside) * window
-
-    return (summed(context) - summed(context - sequence)) / sequence
-
 
 def attention_ops(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> tuple[Op, ...]:
-    """The ops of an attention layer after its norm; `kind` is full, window or sparse."""
-    make = _latent_attention if model.attention == "mla" else _grouped_attention
-    return make(model, work, tokens, kind, source)
-
-
-@dataclass(frozen=True)
-class Part:
-    """One kind of token of a step: those it generates, or those of prompts that it reads beside."""
-
-    work: Workload
-    beside: bool
-
-    def named(self, name: str) -> str:
-        return f"prompt_{name}" if self.beside else name
-
-
-def parts_of(work: Workload) -> tuple[Part, ...]:
-    """The kinds of tokens of a step whose attention differs."""
-    return tuple(Part(part, part.phase != work.phase) for part in work.attending)
+    """The ops of an attention layer after its norm; `kind` is full, window, sparse, csa or hca."""
+    kinds = {"mla": _latent_attention, "gqa": _grouped_attention, "compressed": compressed_ops}
+    return kinds[model.attention](model, work, tokens, kind, source)
 
 
 def _softmax(
@@ -140,8 +111,9 @@ def _grouped_attention(
     mixed, gate = tuple(op.output for op in mix), list[Op]()
     if model.output_gate:
         gate, mixed = [_gate(model, tokens, (*mixed, "qkv_out"), q, kv)], ("gated",)
-    o = _product(model, "o", mixed, "attended", m=tokens, n=(hidden,), k=q, bias=model.output_bias)
-    return (qkv, rope, *mix, *gate, o)
+    o = attention_product(model, "o", mixed, "attended", m=tokens, n=(hidden,), k=q, bias=model.output_bias)
+    scorer = _block_indexer(model, work, tokens, source) if kind == "sparse" else []
+    return (qkv, rope, *scorer, *mix, *gate, o)
 
 
 def _gate(model: Model, tokens: Extent, inputs: tuple[str, ...], q: Extent, kv: Extent) -> Vector:
@@ -185,11 +157,13 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
     )
     asked = (Extent(model.heads, model.head_dim, "heads"),)
     if model.direct_queries:
-        queries = _product(model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden))
+        queries = attention_product(model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden))
     else:
-        queries = _product(model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank))
+        queries = attention_product(
+            model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank)
+        )
     ops: list[Op] = [
-        _product(model, "qkv_down", (source,), "latent", m=tokens, n=down, k=Extent(model.hidden)),
+        attention_product(model, "qkv_down", (source,), "latent", m=tokens, n=down, k=Extent(model.hidden)),
         norm,
         queries,
     ]
@@ -208,20 +182,10 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         ops += some
         ends.append(some[-1].output)
     o_in = Extent(model.heads, model.v_head_dim, "heads")
-    ops.append(_product(model, "o", tuple(ends), "attended", m=tokens, n=(Extent(model.hidden),), k=o_in))
-    return tuple(ops)
-
-
-def _product(model: Model, name: str, inputs: tuple[str, ...], output: str, **sizes: Any) -> MatMul:
-    return MatMul(
-        name=name,
-        module="attention",
-        inputs=inputs,
-        output=output,
-        weight=model.weights,
-        activation=model.activations,
-        **sizes,
+    ops.append(
+        attention_product(model, "o", tuple(ends), "attended", m=tokens, n=(Extent(model.hidden),), k=o_in)
     )
+    return tuple(ops)
 
 
 def _absorbed(model: Model, part: Part, kind: str) -> list[Op]:
@@ -230,7 +194,7 @@ def _absorbed(model: Model, part: Part, kind: str) -> list[Op]:
     each = Extent(model.heads, 1.0, "heads")
     rows = Extent(part.work.batch, part.work.sequence, "tokens")
     return [
-        _product(
+        attention_product(
             model, "absorb_q", ("rotated",), "q_latent", m=rows, n=(Extent(rank),), k=Extent(nope), batch=each
         ),
         _softmax(
@@ -246,7 +210,7 @@ def _absorbed(model: Model, part: Part, kind: str) -> list[Op]:
             kv_width=width,
             latent=True,
         ),
-        _product(
+        attention_product(
             model,
             "absorb_v",
             ("mixed",),
@@ -267,7 +231,7 @@ def _expanded(model: Model, part: Part, kind: str) -> list[Op]:
     known = Extent(part.work.batch, part.work.context, "tokens")
     return [
         # A mixed step has these weights already, absorbed into the products of its generated tokens.
-        _product(
+        attention_product(
             model,
             "kv_up",
             ("latent_n",),
@@ -301,46 +265,29 @@ def _indexer(model: Model, work: Workload, tokens: Extent, source: str) -> list[
         (Extent(model.index_heads, model.index_dim),),
         (Extent(model.index_dim + model.index_heads),),
     )
-    ops: list[Op] = [
-        _product(model, "index_q", ("latent_n",), "index_q_out", m=tokens, n=queries, k=Extent(model.q_rank)),
-        _product(model, "index_k", (source,), "index_k_out", m=tokens, n=keys, k=Extent(model.hidden)),
-    ]
-    for part in parts_of(work):
-        step = part.work
-        scores = Extent(1.0, attended(step.context, step.sequence, NO_WINDOW), "kv_tokens")
-        score = Attention(
-            name=part.named("index_score"),
-            module="indexer",
-            inputs=("index_q_out", "index_k_out"),
-            output=part.named("scores"),
-            sequences=Extent(step.batch, 1.0, "sequences"),
-            queries=Extent(1.0, step.sequence, "queries"),
-            span=scores,
-            cached=Extent(1.0, step.context, "kv_tokens"),
-            held=Extent(1.0, step.context, "kv_cache_tokens"),
-            heads=Extent(model.index_heads),
-            kv_heads=Extent(1.0),
-            key_dim=model.index_dim,
-            value_dim=0.0,
-            kv_width=model.index_dim,
-            activation=model.activations,
-            products="fp8",
-            kv="fp8",
-        )
-        top = Vector(
-            name=part.named("index_top"),
-            module="attention",
-            inputs=(score.output,),
-            output=part.named("chosen"),
-            m=Extent(step.batch, step.sequence, "tokens"),
-            n=(scores,),
-            reads=1.0,
-            writes=0.0,
-            flop_per_element=2.0,
-            special_per_element=0.0,
-            precision="fp32",
-            needs_whole=("kv_tokens",),
-            parameters=() if part.beside else (Extent(2.0 * model.index_dim),),
-        )
-        ops += [score, top]
-    return ops
+    made = (
+        attention_product(
+            model, "index_q", ("latent_n",), "index_q_out", m=tokens, n=queries, k=Extent(model.q_rank)
+        ),
+        attention_product(
+            model, "index_k", (source,), "index_k_out", m=tokens, n=keys, k=Extent(model.hidden)
+        ),
+    )
+    return [*made, *index_ops(model, work, "index_k_out", 1.0, (Extent(2.0 * model.index_dim),))]
+
+
+def _block_indexer(model: Model, work: Workload, tokens: Extent, source: str) -> list[Op]:
+    """The scorer of blocks of keys: one index head for each group of heads, one index key for all; a block's
+    score is the largest of its keys' (MiniMax-M3; Hugging Face transformers, minimax_m3_vl).
+    """
+    columns = (Extent(model.index_heads, model.index_dim, "kv_heads"), Extent(model.index_dim))
+    made = attention_product(
+        model, "index_qk", (source,), "index_qk_out", m=tokens, n=columns, k=Extent(model.hidden)
+    )
+    rope = Vector(
+        name="index_rope", module="attention", inputs=("index_qk_out",), output="index_q_out", m=tokens,
+        n=columns, reads=1.0, writes=1.0, flop_per_element=ROPE_FLOP + NORM_FLOP, special_per_element=0.0,
+        precision=model.activations,
+    )  # fmt: skip
+    norms = (Extent(2.0 * model.index_dim),)
+    return [made, rope, *index_ops(model, work, "index_q_out", 1.0, norms, heads="kv_heads")]

@@ -12,11 +12,13 @@ from strata.workload.config_keys import WHOLE, ConfigKeys, checked_keys, shorten
 from strata.workload.config_layers import layer_pattern
 from strata.workload.config_mixers import read_mixer
 from strata.workload.config_precision import weight_formats
+from strata.workload.config_sparse import sparse_sizes, stream_sizes, with_blocks
 from strata.workload.model import Model
 
 FLAGS_OF_A_MODEL = (
     "qkv_bias", "output_bias", "ffn_bias", "expert_bias", "router_bias", "qk_norm", "norm_bias",
     "learned_positions", "output_gate", "post_norms", "parallel_residual", "shared_norm", "shared_gate",
+    "latent_experts", "hyper_connections",
 )  # fmt: skip
 WIDE = 4.0  # a feed-forward over the width of its model, where a family does not say
 
@@ -42,7 +44,7 @@ class ConfigReading:
 
 def read_config(config: Mapping[str, Any], label: str) -> Model:
     """A Model from the keys of a Hugging Face config, by architecture family."""
-    keys = checked_keys(config, label)
+    keys = with_blocks(checked_keys(config, label))
     family = family_of(keys)
     return _model(_with_defaults(keys, family), family)
 
@@ -57,7 +59,7 @@ def reading(config: Mapping[str, Any], label: str) -> ConfigReading:
     >>> read.model.head_dim, read.unread, read.warning
     (16.0, ('extra_layers',), 'not read from the config of tiny: extra_layers')
     """
-    keys = checked_keys(config, label)
+    keys = with_blocks(checked_keys(config, label))
     family = family_of(keys)
     keys = _with_defaults(keys, family)
     made = _model(keys, family)
@@ -87,7 +89,7 @@ def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
         if keys.size(key, hidden) != hidden:
             raise keys.refuse(f"{key} other than hidden_size is not modelled", **{key: keys.told[key]})
     sizes: dict[str, Any] = (
-        {"head_dim": hidden, "v_head_dim": hidden} if alone else _head_sizes(keys, heads, hidden, mla)
+        {"head_dim": hidden, "v_head_dim": hidden} if alone else _head_sizes(keys, family, heads, hidden, mla)
     )
     flags = _flags(keys, family)
     return Model(
@@ -98,11 +100,10 @@ def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
         kv_heads=1.0 if alone else _kv_heads(keys, family, heads, mla),
         **sizes,
         vocab=keys.size("vocab_size"),
-        attention="mla" if mla else "gqa",
+        attention=family.attention or ("mla" if mla else "gqa"),
         window=keys.size("sliding_window", 0.0) or keys.size("attention_chunk_size", 0.0),
-        sparse_top_k=keys.size("index_topk", 0.0),
-        index_heads=keys.size("index_n_heads", 0.0),
-        index_dim=keys.size("index_head_dim", 0.0),
+        **sparse_sizes(keys, family),
+        **stream_sizes(keys, family),
         **({} if alone else _ffn_sizes(keys, family, hidden, experts)),
         direct_queries=mla and not keys.size("q_lora_rank", 0.0),
         mixer=read_mixer(keys, family),
@@ -117,7 +118,9 @@ def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
     )
 
 
-def _head_sizes(keys: ConfigKeys, heads: float, hidden: float, mla: bool) -> dict[str, Any]:
+def _head_sizes(
+    keys: ConfigKeys, family: ConfigFamily, heads: float, hidden: float, mla: bool
+) -> dict[str, Any]:
     if mla:
         rope = keys.size("qk_rope_head_dim")
         dim = keys.size("qk_nope_head_dim") + rope
@@ -128,13 +131,18 @@ def _head_sizes(keys: ConfigKeys, heads: float, hidden: float, mla: bool) -> dic
             "kv_rank": keys.size("kv_lora_rank"),
             "rope_dim": rope,
         }
+    dim = keys.size("head_dim", hidden / heads)
+    if family.attention == "compressed":
+        rope = keys.size("qk_rope_head_dim")
+        if rope > dim:
+            raise keys.refuse("qk_rope_head_dim is at most head_dim", rope=int(rope), head_dim=int(dim))
+        return {"head_dim": dim, "v_head_dim": dim, "q_rank": keys.size("q_lora_rank"), "rope_dim": rope}
     if not keys.has("head_dim") and hidden % heads:
         raise keys.refuse(
             "num_attention_heads must divide hidden_size where head_dim is not stated",
             heads=int(heads),
             hidden=int(hidden),
         )
-    dim = keys.size("head_dim", hidden / heads)
     return {"head_dim": dim, "v_head_dim": dim}
 
 
@@ -183,6 +191,7 @@ def _ffn_sizes(keys: ConfigKeys, family: ConfigFamily, hidden: float, experts: f
         "expert_ffn": each,
         "shared_ffn": shared,
         "shared_experts": bool(shared),
+        "expert_rank": keys.size("moe_latent_size", 0.0),
     }
 
 
@@ -194,6 +203,8 @@ def _flags(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
             found |= set(flags)
     if keys.told.get("topk_method") == "noaux_tc":
         found.add("router_bias")
+    if keys.has("moe_latent_size"):
+        found.add("latent_experts")
     if keys.flag("learned_pos_emb") and not _part(keys, "attn_config").get("alibi", False):
         found.add("learned_positions")
     return {flag: flag in found and flag not in family.no_flags for flag in FLAGS_OF_A_MODEL}

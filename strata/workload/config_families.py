@@ -22,6 +22,9 @@ class ConfigFamily:
     tied: bool = False
     gated: bool = True
     window: str = "none"
+    attention: str = ""  # compressed; else by the sizes that are stated
+    index_format: str = "fp8"  # of keys that sparse attention scores
+    reads: tuple[str, ...] = ()  # keys that change the layers of others, which this family has
     wide_ffn: bool = False
     same_expert: bool = False  # the shared expert is as wide as a routed one
     same_width: tuple[str, ...] = ()  # keys that must say the model's own width
@@ -114,7 +117,7 @@ def family_of(keys: ConfigKeys) -> ConfigFamily:
             f"{keys.label}: model_type '{keys.outer}' around '{kind}' is not known; needed: what it "
             "adds to the decoder"
         )
-    for key in keys.raw.keys() & refused_keys().keys():
+    for key in sorted(keys.raw.keys() & refused_keys().keys() - set(families()[kind].reads)):
         if keys.raw[key] not in (None, False, 0, 1, [], {}, ""):
             raise NotModelled(f"{keys.label}: '{key}' is not modelled: {refused_keys()[key]}")
     return families()[kind]

@@ -22,7 +22,7 @@ WHOLE: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "head_dim": (1, 2**16, ("kv_channels",)),
     "vocab_size": (1, 2**26, ("padded_vocab_size",)),
     "intermediate_size": (1, 2**24, ("n_inner", "ffn_dim", "ffn_hidden_size")),
-    "intermediate_size_mlp": (1, 2**24, ()),
+    "intermediate_size_mlp": (1, 2**24, ("dense_intermediate_size",)),
     "expansion_ratio": (1, 1024, ()),
     "v_head_dim": (1, 2**16, ()),
     "qk_nope_head_dim": (1, 2**16, ()),
@@ -32,6 +32,14 @@ WHOLE: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "index_topk": (0, 2**30, ()),
     "index_n_heads": (0, 2**16, ()),
     "index_head_dim": (0, 2**16, ()),
+    "index_block_size": (1, 2**20, ()),
+    "index_topk_blocks": (1, 2**20, ()),
+    "o_lora_rank": (1, 2**20, ()),
+    "o_groups": (1, 2**16, ()),
+    "hc_mult": (1, 64, ()),
+    "hc_sinkhorn_iters": (0, 1000, ()),
+    "num_hash_layers": (0, 10_000, ()),
+    "moe_latent_size": (1, 2**20, ()),
     "num_experts": (0, 2**16, ("num_local_experts", "n_routed_experts", "moe_num_experts")),
     "num_experts_per_tok": (
         0, 2**16, ("moe_topk", "moe_top_k", "moe_k", "experts_per_token", "num_experts_per_token"),
@@ -87,7 +95,8 @@ LISTS = (
     "layer_types", "mlp_layer_types", "attention_layers", "attention_types", "no_rope_layers",
     "mlp_only_layers", "moe_layers", "moe_layer_freq", "sliding_window_pattern", "_sliding_window_pattern",
     "global_attn_every_n_layers", "architectures", "hybrid_override_pattern", "layers_block_type",
-    "attn_layer_indices", "attn_type_list", "linear_attn_config",
+    "attn_layer_indices", "attn_type_list", "linear_attn_config", "compress_ratios", "compress_rates",
+    "sparse_attention_config",
 )  # fmt: skip
 NESTED = ("text_config", "llm_config", "language_config")  # a text decoder beside other parts
 PARTS = ("attn_config", "ffn_config")  # tables of a decoder's own

@@ -7,6 +7,7 @@ from typing import Any
 from strata.workload.config_families import ConfigFamily
 from strata.workload.config_keys import ConfigKeys
 from strata.workload.config_mixers import mixed_layers
+from strata.workload.config_sparse import check_kinds, compressed_layers
 from strata.workload.model import Pattern, pattern_of
 
 # What families call the kinds of attention.
@@ -18,12 +19,15 @@ ATTENTION_WORDS = {
     "deepseek_sparse_attention": "full",
     "sliding_attention": "window",
     "chunked_attention": "window",
+    "compressed_sparse_attention": "csa",
+    "heavily_compressed_attention": "hca",
+    "minimax_m3_sparse": "sparse",
     "local": "window",
     "linear_attention": "linear",
     "mamba": "linear",
     "linear": "linear",
 }
-FFN_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe"}
+FFN_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe", "hash_moe": "hash"}
 CHUNKED_PERIOD = 4  # of llama 4's layers the last of each four sees all tokens
 
 
@@ -33,8 +37,13 @@ def layer_pattern(keys: ConfigKeys, family: ConfigFamily, moe: bool) -> Pattern:
     single = mixed_layers(keys, family, layers)
     if single is not None and single[1] is not None:
         return pattern_of(list(zip(single[0], single[1], strict=True)))
-    attention = single[0] if single else _attention_kinds(keys, family, layers)
+    attention = single[0] if single else compressed_layers(keys, family, layers)
+    attention = attention or _attention_kinds(keys, family, layers)
+    check_kinds(keys, family, attention)
     ffn = _ffn_kinds(keys, layers, moe)
+    hashed = int(keys.size("num_hash_layers", 0.0))
+    if hashed and keys.told.get("mlp_layer_types") is None:
+        ffn = ["hash" if i < hashed and kind == "moe" else kind for i, kind in enumerate(ffn)]
     return pattern_of(list(zip(attention, ffn, strict=True)))
 
 

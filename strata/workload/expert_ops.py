@@ -101,6 +101,7 @@ class Dispatch(Gather):
 
     top_k: Number
     width: Number
+    token: Number  # elements of one token, before it is sent or after its results are added up
 
     def gradient(self) -> tuple[Op, ...]:
         return (_routed_back(self, Combine),)
@@ -114,6 +115,7 @@ class Combine(Gather):
 
     top_k: Number
     width: Number
+    token: Number  # as of a Dispatch
 
     def gradient(self) -> tuple[Op, ...]:
         return (_routed_back(self, Dispatch),)

@@ -8,7 +8,7 @@ from typing import Any
 
 from strata.arrays import Number
 from strata.errors import BadValue
-from strata.workload.attention import Part, parts_of
+from strata.workload.attention_parts import Part, parts_of
 from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent, Op
 from strata.workload.mixer import DELTA, Mixer

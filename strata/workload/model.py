@@ -15,8 +15,9 @@ from strata.workload.graph import Graph, places_within
 from strata.workload.mixer import Mixer
 from strata.workload.tasks import Workload
 
-ATTENTION_KINDS = ("full", "window", "sparse", "linear", "parallel", "none")
-FFN_KINDS = ("dense", "moe", "none")
+ATTENTION_KINDS = ("full", "window", "sparse", "csa", "hca", "linear", "parallel", "none")
+FFN_KINDS = ("dense", "moe", "hash", "none")
+ROUTED = ("moe", "hash")  # feed-forwards of experts, by scores or by a table of tokens
 
 
 @register_pytree
@@ -25,9 +26,10 @@ class Pattern:
     """The sequence of layers: a prefix of one kind, then a period of kinds repeated to the end.
 
     A kind is (attention, ffn), such as ("full", "moe"); the kinds are structure, the counts are quantities.
-    Attention may be full, window or sparse; linear, by the model's mixer; parallel, softmax attention and the
-    mixer side by side; a layer may have none of one of the two. Any order of layers is a period as long as
-    itself (`pattern_of`).
+    Attention may be full, window or sparse; csa or hca, over compressed keys (compressed_attention.py);
+    linear, by the model's mixer; parallel, softmax attention and the mixer side by side; a layer may have
+    none of one of the two. A feed-forward is dense, moe or hash, whose experts a table of tokens names. Any
+    order of layers is a period as long as itself (`pattern_of`).
     """
 
     prefix: tuple[str, ...]  # () where there is none
@@ -121,7 +123,7 @@ class Model:
     vocab: Number
     ffn: Number = 0.0
     v_head_dim: Number = 0.0
-    attention: str = "gqa"  # or "mla"
+    attention: str = "gqa"  # or "mla", "compressed"
     q_rank: Number = 0.0
     kv_rank: Number = 0.0
     rope_dim: Number = 0.0
@@ -129,6 +131,14 @@ class Model:
     sparse_top_k: Number = 0.0
     index_heads: Number = 0.0
     index_dim: Number = 0.0
+    index_format: str = "fp8"  # of the keys that sparse attention scores, and of those products
+    csa_ratio: Number = 0.0  # tokens of one compressed entry that is chosen among (csa)
+    hca_ratio: Number = 0.0  # and of one where all are read (hca)
+    o_groups: Number = 0.0  # groups of heads with an output projection of low rank each
+    o_rank: Number = 0.0  # of one group
+    streams: Number = 1.0  # of the residual, under hyper-connections
+    stream_mixes: Number = 0.0  # iterations that balance the mixing of streams
+    expert_rank: Number = 0.0  # width of the latent in which routed experts work
     experts: Number = 0.0
     top_k: Number = 0.0
     expert_ffn: Number = 0.0
@@ -151,6 +161,8 @@ class Model:
     parallel_residual: bool = False  # attention and ffn of a layer read the same residual
     shared_norm: bool = False  # in a parallel residual: the ffn reads the norm of attention
     shared_gate: bool = False  # shared experts are weighed by a gate of their own
+    latent_experts: bool = False  # routed experts work in a latent of all tokens
+    hyper_connections: bool = False  # the residual has several streams that every block mixes
     mixer: Mixer | None = None  # of layers with a state in place of a cache
     weights: str = "bf16"
     expert_weights: str = "bf16"
@@ -166,15 +178,16 @@ class Model:
 
     @property
     def has_experts(self) -> bool:
-        return "moe" in self.pattern.kinds(1)
+        return bool(set(ROUTED) & set(self.pattern.kinds(1)))
 
     @property
     def units(self) -> dict[str, Number]:
         """Indivisible units of the axes that layouts divide."""
         found: dict[str, Number] = {"layers": self.layers}
         if set(self.pattern.kinds(0)) - {"linear"}:
-            kv_heads = self.heads if self.attention == "mla" else self.kv_heads
-            found = {"heads": self.heads, "kv_heads": kv_heads} | found
+            # groups of heads that share an output projection stay together
+            heads = self.o_groups if self.attention == "compressed" else self.heads
+            found = {"heads": heads, "kv_heads": self.kv_heads if self.attention == "gqa" else heads} | found
         if self.mixer is not None:
             found |= {"state_heads": self.mixer.heads, "state_groups": self.mixer.key_heads}
         return found | ({"experts": self.experts} if self.has_experts else {})
@@ -215,7 +228,8 @@ def _check_field(key: str, value: Any) -> None:
     if isinstance(held, bool):
         require(isinstance(value, bool), f"model.{key} is true or false", **{key: value})
     elif key == "attention":
-        require(value in ("gqa", "mla"), "model.attention is gqa or mla", attention=value)
+        kinds = ("gqa", "mla", "compressed")
+        require(value in kinds, "model.attention is " + ", ".join(kinds), attention=value)
     elif isinstance(held, str):
         check(value)
     else:

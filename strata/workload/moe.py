@@ -29,20 +29,48 @@ NORMAL_NODES = np.array(
     ]
 )
 
+EXPERT_NAME = 2.0  # the number of an expert in a table, in 64 bits, over an element of scores
 
-def expert_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tuple[Op, ...]:
-    """The ops of a mixture-of-experts layer after its norm."""
-    ops = (*_route(model, tokens, source), *_routed_experts(model, work, tokens))
+
+def expert_ops(
+    model: Model, work: Workload, tokens: Extent, source: str, kind: str = "moe"
+) -> tuple[tuple[Op, ...], tuple[str, ...]]:
+    """The ops of a mixture-of-experts layer after its norm, and what they hand on; `hash` names experts by a
+    table of tokens.
+    """
+    if not model.latent_experts:
+        ops = (*_route(model, tokens, source, source, kind), *_routed_experts(model, work, tokens))
+        leaf = "combined"
+    else:
+        down = _latent(model, tokens, "latent_down", source, model.hidden, model.expert_rank)
+        up = _latent(model, tokens, "latent_up", "combined", model.expert_rank, model.hidden)
+        routed = _route(model, tokens, source, down.output, kind)
+        ops, leaf = (down, *routed, *_routed_experts(model, work, tokens), up), up.output
     if not model.shared_experts:
-        return ops
+        return ops, (leaf,)
     shared = gated_ffn(
         model, tokens, width=model.shared_ffn, axis="shared_ffn", module="moe", source=source, bias=False,
         prefix="shared_", role=SHARED_EXPERT,
     )  # fmt: skip
-    return (*ops, *shared)
+    return (*ops, *shared), (leaf, shared[-1].output)
 
 
-def _route(model: Model, tokens: Extent, source: str) -> tuple[Op, ...]:
+def _latent(model: Model, tokens: Extent, name: str, source: str, width: Number, columns: Number) -> MatMul:
+    """Tokens into the latent that routed experts work in, or their summed results out of it (NVIDIA, Nemotron
+    3 white paper, 2025, sec. 2.2: LatentMoE); router and shared experts see the model's own width.
+    """
+    return MatMul(
+        name=name, module="moe", inputs=(source,), output=f"{name}_out", m=tokens, n=(Extent(columns),),
+        k=Extent(width), weight=model.weights, activation=model.activations,
+    )  # fmt: skip
+
+
+def _width(model: Model) -> Number:
+    """Elements of a row that experts work on."""
+    return model.expert_rank if model.latent_experts else model.hidden
+
+
+def _route(model: Model, tokens: Extent, source: str, rows: str, kind: str) -> tuple[Op, ...]:
     """Scores of all experts, the choice among them, and rows on their way to the chosen."""
     every, routed = (Extent(model.experts),), Extent(tokens.count, tokens.unit, "routed_tokens")
     scores = (*every, Extent(1.0)) if model.shared_gate else every
@@ -56,7 +84,7 @@ def _route(model: Model, tokens: Extent, source: str) -> tuple[Op, ...]:
         k=Extent(model.hidden),
         weight=model.embedding_dtype,
         activation=model.activations,
-        bias=model.router_bias,
+        bias=model.router_bias and kind == "moe",
     )
     choice = Vector(
         name="top_k",
@@ -64,28 +92,32 @@ def _route(model: Model, tokens: Extent, source: str) -> tuple[Op, ...]:
         inputs=("router_out",),
         output="routes",
         m=tokens,
-        n=every,
-        reads=1.0,
+        n=every if kind == "moe" else (Extent(model.top_k),),
+        reads=1.0 if kind == "moe" else 1.0 + EXPERT_NAME,
         writes=0.0,
         flop_per_element=2.0,
         special_per_element=1.0,
         precision="fp32",
+        # scores weigh the experts that the table names for a token
+        parameters=() if kind == "moe" else (Extent(model.vocab), Extent(model.top_k)),
+        parameter_precision="fp64",
     )
     dispatch = Dispatch(
         name="dispatch",
         module="moe",
-        inputs=(source, "routes"),
+        inputs=(rows, "routes"),
         output="sent",
         m=routed,
         n=(Extent(model.top_k),),
-        reads=model.hidden,
-        writes=model.hidden,
+        reads=_width(model),
+        writes=_width(model),
         flop_per_element=0.0,
         special_per_element=0.0,
         # the choice has none
         precision=model.activations,
         top_k=model.top_k,
-        width=model.hidden,
+        width=_width(model),
+        token=_width(model),
         gradients=1,
     )
     return (router, choice, dispatch)
@@ -94,7 +126,7 @@ def _route(model: Model, tokens: Extent, source: str) -> tuple[Op, ...]:
 def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, ...]:
     """Products of the experts over the rows sent to them, and their results added up for each token."""
     a, sides = model.activations, 2.0 if model.gated else 1.0
-    routed, hidden = Extent(tokens.count, tokens.unit, "routed_tokens"), Extent(model.hidden)
+    routed, hidden = Extent(tokens.count, tokens.unit, "routed_tokens"), Extent(_width(model))
 
     def product(name: str, source: str, output: str, n: Extent, k: Extent) -> ExpertMatMul:
         return ExpertMatMul(
@@ -154,7 +186,8 @@ def _combine(model: Model, rows: Extent, hidden: Extent) -> Combine:
         special_per_element=0.0,
         precision=model.activations,
         top_k=model.top_k,
-        width=model.hidden,
+        width=_width(model),
+        token=_width(model),
     )
 
 

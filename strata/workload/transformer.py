@@ -11,8 +11,9 @@ from strata.workload.attention import attention_ops
 from strata.workload.backward import with_backward
 from strata.workload.ffn import NORM_FLOP, gated_ffn
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
+from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
-from strata.workload.model import Model
+from strata.workload.model import ROUTED, Model
 from strata.workload.moe import expert_ops
 from strata.workload.ops import MatMul, Vector
 from strata.workload.scan_ops import STATE
@@ -95,7 +96,7 @@ def _stream(model: Model, tokens: Extent, axis: str, format: str = "") -> Tensor
     (`sp_tokens`).
     """
     rows = Extent(tokens.count, tokens.unit, axis)
-    return Tensor(RESIDUAL, (rows, Extent(model.hidden)), format or model.activations)
+    return Tensor(RESIDUAL, (rows, Extent(stream_width(model))), format or model.activations)
 
 
 def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
@@ -118,6 +119,16 @@ def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
         trips=NORM_TRIPS + model.hidden / NORM_LOAD,
         adds=True,
     )
+
+
+def _norm_after(before: list[Op], norm: Vector) -> Vector:
+    """A norm of what the ops before it made of the residual, where there are any: nothing is added to it."""
+    if not before:
+        return norm
+    return replace(
+        norm, inputs=(before[-1].output,), reads=1.0, writes=1.0, flop_per_element=NORM_FLOP, pieces=1.0,
+        adds=False,
+    )  # fmt: skip
 
 
 def _embedding(model: Model, tokens: Extent) -> Block:
@@ -158,13 +169,15 @@ def _embedding(model: Model, tokens: Extent) -> Block:
                 parameter_precision=stored,
             )
         )
+    ops += expanded_stream(model, tokens, ops[-1].output)
     stream = _stream(model, tokens, "tokens", stored)
     return Block(name="embedding", role="embedding", ops=tuple(ops), output=stream, leaves=(ops[-1].output,))
 
 
 def _head(model: Model, read: Extent, phase: str) -> Block:
     vocab = (Extent(model.vocab, 1.0, "vocab"),)
-    final = _norm("final_norm", "head", model, read)
+    before = collapsed(model, read, "head", RESIDUAL, last=True)
+    final = _norm_after(before, _norm("final_norm", "head", model, read))
     head = MatMul(
         name="head",
         module="head",
@@ -196,21 +209,24 @@ def _head(model: Model, read: Extent, phase: str) -> Block:
         needs_whole=() if training else ("vocab",),
     )
     entry = _stream(model, read, "sp_tokens")
-    return Block(name="head", role="head", ops=(final, head, choose), entry=entry)
+    return Block(name="head", role="head", ops=(*before, final, head, choose), entry=entry)
 
 
 def _attention_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:
-    norm = _norm("attention_norm", "attention", model, tokens)
+    before = collapsed(model, tokens, "attention", RESIDUAL)
+    norm = _norm_after(before, _norm("attention_norm", "attention", model, tokens))
     ops, leaves = _mixing(model, work, tokens, kind, norm.output)
     count = model.pattern.total(0, kind)
-    block = _layer_block(model, tokens, "attention", (norm, *ops), leaves)
+    block = _layer_block(model, tokens, "attention", (*before, norm, *ops), leaves)
     return replace(block, name=f"attention.{kind}", count=count, captured=kind != UNCAPTURED)
 
 
 def _ffn_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:
-    norm = _norm("ffn_norm", "ffn" if kind == "dense" else "moe", model, tokens)
+    module = "ffn" if kind == "dense" else "moe"
+    before = collapsed(model, tokens, module, RESIDUAL)
+    norm = _norm_after(before, _norm("ffn_norm", module, model, tokens))
     ops, leaves = _feeding(model, work, tokens, kind, norm.output)
-    block = _layer_block(model, tokens, "ffn", (norm, *ops), leaves)
+    block = _layer_block(model, tokens, "ffn", (*before, norm, *ops), leaves)
     return replace(block, name=f"ffn.{kind}", count=model.pattern.total(1, kind))
 
 
@@ -253,9 +269,8 @@ def _feeding(
     model: Model, work: Workload, tokens: Extent, kind: str, source: str
 ) -> tuple[tuple[Op, ...], tuple[str, ...]]:
     """Ops of a feed-forward layer and what they hand on."""
-    if kind == "moe":
-        leaves = ("combined", "shared_down_out") if model.shared_experts else ("combined",)
-        return expert_ops(model, work, tokens, source), leaves
+    if kind in ROUTED:
+        return expert_ops(model, work, tokens, source, kind)
     ops = gated_ffn(
         model, tokens, width=model.ffn, axis="ffn", module="ffn", source=source, bias=model.ffn_bias
     )
@@ -269,6 +284,9 @@ def _layer_block(
     if model.post_norms:
         after = _post_norm(model, tokens, role, leaves)
         ops, leaves = (*ops, after), (after.output,)
+    if model.hyper_connections:
+        mixed = mixed_streams(model, tokens, role, leaves, RESIDUAL)
+        ops, leaves = (*ops, mixed), (mixed.output,)
     return Block(
         name=role, role=role, ops=ops, entry=_stream(model, tokens, "sp_tokens"),
         output=_stream(model, tokens, "tokens"), leaves=leaves,

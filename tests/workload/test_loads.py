@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hy
 
-from strata.workload.attention import attended
+from strata.workload.attention_parts import attended
 from strata.workload.moe import chance, expert_shares, load_of
 
 

@@ -1,0 +1,107 @@
+"""What kinds of attention share: which tokens a query sees, the kinds of tokens of a step, projections, and
+the scorer that chooses among keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from strata.arrays import Number, namespace
+from strata.workload.graph import Extent, Op
+from strata.workload.model import Model
+from strata.workload.ops import Attention, MatMul, Vector
+from strata.workload.tasks import Workload
+
+ROPE_PIECES = 4.0  # where nothing is fused: queries and keys turned, keys and values written to the cache
+NO_WINDOW = 1e18
+
+
+def attended(context: Number, sequence: Number, window: Number) -> Number:
+    r"""Mean number of tokens a causal query attends to, at most `window`.
+
+    .. math:: \bar{s} = \frac{F(c) - F(c - q)}{q}, \quad F(x) = \sum_{p=1}^{x} \min(p, w)
+
+    context c; new tokens q; window w. Exact for whole numbers.
+
+    >>> float(attended(4.0, 4.0, 1e18)), float(attended(1024.0, 1.0, 128.0))
+    (2.5, 128.0)
+    """
+    xp = namespace(context, sequence, window)
+
+    def summed(x: Number) -> Number:
+        inside = xp.minimum(x, window)
+        return inside * (inside + 1) / 2 + (x - inside) * window
+
+    return (summed(context) - summed(context - sequence)) / sequence
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of token of a step: those it generates, or those of prompts that it reads beside."""
+
+    work: Workload
+    beside: bool
+
+    def named(self, name: str) -> str:
+        return f"prompt_{name}" if self.beside else name
+
+
+def parts_of(work: Workload) -> tuple[Part, ...]:
+    """The kinds of tokens of a step whose attention differs."""
+    return tuple(Part(part, part.phase != work.phase) for part in work.attending)
+
+
+def attention_product(model: Model, name: str, inputs: tuple[str, ...], output: str, **sizes: Any) -> MatMul:
+    """A projection of an attention layer, in the formats of the model unless said."""
+    usual = {"weight": model.weights, "activation": model.activations}
+    return MatMul(name=name, module="attention", inputs=inputs, output=output, **(usual | sizes))
+
+
+def index_ops(
+    model: Model, work: Workload, keys: str, ratio: Number, parameters: tuple[Extent, ...], heads: str = ""
+) -> list[Op]:
+    """Scores of index queries against the keys kept, one for each `ratio` tokens, and the choice of the top.
+
+    heads: the axis of index heads where each serves its own group of heads.
+    """
+    ops: list[Op] = []
+    for part in parts_of(work):
+        step = part.work
+        scores = Extent(1.0, attended(step.context, step.sequence, NO_WINDOW) / ratio, "kv_tokens")
+        score = Attention(
+            name=part.named("index_score"),
+            module="indexer",
+            inputs=("index_q_out", keys),
+            output=part.named("scores"),
+            sequences=Extent(step.batch, 1.0, "sequences"),
+            queries=Extent(1.0, step.sequence, "queries"),
+            span=scores,
+            cached=Extent(1.0, step.context / ratio, "kv_tokens"),
+            held=Extent(1.0, step.context / ratio, "kv_cache_tokens"),
+            heads=Extent(model.index_heads, 1.0, heads),
+            kv_heads=Extent(1.0),
+            key_dim=model.index_dim,
+            value_dim=0.0,
+            kv_width=model.index_dim,
+            activation=model.activations,
+            products=model.index_format,
+            kv=model.index_format,
+        )
+        top = Vector(
+            name=part.named("index_top"),
+            module="attention",
+            inputs=(score.output,),
+            output=part.named("chosen"),
+            m=Extent(step.batch, step.sequence, "tokens"),
+            n=(Extent(model.index_heads, scores.size, heads),) if heads else (scores,),
+            reads=1.0,
+            writes=0.0,
+            flop_per_element=2.0,
+            special_per_element=0.0,
+            precision="fp32",
+            needs_whole=("kv_tokens",),
+            parameters=() if part.beside else parameters,
+        )
+        ops += [score, top]
+    return ops
