@@ -280,14 +280,16 @@ def _block_indexer(model: Model, work: Workload, tokens: Extent, source: str) ->
     """The scorer of blocks of keys: one index head for each group of heads, one index key for all; a block's
     score is the largest of its keys' (MiniMax-M3; Hugging Face transformers, minimax_m3_vl).
     """
-    columns = (Extent(model.index_heads, model.index_dim, "kv_heads"), Extent(model.index_dim))
-    made = attention_product(
-        model, "index_qk", (source,), "index_qk_out", m=tokens, n=columns, k=Extent(model.hidden)
-    )
+    queries, keys = Extent(model.index_heads, model.index_dim, "kv_heads"), Extent(model.index_dim)
+    wide = {"m": tokens, "k": Extent(model.hidden)}
     rope = Vector(
-        name="index_rope", module="attention", inputs=("index_qk_out",), output="index_q_out", m=tokens,
-        n=columns, reads=1.0, writes=1.0, flop_per_element=ROPE_FLOP + NORM_FLOP, special_per_element=0.0,
-        precision=model.activations,
+        name="index_rope", module="attention", inputs=("index_q_made", "index_k_made"), output="index_q_out",
+        m=tokens, n=(queries, keys), reads=1.0, writes=1.0, flop_per_element=ROPE_FLOP + NORM_FLOP,
+        special_per_element=0.0, precision=model.activations,
     )  # fmt: skip
-    norms = (Extent(2.0 * model.index_dim),)
-    return [made, rope, *index_ops(model, work, "index_q_out", 1.0, norms, heads="kv_heads")]
+    return [
+        attention_product(model, "index_q", (source,), "index_q_made", n=(queries,), **wide),
+        attention_product(model, "index_k", (source,), "index_k_made", n=(keys,), **wide),
+        rope,
+        *index_ops(model, work, "index_q_out", 1.0, (Extent(2.0 * model.index_dim),), heads="kv_heads"),
+    ]

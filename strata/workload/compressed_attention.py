@@ -30,8 +30,8 @@ from strata.workload.ffn import NORM_FLOP, ROPE_FLOP
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.ops import Attention, Vector
-from strata.workload.scan_ops import WindowPool
 from strata.workload.tasks import Workload
+from strata.workload.window_ops import SharedRotation, WindowPool
 
 # Of a value with its gate: the place's bias, a softmax over the window and the sum under it.
 POOL_FLOP, POOL_SPECIAL = 5.0, 1.0
@@ -63,10 +63,10 @@ def compressed_ops(model: Model, work: Workload, tokens: Extent, kind: str, sour
         known = (*known, ops[-1].output)
     if kind == "csa":
         ops += _chosen(model, work, tokens)
-    rope = Vector(
+    rope = SharedRotation(
         name="rope_and_cache", module="attention", inputs=known, output="rotated", m=tokens,
         n=(each, shared), reads=1.0, writes=1.0, flop_per_element=ROPE_FLOP + NORM_FLOP,
-        special_per_element=0.0, precision=model.activations, pieces=ROPE_PIECES, gradients=1,
+        special_per_element=0.0, precision=model.activations, pieces=ROPE_PIECES,
         parameters=(Extent(model.heads, 1.0, "heads"),),  # a sink for each head
     )  # fmt: skip
     mix = [_shared_attention(model, part, kind) for part in parts_of(work)]

@@ -29,7 +29,14 @@ MODELOPT = {
     "W4A16_AWQ": "int4",
     "INT4_AWQ": "int4",
 }
-QUARK = {"fp4": "mxfp4", "fp6_e2m3": "mxfp6", "fp6_e3m2": "mxfp6", "fp8_e4m3": "fp8", "int8": "int8", "int4": "int4"}
+QUARK = {
+    "fp4": "mxfp4",
+    "fp6_e2m3": "mxfp6",
+    "fp6_e3m2": "mxfp6",
+    "fp8_e4m3": "fp8",
+    "int8": "int8",
+    "int4": "int4",
+}
 BLOCK_OF_MX = 32  # values that share a scale in OCP's formats; nvfp4 has 16
 
 

@@ -313,17 +313,3 @@ class ShortConvolution(Vector):
     def state_bytes(self) -> Number:
         kept = self.sequences.size * (self.width - 1.0) * total(self.n)
         return 0.0 if self.backward else kept * bytes_of(self.precision)
-
-
-@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class WindowPool(Vector):
-    """Windows of tokens made one entry each, by weights of their own; the tokens of an open window are kept
-    for the next step.
-    """
-
-    sequences: Extent
-    window: Number  # tokens that are kept
-
-    def state_bytes(self) -> Number:
-        kept = self.sequences.size * self.window * total(self.n)
-        return 0.0 if self.backward else kept * bytes_of(self.precision)

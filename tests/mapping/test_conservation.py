@@ -91,6 +91,7 @@ def ranks_share(op: Op, plan: Plan, phase: str) -> float:
     }
     tensor = is_expert_product(op) or axes & {
         "heads",
+        "kv_heads",
         "ffn",
         "shared_ffn",
         "vocab",

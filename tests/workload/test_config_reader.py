@@ -163,6 +163,10 @@ def test_a_text_config_takes_what_it_leaves_out_from_its_class_and_a_flat_config
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.3-70b", "fp8"),
         ("Qwen/Qwen2.5-72B-Instruct-AWQ", "qwen2.5-72b", "int4"),
         ("nvidia/DeepSeek-R1-FP4", "deepseek-v3", "fp4"),
+        ("nvidia/DeepSeek-R1-NVFP4", "deepseek-v3", "nvfp4"),
+        ("MiniMaxAI/MiniMax-M3-MXFP8", "minimax-m3", "mxfp8"),
+        ("deepseek-ai/DeepSeek-V4-Pro", "deepseek-v4-pro", "fp8_block"),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "nemotron-3-super-120b-a12b", "nvfp4"),
         ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3", "fp8_block"),
         ("google/gemma-3-27b-it", "gemma-3-27b", "bf16"),
         ("GOOGLE/GEMMA-2-9B-IT", "gemma-2-9b", "bf16"),
@@ -195,7 +199,24 @@ def test_every_shipped_name_means_itself_and_what_is_not_a_name_is_one_line():
         ({"quant_method": "fbgemm_fp8"}, ("fp8", False)),
         ({"quant_method": "awq", "bits": 4}, ("int4", True)),
         ({"quant_method": "gptq", "bits": 8}, ("int8", True)),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ("fp4", False)),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ("nvfp4", False)),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "MXFP8"}}, ("mxfp8", False)),
+        ({"quant_method": "mxfp8"}, ("mxfp8", False)),
+        ({"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp4"}}}, ("mxfp4", False)),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}},
+            },
+            ("nvfp4", False),
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"num_bits": 4, "type": "float", "group_size": 32}}},
+            },
+            ("mxfp4", False),
+        ),
         (
             {
                 "quant_method": "compressed-tensors",
