@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from strata.arrays import Array, Number, choose, namespace
 from strata.mapping.layout import Sharding
-from strata.workload.graph import Block, Op
+from strata.workload.graph import Block, Graph, Op
 
 # Mixed-precision Adam keeps an fp32 copy of the weights and two fp32 moments, and adds up gradients in fp32
 # (Rajbhandari et al., ZeRO, arXiv 1910.02054, sec. 3.1; Megatron accumulates gradients in fp32).
@@ -189,3 +189,12 @@ def memory_by_purpose(
         wide = (xp.broadcast_to(v, summed.shape) for v in parts.values())
         parts = dict(zip(parts, choose(1.0 / (summed + 1.0), *wide), strict=True))
     return {**parts, "scratch": scratch}
+
+
+def resident_bytes(graph: Graph, sharding: Sharding) -> dict[str, Number]:
+    """Bytes of one device that lie beside all blocks, divided over a tensor group: a vision tower, as vLLM
+    shards it (mm_encoder_tp_mode "weights", its default). Every stage of a pipeline counts them, though only
+    the first holds them.
+    """
+    parts = sharding.degrees.get(SEQUENCE_GROUP, 1.0)
+    return {purpose: held / parts for purpose, held in graph.resident.items()}

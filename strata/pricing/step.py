@@ -15,7 +15,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
-from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose
+from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose, resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.host import chip_under_engine, launch_times, with_host
 from strata.pricing.kernels.device import device, software_of
@@ -212,7 +212,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         time_by_bound=bound_times(full, mean, time, hosted),
         lower=xp.minimum(mean.lower, time),
         upper=xp.maximum(mean.upper + (time - mean.time), time) + (hosted - time),
-        memory={**memory, "reserve": given.engine.reserve},
+        memory={**memory, **resident_bytes(given.graph, sharding), "reserve": given.engine.reserve},
         flop=given.whole.flop(),
         items=given.whole.items,
         item=given.whole.item,

@@ -14,6 +14,7 @@ from strata.workload.config_mixers import read_mixer
 from strata.workload.config_precision import weight_formats
 from strata.workload.config_sparse import sparse_sizes, stream_sizes, with_blocks
 from strata.workload.model import Model
+from strata.workload.vision import read_tower
 
 FLAGS_OF_A_MODEL = (
     "qkv_bias", "output_bias", "ffn_bias", "expert_bias", "router_bias", "qk_norm", "norm_bias",
@@ -111,6 +112,7 @@ def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
         tied=keys.flag("tie_word_embeddings", family.tied),
         positions=keys.size("max_position_embeddings", 0.0) if flags["learned_positions"] else 0.0,
         **flags,
+        **_tower(keys),
         weights=weights,
         expert_weights=expert_weights,
         weight_only=widened,
@@ -213,6 +215,14 @@ def _flags(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
 def _part(keys: ConfigKeys, name: str) -> Mapping[str, Any]:
     inner = keys.raw.get(name)
     return inner if isinstance(inner, Mapping) else {}
+
+
+def _tower(keys: ConfigKeys) -> dict[str, Any]:
+    """The vision tower beside the decoder, where its sizes are said."""
+    tower = read_tower(keys.raw, keys.label)
+    if tower is None:
+        return {}
+    return {"vision_tower": True, "tower_parameters": tower.parameters, "tower_flop": tower.flop}
 
 
 def _published(keys: ConfigKeys) -> tuple[float, str] | None:

@@ -321,6 +321,8 @@ class Graph:
     # axes that are one coordinate of a tensor under two names: columns that a product makes, its reader's
     # depth
     coordinates: dict[str, str] = field(default_factory=dict)
+    # bytes that lie in memory beside all blocks and that no op reads, by purpose
+    resident: dict[str, Number] = field(default_factory=dict)
     stream: str = ""  # the axis along which fused kernels pass tiles on to each other
 
     def ops(self) -> Iterator[tuple[Block, Op]]:

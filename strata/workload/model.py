@@ -164,6 +164,9 @@ class Model:
     latent_experts: bool = False  # routed experts work in a latent of all tokens
     hyper_connections: bool = False  # the residual has several streams that every block mixes
     mixer: Mixer | None = None  # of layers with a state in place of a cache
+    vision_tower: bool = False  # loaded beside the decoder; its images are not timed
+    tower_parameters: Number = 0.0
+    tower_flop: Number = 0.0  # of one image, 0 where its size is not said
     weights: str = "bf16"
     expert_weights: str = "bf16"
     activations: str = "bf16"

@@ -237,8 +237,14 @@ class StateScan(Op):
         keys = 2.0 * self.key_heads.size * self.key_dim * bytes_of(self.activation)
         return self.rows() * (heads + keys) * (2.0 if self.backward else 1.0)
 
+    def kept_states(self) -> Number:
+        """States kept of each sequence: one after each token that a step verifies, so that those of refused
+        guesses can be dropped (vLLM, vllm/v1/attention/backends/gdn_attn.py: a slot for each guess and one).
+        """
+        return self.queries.size if self.stepwise else 1.0
+
     def state_bytes(self) -> Number:
-        return 0.0 if self.backward else self.held_bytes()
+        return 0.0 if self.backward else self.held_bytes() * self.kept_states()
 
     def held_bytes(self) -> Number:
         """Bytes of the states of all sequences."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number
+from strata.precision import bytes_of
 from strata.workload.attention import attention_ops
 from strata.workload.backward import with_backward
 from strata.workload.ffn import NORM_FLOP, gated_ffn
@@ -27,6 +28,7 @@ from strata.workload.tasks import Workload
 # than
 # element-wise kernels of that size, an argmax over 128256 to 151936 logits 9 to 37 us.
 NORM_TRIPS, NORM_LOAD, CHOICE_LOAD = 4.0, 1024.0, 2048.0
+VISION_TOWER = "vision tower"  # what its weights are called among the purposes of memory
 RESIDUAL = "hidden"  # the stream that blocks read and add to
 UNCAPTURED = "sparse"  # a captured graph of kernels is broken around this kind of attention
 
@@ -48,8 +50,16 @@ def trace_transformer(model: Model, work: Workload) -> Graph:
         weight_only=model.weight_only,
         units=model.units,
         coordinates={} if model.mixer is None else {KEY_HEADS: STATE_HEADS},
+        resident=_resident(model, work),
     )
     return with_backward(graph) if work.phase == "train" else checked(graph)
+
+
+def _resident(model: Model, work: Workload) -> dict[str, Number]:
+    """Weights of a vision tower, which servers load with the decoder and keep in 16 bits."""
+    if not model.vision_tower or work.phase == "train":
+        return {}
+    return {VISION_TOWER: model.tower_parameters * bytes_of(model.embedding_dtype)}
 
 
 def _layer_blocks(model: Model, work: Workload, tokens: Extent) -> list[Block]:

@@ -89,6 +89,25 @@ def test_states_do_not_grow_with_the_context(name):
 
 
 @every
+def test_a_step_that_verifies_guesses_keeps_a_state_after_each(name):
+    """Refused guesses are undone by an earlier state: memory and what is written grow, what is read does
+    not.
+    """
+    made = HYBRIDS[name]()
+    one, four = (made.trace(st.decode(8.0, 1024.0, tokens=t)) for t in (1.0, 4.0))
+    scans = [
+        sum(float(b.count * op.state_bytes()) for b, op in g.ops() if op.kind == "state_scan")
+        for g in (one, four)
+    ]
+    assert scans[1] == pytest.approx(4 * scans[0]) and scans[0] > 0
+    alone, verified = (
+        st.evaluate("8xh200", made, st.decode(batch=256, context=1024, tokens=t), "dp=8").metrics
+        for t in (1.0, 4.0)
+    )
+    assert alone.step_time < verified.step_time
+
+
+@every
 def test_operations_of_states_are_linear_in_the_length(name):
     def work(length):
         graph = HYBRIDS[name]().trace(st.prefill(1.0, length))

@@ -10,23 +10,31 @@ from strata.errors import StrataError
 from strata.units import show
 from strata.workload.config import reading
 from strata.workload.hub_names import find_config
-from strata.workload.vision import read_tower
 
-NOT_TIMED = "counted from vision_config; neither timed nor in the memory of a prediction"
+NOT_TIMED = "counted from vision_config; in memory, not timed"
 
 
 def config_facts(name: str) -> tuple[dict[str, Any], dict[str, tuple[float, str, str]]]:
     """Family, unread keys and simplifications of a model's config; and the numbers of its vision tower."""
     config, label = find_config(name)
     read = reading(config, label)
-    tower, numbers = read_tower(config, label), {}
-    if tower is not None:
-        count, work = tower.parameters, tower.flop
-        numbers["vision.parameters"] = (count, f"{count:,.0f}", NOT_TIMED)
+    numbers = {}
+    if read.model.vision_tower:
+        count, work = float(read.model.tower_parameters), float(read.model.tower_flop)
+        numbers["tower_parameters"] = (count, f"{count:,.0f}", NOT_TIMED)
         if work:
-            numbers["vision.flop_of_an_image"] = (work, show(work, "FLOP"), NOT_TIMED)
+            numbers["tower_flop"] = (work, f"{show(work, 'FLOP')} an image", NOT_TIMED)
     facts = {"family": read.family, "unread": list(read.unread), "simplified": read.note}
     return facts, numbers
+
+
+def tower_note(model: Any) -> list[str]:
+    """One line where a vision tower lies in memory and its images are not timed."""
+    if not getattr(model, "vision_tower", False):
+        return []
+    work = float(model.tower_flop)
+    each = f"; {show(work, 'FLOP')} an image" if work else ""
+    return [f"images are not timed{each}; text alone: --set model.vision_tower=false"]
 
 
 def unread_text(described: dict[str, Any]) -> str:

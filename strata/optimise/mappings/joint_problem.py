@@ -194,7 +194,7 @@ def kernel_shape(op: Op, columns: Number, element: float) -> dict[str, Number]:
     """
     outputs = op.output_bytes() / element
     flop = op.flop()
-    product = float(_least(flop)) > 0
+    product = float(_least(flop)) > 0 and float(_least(outputs)) > 0  # scores of keys leave nothing behind
     return {
         "rows": outputs / columns,
         "depth": flop / (2.0 * outputs) if product else 0.0 * flop,
