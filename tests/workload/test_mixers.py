@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import model
+from cases import model, roomy
 from hybrids import HYBRIDS, PUBLISHED, falcon_h1, jamba_mini, kimi_linear, mamba2, minimax_text, qwen3_next
 from hypothesis import given
 from hypothesis import strategies as hy
@@ -101,7 +101,7 @@ def test_a_step_that_verifies_guesses_keeps_a_state_after_each(name):
     ]
     assert scans[1] == pytest.approx(4 * scans[0]) and scans[0] > 0
     alone, verified = (
-        st.evaluate("8xh200", made, st.decode(batch=256, context=1024, tokens=t), "dp=8").metrics
+        st.evaluate(roomy("8xh200"), made, st.decode(batch=256, context=1024, tokens=t), "dp=8").metrics
         for t in (1.0, 4.0)
     )
     assert alone.step_time < verified.step_time
