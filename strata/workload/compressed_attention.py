@@ -1,4 +1,4 @@
-r"""Attention over compressed keys: a window of tokens as they are, and one entry for each so many tokens before.
+r"""Attention over compressed keys: a window of tokens as they are, and one entry for each so many before.
 
 All heads share one entry of `head_dim`, key and value at once. `csa` (compressed sparse attention) makes an
 entry of every 4 tokens from windows that overlap, and an indexer chooses some for each query; `hca` (heavily
@@ -96,7 +96,7 @@ def _output(model: Model, tokens: Extent) -> tuple[Op, ...]:
 
 
 def _compressor(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> list[Op]:
-    """Values and gates of all tokens, and one entry of each window of them; the indexer has its own beside."""
+    """Values and gates of all tokens, and one entry of each window of them; the indexer has its own."""
     ratio, overlap = ratio_of(model, kind), OVERLAP[kind]
     width = model.head_dim + (model.index_dim if kind == "csa" else 0.0)
     channels, scorers = Extent(2.0 * overlap * width), Extent(model.index_heads)

@@ -96,7 +96,8 @@ def family_of(keys: ConfigKeys) -> ConfigFamily:
         if not isinstance(told, str) or told not in families():
             raise UnknownName("family of models", one_line(told), families(), "docs/models.md")
         return families()[told]
-    kind = one_line(keys.told.get("model_type", "")) or _by_class(keys)
+    inside = f"{keys.outer}_text"  # a decoder that says no model_type of its own
+    kind = one_line(keys.told.get("model_type", "")) or (inside if inside in families() else _by_class(keys))
     for name in (keys.outer, kind):
         if name and name not in families() and name not in wrappers() and name in refusals():
             raise NotModelled(f"{keys.label}: '{name}' is not modelled: {refusals()[name]}")

@@ -58,8 +58,8 @@ def weight_formats(config: Mapping[str, Any], label: str) -> tuple[str, str, boo
     stated = check(one_line(facts.get("weights", "bf16")))
     if method and stated == "bf16":
         raise BadValue(
-            "quantization_config.quant_method must be fp8, mxfp4, awq, gptq, compressed-tensors, modelopt or quark, "
-            f"but got (quant_method={shortened(method)}); say weights=... yourself"
+            "quantization_config.quant_method must be fp8, mxfp4, awq, gptq, compressed-tensors, modelopt or "
+            f"quark, but got (quant_method={shortened(method)}); say weights=... yourself"
         )
     return stated, stated, facts.get("weight_only") is True
 

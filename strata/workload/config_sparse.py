@@ -1,4 +1,4 @@
-"""Sparse and compressed attention of a config: which layers have it, and its sizes; streams of the residual."""
+"""Sparse and compressed attention of a config: its layers and its sizes; streams of the residual."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK_WORDS = {
 
 
 def with_blocks(keys: ConfigKeys) -> ConfigKeys:
-    """Sizes of a scorer of blocks and its layers, said in a table of their own, at one level with the others."""
+    """Sizes of a scorer of blocks and its layers, said in a table of their own, beside the others."""
     table = keys.told.get("sparse_attention_config")
     if table is None:
         return keys

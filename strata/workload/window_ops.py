@@ -1,4 +1,4 @@
-"""Element-wise ops of attention over compressed keys: windows made one entry, and keys that all heads share."""
+"""Element-wise ops of attention over compressed keys: windows made one entry, keys that all heads share."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def predict_command(
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.config_facts import config_warning, tower_note
+    from strata.app.render.config_facts import config_notes
     from strata.app.render.difference import difference_dict, difference_table
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
@@ -105,8 +105,7 @@ def predict_command(
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
-    notes = [*result.notes, *config_warning(model), *tower_note(result.model)]
-    lines = [*([choice_text(chosen)] if chosen else []), *lines, *notes]
+    lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes, *config_notes(model, result)]
     changed = asked.beside(result, set) if set and result.fits else None
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}

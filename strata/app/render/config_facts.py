@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.errors import StrataError
+from strata.result import Result
 from strata.units import show
 from strata.workload.config import reading
 from strata.workload.hub_names import find_config
@@ -28,7 +29,7 @@ def config_facts(name: str) -> tuple[dict[str, Any], dict[str, tuple[float, str,
     return facts, numbers
 
 
-def tower_note(model: Any) -> list[str]:
+def _tower_note(model: Any) -> list[str]:
     """One line where a vision tower lies in memory and its images are not timed."""
     if not getattr(model, "vision_tower", False):
         return []
@@ -43,10 +44,10 @@ def unread_text(described: dict[str, Any]) -> str:
     return "not read from the config: " + ", ".join(unread) if unread else ""
 
 
-def config_warning(name: str) -> list[str]:
-    """One line where keys of a model's config that look like sizes were not read."""
+def config_notes(name: str, result: Result) -> list[str]:
+    """Lines where keys of a model's config that look like sizes were not read, and of its vision tower."""
     try:
         said = reading(*find_config(name)).warning
     except StrataError:  # a program that is no model
-        return []
-    return [said] if said else []
+        said = ""
+    return [*([said] if said else []), *_tower_note(result.program)]

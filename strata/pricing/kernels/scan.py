@@ -84,7 +84,8 @@ def price_state_scan(op: StateScan, device: Device) -> Price:
         T_{chunks} = T_0 + \frac{F}{e P} \frac{c \lceil w / c \rceil}{w} + \frac{m + S_c + S_a}{B} + T_p
 
     A step reads and writes the states S of all sequences and the m bytes of their tokens, as a streaming
-    kernel (`vector_kernel`); one that verifies guesses writes a state after each. A prompt goes in chunks: products F inside them at the share e = 0.12 of the
+    kernel (`vector_kernel`); one that verifies guesses writes a state after each. A prompt goes in chunks:
+    products F inside them at the share e = 0.12 of the
     matrix peak P, as w blocks (a chunk and a head each) on c cores, with what they load and store after one
     another; states S_c of all chunks are written, passed on (T_p: `price_scan` over the chunks of a sequence,
     which waits for one after the other) and read as S_a in the activations' format. Channels that decay by
