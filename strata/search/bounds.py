@@ -137,6 +137,8 @@ def bound_columns(space: Space, boxes: Boxes) -> Evaluated:
         one_shape = _one_geometry(space, boxes, which)[place[boxes.owner[rows]]]
         slack = HALVES_SLACK if rich.engine.overlap == "dual_batch" else SLACK
         links = dominating_fabric(space) if boxes.nearest else rich.system.fabric
+        if boxes.nearest:
+            cheap = replace(cheap, fabric=links)
         for warm in (True, False):
             part = rows[one_shape == warm]
             if not len(part):
