@@ -221,6 +221,8 @@ def _with_cores(space: Space, nodes: list[Node]) -> list[Node]:
     if not nodes:
         return []
     fewest, most = core_range(space, _of(nodes))
+    # where a corner cannot be built, nobody knows
+    fewest, most = np.nan_to_num(fewest), np.nan_to_num(most, nan=np.inf)
     return [n for n, least, top in zip(nodes, fewest, most, strict=True) if max(least, 1.0) <= n.cores <= top]
 
 
@@ -241,9 +243,8 @@ def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
         low = every.low.copy()
         low[rows, which] = tried
         cut, some = legal_hull(space, replace(every, low=low))
-        roomy = some & (
-            most_cores(space, replace(every, low=np.where(some[:, None], cut.low, every.low))) >= cores
-        )
+        most = most_cores(space, replace(every, low=np.where(some[:, None], cut.low, every.low)))
+        roomy = some & ~(most < cores)
         fits, end = np.where(roomy, tried, fits), np.where(roomy, end, np.maximum(tried - 1, fits))
     return [replace(n, high=high) for n, high in zip(nodes, fits.reshape(len(nodes), axes), strict=True)]
 

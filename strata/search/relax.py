@@ -10,6 +10,7 @@ the most that any stream gets), and the rates that variants of a core set.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -89,18 +90,18 @@ def more_is(space: Space, field: str) -> str:
 
 def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> Case:
     """The case of boxes that share every word, at one corner: `cheap` the least of everything, `dear` the
-    most, `rich` the most with its cores.
+    most; `rich` the most with its cores, `poor` the least with its cores.
 
     Ties are linear in each axis, so that their least and most lie on corners; the rich corner takes the least
-    power at rest.
+    power at rest. A corner that cannot be built is refused (`built_corners`).
     """
     axes, blurred = relaxed_axes(space), coarse_axes(space) if boxes.coarse else ()
-    digits = boxes.low if side == "cheap" else boxes.high
+    digits, end = boxes.low if side in ("cheap", "poor") else boxes.high, min if side == "poor" else max
     values = FieldValues()
     for i in range(len(space.axes)):
         if i in blurred:
             values.numbers |= {
-                f: np.full(len(which), max(choices))
+                f: np.full(len(which), end(choices))
                 for f, choices in field_choices(space, i).items()
                 if more_is(space, f) != "fewer cores"
             }
@@ -109,15 +110,27 @@ def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> 
             set_choices(values, space, i, chosen)
     least, most = _tie_range(space, boxes, which)
     values.numbers |= most if side == "dear" else least
-    if side == "rich":
+    if side in ("rich", "poor"):
         values.numbers["chip.compute.cores"] = boxes.cores[which]
+    return assemble_case(space.scenario, values, None, checked=False)
+
+
+def built_corners(
+    space: Space, boxes: Boxes, which: np.ndarray, sides: Sequence[str]
+) -> Iterator[tuple[np.ndarray, tuple[Case, ...]]]:
+    """Boxes that share every word in groups whose corners can be built, with their cases; others are left
+    out.
+
+    Those are few, and a batch is refused as a whole: halves of it, and halves of these, find them.
+    """
     try:
-        return assemble_case(space.scenario, values, None, checked=False)
-    except BadValue as error:
-        raise BadValue(
-            f"an exact search has no bounds where a corner of a box cannot be built ({error}); keep that by a"
-            " [[constraint]] of the space, or take another sampler"
-        ) from None
+        cases = tuple(case_at_corner(space, boxes, which, side) for side in sides)
+    except BadValue:
+        half = len(which) // 2
+        for part in (which[:half], which[half:]) if half else ():
+            yield from built_corners(space, boxes, part, sides)
+        return
+    yield which, cases
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -245,9 +258,7 @@ def _least_price(space: Space, one: Fabric) -> float:
             if (value := getattr(d, name)) is not None
         }
         cheapest.append(replace(d, **least))
-    return float(
-        fabric_price(replace(one, dimension=tuple(cheapest), host=None), space.scenario.economics)
-    )
+    return float(fabric_price(replace(one, dimension=tuple(cheapest), host=None), space.scenario.economics))
 
 
 def _least_host(every: list[Fabric], money: Economics) -> Host | None:

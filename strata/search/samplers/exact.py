@@ -239,7 +239,7 @@ class Exact:
             piece: list[Node] = []
             for node in [*(n for n in boxes if n.stage == stage), None]:
                 if piece and (node is None or sum(len(n.plans) for n in piece) + len(node.plans) > PIECE):
-                    works.append(BoundsWork(boxes_with_rows(piece)))
+                    works.append(BoundsWork(boxes_with_rows(piece), self.goal))
                     self._asked.append(len(piece))
                     self._pending += piece
                     piece = []
@@ -262,7 +262,7 @@ class Exact:
         ends = np.cumsum([len(n.plans) for n in nodes])
         for node, end in zip(nodes, ends, strict=True):
             made = replace(node, bounds=scores[end - len(node.plans) : end])
-            if node.cut >= 0 and np.isfinite(made.bound):
+            if node.cut >= 0 and np.isfinite([made.bound, node.parent]).all():
                 won = 100.0 * max(node.parent - made.bound, 0.0) / max(abs(node.parent), 1e-300)
                 self.gains[node.cut] += LEARNING * (won - self.gains[node.cut])
             self.nodes.append(made)
