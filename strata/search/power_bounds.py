@@ -80,7 +80,7 @@ def held_to(ceiling: Ceiling, chip: Chip, cheap: Chip, heat: ThermalModel | None
         own = chip.heat
         limit = None if own is None else _lower(own.logic_limit, ceiling.temperature, own.ambient)
         return chip if own is None else replace(chip, heat=replace(own, logic_limit=limit))
-    watts = np.minimum(chip.energy.power_limit, max(ceiling.power, 0.0) / chip.energy.held)
+    watts = np.minimum(chip.energy.power_limit, max(ceiling.power, 1e-3) / chip.energy.held)
     static, layer = _static_of(chip, cheap)
     energy = replace(chip.energy, static_power=static, layer_power=layer, power_limit=watts)
     if heat is not None:
