@@ -100,10 +100,11 @@ class Exact:
 
     @property
     def bound(self) -> float:
-        """No design has a better score of the first metric."""
+        """No design has a better score of the first metric; nan where nothing is known of some."""
         if self.nodes is None:
             return float("nan")
-        return max([n.bound for n in self.nodes] + [float(self.passed[0])] + self.scores[:, 0].tolist())
+        best = max([n.bound for n in self.nodes] + [float(self.passed[0])] + self.scores[:, 0].tolist())
+        return best if best < float("inf") else float("nan")
 
     # ------------------------------------------------------------------------------------------------ rounds
 
