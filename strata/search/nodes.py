@@ -115,7 +115,7 @@ def root_nodes(space: Space, plans: PlanTable) -> list[Node]:
         fixed = np.zeros(len(space.axes), np.int64)
         fixed[free] = choice
         for least, most, counts in _built_parts(space, _variants(space, fixed), low, high):
-            common = {"fixed": fixed, "low": least, "high": most, "plans": plans.each}
+            common: dict[str, Any] = {"fixed": fixed, "low": least, "high": most, "plans": plans.each}
             nodes += [Node(stage=COARSE, cores=float(c), bounds=np.zeros((0, 1)), **common) for c in counts]
     return nodes
 

@@ -78,8 +78,10 @@ def held_to(ceiling: Ceiling, chip: Chip, cheap: Chip, heat: ThermalModel | None
         return chip
     if warm and not np.isfinite(ceiling.power):
         own = chip.heat
-        limit = None if own is None else _lower(own.logic_limit, ceiling.temperature, own.ambient)
-        return chip if own is None else replace(chip, heat=replace(own, logic_limit=limit))
+        if own is None:
+            return chip
+        limit = _lower(own.logic_limit, ceiling.temperature, own.ambient)
+        return replace(chip, heat=replace(own, logic_limit=limit))
     watts = np.minimum(chip.energy.power_limit, max(ceiling.power, 1e-3) / chip.energy.held)
     static, layer = _static_of(chip, cheap)
     energy = replace(chip.energy, static_power=static, layer_power=layer, power_limit=watts)
@@ -242,12 +244,12 @@ def power_bounds(
             ((slow + link) * LEAST / time, memory * LEAST / time),
         )
         kernels = 1.0 - step.time_by_bound["host"] / step.time
-        rest, *warm = settled_power(calm, *full)
+        rest, *warm = settled_power(calm, *full)  # and the temperatures of logic and DRAM
         rest_slow, *cool = settled_power(calm, *least)
         slowed = np.maximum(sum(least), chips.slowed * kernels)
         device = np.minimum(device, np.minimum(rest + sum(full), rest_slow + slowed))
-        held = np.maximum(np.maximum(*cool), _at_rest_and(calm, chips.slowed))
-        hottest = np.maximum(hottest, np.minimum(np.maximum(*warm), held))
+        held = np.maximum(np.maximum(cool[0], cool[1]), _at_rest_and(calm, chips.slowed))
+        hottest = np.maximum(hottest, np.minimum(np.maximum(warm[0], warm[1]), held))
         if longest is not None:
             load = Price(
                 time=time,

@@ -252,7 +252,7 @@ def _least_price(space: Space, one: Fabric) -> float:
     """The lowest price of a fabric's links that its axes allow, without hosts [USD]."""
     cheapest = []
     for i, d in enumerate(one.dimension):
-        least = {
+        least: dict[str, Any] = {
             name: _reached(space, (str(i), d.name), name, value, min)
             for name in ("bandwidth", "price")
             if (value := getattr(d, name)) is not None
