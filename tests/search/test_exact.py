@@ -84,19 +84,20 @@ def test_no_design_of_a_box_beats_its_bound(whole, drawn, kind, metric, bounded)
         assert np.median(np.abs(bounds[fits] / scores[fits] - 1)) < 0.1
 
 
-@pytest.mark.parametrize("kind", ["box", "nearest", "coarse"])
+@pytest.mark.parametrize("kind", ["box", "coarse"])
 @pytest.mark.parametrize("metric", ["device_power", "power", "temperature"])
-def test_a_limit_on_power_or_heat_rules_out_no_design_that_keeps_it(whole, drawn, kinds, kind, metric):
+def test_a_limit_on_power_or_heat_rules_out_no_design_that_keeps_it(
+    whole, drawn, kinds, bounded, kind, metric
+):
     _, evaluated, _ = drawn
     values, free = evaluated.columns[metric][evaluated.reason == 0], goal("tokens_per_s")
-    loose = optimistic(free, bound_columns(whole, kinds[kind], free))[:, 0]
-    for share in (0.1, 0.5):
-        wanted = replace(free, limits={metric: (-np.inf, float(np.quantile(values, share)))})
-        scores = wanted.scores(evaluated)[:, 0]
-        bounds = optimistic(wanted, bound_columns(whole, kinds[kind], wanted))[:, 0]
-        keeps = scores > -np.inf
-        assert keeps.any() and np.all(bounds[keeps] >= scores[keeps])
-        assert np.all(bounds <= loose * (1 + 1e-3)) and np.mean(bounds < 0.99 * loose) > 0.05
+    loose = optimistic(free, bounded[kind])[:, 0]
+    wanted = replace(free, limits={metric: (-np.inf, float(np.quantile(values, 0.1)))})
+    scores = wanted.scores(evaluated)[:, 0]
+    bounds = optimistic(wanted, bound_columns(whole, kinds[kind], wanted))[:, 0]
+    keeps = scores > -np.inf
+    assert keeps.any() and np.all(bounds[keeps] >= scores[keeps])
+    assert np.all(bounds <= loose * (1 + 1e-3)) and np.mean(bounds < 0.99 * loose) > 0.05
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +213,7 @@ def test_least_power_and_heat_are_those_of_all_points(counted, metric):
 @pytest.mark.parametrize(
     "limit", ["temperature <= 52 degC", "temperature <= 60 degC", "device_power <= 30 W", "power <= 1150 W"]
 )
-def test_the_best_design_under_a_limit_of_power_or_heat_is_found_with_fewer_bounds(counted, limit):
+def test_the_best_design_under_a_limit_of_power_or_heat_is_found(counted, limit):
     made, every = counted
     wanted = goal("tokens_per_s", [limit])
     found = branch_and_bound(made, wanted)
