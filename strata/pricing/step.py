@@ -49,6 +49,7 @@ class Structure:
     active: frozenset[str]
     rank: int = 0
     for_bounds: bool = False  # prices below which no design of a box can be (search/bounds.py)
+    slowest: bool = False  # of several ways to run a step the slowest, above which no design of a box can be
 
     @property
     def pipelined(self) -> bool:
@@ -107,7 +108,7 @@ def price(given: Pricing) -> Step:
     halves hide beside kernels one by one; fused kernels pass their tiles on to the links already.
     """
     engine, training, sharding = given.engine, given.training, given.sharding
-    rank = rank_in_step(given)
+    rank, slowest = rank_in_step(given), given.structure.slowest
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
         sizes = tensor_sizes(graph) if rank.device.fuses else None
@@ -123,7 +124,7 @@ def price(given: Pricing) -> Step:
     plain = _step(given, rank, blocks, hiding=hiding)
     blocks = apart(blocks)
     if rank.device.fuses and not given.structure.for_bounds:
-        plain = _quicker(_step(given, rank, blocks, hiding=hiding), plain)
+        plain = _quicker(_step(given, rank, blocks, hiding=hiding), plain, slowest)
     if engine.overlap == "none" or training or not given.structure.active:
         return plain
     if engine.overlap == "dual_batch" and given.halves is not None:
@@ -131,7 +132,7 @@ def price(given: Pricing) -> Step:
         overlapping = two_halves(blocks, halves, given.graph.sequence, rank)
     else:
         overlapping = tuple(overlapped(b, rank, sharding) for b in blocks)
-    found = _quicker(_step(given, rank, overlapping, hiding=True), plain)
+    found = _quicker(_step(given, rank, overlapping, hiding=True), plain, slowest)
     return replace(found, price=replace(found.price, saved=plain.price.time - found.price.time))
 
 
@@ -150,10 +151,13 @@ def rank_in_step(given: Pricing) -> Rank:
     return Rank(device=dev, placement=given.placement, fabric=with_ring_memory(given.system.fabric, dev))
 
 
-def _quicker(one: Step, other: Step) -> Step:
-    """The quicker of two steps at each point, or that which keeps the limits of power and heat."""
+def _quicker(one: Step, other: Step, slowest: bool = False) -> Step:
+    """The quicker of two steps at each point, or that which keeps the limits of power and heat; or the slower
+    one.
+    """
     kept, before = one.within_limits, other.within_limits
-    better = (kept > before) | ((kept == before) & (one.time < other.time))
+    quicker = (kept > before) | ((kept == before) & (one.time < other.time))
+    better = one.time > other.time if slowest else quicker
     xp = namespace(one.time, other.time)
 
     def pick(a: Any, b: Any) -> Any:

@@ -7,6 +7,8 @@ chip is never slower at any clock (`Structure.for_bounds`).
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,9 +28,21 @@ from strata.pricing.summary import Summary
 from strata.search.derived_metrics import DERIVED_METRICS, GOAL_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.points import Evaluated, groups_by_words, plans_at
+from strata.search.power_bounds import (
+    POWER_METRICS,
+    BoxChips,
+    box_heat,
+    ceiling_of,
+    held_to,
+    least_when_slowed,
+    longest_refresh,
+    power_bounds,
+    tied_geometry,
+    uncapped_chip,
+)
 from strata.search.relax import (
     Boxes,
-    case_at_corner,
+    built_corners,
     dominating_chip,
     dominating_fabric,
     least_idle_power,
@@ -46,7 +60,12 @@ TIMES = tuple(m.name for m in METRICS.values() if m.kind == TIME)
 SPENT = ("energy_per_token", "energy_per_item", "cost_per_mtoken", "cost_per_mitem")
 COLUMNS = (*RATES, *TIMES, *SPENT, "memory_used", "die_area")
 # metrics that have bounds: those that are priced for boxes, and those that follow from them
-BOUNDED = (*COLUMNS, *(m.name for m in DERIVED_METRICS.values() if all(i in COLUMNS for i in m.inputs)))
+BOUNDED = (
+    *COLUMNS,
+    *POWER_METRICS,
+    *(m.name for m in DERIVED_METRICS.values() if all(i in COLUMNS for i in m.inputs)),
+)
+TINY = 1e-300  # of what less is better, where nothing is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +73,10 @@ class BoundsWork:
     """A piece of work: boxes to bound. Done, it is what each row's plan could deliver at best in its box."""
 
     boxes: Boxes
+    goal: Goal | None = None
 
     def perform(self, space: Space, backend: str) -> Evaluated:
-        return bound_columns(space, self.boxes)
+        return bound_columns(space, self.boxes, self.goal)
 
 
 def optimistic(goal: Goal, bounds: Evaluated) -> np.ndarray:
@@ -71,6 +91,7 @@ def optimistic(goal: Goal, bounds: Evaluated) -> np.ndarray:
             values = metric_column(bounds.columns, name)
             possible &= (values >= low) if GOAL_METRICS[name].higher_is_better else (values <= high)
     scores = np.stack([goal.score(bounds.columns, m) for m in goal.metrics], axis=1)
+    possible &= ~np.isnan(scores).any(axis=1)
     return np.where(possible[:, None], scores, -np.inf)
 
 
@@ -100,7 +121,7 @@ def legal_hull(space: Space, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
 
 def core_range(space: Space, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
     """The fewest and the most cores of any design of each box: those of its dearest and its cheapest corner;
-    0 where none fits.
+    0 where none fits, nan where that corner cannot be built.
     """
     return _cores_at(space, boxes, "dear"), most_cores(space, boxes)
 
@@ -111,47 +132,101 @@ def most_cores(space: Space, boxes: Boxes) -> np.ndarray:
 
 
 def _cores_at(space: Space, boxes: Boxes, side: str) -> np.ndarray:
-    found = np.empty(len(boxes.fixed))
+    found = np.full(len(boxes.fixed), np.nan)
     # Links and software have words, too, but a chip's cores do not depend on them.
-    for which in groups_by_words(space, boxes.fixed, of="chip."):
-        chip = case_at_corner(space, boxes, which, side).system.chip
+    groups = (
+        built_corners(space, boxes, g, (side,)) for g in groups_by_words(space, boxes.fixed, of="chip.")
+    )
+    for which, (case,) in itertools.chain.from_iterable(groups):
+        chip = case.system.chip
         found[which] = np.broadcast_to(
             np.asarray(chip.compute.cores if chip.cores_fit is None else chip.cores_fit, float), len(which)
         )
     return found
 
 
-def bound_columns(space: Space, boxes: Boxes) -> Evaluated:
-    """What each row's plan could deliver at best in its box: metrics of `COLUMNS`, and the rules that no
-    design of it keeps.
+def bound_columns(space: Space, boxes: Boxes, goal: Goal | None = None) -> Evaluated:
+    """What each row's plan could deliver at best in its box: metrics of `COLUMNS`, those of `POWER_METRICS`
+    where a goal names one or none is given, and the rules that no design of it keeps.
+
+    Limits of the goal on power and temperature slow the chip that bounds a box down. Where a corner of a box
+    cannot be built, nothing is known of its designs.
     """
-    count = len(boxes.owner)
-    columns = {name: np.empty(count) for name in COLUMNS}
+    count, limits = len(boxes.owner), {} if goal is None else goal.limits
+    powered = goal is None or any(name in POWER_METRICS for name in (*goal.metrics, *limits))
+    names = (*COLUMNS, *POWER_METRICS) if powered else COLUMNS
+    columns = {n: np.full(count, np.inf if GOAL_METRICS[n].higher_is_better else TINY) for n in names}
     reason = np.zeros(count, np.int64)
-    for which in groups_by_words(space, boxes.fixed):
-        rich = case_at_corner(space, boxes, which, "rich")
-        cheap = case_at_corner(space, boxes, which, "cheap").system
-        place = np.full(len(boxes.fixed), -1)
-        place[which] = np.arange(len(which))
-        rows = np.flatnonzero(place[boxes.owner] >= 0)
-        one_shape = _one_geometry(space, boxes, which)[place[boxes.owner[rows]]]
-        slack = HALVES_SLACK if rich.engine.overlap == "dual_batch" else SLACK
-        links = dominating_fabric(space) if boxes.nearest else rich.system.fabric
-        for warm in (True, False):
-            part = rows[one_shape == warm]
-            if not len(part):
-                continue
-            chip = dominating_chip(rich.system.chip, cheap.chip, boxes, warm)
-            case = replace(rich, system=System(rich.system.name, chip, links))
-            for start in range(0, len(part), CHUNK):
-                some = part[start : start + CHUNK]
-                at = place[boxes.owner[some]]
-                summary, steps = _price_rows(space, _gathered(case, at), boxes.plans[some])
-                reason[some] = np.broadcast_to(np.asarray(summary.reason), len(some))
-                best = _at_best(summary, steps, _gathered(chip, at), _gathered(cheap, at), rich.economics)
-                for name, value in best.items():
-                    columns[name][some] = _eased(name, value, slack)
+    sides = ("rich", "cheap", "poor", "dear") if powered else ("rich", "cheap")
+    groups = (built_corners(space, boxes, g, sides) for g in groups_by_words(space, boxes.fixed))
+    for which, corners in itertools.chain.from_iterable(groups):
+        for rows, found, broken in _bounded_rows(space, boxes, which, corners, limits):
+            reason[rows] = broken
+            for name, value in found.items():
+                columns[name][rows] = value
     return Evaluated(boxes.fixed[boxes.owner], columns, reason)
+
+
+def _bounded_rows(
+    space: Space, boxes: Boxes, which: np.ndarray, corners: tuple[Case, ...], limits: dict[str, Any]
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]]:
+    """Rows of boxes that share every word, with their bounds and the rules they break."""
+    rich, cheap = corners[0], corners[1].system
+    place = np.full(len(boxes.fixed), -1)
+    place[which] = np.arange(len(which))
+    rows = np.flatnonzero(place[boxes.owner] >= 0)
+    one_shape = _one_geometry(space, boxes, which)[place[boxes.owner[rows]]]
+    slack = HALVES_SLACK if rich.engine.overlap == "dual_batch" else SLACK
+    links = dominating_fabric(space) if boxes.nearest else rich.system.fabric
+    if boxes.nearest:
+        cheap = replace(cheap, fabric=links)
+    for warm in (True, False):
+        part = rows[one_shape == warm]
+        if not len(part):
+            continue
+        chips = _box_chips(space, boxes, which, corners, warm, limits, cheap)
+        case = replace(rich, system=System(rich.system.name, chips.best, links))
+        for start in range(0, len(part), CHUNK):
+            some = part[start : start + CHUNK]
+            at, plans = place[boxes.owner[some]], boxes.plans[some]
+            here = _gathered(chips, at)
+            summary, steps = _price_rows(space, _gathered(case, at), plans, for_bounds=True)
+            best = _at_best(summary, steps, here.best, here.cheap, rich.economics)
+            if len(corners) > 2:
+                longest = None if boxes.nearest else _longest(space, _gathered(corners[2], at), plans, slack)
+                best |= power_bounds(here, steps, longest, rich.economics)
+            found = {name: _eased(name, value, slack) for name, value in best.items()}
+            yield some, found, np.broadcast_to(np.asarray(summary.reason), len(some))
+
+
+def _box_chips(
+    space: Space,
+    boxes: Boxes,
+    which: np.ndarray,
+    corners: tuple[Case, ...],
+    warm: bool,
+    limits: dict[str, Any],
+    cheap: System,
+) -> BoxChips:
+    """The chips that bound boxes of one geometry each (`warm`) or of several; heat where power is asked
+    for.
+    """
+    rich, chip = corners[0], corners[0].system.chip
+    best = dominating_chip(chip, cheap.chip, boxes, warm)
+    if len(corners) == 2:
+        return BoxChips(best=best, cheap=cheap, heat=None, slowed=0.0)
+    heat = chip.heat if warm else box_heat(space, boxes, which, chip)
+    best = held_to(ceiling_of(limits, rich, cheap.fabric), best, cheap.chip, heat, warm)
+    known = not rich.engine.at_least and (warm or chip.heat is None)
+    slowed = least_when_slowed(cheap.chip, corners[3].system.chip) if known else 0.0
+    return BoxChips(best=best, cheap=cheap, heat=heat, slowed=slowed)
+
+
+def _longest(space: Space, poor: Case, plans: np.ndarray, slack: float) -> list[Any]:
+    """Times of steps that no design of boxes exceeds at the highest clock: those of their poorest corners."""
+    longer, system = longest_refresh(poor.system.chip) * slack, poor.system
+    poor = replace(poor, system=replace(system, chip=uncapped_chip(system.chip)))
+    return [step.time * longer for step in _price_rows(space, poor, plans, slowest=True)[1]]
 
 
 def _eased(name: str, value: Any, slack: float) -> np.ndarray:
@@ -169,20 +244,21 @@ def _one_geometry(space: Space, boxes: Boxes, which: np.ndarray) -> np.ndarray:
         for k, i in enumerate(relaxed_axes(space))
         if any(f.startswith("chip.stack.") for f in space.axes[i].fields)
     ]
-    return np.all(boxes.low[which][:, shaping] == boxes.high[which][:, shaping], axis=1)
+    one = np.all(boxes.low[which][:, shaping] == boxes.high[which][:, shaping], axis=1)
+    return one & (not tied_geometry(space))
 
 
 def _gathered(tree: Any, at: np.ndarray) -> Any:
     return map_leaves(lambda v: v[at] if has_axes(v) else v, tree)
 
 
-def _price_rows(space: Space, case: Case, plans: np.ndarray) -> tuple[Summary, list[Step]]:
-    """Relaxed prices of rows, each with its plan."""
+def _price_rows(space: Space, case: Case, plans: np.ndarray, **structure: bool) -> tuple[Summary, list[Step]]:
+    """Prices of rows, each with its plan, relaxed as a `Structure` says."""
     axis = next((i for i, a in enumerate(space.axes) if a.kind == "plan"), None)
     if axis is not None:
         case = replace(case, plan=plans_at(space, axis, plans))
     case, shape = as_float64_box(case)
-    return summarised(case, Structure(case.plan.active(), len(shape), for_bounds=True))
+    return summarised(case, Structure(case.plan.active(), len(shape), **structure))
 
 
 def _at_best(

@@ -8,20 +8,23 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
+from strata.errors import BadValue
 from strata.mapping.place import layout_key
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.search.bounds import core_range, legal_hull, most_cores
 from strata.search.fields import PLAN_FIELDS
 from strata.search.points import plan_table
-from strata.search.relax import Boxes, coarse_axes, relaxed_axes, topology_axis
+from strata.search.relax import Boxes, case_at_corner, coarse_axes, relaxed_axes, topology_axis
 from strata.search.space import Space
 
 # what a node still covers: variants of cores, topologies and orders, or neither
 COARSE, NEAR, WHOLE = 0, 1, 2
+CORNERS = 8  # axes of a box of which all corners are looked at
 
 
 @dataclass(eq=False, kw_only=True)
@@ -111,17 +114,81 @@ def root_nodes(space: Space, plans: PlanTable) -> list[Node]:
     for choice in itertools.product(*(range(len(space.axes[i])) for i in free)):
         fixed = np.zeros(len(space.axes), np.int64)
         fixed[free] = choice
-        every = _variants(space, fixed)
-        boxes, legal = legal_hull(
-            space, boxes_of(every, np.repeat(low[None], len(every), 0), np.repeat(high[None], len(every), 0))
-        )
-        if legal.any():
-            least, most = boxes.low[legal].min(axis=0), boxes.high[legal].max(axis=0)
-            cores = core_range(space, boxes_of(boxes.fixed[legal], boxes.low[legal], boxes.high[legal]))
-            counts = range(max(int(cores[0].min()), 1), int(cores[1].max()) + 1)
-            common = {"fixed": fixed, "low": least, "high": most, "plans": plans.each}
+        for least, most, counts in _built_parts(space, _variants(space, fixed), low, high):
+            common: dict[str, Any] = {"fixed": fixed, "low": least, "high": most, "plans": plans.each}
             nodes += [Node(stage=COARSE, cores=float(c), bounds=np.zeros((0, 1)), **common) for c in counts]
     return nodes
+
+
+def _built_parts(
+    space: Space, every: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray, range]]:
+    """Ranges of relaxed axes in which some variant is legal and the corners of each can be built, with the
+    cores they have.
+
+    Ranges with a corner that cannot be built are cut; single designs of that kind are out, and so are ranges
+    all of whose corners are refused for one reason with the same numbers: it does not depend on their axes.
+    """
+    fixed = np.repeat(low[None], len(every), 0), np.repeat(high[None], len(every), 0)
+    boxes, legal = legal_hull(space, boxes_of(every, *fixed))
+    if not legal.any():
+        return []
+    boxes = boxes_of(boxes.fixed[legal], boxes.low[legal], boxes.high[legal])
+    least, most = boxes.low.min(axis=0), boxes.high.max(axis=0)
+    fewest, top = core_range(space, boxes)
+    built = ~np.isnan(fewest + top)
+    if not built.all() and (most > least).any():
+        hopeless = np.array([not ok and _never_built(space, boxes, k) for k, ok in enumerate(built)])
+        if not (built | hopeless).all():
+            at = _helpful_cut(space, boxes, int(np.flatnonzero(~built & ~hopeless)[0]))
+            below, above = most.copy(), least.copy()
+            below[at] = (least[at] + most[at]) // 2
+            above[at] = below[at] + 1
+            left = boxes.fixed[~hopeless]
+            return _built_parts(space, left, least, below) + _built_parts(space, left, above, most)
+    if not built.any():
+        return []
+    kept = boxes.low[built].min(axis=0), boxes.high[built].max(axis=0)
+    return [(*kept, range(max(int(fewest[built].min()), 1), int(top[built].max()) + 1))]
+
+
+def _never_built(space: Space, boxes: Boxes, k: int) -> bool:
+    """Whether all corners of a box are refused alike."""
+    wide = np.flatnonzero(boxes.high[k] > boxes.low[k])
+    if len(wide) > CORNERS:
+        return False
+    reasons = {_refusal(space, boxes, k, ends, wide) for ends in itertools.product((0, 1), repeat=len(wide))}
+    return len(reasons) == 1 and "" not in reasons
+
+
+def _helpful_cut(space: Space, boxes: Boxes, k: int) -> int:
+    """The axis along which a box with a corner that cannot be built is cut: one whose other end can, or the
+    widest.
+    """
+    wide = np.flatnonzero(boxes.high[k] > boxes.low[k])
+    if len(wide):
+        for end in (0, 1):
+            corner = np.full(len(wide), end)
+            if not _refusal(space, boxes, k, corner, wide):
+                continue
+            for j, at in enumerate(wide):
+                moved = np.where(np.arange(len(wide)) == j, 1 - end, corner)
+                if not _refusal(space, boxes, k, moved, wide):
+                    return int(at)
+    span = boxes.high.max(axis=0) - boxes.low.min(axis=0)
+    return int(np.argmax(span if not len(wide) else boxes.high[k] - boxes.low[k]))
+
+
+def _refusal(space: Space, boxes: Boxes, k: int, ends: Any, wide: np.ndarray) -> str:
+    """Why the design at a corner of a box cannot be built; "" where it can."""
+    place = boxes.low[k].copy()
+    place[wide] = np.where(np.asarray(ends) > 0, boxes.high[k][wide], place[wide])
+    one = boxes_of(boxes.fixed[k][None], place[None], place[None])
+    try:
+        case_at_corner(space, one, np.zeros(1, np.int64), "cheap")
+    except BadValue as error:
+        return str(error) or "refused"
+    return ""
 
 
 def _variants(space: Space, fixed: np.ndarray) -> np.ndarray:
@@ -221,6 +288,8 @@ def _with_cores(space: Space, nodes: list[Node]) -> list[Node]:
     if not nodes:
         return []
     fewest, most = core_range(space, _of(nodes))
+    # where a corner cannot be built, nobody knows
+    fewest, most = np.nan_to_num(fewest), np.nan_to_num(most, nan=np.inf)
     return [n for n, least, top in zip(nodes, fewest, most, strict=True) if max(least, 1.0) <= n.cores <= top]
 
 
@@ -241,9 +310,8 @@ def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
         low = every.low.copy()
         low[rows, which] = tried
         cut, some = legal_hull(space, replace(every, low=low))
-        roomy = some & (
-            most_cores(space, replace(every, low=np.where(some[:, None], cut.low, every.low))) >= cores
-        )
+        most = most_cores(space, replace(every, low=np.where(some[:, None], cut.low, every.low)))
+        roomy = some & ~(most < cores)
         fits, end = np.where(roomy, tried, fits), np.where(roomy, end, np.maximum(tried - 1, fits))
     return [replace(n, high=high) for n, high in zip(nodes, fits.reshape(len(nodes), axes), strict=True)]
 

@@ -10,6 +10,7 @@ the most that any stream gets), and the rates that variants of a core set.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -21,7 +22,8 @@ from strata.case import Case
 from strata.errors import BadValue
 from strata.expression import mentions
 from strata.hardware.chip import Chip
-from strata.hardware.fabric import Fabric
+from strata.hardware.fabric import Fabric, Host
+from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.dram_access import banks_of
 from strata.search.axes import DesignAxis
@@ -88,18 +90,18 @@ def more_is(space: Space, field: str) -> str:
 
 def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> Case:
     """The case of boxes that share every word, at one corner: `cheap` the least of everything, `dear` the
-    most, `rich` the most with its cores.
+    most; `rich` the most with its cores, `poor` the least with its cores.
 
     Ties are linear in each axis, so that their least and most lie on corners; the rich corner takes the least
-    power at rest.
+    power at rest. A corner that cannot be built is refused (`built_corners`).
     """
     axes, blurred = relaxed_axes(space), coarse_axes(space) if boxes.coarse else ()
-    digits = boxes.low if side == "cheap" else boxes.high
+    digits, end = boxes.low if side in ("cheap", "poor") else boxes.high, min if side == "poor" else max
     values = FieldValues()
     for i in range(len(space.axes)):
         if i in blurred:
             values.numbers |= {
-                f: np.full(len(which), max(choices))
+                f: np.full(len(which), end(choices))
                 for f, choices in field_choices(space, i).items()
                 if more_is(space, f) != "fewer cores"
             }
@@ -108,15 +110,27 @@ def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> 
             set_choices(values, space, i, chosen)
     least, most = _tie_range(space, boxes, which)
     values.numbers |= most if side == "dear" else least
-    if side == "rich":
+    if side in ("rich", "poor"):
         values.numbers["chip.compute.cores"] = boxes.cores[which]
+    return assemble_case(space.scenario, values, None, checked=False)
+
+
+def built_corners(
+    space: Space, boxes: Boxes, which: np.ndarray, sides: Sequence[str]
+) -> Iterator[tuple[np.ndarray, tuple[Case, ...]]]:
+    """Boxes that share every word in groups whose corners can be built, with their cases; others are left
+    out.
+
+    Those are few, and a batch is refused as a whole: halves of it, and halves of these, find them.
+    """
     try:
-        return assemble_case(space.scenario, values, None, checked=False)
-    except BadValue as error:
-        raise BadValue(
-            f"an exact search has no bounds where a corner of a box cannot be built ({error}); keep that by a"
-            " [[constraint]] of the space, or take another sampler"
-        ) from None
+        cases = tuple(case_at_corner(space, boxes, which, side) for side in sides)
+    except BadValue:
+        half = len(which) // 2
+        for part in (which[:half], which[half:]) if half else ():
+            yield from built_corners(space, boxes, part, sides)
+        return
+    yield which, cases
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -201,28 +215,29 @@ def _with_most_bandwidth(chip: Chip) -> Chip:
 @lru_cache(maxsize=8)
 def dominating_fabric(space: Space) -> Fabric:
     """A network no topology of a space beats: one switch between all devices, with all links a device has
-    anywhere, the quickest hop.
+    anywhere, the quickest hop, the lowest price, and the least beside a device.
 
     Of each fabric the bandwidths of all its dimensions add up, each at the most its axis allows.
     """
     scenario, topology = space.scenario, topology_axis(space)
     names = [""] if topology is None else [str(v) for v in space.axes[topology].values]
+    every = [scenario.fabric_named(name) for name in names]
     bandwidth, latency, energy = 0.0, np.inf, np.inf
-    for name in names:
+    for one in every:
         total = 0.0
-        for i, d in enumerate(scenario.fabric_named(name).dimension):
-            total += max(float(d.bandwidth), _most(space, (str(i), d.name), float(d.bandwidth)))
+        for i, d in enumerate(one.dimension):
+            total += max(float(d.bandwidth), _reached(space, (str(i), d.name), "bandwidth", d.bandwidth, max))
             latency, energy = min(latency, float(d.latency)), min(energy, float(d.energy or 0.0))
         bandwidth = max(bandwidth, total)
-    fabric = scenario.fabric_named(names[0])
     switch = replace(
-        fabric.dimension[0],
+        every[0].dimension[0],
         kind="switch",
         size=float(scenario.base_system.devices),
         bandwidth=bandwidth,
         efficiency=1.0,
         latency=latency,
         energy=energy,
+        price=min(_least_price(space, one) for one in every),
         reduction=None,
         transport_model=None,
         transport="",
@@ -230,17 +245,42 @@ def dominating_fabric(space: Space) -> Fabric:
         links=None,
         shares_links_of="",
     )
-    return replace(fabric, dimension=(switch,))
+    return replace(every[0], dimension=(switch,), host=_least_host(every, scenario.economics))
 
 
-def _most(space: Space, called: tuple[str, str], usual: float) -> float:
-    """The most bandwidth that an axis gives a dimension, by its place or name; what it has where no axis
-    does.
+def _least_price(space: Space, one: Fabric) -> float:
+    """The lowest price of a fabric's links that its axes allow, without hosts [USD]."""
+    cheapest = []
+    for i, d in enumerate(one.dimension):
+        least: dict[str, Any] = {
+            name: _reached(space, (str(i), d.name), name, value, min)
+            for name in ("bandwidth", "price")
+            if (value := getattr(d, name)) is not None
+        }
+        cheapest.append(replace(d, **least))
+    return float(fabric_price(replace(one, dimension=tuple(cheapest), host=None), space.scenario.economics))
+
+
+def _least_host(every: list[Fabric], money: Economics) -> Host | None:
+    """What stands beside a device at least, whatever the fabric: always on, cooled, supplied and paid for."""
+    hosts = [one.host for one in every if one.host is not None]
+    if len(hosts) < len(every):
+        return None
+    coolest = min(hosts, key=lambda h: float(money.host.cooling[h.cooling]) if h.cooling else -1.0)
+    return replace(
+        coolest,
+        power=min(float(always_on(h, money.host)) for h in hosts),
+        price=min(float(h.price or 0.0) for h in hosts),
+    )
+
+
+def _reached(space: Space, called: tuple[str, str], field: str, usual: Any, end: Any) -> float:
+    """The most or the least of a dimension's field that an axis gives it, by its place or name; what it is
+    where no axis does.
     """
     for axis in space.axes:
         if axis.ordered and any(
-            f.split(".")[1:] in ([c, "bandwidth"] for c in called) and f.startswith("fabric.")
-            for f in axis.fields
+            f.split(".")[1:] in ([c, field] for c in called) and f.startswith("fabric.") for f in axis.fields
         ):
-            return max(axis.values) * (usual if axis.kind == "times" else 1.0)
-    return usual
+            return float(end(axis.values)) * (float(usual) if axis.kind == "times" else 1.0)
+    return float(usual)

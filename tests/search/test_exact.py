@@ -1,5 +1,8 @@
 """Branch and bound: bounds that hold, and the optimum that brute force finds."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from proof import branch_and_bound, compared
@@ -9,7 +12,8 @@ from strata.pareto import non_dominated
 from strata.search.bounds import bound_columns, core_range, legal_hull, optimistic
 from strata.search.goal import goal
 from strata.search.points import case_of_points, evaluate_points, groups_by_words
-from strata.search.relax import Boxes, coarse_axes, relaxed_axes
+from strata.search.power_bounds import POWER_METRICS
+from strata.search.relax import Boxes, coarse_axes, relaxed_axes, topology_axis
 from strata.search.samplers.exact import Exact
 from strata.search.space import space
 from strata.search.work import perform
@@ -61,6 +65,7 @@ def test_corners_of_a_box_have_the_fewest_and_the_most_cores(whole, drawn):
         "cost_per_mtoken",
         "tokens_per_joule",
         "tokens_per_s_per_mm2",
+        *POWER_METRICS,
     ],
 )
 def test_no_design_of_a_box_beats_its_bound(whole, drawn, kind, metric, bounded):
@@ -70,22 +75,48 @@ def test_no_design_of_a_box_beats_its_bound(whole, drawn, kind, metric, bounded)
     fits = scores > -np.inf
     assert fits.sum() > POINTS / 4
     assert np.all(bounds[fits] >= scores[fits])
-    if kind == "box" and metric in ("tokens_per_s", "tpot"):  # bounds that rule something out
+    if kind == "box" and metric in (
+        "tokens_per_s",
+        "tpot",
+        "power",
+        "temperature",
+    ):  # that rule something out
         assert np.median(np.abs(bounds[fits] / scores[fits] - 1)) < 0.1
 
 
-@pytest.fixture(scope="module")
-def bounded(whole, drawn):
-    from dataclasses import replace
+@pytest.mark.parametrize("kind", ["box", "coarse"])
+@pytest.mark.parametrize("metric", ["device_power", "power", "temperature"])
+def test_a_limit_on_power_or_heat_rules_out_no_design_that_keeps_it(
+    whole, drawn, kinds, bounded, kind, metric
+):
+    _, evaluated, _ = drawn
+    values, free = evaluated.columns[metric][evaluated.reason == 0], goal("tokens_per_s")
+    loose = optimistic(free, bounded[kind])[:, 0]
+    wanted = replace(free, limits={metric: (-np.inf, float(np.quantile(values, 0.1)))})
+    scores = wanted.scores(evaluated)[:, 0]
+    bounds = optimistic(wanted, bound_columns(whole, kinds[kind], wanted))[:, 0]
+    keeps = scores > -np.inf
+    assert keeps.any() and np.all(bounds[keeps] >= scores[keeps])
+    assert np.all(bounds <= loose * (1 + 1e-3)) and np.mean(bounds < 0.99 * loose) > 0.05
 
+
+@pytest.fixture(scope="module")
+def kinds(whole, drawn):
+    """The boxes alone, with every topology, and with every variant of a core, as a search begins with them."""
     _, _, boxes = drawn
-    coarse = boxes.fixed.copy()
-    coarse[:, list(coarse_axes(whole))] = 0
+    nearest, coarse = boxes.fixed.copy(), boxes.fixed.copy()
+    nearest[:, topology_axis(whole)] = 0
+    coarse[:, [topology_axis(whole), *coarse_axes(whole)]] = 0
     return {
-        "box": bound_columns(whole, boxes),
-        "nearest": bound_columns(whole, replace(boxes, nearest=True)),
-        "coarse": bound_columns(whole, replace(boxes, fixed=coarse, nearest=True, coarse=True)),
+        "box": boxes,
+        "nearest": replace(boxes, fixed=nearest, nearest=True),
+        "coarse": replace(boxes, fixed=coarse, nearest=True, coarse=True),
     }
+
+
+@pytest.fixture(scope="module")
+def bounded(whole, kinds):
+    return {kind: bound_columns(whole, boxes) for kind, boxes in kinds.items()}
 
 
 @pytest.mark.parametrize("seed", [2, 4, 6])
@@ -156,4 +187,49 @@ def test_many_plans_on_one_design_come_to_an_end():
 
 def test_a_metric_without_a_bound_is_refused():
     with pytest.raises(BadValue, match="an exact search needs a metric with bounds"):
-        Exact(small(), goal("temperature"))
+        Exact(small(), goal("mfu"))
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """A space of hot and cold designs, some at their limits, and what all of them deliver."""
+    made = space(
+        str(Path(__file__).parent / "small.toml"),
+        layers=[1, 2, 4, 8],
+        connected=[1, 4, 8],
+        plan=["tp=8,dp=2", "tp=4,dp=4", "tp=2,dp=8", "tp=16"],
+    )
+    return made, evaluate_points(made, made.digits(np.arange(made.size)))
+
+
+@pytest.mark.parametrize("metric", POWER_METRICS)
+def test_least_power_and_heat_are_those_of_all_points(counted, metric):
+    made, every = counted
+    wanted = goal(metric, ["tpot <= 10 ms"])
+    found = branch_and_bound(made, wanted)
+    assert found.scores[0, 0] == wanted.scores(every)[:, 0].max() > -np.inf
+
+
+@pytest.mark.parametrize(
+    "limit", ["temperature <= 52 degC", "temperature <= 60 degC", "device_power <= 30 W", "power <= 1150 W"]
+)
+def test_the_best_design_under_a_limit_of_power_or_heat_is_found(counted, limit):
+    made, every = counted
+    wanted = goal("tokens_per_s", [limit])
+    found = branch_and_bound(made, wanted)
+    assert found.scores[0, 0] == wanted.scores(every)[:, 0].max() > -np.inf
+    assert found.open == 0
+
+
+def test_engines_with_a_host_bound_their_power_too():
+    """A host's time lets a device rest: a limit on its mean power does not hold for its kernels."""
+    made = space("next-node", batch=[8, 64, 256], plan=["tp=8", "tp=4,dp=2"], weights=["fp8"])
+    made = replace(made, scenario=replace(made.scenario, engine="vllm"))
+    every = evaluate_points(made, made.digits(np.arange(made.size)))
+    middle = float(np.quantile(every.columns["device_power"][every.reason == 0], 0.3))
+    for wanted in (
+        goal("device_power", ["tpot <= 20 ms"]),
+        replace(goal("tokens_per_s"), limits={"device_power": (-np.inf, middle)}),
+    ):
+        best = wanted.scores(every)[:, 0].max()
+        assert branch_and_bound(made, wanted).scores[0, 0] == best > -np.inf

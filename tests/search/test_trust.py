@@ -101,6 +101,23 @@ def test_a_chip_that_cannot_be_built_is_a_point_that_is_out(tmp_path, sampler):
     assert found.best["metrics"]["tokens_per_s"] == every.columns["tokens_per_s"][~wrong].max()
 
 
+AREAS = [f"{area} mm2" for area in (100, 140, 144, 145, 400, 900)]  # its lid has 144 mm2
+THICK = ["30 um", "600 um", "1.5 mm", "6 mm"]  # eight dies, two, and none leave room in the package
+
+
+@pytest.mark.parametrize("metric", ["tokens_per_s", "temperature", "tokens_per_s_per_mm2"])
+@pytest.mark.parametrize(
+    "field, values", [("chip.package.die_area", AREAS), ("chip.cooling.dram_thickness", THICK)]
+)
+def test_geometry_that_cannot_be_built_is_out_in_an_exact_search(tmp_path, field, values, metric):
+    shape = {"name": "shape", "field": field, "values": values, "source": "tests"}
+    on = written(tmp_path, {**STACKS, "axis": [shape, STACKS["axis"][0], STACKS["axis"][2]]})
+    scores = goal(metric).scores(every_point(on))[:, 0]
+    found = search(on, metric, sampler="exact", gap=0.0)
+    assert found.best["metrics"][metric] == goal(metric).value(scores.max())
+    assert found.gap == 0.0 and np.sum(scores > -np.inf) < on.size
+
+
 def test_winners_on_an_edge_and_axes_that_cost_nothing_are_pointed_out(tmp_path):
     table = {**STACKS, "axis": [{**STACKS["axis"][0], "values": [2, 4]}, STACKS["axis"][2]]}
     links = {"name": "links", "field": "fabric.0.bandwidth", "times": [0.5, 1, 2], "source": "tests"}

@@ -100,10 +100,11 @@ class Exact:
 
     @property
     def bound(self) -> float:
-        """No design has a better score of the first metric."""
+        """No design has a better score of the first metric; nan where nothing is known of some."""
         if self.nodes is None:
             return float("nan")
-        return max([n.bound for n in self.nodes] + [float(self.passed[0])] + self.scores[:, 0].tolist())
+        best = max([n.bound for n in self.nodes] + [float(self.passed[0])] + self.scores[:, 0].tolist())
+        return best if best < float("inf") else float("nan")
 
     # ------------------------------------------------------------------------------------------------ rounds
 
@@ -239,7 +240,7 @@ class Exact:
             piece: list[Node] = []
             for node in [*(n for n in boxes if n.stage == stage), None]:
                 if piece and (node is None or sum(len(n.plans) for n in piece) + len(node.plans) > PIECE):
-                    works.append(BoundsWork(boxes_with_rows(piece)))
+                    works.append(BoundsWork(boxes_with_rows(piece), self.goal))
                     self._asked.append(len(piece))
                     self._pending += piece
                     piece = []
@@ -262,7 +263,7 @@ class Exact:
         ends = np.cumsum([len(n.plans) for n in nodes])
         for node, end in zip(nodes, ends, strict=True):
             made = replace(node, bounds=scores[end - len(node.plans) : end])
-            if node.cut >= 0 and np.isfinite(made.bound):
+            if node.cut >= 0 and np.isfinite([made.bound, node.parent]).all():
                 won = 100.0 * max(node.parent - made.bound, 0.0) / max(abs(node.parent), 1e-300)
                 self.gains[node.cut] += LEARNING * (won - self.gains[node.cut])
             self.nodes.append(made)
