@@ -79,19 +79,35 @@ def evaluate_points(space: Space, digits: Any, backend: str = "numpy") -> Evalua
 def _buildable(space: Space, rows: np.ndarray, which: np.ndarray, reason: np.ndarray) -> np.ndarray:
     """Those of some points whose chips can be built; `reason` says so of the others.
 
-    Chips that contradict their own file are few, and relations are checked for a batch as a whole: halves of
-    it, and halves of these, find them.
+    Relations between parts are checked for a batch as a whole, and depend on axes of the chip alone: where
+    they fail, halves of the different chips, and halves of these, find which.
     """
     try:
         case_of_points(space, rows[which])
+        return which
     except BadValue:
-        if len(which) == 1:
-            reason[which] = PARTS.bit
-            return which[:0]
-        half = len(which) // 2
-        parts = [_buildable(space, rows, part, reason) for part in (which[:half], which[half:])]
-        return np.concatenate(parts)
-    return which
+        chips = [i for i, a in enumerate(space.axes) if any(f.startswith("chip.") for f in a.fields)]
+        tied = [i for i, a in enumerate(space.axes) if a.ordered] if space.ties else []
+        _, first, chip = np.unique(
+            rows[which][:, sorted({*chips, *tied})], axis=0, return_index=True, return_inverse=True
+        )
+    sound = np.zeros(len(first), bool)
+    sound[_sound(space, rows[which[first]], np.arange(len(first)))] = True
+    built = sound[chip.ravel()]
+    reason[which[~built]] = PARTS.bit
+    return which[built]
+
+
+def _sound(space: Space, rows: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Those of some points that make a case."""
+    try:
+        case_of_points(space, rows[some])
+    except BadValue:
+        if len(some) == 1:
+            return some[:0]
+        half = len(some) // 2
+        return np.concatenate([_sound(space, rows, part) for part in (some[:half], some[half:])])
+    return some
 
 
 def evaluate_point(space: Space, digits: np.ndarray) -> Result:
