@@ -164,4 +164,4 @@ def schema_command(
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.render.catalogue import file_schema
 
-    print_json(file_schema(kind))
+    print_json(file_schema(kind), units=False)
