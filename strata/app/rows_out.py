@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.terminal import plain_json, print_json, say, wrote
-from strata.app.told_units import ONE, unit_read, with_units
+from strata.app.told_units import ONE, unit_read, unit_under, with_units
 from strata.errors import BadFile, BadValue
 from strata.shipped import extra_package
 
@@ -62,9 +62,10 @@ def named_rows(told: Any, rows: str | Callable[[Any], Rows] = "") -> tuple[Rows,
     columns = {}
     for keys, name in names.items():
         inside = (rows, *keys) if isinstance(rows, str) and rows else keys
-        if unit := next((u for table in known if (u := unit_read(inside, table))), None):
+        stated = (u for table in known if (u := unit_read(inside, table)))
+        if unit := next(stated, None) or (unit_under(inside) or ("", ""))[1]:
             columns[name] = unit
-    return found, columns
+    return found, {} if any("unit" in entry for entry in entries) else columns
 
 
 def _entries(told: Any, key: str) -> tuple[Rows, dict[str, Any]]:
@@ -77,6 +78,7 @@ def _entries(told: Any, key: str) -> tuple[Rows, dict[str, Any]]:
     if isinstance(under, dict):
         under = [{"name": name, **one} for name, one in under.items()]
     taken = {k for entry in under for k in entry}
+    taken |= {"title", "note", "why", "proof", "paper"}  # sentences
     return under, {k: v for k, v in told.items() if isinstance(v, str) and k not in taken}
 
 
@@ -98,6 +100,29 @@ def _column_names(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str
     short = {keys: ".".join(k for k in keys if k not in _PLAIN) or keys[-1] for keys in paths}
     given = list(short.values())
     return {keys: name if given.count(name) == 1 else ".".join(keys) for keys, name in short.items()}
+
+
+def quantity_rows(told: Any, keys: tuple[str, ...] = (), units: dict[str, str] | None = None) -> Rows:
+    """An answer with parts in parts as rows, one for each value: its keys, the value and its unit.
+
+    >>> quantity_rows({"use": {"power_W": {"core": 1.5}}, "units": {"power_W": "W"}})
+    [{'quantity': 'use.power_W.core', 'value': 1.5, 'unit': 'W'}]
+    """
+    known: dict[str, str] = told.get("units", {}) if units is None else units
+    found: Rows = []
+    for key, value in told.items():
+        path = (*keys, key)
+        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            value = {str(one.get("name", i)): one for i, one in enumerate(value)}
+        if key in _LEFT_OUT:
+            continue
+        if isinstance(value, dict):
+            found += quantity_rows(value, path, known)
+        elif not isinstance(value, list):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            unit = unit_read(path, known) if number else None
+            found.append({"quantity": ".".join(path), "value": value, "unit": unit})
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- files

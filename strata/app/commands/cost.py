@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +15,10 @@ from strata.app.commands.area import (
     silicon_changes,
     stacked_chips,
 )
-from strata.app.commands.options import DevicePrice, JsonFlag, with_price
+from strata.app.commands.options import DevicePrice, JsonFlag, TableFile, with_price
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
-    print_json,
-    say,
 )
 from strata.errors import BadValue
 
@@ -72,6 +71,7 @@ def cost_command(
     dfmodel: DfmodelFlag = False,
     price: DevicePrice = "",
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
@@ -102,16 +102,22 @@ def cost_command(
             )
         if dfmodel:
             named, totals = _linear_totals(system, floorplan, set)
-            print_json(linear_totals_dict(named, totals)) if json else say(linear_totals_table(named, totals))
+            answer(
+                lambda: linear_totals_dict(named, totals),
+                lambda: [linear_totals_table(named, totals)],
+                json=json,
+                table=table,
+            )
             return
         whole = _whole_system(system, floorplan, with_price(set, price))
-        print_json(system_cost_dict(*whole)) if json else say(system_cost_table(*whole))
+        answer(lambda: system_cost_dict(*whole), lambda: [system_cost_table(*whole)], json=json, table=table)
         return
     counts = layer_counts(layers)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     costs = [cost_of(stacked, silicon) for stacked in stacks]
-    if json:
-        told = [cost_dict(each) for each in costs]
+
+    def told() -> dict[str, Any]:
+        each = [cost_dict(one) for one in costs]
         asked = {
             "chip": owner.name,
             "technology": silicon.technology,
@@ -119,9 +125,10 @@ def cost_command(
             "packaging": silicon.packaging,
             "price_USD": None if owner.package.price is None else float(owner.package.price),
         }
-        print_json({**asked, **(by_layers(counts, told) if counts else told[0])})
-    else:
-        say(*cost_tables(owner, silicon, counts, costs))
+        return {**asked, **(by_layers(counts, each) if counts else each[0])}
+
+    shown = lambda: cost_tables(owner, silicon, counts, costs)  # noqa: E731
+    answer(told, shown, json=json, table=table, rows="stacks")
 
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:

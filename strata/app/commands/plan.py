@@ -22,11 +22,13 @@ from strata.app.commands.options import (
     SetItems,
     ShareOption,
     SystemName,
+    TableFile,
     WeightFormat,
     typed_sizes,
     with_overlap,
     with_price,
 )
+from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
 
@@ -86,6 +88,7 @@ def plan_command(
     overlap: OverlapMode = "",
     price: DevicePrice = "",
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """The best plans of a model on a system under limits on latency, out of every legal one, with the largest
     batch that keeps them.
@@ -117,6 +120,7 @@ def plan_command(
         print_json(told | ({} if interval is None else {"interval": interval}))
     if ranking.why_none:
         raise BadValue(ranking.why_none)
+    keep_table(table, ranking_dict(ranking) if table else None, "plans")
     if not json:
         options = {
             "model": model, "system": system, "input": f"{size['input']:g}", "output": f"{size['output']:g}",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import DevicePrice, GoalName, JsonFlag, ShareOption, with_price
+from strata.app.commands.options import DevicePrice, GoalName, JsonFlag, ShareOption, TableFile, with_price
+from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
     one_of,
@@ -180,9 +181,10 @@ def serving_command(
     set: SetOption = None,
     price: DevicePrice = "",
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
-    from strata.app.render.serving import under_load_dict, under_load_tables
+    from strata.app.render.serving import under_load_dict, under_load_rows, under_load_tables
     from strata.search.inputs import named_inputs
     from strata.serving.requests import Requests
     from strata.serving.under_load import serve_under_load
@@ -202,17 +204,18 @@ def serving_command(
     limits |= {"share": typed_share(share), "goal": goal}
     guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
     more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
-    answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
+    found = serve_under_load(hardware, served, requests, plan or None, software, **more)
     if json:
-        print_json(under_load_dict(answer))
-    if answer.why_none:
-        raise BadValue(answer.why_none)
+        print_json(under_load_dict(found))
+    if found.why_none:
+        raise BadValue(found.why_none)
     if not json:
-        say(*under_load_tables(answer))
-    if picture is not None and answer.frontier is not None:
+        say(*under_load_tables(found))
+    keep_table(table, under_load_dict(found) if table else None, under_load_rows)
+    if picture is not None and found.frontier is not None:
         from strata.app.render.serving_picture import frontier_picture
 
-        wrote("frontier", frontier_picture(answer.frontier, answer.question, picture))
+        wrote("frontier", frontier_picture(found.frontier, found.question, picture))
 
 
 def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
