@@ -22,17 +22,16 @@ _PLAIN, _LEFT_OUT = ("question", "metrics", "design", "numbers"), ("units", "inp
 def answer(
     told: Callable[[], Any],
     shown: Callable[[], Iterable[Any]],
-    *,
     json: bool,
     table: Path | None,
     rows: str | Callable[[Any], Rows] = "",
 ) -> None:
-    """Give an answer: JSON where it is asked for, else tables for people; and its rows in a file, if asked."""
+    """Give an answer: JSON where asked for, else tables for people; and its rows in a file where asked."""
     data = told() if json or table else None
     if json:
         print_json(data)
-    else:
-        say(*shown())
+    elif parts := list(shown()):
+        say(*parts)
     keep_table(table, data, rows)
 
 
@@ -83,7 +82,7 @@ def _entries(told: Any, key: str) -> tuple[Rows, dict[str, Any]]:
 
 
 def _flat(node: dict[str, Any], keys: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """The plain values of an entry by their keys; a list of them is one text, lists of entries are left out."""
+    """Plain values of an entry by their keys; a list of them is one text, lists of entries are left out."""
     found: dict[tuple[str, ...], Any] = {}
     for key, value in node.items():
         if isinstance(value, dict):

@@ -9,37 +9,37 @@ from typing import Any
 ONE = "1"
 # How a key says its unit, longer ends first: `time_s`, `memory_B`, `bandwidth_B_per_s`, `price_USD`.
 _ENDS = (
-    "J_per_B", "K_per_W", "B_per_s", "FLOP_per_s", "flop_per_s", "m2", "USD", "Hz", "s", "B", "J", "W", "K", "V",
-    "m",
+    "J_per_B", "K_per_W", "B_per_s", "FLOP_per_s", "flop_per_s", "m2", "USD", "Hz", "s", "B", "J", "W", "K",
+    "V", "m",
 )  # fmt: skip
 _RATE = re.compile(r"\w+_per_s(_per_\w+)?")
 
 # Keys that say no unit by themselves, in any answer; `a.b` is key b inside a, `a.*` every key inside a.
 KEYS = {
-    # times
-    "s": "time closed_form seconds cpu_seconds ops.lower ops.time stage step send bound gradients guess verify waits "
-    "reads queued read_time send_time partitions.compute partitions.memory partitions.network interval.high "
-    "interval.low limits.ttft limits.tpot dimensions.algorithms algorithms ttft_p95 best_possible",
-    "B": "bytes payload sram traffic memory sent_bytes output_bytes weight_bytes",
-    "1/s": "rate goodput most_rate reader_rate writer_rate tokens_per_s_without",
+    "s": "bound closed_form cpu_seconds dimensions.algorithms gradients guess interval.high "
+    "interval.low ops.lower ops.time partitions.compute partitions.memory partitions.network "
+    "queued read_time reads seconds send send_time stage step time ttft_p95 verify waits",
+    "B": "bytes memory output_bytes payload sent_bytes sram traffic weight_bytes",
+    "1/s": "goodput most_rate rate reader_rate tokens_per_s_without writer_rate",
     "FLOP": "flop",
     "FLOP/s": "flop_per_s",
     "J": "energy_per_mtoken",
-    "m2": "design.die_area stated_design.die_area design.node_area stated_design.node_area",
+    "m2": "design.die_area design.node_area stated_design.die_area stated_design.node_area",
     "as the claim says": "claims.ours claims.paper",
     "as the goal says": "best methods",
     # counts, shares, ratios, sizes
-    ONE: "acceptance active after alone banks batch before best_window bias branches bubble bundles "
-    "candidates clients compute_units considered context cores cores_sold cores_stated count degrees design "
-    "devices diameter die_yield dies draft_parameters evaluations expert failed feasible fitted gain gap "
-    "held_out high_factor hops in_flight index input lanes layers layouts_fused links low_factor mape "
-    "mean_hops median memory_share mesh microbatches more most_clients networks nodes out out_by_reason "
-    "output oversubscription p90 package_yield parameters partitions.passes partitions.tiles partitions.times "
-    "passes pins points ranks read_share readers reason reduction refresh_leaves rounds row rows "
-    "sequences share shared_hops shared_unicast_hops sharing size sizes skew slots space.candidates speedup "
-    "stacking_yield stages stated_design stride times tokens trace utilisation variation verified vias weighted "
-    "window worst writers worth_of_one_percent worth_of_one_percent.* compared.loss compared.partitions "
-    "devices.* ratio factor tiles loss partitions bounded networks_used upgrades pays samples numbers solved",
+    ONE: "acceptance active after alone banks batch before best_window bias bounded branches bubble "
+    "bundles candidates clients compared.loss compared.partitions compute_units considered "
+    "context cores cores_sold cores_stated count degrees design devices devices.* diameter "
+    "die_yield dies evaluations failed feasible fitted gain gap held_out high_factor hops "
+    "in_flight index input lanes layers layouts_fused links loss low_factor mape mean_hops median "
+    "memory_share mesh microbatches more most_clients networks networks_used nodes numbers out "
+    "out_by_reason output oversubscription p90 package_yield parameters partitions "
+    "partitions.passes partitions.tiles partitions.times passes pays pins points ranks ratio "
+    "read_share readers reason reduction refresh_leaves rounds row rows samples sequences share "
+    "shared_hops shared_unicast_hops sharing size sizes skew slots solved speedup stacking_yield "
+    "stages stated_design stride tiles times tokens trace upgrades utilisation variation verified "
+    "vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers",
 }
 _UNITS = {key: unit for unit, keys in KEYS.items() for key in keys.split()}
 
@@ -54,8 +54,8 @@ def rate_unit(name: str, unit: str) -> str:
 
 
 def key_unit(key: str, above: str = "") -> tuple[str, str] | None:
-    """The unit of numbers under a key, and the name it is told under: that of the key inside the one above, of
-    a metric, or of how the key ends. None where the key says none.
+    """The unit of numbers under a key, and the name it is told under: that of the key inside the one above,
+    of a metric, or of how the key ends. None where the key says none.
 
     >>> key_unit("tpot"), key_unit("bandwidth_B_per_s"), key_unit("die_area", "design"), key_unit("h200")
     (('tpot', 's'), ('bandwidth_B_per_s', 'B/s'), ('design.die_area', 'm2'), None)
@@ -102,8 +102,8 @@ def numbers_in(node: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
 
 
 def unit_under(keys: tuple[str, ...]) -> tuple[str, str] | None:
-    """The unit of a number, and the name it is told under: of the nearest key above it that says one; names of
-    parts below a key that ends with a unit say none.
+    """The unit of a number, and the name it is told under: of the nearest key above it that says one; names
+    of parts below a key that ends with a unit say none.
 
     >>> unit_under(("resources_s", "memory")), unit_under(("interval", "tpot", "high"))
     (('resources_s', 's'), ('tpot', 's'))

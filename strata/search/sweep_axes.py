@@ -25,8 +25,8 @@ NAMED = ("system", "model", "engine", "fabric", "weights", "kv", "plan", "phase"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _LISTED = re.compile(rf"\s*(log\s*:\s*)?({_NUMBER}(?:\s*[:,]\s*{_NUMBER})*)\s*([A-Za-zµ°%$/].*)?$")
 EXAMPLE = (
-    "batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or batch=log:1:1024:11 (equal factors) "
-    "or system=8xh200,8xb200"
+    "batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or batch=log:1:1024:11 (equal "
+    "factors) or system=8xh200,8xb200"
 )
 
 
@@ -57,7 +57,8 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
     name, values = split_axis(text)
     name = full.get(name, name)
     if name not in units:
-        known = f"{', '.join((*SIZES, *NAMED))}, plan.tp ..., model.FIELD, strata schema chip, strata schema fabric"
+        plain = ", ".join((*SIZES, *NAMED))
+        known = f"{plain}, plan.tp ..., model.FIELD, strata schema chip, strata schema fabric"
         raise UnknownName("quantity to vary", name, [*units, *NAMED], known)
     match = _LISTED.match(values)
     try:
@@ -107,8 +108,8 @@ def word_axis(text: str, numbers: bool = False) -> SweepAxis:
     """An axis of words, with commas between them, or semicolons where a word has commas of its own; `numbers`
     may be a range.
 
-    >>> word_axis("plan=tp=8;tp=4,dp=2").labels, word_axis("model.layers=8:16:2", numbers=True).values.tolist()
-    (['tp=8', 'tp=4,dp=2'], [8.0, 16.0])
+    >>> word_axis("plan=tp=8;tp=4,dp=2").labels, word_axis("model.layers=8:16:2", numbers=True).labels
+    (['tp=8', 'tp=4,dp=2'], ['8', '16'])
     """
     name, typed = split_axis(text)
     if numbers:
@@ -127,7 +128,7 @@ def word_axis(text: str, numbers: bool = False) -> SweepAxis:
 
 
 def is_grouped(name: str, owners: FieldOwners | None = None) -> bool:
-    """Whether an axis makes groups: it names inputs, chooses among words, or is a field of a language model."""
+    """Whether an axis makes groups: it names inputs, or chooses among words."""
     owner, path = split_field(name)
     if not path or owners is None:
         return name in NAMED

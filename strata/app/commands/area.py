@@ -94,7 +94,7 @@ def area_command(
         one = [stacks_table(owner.name, counts, areas)] if counts else []
         return one or area_tables(owner, silicon, areas[0])
 
-    answer(told, shown, json=json, table=table, rows="stacks")
+    answer(told, shown, json, table, "stacks")
     if svg:
         shown = counts or ([float(n) for n in range(1, DEEPEST + 1)] if owner.stack is not None else [])
         drawn = [area_of(stacked, silicon) for stacked in stacked_chips(chip, floorplan, set, shown)[2]]

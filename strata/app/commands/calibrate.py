@@ -58,9 +58,9 @@ def calibrate_command(
     answer(
         lambda: fitted_dict(fitted_chip, outcomes),
         lambda: [fitted_table(fitted_chip, outcomes)],
-        json=json,
-        table=table,
-        rows="families",
+        json,
+        table,
+        "families",
     )
     if output:
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name

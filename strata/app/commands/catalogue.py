@@ -102,9 +102,9 @@ def list_command(
     answer(
         lambda: listed,
         lambda: [catalogue_table(listed)],
-        json=json,
-        table=table,
-        rows=lambda told: [{"kind": kind, **one} for kind, found in told.items() for one in found],
+        json,
+        table,
+        lambda told: [{"kind": kind, **one} for kind, found in told.items() for one in found],
     )
     if svg:
         from strata.app.render.technology_picture import draw_nodes, draw_reach
@@ -155,9 +155,9 @@ def show_command(
             description_table(described),
             *(["", kernel_table(described["kernels"])] if graph is not None else []),
         ],
-        json=json,
-        table=table,
-        rows="kernels" if graph is not None else "numbers",
+        json,
+        table,
+        "kernels" if graph is not None else "numbers",
     )
     if graph is not None and (svg or dot):
         from strata.app.render.program_graph import write_graph

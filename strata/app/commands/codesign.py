@@ -132,13 +132,7 @@ def codesign_command(
         seed=seed,
         on_progress=_progress() if sys.stderr.isatty() else None,
     )
-    answer(
-        lambda: codesign_dict(found),
-        lambda: codesign_tables(found),
-        json=json,
-        table=table,
-        rows=quantity_rows,
-    )
+    answer(lambda: codesign_dict(found), lambda: codesign_tables(found), json, table, quantity_rows)
     if svg is not None:
         wrote("picture", draw_codesign(found, svg))
 

@@ -174,9 +174,9 @@ def collective_command(
     answer(
         lambda: told[0] if len(told) == 1 else told,
         lambda: [shown],
-        json=json,
-        table=table,
-        rows="collectives" if beside else "",
+        json,
+        table,
+        "collectives" if beside else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,14 +77,7 @@ def cost_command(
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
     """
-    from strata.app.render.cost import (
-        cost_dict,
-        cost_tables,
-        linear_totals_dict,
-        linear_totals_table,
-        system_cost_dict,
-        system_cost_table,
-    )
+    from strata.app.render.cost import cost_dict, cost_tables
     from strata.hardware.silicon.cost import cost_of
 
     if dfmodel and not system:
@@ -100,18 +94,7 @@ def cost_command(
             raise BadValue(
                 "--layers compares chips, not systems; give a system's layers with --set stack.layers=8"
             )
-        if dfmodel:
-            named, totals = _linear_totals(system, floorplan, set)
-            answer(
-                lambda: linear_totals_dict(named, totals),
-                lambda: [linear_totals_table(named, totals)],
-                json=json,
-                table=table,
-            )
-            return
-        whole = _whole_system(system, floorplan, with_price(set, price))
-        answer(lambda: system_cost_dict(*whole), lambda: [system_cost_table(*whole)], json=json, table=table)
-        return
+        return _answer_system(system, floorplan, set, price, dfmodel, json=json, table=table)
     counts = layer_counts(layers)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     costs = [cost_of(stacked, silicon) for stacked in stacks]
@@ -127,8 +110,28 @@ def cost_command(
         }
         return {**asked, **(by_layers(counts, each) if counts else each[0])}
 
-    shown = lambda: cost_tables(owner, silicon, counts, costs)  # noqa: E731
-    answer(told, shown, json=json, table=table, rows="stacks")
+    answer(told, lambda: cost_tables(owner, silicon, counts, costs), json, table, "stacks")
+
+
+def _answer_system(
+    name: str,
+    floorplan: str,
+    items: list[str] | None,
+    price: str,
+    dfmodel: bool,
+    *,
+    json: bool,
+    table: Path | None,
+) -> None:
+    """What a whole system costs, counted as told."""
+    from strata.app.render import cost as said
+
+    if dfmodel:
+        linear = _linear_totals(name, floorplan, items)
+        shown = said.linear_totals_table(*linear)
+        return answer(lambda: said.linear_totals_dict(*linear), lambda: [shown], json, table)
+    whole = _whole_system(name, floorplan, with_price(items, price))
+    answer(lambda: said.system_cost_dict(*whole), lambda: [said.system_cost_table(*whole)], json, table)
 
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:

@@ -41,17 +41,12 @@ def diff_command(
         from strata.app.render.technology import part_differences, parts_table
 
         kind, parts = part_differences(first, second)
-        answer(lambda: parts, lambda: [parts_table(kind, parts, first, second)], json=json, table=table)
+        answer(lambda: parts, lambda: [parts_table(kind, parts, first, second)], json, table)
         return
     from strata.app.render.difference import differences, differences_table
 
     rows = differences(Path(first), Path(second))
-    answer(
-        lambda: rows,
-        lambda: [differences_table(rows, Path(first).name, Path(second).name)],
-        json=json,
-        table=table,
-    )
+    answer(lambda: rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)], json, table)
 
 
 def _is_result(name: str) -> bool:

@@ -80,7 +80,7 @@ def dram_command(
         sustained_channel(memory, Stream(run=r, read_share=share, **limits), float(hot)) for r in runs
     ]
     told = channel_dict(memory, share, runs, channels)
-    answer(lambda: told, lambda: [channel_table(told)], json=json, table=table, rows="runs")
+    answer(lambda: told, lambda: [channel_table(told)], json, table, "runs")
     if svg:
         from strata.app.render.dram import draw_memories
 

@@ -66,9 +66,9 @@ def fabric_command(
     answer(
         lambda: topology_dict(wired),
         lambda: topology_tables(wired),
-        json=json,
-        table=table,
-        rows=lambda told: [*told["dimensions"], told["whole"]],
+        json,
+        table,
+        lambda told: [*told["dimensions"], told["whole"]],
     )
     if svg:
         from strata.app.render.fabric_picture import draw_fabric

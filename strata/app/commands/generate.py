@@ -103,13 +103,7 @@ def generate_command(
     )
     if found.infeasible and not json:
         raise BadValue(f"cannot be built: {found.infeasible[0]}")
-    answer(
-        lambda: generation_dict(found),
-        lambda: generation_tables(found),
-        json=json,
-        table=table,
-        rows=quantity_rows,
-    )
+    answer(lambda: generation_dict(found), lambda: generation_tables(found), json, table, quantity_rows)
     if out:
         for path in write_chip(found, out):
             wrote("file", path)

@@ -102,9 +102,9 @@ def heat_command(
     answer(
         lambda: temperatures_dict(temperatures),
         lambda: temperatures_tables(temperatures),
-        json=json,
-        table=table,
-        rows=temperature_rows,
+        json,
+        table,
+        temperature_rows,
     )
     if svg:
         from strata.app.render.heat_picture import draw_temperatures

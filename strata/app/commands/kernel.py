@@ -283,6 +283,6 @@ def answer_kernel(
     answer(
         lambda: each[0] if len(each := with_interval(told, trusted)) == 1 else each,
         lambda: [shown, *dimmed([trusted.text])],
-        json=json,
-        table=table,
+        json,
+        table,
     )

@@ -155,13 +155,9 @@ def map_command(
         found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
     others = compared_mappings(found_step(found, title := f"{code.name} on {machine.name}"), groups, next)
     notes = map_notes(found, machine, layouts)
-    answer(
-        lambda: {"program": code.name, "system": machine.name} | map_dict(found, others, notes),
-        lambda: map_tables(found, others, title, notes),
-        json=json,
-        table=table,
-        rows="partitions",
-    )
+    named = {"program": code.name, "system": machine.name}
+    every = lambda: named | map_dict(found, others, notes)  # noqa: E731
+    answer(every, lambda: map_tables(found, others, title, notes), json, table, "partitions")
     if svg:
         wrote("picture", draw_map(found, code.trace(work), title, svg))
     if roofline:

@@ -78,13 +78,8 @@ def mapping_command(
     grid = _typed_grid(fabric, sizes, package, packages, (intra, inter))
     sent = _typed_volumes(volumes, dimensions)
     found = device_mappings(dimensions, grid, sent, together=together)
-    answer(
-        lambda: {"grid": grid.name, "mappings": [mapping_dict(m, sent) for m in found]},
-        lambda: mapping_tables(found, sent),
-        json=json,
-        table=table,
-        rows="mappings",
-    )
+    told = lambda: {"grid": grid.name, "mappings": [mapping_dict(m, sent) for m in found]}  # noqa: E731
+    answer(told, lambda: mapping_tables(found, sent), json, table, "mappings")
     if svg:
         from strata.app.render.mapping_picture import draw_mapping
 

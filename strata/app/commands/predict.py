@@ -94,14 +94,11 @@ def predict_command(
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
+    named = {"system": system, "model": model, "engine": engine, "weights": weights, "kv": kv}
     asked = Question(
-        system=system,
-        model=model,
+        **named,
         work=_work_of(phase, typed_sizes(batch, input, output), routing),
         plan=plan,
-        engine=engine,
-        weights=weights,
-        kv=kv,
         fabric=fabric,
         always=tuple(with_price(with_overlap([], overlap), price)),
     )

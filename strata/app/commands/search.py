@@ -158,9 +158,9 @@ def search_command(
     answer(
         lambda: {**outcome.as_dict(), **(search_why(outcome) if outcome.found else {})},
         lambda: search_tables(outcome) if outcome.found else [],
-        json=json,
-        table=table,
-        rows=lambda told: told["frontier"],
+        json,
+        table,
+        lambda told: told["frontier"],
     )
     if report:
         from strata.app.render.search_report import search_report

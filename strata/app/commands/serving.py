@@ -189,22 +189,21 @@ def serving_command(
     from strata.serving.requests import Requests
     from strata.serving.under_load import serve_under_load
 
-    if picture is not None:
-        require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
+    drawn = picture is None or picture.suffix in (".html", ".svg")
+    require(drawn, "--frontier writes .html or .svg", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_price(set, price))
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
     steps = {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
-    pools: dict[str, Any] = {"disaggregated": disaggregated}
-    if prefill_devices:
-        pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
+    apart = int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else 0
+    pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     limits |= {"share": typed_share(share), "goal": goal}
-    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
-    more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
-    found = serve_under_load(hardware, served, requests, plan or None, software, **more)
+    limits |= {**typed_draft(speculative), "with_frontier": picture is not None}
+    load |= {**steps, **pools, **limits}
+    found = serve_under_load(hardware, served, requests, plan or None, software, **load)
     if json:
         print_json(under_load_dict(found))
     if found.why_none:

@@ -156,11 +156,7 @@ def speculate_command(
         counting=counting,
     )
     answer(
-        lambda: draft_comparison_dict(found),
-        lambda: draft_comparison_tables(found),
-        json=json,
-        table=table,
-        rows=draft_rows,
+        lambda: draft_comparison_dict(found), lambda: draft_comparison_tables(found), json, table, draft_rows
     )
     if svg is not None:
         from strata.app.render.speculate_picture import draw_comparison

@@ -58,16 +58,14 @@ def study_command(
         answer(
             lambda: known,
             lambda: [studies_table(known)],
-            json=json,
-            table=table,
-            rows=lambda told: [{"study": n, "title": title} for n, title in told.items()],
+            json,
+            table,
+            lambda told: [{"study": n, "title": title} for n, title in told.items()],
         )
         return
     with Console(stderr=True).status(f"running study {name}"):
         outcome = studies.run_study(name)
-    answer(
-        lambda: study_dict(outcome), lambda: [claims_table(outcome)], json=json, table=table, rows="claims"
-    )
+    answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
     if write or report:
         from strata.app.render.study_picture import draw_study
         from strata.drawing import keep

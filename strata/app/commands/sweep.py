@@ -32,9 +32,9 @@ VaryOption = Annotated[
     list[str],
     typer.Option(
         metavar="AXIS",
-        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or batch=log:1:1024:11 "
-        "(equal factors) or plan.tp=1,2,4,8; words make groups: system=8xh200,8xb200, engine, model, fabric, "
-        "weights, kv, phase, plan='tp=8;tp=4,dp=2', model.layers=40,80",
+        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
+        "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: system=8xh200,8xb200, "
+        "engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', model.layers=40,80",
     ),
 ]
 PlanOption = Annotated[

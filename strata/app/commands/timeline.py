@@ -116,22 +116,12 @@ def timeline_command(
         raise BadValue("--compare runs every schedule: leave out --schedule, --html and --trace")
     if compare:
         found = simulate_schedules(result)
-        answer(
-            lambda: comparison_dict(result, found),
-            lambda: [comparison_table(result, found)],
-            json=json,
-            table=table,
-            rows="schedules",
-        )
-        return
+        shown = comparison_table(result, found)
+        return answer(lambda: comparison_dict(result, found), lambda: [shown], json, table, "schedules")
     made = simulate_step(result, schedule, serial=serial, detail=detail)
     interval, lines = interval_of(result)
-    answer(
-        lambda: {"plan": str(result.plan), **made.to_dict(), "interval": interval},
-        lambda: [*simulation_table(made), *dimmed(lines)],
-        json=json,
-        table=table,
-    )
+    told = lambda: {"plan": str(result.plan), **made.to_dict(), "interval": interval}  # noqa: E731
+    answer(told, lambda: [*simulation_table(made), *dimmed(lines)], json, table)
     if html:
         wrote("gantt", made.to_html(html))
     if trace:

@@ -121,7 +121,7 @@ def draft_comparison_dict(found: DraftComparison) -> dict[str, Any]:
 
 
 def draft_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
-    """A comparison of drafts as rows, one for each draft, window and acceptance, from what machines are told."""
+    """A comparison of drafts as rows, one for each draft, window and acceptance."""
     found = []
     for draft in told["drafts"]:
         one = {k: draft[k] for k in ("draft", "parameters", "plan", "same_vocabulary")}

@@ -21,7 +21,7 @@ LINES = ("#3b0f70", "#641a80", "#8c2981", "#b73779", "#de4968", "#f7705c", "#fe9
 
 
 def sweep_figure(swept: Sweep) -> Any:
-    """Lines over the first axis of numbers, one for each value of the others; words alone stand side by side."""
+    """Lines over the first axis of numbers, one for each value of the others; words stand side by side."""
     go = plotly_graphs()
     along = next((i for i, a in enumerate(swept.axes) if a.numeric), 0)
     first, rest = swept.axes[along], swept.axes[:along] + swept.axes[along + 1 :]
