@@ -48,10 +48,7 @@ def named_rows(told: Any, rows: str | Callable[[Any], Rows] = "") -> tuple[Rows,
     >>> named_rows({"chip": "a", "dies": [{"name": "logic", "max_K": 350.0, "parts_W": {"io": 2.0}}]}, "dies")
     ([{'chip': 'a', 'name': 'logic', 'max_K': 350.0, 'parts_W.io': 2.0}], {'max_K': 'K', 'parts_W.io': 'W'})
     """
-    if callable(rows):
-        entries, before = rows(told), {}
-    else:
-        entries, before = _entries(told, rows)
+    entries, before = (rows(told), {}) if callable(rows) else _entries(told, rows)
     units: dict[str, str] = told.get("units", {}) if isinstance(told, dict) else {}
     paths = [_flat(entry) for entry in entries]
     names = _column_names(list(dict.fromkeys(keys for flat in paths for keys in flat)))

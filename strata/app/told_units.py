@@ -143,7 +143,7 @@ def with_units(told: Any) -> Any:
     if not isinstance(told, dict) or not isinstance(told.get("units", {}), dict):
         return told
     units = {name: rate_unit(name, unit) for name, unit in told.get("units", {}).items()}
-    found = [(keys, unit) for keys in dict.fromkeys(numbers_in(told)) if (unit := unit_under(keys))]
+    found = [(keys, one) for keys in dict.fromkeys(numbers_in(told)) if (one := unit_under(keys))]
     for _, (name, unit) in found:
         units.setdefault(name, unit)
     for keys, (_, unit) in found:

@@ -90,11 +90,11 @@ def area_command(
         each = [area_dict(stacked, silicon, of) for stacked, of in zip(stacks, areas, strict=True)]
         return {"chip": owner.name, **(by_layers(counts, each) if counts else each[0])}
 
-    def shown() -> list[Any]:
+    def tables() -> list[Any]:
         one = [stacks_table(owner.name, counts, areas)] if counts else []
         return one or area_tables(owner, silicon, areas[0])
 
-    answer(told, shown, json, table, "stacks")
+    answer(told, tables, json, table, "stacks")
     if svg:
         shown = counts or ([float(n) for n in range(1, DEEPEST + 1)] if owner.stack is not None else [])
         drawn = [area_of(stacked, silicon) for stacked in stacked_chips(chip, floorplan, set, shown)[2]]

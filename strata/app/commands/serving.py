@@ -196,13 +196,12 @@ def serving_command(
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
-    steps = {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
+    load |= {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
     apart = int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else 0
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
-    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    limits |= {"share": typed_share(share), "goal": goal}
-    limits |= {**typed_draft(speculative), "with_frontier": picture is not None}
-    load |= {**steps, **pools, **limits}
+    load |= {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot"), **pools}
+    load |= {"share": typed_share(share), "goal": goal}
+    load |= {**typed_draft(speculative), "with_frontier": picture is not None}
     found = serve_under_load(hardware, served, requests, plan or None, software, **load)
     if json:
         print_json(under_load_dict(found))
