@@ -63,9 +63,14 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
     match = _LISTED.match(values)
     try:
         assert match is not None
-        listed = _listed(match, name)
+        typed = [finite_number(x, name) for x in re.split("[:,]", match.group(2))]
+        ranged = ":" in match.group(2)
+        assert ranged or not match.group(1)
+        assert not ranged or ("," not in match.group(2) and len(typed) == 3)
+        assert not ranged or (typed[2] >= 1 and typed[2] == typed[2] // 1)
     except (ValueError, AssertionError):
         raise BadValue(f"an axis lists numbers, like {EXAMPLE}, but got '{text}'") from None
+    listed = _in_range(*typed, bool(match.group(1)), name) if ranged else typed
     unit, si = (match.group(3) or "").strip(), units[name]
     if not unit and si != "1":
         raise BadValue(f"{name} is measured in {si}, but got '{values}' without a unit")
@@ -86,20 +91,12 @@ def split_axis(text: str) -> tuple[str, str]:
     return name.strip(), values.strip()
 
 
-def _listed(match: re.Match[str], name: str) -> list[float]:
-    """The numbers of an axis in the unit they are typed in."""
-    typed = match.group(2)
-    if ":" not in typed:
-        assert not match.group(1)
-        return [finite_number(x, name) for x in typed.split(",")]
-    start, stop, count = (finite_number(x, name) for x in typed.split(":"))
-    assert count >= 1 and count == count // 1
+def _in_range(start: float, stop: float, count: float, factors: bool, name: str) -> list[float]:
+    """So many numbers from one to another, by equal steps or equal factors."""
     check_points([count], name)
-    if not match.group(1):
+    if not factors:
         return [float(x) for x in np.linspace(start, stop, int(count))]
-    require(
-        start > 0 and stop > 0, "a range by equal factors goes from a positive number to another", vary=typed
-    )
+    require(start > 0 and stop > 0, f"axis {name}: log: goes between positive numbers", ends=(start, stop))
     # what is a round number stays one: 8, not 7.999999999999998
     return [float(f"{x:.13g}") for x in np.geomspace(start, stop, int(count))]
 

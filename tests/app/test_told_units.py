@@ -25,7 +25,7 @@ EXAMPLES = {
     "show": "show chip h200",
     "show a program": "show program mixtral-moe-layer",
     "diff": "diff n5 n3",
-    "serving": "serving -m llama-3-8b -s 1xh200 -i 2048 -o 512 --rate 1/s --plan tp=1",
+    "serving": "serving -m llama-3-8b -s 1xh200 -i 2048 -o 512 --rate 1 --plan tp=1",
     "serving apart": "serving -m llama-3-8b -s 2xh200 --ttft 500ms --tpot 20ms --disaggregated",
     "speculate": "speculate --target llama-3-70b --draft llama-3.2-1b --system 8xh200 --window 2:3 --acceptance 0.7",
     "generate": "generate --technology n5 --budget h100 --template gpu",
@@ -151,7 +151,14 @@ def test_every_command_writes_its_rows(answer, place, tmp_path, example):
 
 def test_units_are_those_of_the_quantities(answer):
     got = answer(*shlex.split(EXAMPLES["predict"]), "--json")
-    wanted = {"tpot": "s", "tokens_per_s": "1/s", "power": "W", "memory_used": "B", "resources_s": "s", "mfu": "1"}
+    wanted = {
+        "tpot": "s",
+        "tokens_per_s": "1/s",
+        "power": "W",
+        "memory_used": "B",
+        "resources_s": "s",
+        "mfu": "1",
+    }
     assert {k: got["units"][k] for k in wanted} == wanted
     assert unit_of(("interval", "tpot", "high"), got["units"]) == "s"
     chip = answer("generate", "--technology", "n5", "--budget", "h100", "--template", "gpu", "--json")
@@ -202,7 +209,11 @@ def test_parquet_without_pyarrow_is_one_line(strata, monkeypatch, tmp_path):
 
 
 def test_commas_quotes_and_what_is_not_finite(tmp_path):
-    rows = [{"name": 'a "b", c\nd', "time": 0.1 + 0.2}, {"name": "é", "time": math.inf}, {"name": None, "more": 1}]
+    rows = [
+        {"name": 'a "b", c\nd', "time": 0.1 + 0.2},
+        {"name": "é", "time": math.inf},
+        {"name": None, "more": 1},
+    ]
     write_rows(tmp_path / "rows.csv", rows, {"time": "s", "more": "1"})
     with (tmp_path / "rows.csv").open(newline="", encoding="utf-8") as file:
         got = list(csv.reader(file))
