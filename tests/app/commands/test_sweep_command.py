@@ -111,7 +111,7 @@ def test_words_make_groups_of_single_predictions(answer):
     ],
 )
 def test_a_word_is_the_option_of_predict(answer, vary, option):
-    name, values = vary.split("=", 1)
+    _, values = vary.split("=", 1)
     fixed = {"--plan": "tp=8", "--phase": "decode"}
     words = ["-m", "llama-3-70b", "-s", "8xh200", "--batch", "64"]
     words += [w for k, v in fixed.items() if k != option for w in (k, v)]
