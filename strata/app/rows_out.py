@@ -57,6 +57,8 @@ def named_rows(told: Any, rows: str | Callable[[Any], Rows] = "") -> tuple[Rows,
     known = [table for table in (units, *own) if isinstance(table, dict)]
     columns = {}
     for keys, name in names.items():
+        if any(isinstance(flat.get(keys), str | bool) for flat in paths):
+            continue
         inside = (rows, *keys) if isinstance(rows, str) and rows else keys
         stated = (u for table in known if (u := unit_read(inside, table)))
         if unit := next(stated, None) or (unit_under(inside) or ("", ""))[1]:
