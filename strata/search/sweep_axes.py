@@ -70,7 +70,7 @@ def parse_axis(text: str, units: dict[str, str], full: dict[str, str]) -> SweepA
         assert not ranged or (typed[2] >= 1 and typed[2] == typed[2] // 1)
     except (ValueError, AssertionError):
         raise BadValue(f"an axis lists numbers, like {EXAMPLE}, but got '{text}'") from None
-    listed = _in_range(*typed, bool(match.group(1)), name) if ranged else typed
+    listed = _in_range(typed, bool(match.group(1)), name) if ranged else typed
     unit, si = (match.group(3) or "").strip(), units[name]
     if not unit and si != "1":
         raise BadValue(f"{name} is measured in {si}, but got '{values}' without a unit")
@@ -91,8 +91,9 @@ def split_axis(text: str) -> tuple[str, str]:
     return name.strip(), values.strip()
 
 
-def _in_range(start: float, stop: float, count: float, factors: bool, name: str) -> list[float]:
+def _in_range(typed: list[float], factors: bool, name: str) -> list[float]:
     """So many numbers from one to another, by equal steps or equal factors."""
+    start, stop, count = typed
     check_points([count], name)
     if not factors:
         return [float(x) for x in np.linspace(start, stop, int(count))]
