@@ -7,6 +7,7 @@ them as short expressions, and pictures. Nothing of a study is code, so anyone c
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from strata.params import leaf_paths, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.reading import json_file
-from strata.search.sweep import SweepAxis, parse_axis, sweep
+from strata.result import Result
+from strata.search.sweep import sweep
+from strata.search.sweep_axes import SweepAxis, parse_axis
 from strata.search.tiling_spread import run_tilings
 from strata.shipped import is_packed, shipped_folder
 from strata.study_file import check_claim, study_table
@@ -270,15 +273,16 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
         where=entry.get("where", ""),
         orders=bool(entry.get("orders", False)),
     )
-    values = {k: swept.of(np.asarray(getattr(swept.result.metrics, k), float)) for k in METRICS}
+    values = {k: swept.metric_values(k) for k in METRICS}
     values |= {
         "fits": swept.fits,
-        "reason": swept.of(swept.result.reason),
-        "bound_by": swept.of(swept.result.bound_by),
+        "reason": swept.of(lambda r: r.reason),
+        "bound_by": swept.of(lambda r: r.bound_by),
     }
     values |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
-    values |= {"overlap": swept.of(np.asarray(swept.result.summary.overlap, float))}
-    values |= {level: swept.of(joules) for level, joules in swept.result.summary.energy.items()}
+    values |= {"overlap": swept.of(lambda r: np.asarray(r.summary.overlap, float))}
+    levels = dict.fromkeys(level for g in swept.groups for level in g.result.summary.energy)
+    values |= {level: swept.of(_joules(level)) for level in levels}
     return values | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
 
 
@@ -320,6 +324,11 @@ def _generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
     ]
     values: dict[str, Any] = dict(found.values) | {"plans": found["plan"]}
     return values | {name: a.values for name, a in zip(named, found.axes, strict=True)} | {"axes": named}
+
+
+def _joules(level: str) -> Callable[[Result], Any]:
+    """What reads one part of the energy of a step; a chip without such a part spends none."""
+    return lambda result: result.summary.energy.get(level, 0.0)
 
 
 def _short(axis: SweepAxis) -> str:

@@ -123,9 +123,12 @@ def wrote(what: str, path: Path, hint: str = "") -> None:
     sys.stderr.write(f"{what}: {path}{hint}\n")
 
 
-def print_json(data: Any) -> None:
-    """Strict JSON on stdout."""
-    put_line(json.dumps(plain_json(data), indent=2, allow_nan=False, default=str))
+def print_json(data: Any, *, units: bool = True) -> None:
+    """Strict JSON on stdout, with the units of its numbers where it is an answer."""
+    from strata.app.told_units import with_units
+
+    told = with_units(plain_json(data)) if units else plain_json(data)
+    put_line(json.dumps(told, indent=2, allow_nan=False, default=str))
 
 
 def plain_json(node: Any) -> Any:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from strata.search.sensitivity import sensitivity
     from strata.search.space import Space, space
     from strata.search.strategies import best_strategies, price_strategies
-    from strata.search.sweep import Sweep, sweep
+    from strata.search.sweep import sweep
+    from strata.search.swept import Sweep
     from strata.search.what_if import WhatIf, what_if
 
 __all__ = [
@@ -60,7 +61,7 @@ load_on_first_use(
         "sensitivity": "sensitivity",
         "Space": "space",
         "space": "space",
-        "Sweep": "sweep",
+        "Sweep": "swept",
         "sweep": "sweep",
         "what_if": "what_if",
         "WhatIf": "what_if",

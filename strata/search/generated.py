@@ -35,7 +35,8 @@ from strata.search.fields import changed_fabric, fabric_path, parse_setting
 from strata.search.generated_readings import faster_parts, generated_readings, with_chip_numbers
 from strata.search.plans import candidate_plans, plan_at
 from strata.search.strategies import candidate_strategies, in_every_mesh_order
-from strata.search.sweep import BEST, SweepAxis, parse_axis
+from strata.search.sweep_axes import SweepAxis, parse_axis
+from strata.search.swept import BEST
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 

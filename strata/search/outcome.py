@@ -158,5 +158,6 @@ class SearchOutcome:
             "ended": self.ended,
             "notes": list(self.notes),
             "folder": None if self.out is None else str(self.out),
-            "units": {m: GOAL_METRICS[m].unit for m in self.goal.metrics},
+            "units": {m: GOAL_METRICS[m].unit for m in self.goal.metrics}
+            | {"bound": GOAL_METRICS[self.goal.metrics[0]].unit},
         }

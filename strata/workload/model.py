@@ -20,6 +20,9 @@ FFN_KINDS = ("dense", "moe", "hash", "none")
 ROUTED = ("moe", "hash")  # feed-forwards of experts, by scores or by a table of tokens
 
 
+LAYERS = "layers"  # of a model's pattern, changed as a field of the model
+
+
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -219,15 +222,17 @@ def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
         changes = {**changes, "expert_weights": changes["weights"]}
     known = [f.name for f in fields(Model) if f.name not in ("name", "pattern", "published", "mixer")]
     for key, value in changes.items():
-        if key not in known:
-            raise UnknownName("field of a model", key, known, "strata schema model")
+        if key not in (*known, LAYERS):
+            raise UnknownName("field of a model", key, [*known, LAYERS], "strata schema model")
         _check_field(key, value)
-    return replace(made, **changes)
+    if LAYERS in changes:  # as many, in the order that it has them
+        changes = {**changes, "pattern": replace(made.pattern, layers=changes[LAYERS])}
+    return replace(made, **{key: value for key, value in changes.items() if key != LAYERS})
 
 
 def _check_field(key: str, value: Any) -> None:
     """A field of a model keeps the kind of thing it is: a flag, a precision, a size."""
-    held = next(f.default for f in fields(Model) if f.name == key)
+    held = next((f.default for f in fields(Model) if f.name == key), None)
     if isinstance(held, bool):
         require(isinstance(value, bool), f"model.{key} is true or false", **{key: value})
     elif key == "attention":
@@ -239,3 +244,9 @@ def _check_field(key: str, value: Any) -> None:
         require(is_leaf(value), f"model.{key} is a number", **{key: value})
         low = value.min() if hasattr(value, "min") else value
         require(bool(low > 0 or (held == 0.0 and low == 0)), f"model.{key} must be positive", **{key: low})
+        require(key != LAYERS or _is_whole(value), "model.layers is a whole number", layers=value)
+
+
+def _is_whole(value: Any) -> bool:
+    left = value % 1.0
+    return bool(left.max() == 0.0 if hasattr(left, "max") else left == 0.0)

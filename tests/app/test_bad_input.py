@@ -145,7 +145,26 @@ UNITS = {
     "axis in words": ((*SWEEP, "--vary", "batch=a,b"), ["batch=1,8,64", "'batch=a,b'"]),
     "range without count": ((*SWEEP, "--vary", "batch=1:8"), ["from:to:count", "'batch=1:8'"]),
     "axis twice": ((*SWEEP, "--vary", "batch=1,2", "--vary", "batch=4,8"), ["each axis", "'batch'"]),
-    "four axes": ((*SWEEP, *("--vary", "batch=1,2") * 4), ["one to three", "4"]),
+    "seven axes": ((*SWEEP, *("--vary", "batch=1,2") * 7), ["one to 6", "7"]),
+    "four quantities": (
+        (
+            *SWEEP,
+            "--vary",
+            "batch=1,2",
+            "--vary",
+            "input=1,2",
+            "--vary",
+            "output=1,2",
+            "--vary",
+            "plan.tp=1,2",
+        ),
+        ["at most 3 quantities", "4"],
+    ),
+    "a system that is none": ((*SWEEP, "--vary", "system=8xh200,8xh20o"), ["h20o", "nearest"]),
+    "words twice": ((*SWEEP, "--vary", "engine=vllm,vllm"), ["each choice once", "vllm"]),
+    "too many groups": ((*SWEEP, "--vary", "model.layers=1:300:300"), ["at most 256 groups", "300"]),
+    "a range of factors from 0": ((*SWEEP, "--vary", "batch=log:0:8:4"), ["positive numbers"]),
+    "no such field of a model": ((*SWEEP, "--vary", "model.layer=1,2"), ["layer"]),
 }
 SYSTEMS = {
     "not whole nodes": (("predict", *OF, "--system", "12xh200"), ["whole nodes of 8", "12"]),

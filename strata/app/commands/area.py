@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
-    print_json,
-    say,
     set_items,
     whole,
     wrote,
@@ -77,6 +76,7 @@ def area_command(
         typer.Option(metavar="FILE", help="write a picture: area by part over the layers of the stack"),
     ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.render.area import area_dict, area_tables, draw_die_areas, stacks_table
@@ -85,13 +85,16 @@ def area_command(
     counts = layer_counts(layers)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     areas = [area_of(stacked, silicon) for stacked in stacks]
-    if json:
-        told = [area_dict(stacked, silicon, each) for stacked, each in zip(stacks, areas, strict=True)]
-        print_json({"chip": owner.name, **(by_layers(counts, told) if counts else told[0])})
-    elif counts:
-        say(stacks_table(owner.name, counts, areas))
-    else:
-        say(*area_tables(owner, silicon, areas[0]))
+
+    def told() -> dict[str, Any]:
+        each = [area_dict(stacked, silicon, of) for stacked, of in zip(stacks, areas, strict=True)]
+        return {"chip": owner.name, **(by_layers(counts, each) if counts else each[0])}
+
+    def tables() -> list[Any]:
+        one = [stacks_table(owner.name, counts, areas)] if counts else []
+        return one or area_tables(owner, silicon, areas[0])
+
+    answer(told, tables, json, table, "stacks")
     if svg:
         shown = counts or ([float(n) for n in range(1, DEEPEST + 1)] if owner.stack is not None else [])
         drawn = [area_of(stacked, silicon) for stacked in stacked_chips(chip, floorplan, set, shown)[2]]

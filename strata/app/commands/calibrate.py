@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
-    print_json,
-    say,
     wrote,
 )
 
@@ -38,6 +37,7 @@ def calibrate_command(
         typer.Option(metavar="FILE", help="write the fitted chip as a TOML that starts from the shipped one"),
     ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Fit a few quantities of a chip to its measured kernels; every third point is held out and reported."""
     import datetime
@@ -55,10 +55,13 @@ def calibrate_command(
         only=tuple(only or ()),
         date=datetime.date.today().isoformat(),
     )
-    if json:
-        print_json(fitted_dict(fitted_chip, outcomes))
-    else:
-        say(fitted_table(fitted_chip, outcomes))
+    answer(
+        lambda: fitted_dict(fitted_chip, outcomes),
+        lambda: [fitted_table(fitted_chip, outcomes)],
+        json,
+        table,
+        "families",
+    )
     if output:
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
         document = tomlkit.document()

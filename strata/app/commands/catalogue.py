@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     item_names,
     one_of,
     print_json,
-    say,
     wrote,
 )
 from strata.errors import BadValue
@@ -90,6 +90,7 @@ def list_command(
         typer.Option(metavar="FILE", help="write a picture of technologies, or of devices and links"),
     ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """What there is: chips, models, programs, systems, fabrics, transports, packet networks, memories,
     technologies, memory devices, links, bonds, packages, templates and budgets of generated chips, engines,
@@ -98,10 +99,13 @@ def list_command(
     from strata.app.render.catalogue import catalogue, catalogue_table
 
     listed = catalogue(kind)
-    if json:
-        print_json(listed)
-    else:
-        say(catalogue_table(listed))
+    answer(
+        lambda: listed,
+        lambda: [catalogue_table(listed)],
+        json,
+        table,
+        lambda told: [{"kind": kind, **one} for kind, found in told.items() for one in found],
+    )
     if svg:
         from strata.app.render.technology_picture import draw_nodes, draw_reach
 
@@ -129,6 +133,7 @@ def show_command(
         typer.Option(metavar="FILE", help="write its graph for graphviz; other endings than .dot are drawn"),
     ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Every number of a thing, with its source and a mark: own, inherited (from whom), fitted, derived or
     assumed. Of a program also its kernels with their operations and bytes, and its graph as a picture.
@@ -144,11 +149,16 @@ def show_command(
         described["kernels"] = kernel_rows(graph)
     elif svg or dot:
         raise BadValue(f"--svg and --dot draw a program or a model, but got '{kind}'")
-    if json:
-        print_json(described)
-    else:
-        tables = [kernel_table(described["kernels"])] if graph is not None else []
-        say(description_table(described), *(["", *tables] if tables else []))
+    answer(
+        lambda: described,
+        lambda: [
+            description_table(described),
+            *(["", kernel_table(described["kernels"])] if graph is not None else []),
+        ],
+        json,
+        table,
+        "kernels" if graph is not None else "numbers",
+    )
     if graph is not None and (svg or dot):
         from strata.app.render.program_graph import write_graph
 
@@ -164,4 +174,4 @@ def schema_command(
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.render.catalogue import file_schema
 
-    print_json(file_schema(kind))
+    print_json(file_schema(kind), units=False)

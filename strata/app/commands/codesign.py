@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
-from strata.app.terminal import names_of, print_json, say, whole, wrote
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer, quantity_rows
+from strata.app.terminal import names_of, whole, wrote
 
 if TYPE_CHECKING:
     from strata.optimise.design.ledger import Ledger
@@ -103,6 +104,7 @@ def codesign_command(
     seed: CodesignSeed = 0,
     svg: CodesignSvg = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """The shares of area, power and edge, the die, the memory stacks and the strategy that make a step
     quickest: what changed against the stated split, what binds, and what more of each budget would buy.
@@ -130,11 +132,7 @@ def codesign_command(
         seed=seed,
         on_progress=_progress() if sys.stderr.isatty() else None,
     )
-    if json:
-        print_json(codesign_dict(found))
-    else:
-        for part in codesign_tables(found):
-            say(part)
+    answer(lambda: codesign_dict(found), lambda: codesign_tables(found), json, table, quantity_rows)
     if svg is not None:
         wrote("picture", draw_codesign(found, svg))
 

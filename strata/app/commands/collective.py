@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strata.app.commands.fabric import typed_dimensions
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
-    print_json,
-    say,
     system_names,
     typed_bytes,
     whole,
@@ -150,6 +149,7 @@ def collective_command(
     simulate: SimulateOption = False,
     beside: BesideOption = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """One collective on a fabric: its time and lower bound, algorithm and bus bandwidth, the way it takes in
     each dimension, energy.
@@ -171,10 +171,13 @@ def collective_command(
             algorithms,
             simulate,
         )
-    if json:
-        print_json(told[0] if len(told) == 1 else told)
-    else:
-        say(shown)
+    answer(
+        lambda: told[0] if len(told) == 1 else told,
+        lambda: [shown],
+        json,
+        table,
+        "collectives" if beside else "",
+    )
 
 
 def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,11 +16,10 @@ from strata.app.commands.area import (
     silicon_changes,
     stacked_chips,
 )
-from strata.app.commands.options import DevicePrice, JsonFlag, with_price
+from strata.app.commands.options import DevicePrice, JsonFlag, TableFile, with_price
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
-    print_json,
-    say,
 )
 from strata.errors import BadValue
 
@@ -72,18 +72,12 @@ def cost_command(
     dfmodel: DfmodelFlag = False,
     price: DevicePrice = "",
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
     """
-    from strata.app.render.cost import (
-        cost_dict,
-        cost_tables,
-        linear_totals_dict,
-        linear_totals_table,
-        system_cost_dict,
-        system_cost_table,
-    )
+    from strata.app.render.cost import cost_dict, cost_tables
     from strata.hardware.silicon.cost import cost_of
 
     if dfmodel and not system:
@@ -100,18 +94,13 @@ def cost_command(
             raise BadValue(
                 "--layers compares chips, not systems; give a system's layers with --set stack.layers=8"
             )
-        if dfmodel:
-            named, totals = _linear_totals(system, floorplan, set)
-            print_json(linear_totals_dict(named, totals)) if json else say(linear_totals_table(named, totals))
-            return
-        whole = _whole_system(system, floorplan, with_price(set, price))
-        print_json(system_cost_dict(*whole)) if json else say(system_cost_table(*whole))
-        return
+        return _answer_system(system, floorplan, set, price, dfmodel, json=json, table=table)
     counts = layer_counts(layers)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     costs = [cost_of(stacked, silicon) for stacked in stacks]
-    if json:
-        told = [cost_dict(each) for each in costs]
+
+    def told() -> dict[str, Any]:
+        each = [cost_dict(one) for one in costs]
         asked = {
             "chip": owner.name,
             "technology": silicon.technology,
@@ -119,9 +108,30 @@ def cost_command(
             "packaging": silicon.packaging,
             "price_USD": None if owner.package.price is None else float(owner.package.price),
         }
-        print_json({**asked, **(by_layers(counts, told) if counts else told[0])})
-    else:
-        say(*cost_tables(owner, silicon, counts, costs))
+        return {**asked, **(by_layers(counts, each) if counts else each[0])}
+
+    answer(told, lambda: cost_tables(owner, silicon, counts, costs), json, table, "stacks")
+
+
+def _answer_system(
+    name: str,
+    floorplan: str,
+    items: list[str] | None,
+    price: str,
+    dfmodel: bool,
+    *,
+    json: bool,
+    table: Path | None,
+) -> None:
+    """What a whole system costs, counted as told."""
+    from strata.app.render import cost as said
+
+    if dfmodel:
+        linear = _linear_totals(name, floorplan, items)
+        shown = said.linear_totals_table(*linear)
+        return answer(lambda: said.linear_totals_dict(*linear), lambda: [shown], json, table)
+    whole = _whole_system(name, floorplan, with_price(items, price))
+    answer(lambda: said.system_cost_dict(*whole), lambda: [said.system_cost_table(*whole)], json, table)
 
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:

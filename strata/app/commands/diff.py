@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag
-from strata.app.terminal import (
-    print_json,
-    say,
-)
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 
 
 def register_diff(app: typer.Typer) -> None:
@@ -35,6 +32,7 @@ def diff_command(
     ],
     second: Annotated[str, typer.Argument(metavar="FILE|NAME", help="another one")],
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Two saved results, line by line: what was asked differently and what came out differently. Or two
     technologies, memory devices, links, bonds or packages: every number side by side.
@@ -43,18 +41,12 @@ def diff_command(
         from strata.app.render.technology import part_differences, parts_table
 
         kind, parts = part_differences(first, second)
-        if json:
-            print_json(parts)
-        else:
-            say(parts_table(kind, parts, first, second))
+        answer(lambda: parts, lambda: [parts_table(kind, parts, first, second)], json, table)
         return
     from strata.app.render.difference import differences, differences_table
 
     rows = differences(Path(first), Path(second))
-    if json:
-        print_json(rows)
-    else:
-        say(differences_table(rows, Path(first).name, Path(second).name))
+    answer(lambda: rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)], json, table)
 
 
 def _is_result(name: str) -> bool:

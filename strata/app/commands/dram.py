@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
-    print_json,
-    say,
     set_items,
     typed_bytes,
     whole,
@@ -63,6 +62,7 @@ def dram_command(
         typer.Option(metavar="FILE", help="write a picture: every memory's share of its peak over the run"),
     ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
     from strata.app.render.dram import channel_dict, channel_table
@@ -80,10 +80,7 @@ def dram_command(
         sustained_channel(memory, Stream(run=r, read_share=share, **limits), float(hot)) for r in runs
     ]
     told = channel_dict(memory, share, runs, channels)
-    if json:
-        print_json(told)
-    else:
-        say(channel_table(told))
+    answer(lambda: told, lambda: [channel_table(told)], json, table, "runs")
     if svg:
         from strata.app.render.dram import draw_memories
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
-    print_json,
-    say,
     set_items,
     whole,
     wrote,
@@ -53,6 +52,7 @@ def fabric_command(
     ] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture of its topology")] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """How a fabric is wired: bisection, diameter, hops, links, cost, energy and bounds of collectives, for
     each dimension and in all.
@@ -63,10 +63,13 @@ def fabric_command(
 
     fabric = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
     wired = topology(fabric, typed_dimensions(fabric, sizes))
-    if json:
-        print_json(topology_dict(wired))
-    else:
-        say(*topology_tables(wired))
+    answer(
+        lambda: topology_dict(wired),
+        lambda: topology_tables(wired),
+        json,
+        table,
+        lambda told: [*told["dimensions"], told["whole"]],
+    )
     if svg:
         from strata.app.render.fabric_picture import draw_fabric
 

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
-from strata.app.terminal import names_of, print_json, say, set_items, wrote
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer, quantity_rows
+from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue, require
 
 TechnologyName = Annotated[
@@ -87,6 +88,7 @@ def generate_command(
         Path | None, typer.Option(metavar="FILE", help="write a picture: area and power by component")
     ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
     from strata.app.render.generation import draw_generation, generation_dict, generation_tables
@@ -101,10 +103,7 @@ def generate_command(
     )
     if found.infeasible and not json:
         raise BadValue(f"cannot be built: {found.infeasible[0]}")
-    if json:
-        print_json(generation_dict(found))
-    else:
-        say(*generation_tables(found))
+    answer(lambda: generation_dict(found), lambda: generation_tables(found), json, table, quantity_rows)
     if out:
         for path in write_chip(found, out):
             wrote("file", path)

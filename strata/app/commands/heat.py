@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import ChipName, JsonFlag
+from strata.app.commands.options import ChipName, JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
     one_of,
-    print_json,
-    say,
     set_items,
     typed_quantity,
     whole,
@@ -80,11 +79,12 @@ def heat_command(
     transient: TransientOption = "",
     svg: SvgOption = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;
     what binds.
     """
-    from strata.app.render.heat import temperatures_dict, temperatures_tables
+    from strata.app.render.heat import temperature_rows, temperatures_dict, temperatures_tables
     from strata.hardware.thermal.report import heat
     from strata.units import parse
 
@@ -99,10 +99,13 @@ def heat_command(
         duration=parse(transient, "s", "--transient") if transient else None,
         **changes,
     )
-    if json:
-        print_json(temperatures_dict(temperatures))
-    else:
-        say(*temperatures_tables(temperatures))
+    answer(
+        lambda: temperatures_dict(temperatures),
+        lambda: temperatures_tables(temperatures),
+        json,
+        table,
+        temperature_rows,
+    )
     if svg:
         from strata.app.render.heat_picture import draw_temperatures
 

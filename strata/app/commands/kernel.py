@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
     one_of,
     precision_names,
-    print_json,
-    say,
     set_items,
     typed_number,
     whole,
@@ -120,11 +120,14 @@ def gemm_command(
     resident: Resident = False,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """A matrix product: out[m, n] = in[m, k] weight[k, n]."""
     options = {"precision": precision, "activations": activations, "weight_only": weight_only}
     sizes = {"m": m, "n": n, "k": k, "batch": batch}
-    answer_kernel(chip, "gemm", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(
+        chip, "gemm", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
+    )
 
 
 @kernels.command(
@@ -149,6 +152,7 @@ def grouped_command(
     resident: Resident = False,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """One grouped product: every token through its experts' weights."""
     options = {
@@ -158,7 +162,9 @@ def grouped_command(
         "skew": typed_number(skew, "--skew"),
     }
     sizes = {"tokens": tokens, "experts": experts, "n": n, "k": k, "top_k": top_k}
-    answer_kernel(chip, "grouped", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(
+        chip, "grouped", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
+    )
 
 
 @kernels.command(
@@ -192,6 +198,7 @@ def attention_command(
     set: ChipChanges = None,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Softmax attention of new tokens over a cache, as one fused kernel."""
     sizes = {
@@ -203,7 +210,7 @@ def attention_command(
     }
     sizes |= {"kv_heads": kv_heads} if kv_heads else {}
     options = {"precision": precision, "kv": kv, "causal": not full}
-    answer_kernel(chip, "attention", sizes, options, changes=set, once=once, json=json)
+    answer_kernel(chip, "attention", sizes, options, changes=set, once=once, json=json, table=table)
 
 
 @kernels.command(
@@ -228,10 +235,13 @@ def stream_command(
     resident: Resident = False,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """An element-wise or row-wise kernel: copy, add, norm, softmax, gelu, gated silu."""
     sizes, options = {"rows": rows, "columns": columns}, {"precision": precision, "op": op}
-    answer_kernel(chip, "stream", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(
+        chip, "stream", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
+    )
 
 
 def answer_kernel(
@@ -243,6 +253,7 @@ def answer_kernel(
     changes: list[str] | None,
     once: bool,
     json: bool,
+    table: Path | None = None,
     resident: bool = False,
 ) -> None:
     """Price every combination of the sizes and print it."""
@@ -267,11 +278,11 @@ def answer_kernel(
     priced = kernel(hardware, kind, **columns, **options, resident=resident, repeated=not once)
     told = kernel_dicts(priced, len(rows))
     trusted = trust_kernel(hardware, kind, priced.price.time)
-    if json:
-        told = with_interval(told, trusted)
-        print_json(told[0] if len(told) == 1 else told)
-    elif len(told) == 1:
-        say(kernel_card(told[0], once), *dimmed([trusted.text]))
-    else:
-        varied = [name for name in lists if len(lists[name]) > 1]
-        say(kernels_table(told, varied, once), *dimmed([trusted.text]))
+    varied = [name for name in lists if len(lists[name]) > 1]
+    shown = kernel_card(told[0], once) if len(told) == 1 else kernels_table(told, varied, once)
+    answer(
+        lambda: each[0] if len(each := with_interval(told, trusted)) == 1 else each,
+        lambda: [shown, *dimmed([trusted.text])],
+        json,
+        table,
+    )

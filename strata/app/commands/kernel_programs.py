@@ -17,7 +17,7 @@ from strata.app.commands.kernel import (
     kernels,
     size_option,
 )
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
 
 
 def register_kernel(app: typer.Typer) -> None:
@@ -38,10 +38,11 @@ def lu_command(
     set: ChipChanges = None,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """P A = L U of a square matrix with partial pivoting, in blocks."""
     sizes = {"order": order, "batch": batch}
-    answer_kernel(chip, "lu", sizes, {"precision": precision}, changes=set, once=once, json=json)
+    answer_kernel(chip, "lu", sizes, {"precision": precision}, changes=set, once=once, json=json, table=table)
 
 
 @kernels.command(
@@ -58,10 +59,13 @@ def fft_command(
     resident: Resident = False,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Complex transforms along one axis; the precision is that of a real or imaginary part."""
     sizes, options = {"points": points, "lines": lines}, {"precision": precision}
-    answer_kernel(chip, "fft", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(
+        chip, "fft", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
+    )
 
 
 @kernels.command(
@@ -79,10 +83,13 @@ def scan_command(
     resident: Resident = False,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Prefix sums along the middle axis of [outer, length, inner]."""
     sizes, options = {"length": length, "outer": outer, "inner": inner}, {"precision": precision}
-    answer_kernel(chip, "scan", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(
+        chip, "scan", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
+    )
 
 
 @kernels.command(
@@ -99,10 +106,13 @@ def sort_command(
     resident: Resident = False,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Keys and their indices brought into order, digit by digit."""
     sizes, options = {"length": length, "lines": lines}, {"precision": precision}
-    answer_kernel(chip, "sort", sizes, options, changes=set, once=once, json=json, resident=resident)
+    answer_kernel(
+        chip, "sort", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
+    )
 
 
 @kernels.command(
@@ -119,7 +129,10 @@ def embedding_bag_command(
     set: ChipChanges = None,
     once: Once = False,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Rows at random addresses of a table, added up bag by bag, as PyTorch does it."""
     sizes = {"bags": bags, "per_bag": per_bag, "width": width}
-    answer_kernel(chip, "embedding_bag", sizes, {"precision": precision}, changes=set, once=once, json=json)
+    answer_kernel(
+        chip, "embedding_bag", sizes, {"precision": precision}, changes=set, once=once, json=json, table=table
+    )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName
-from strata.app.terminal import names_of, one_of, precision_names, print_json, say, whole, wrote
+from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName, TableFile
+from strata.app.rows_out import answer
+from strata.app.terminal import names_of, one_of, precision_names, whole, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def map_command(
     seconds: MapSeconds = 60.0,
     next: MapNext = 0,
     json: JsonFlag = False,
+    table: TableFile = None,
     svg: MapSvg = None,
     roofline: MapRoofline = None,
 ) -> None:
@@ -153,10 +155,9 @@ def map_command(
         found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
     others = compared_mappings(found_step(found, title := f"{code.name} on {machine.name}"), groups, next)
     notes = map_notes(found, machine, layouts)
-    if json:
-        print_json({"program": code.name, "system": machine.name} | map_dict(found, others, notes))
-    else:
-        say(*map_tables(found, others, title, notes))
+    named = {"program": code.name, "system": machine.name}
+    every = lambda: named | map_dict(found, others, notes)  # noqa: E731
+    answer(every, lambda: map_tables(found, others, title, notes), json, table, "partitions")
     if svg:
         wrote("picture", draw_map(found, code.trace(work), title, svg))
     if roofline:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag
-from strata.app.terminal import names_of, print_json, say, typed_bytes, typed_quantity, whole, wrote
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
+from strata.app.terminal import names_of, typed_bytes, typed_quantity, whole, wrote
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def mapping_command(
     ] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture of the best")] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Lay a mesh of shards over devices in every order of its dimensions, route its edges X then Y, and count
     how many share each link.
@@ -76,10 +78,8 @@ def mapping_command(
     grid = _typed_grid(fabric, sizes, package, packages, (intra, inter))
     sent = _typed_volumes(volumes, dimensions)
     found = device_mappings(dimensions, grid, sent, together=together)
-    if json:
-        print_json({"grid": grid.name, "mappings": [mapping_dict(m, sent) for m in found]})
-    else:
-        say(*mapping_tables(found, sent))
+    told = lambda: {"grid": grid.name, "mappings": [mapping_dict(m, sent) for m in found]}  # noqa: E731
+    answer(told, lambda: mapping_tables(found, sent), json, table, "mappings")
     if svg:
         from strata.app.render.mapping_picture import draw_mapping
 

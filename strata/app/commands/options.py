@@ -164,6 +164,25 @@ OverlapMode = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
+def _table_file(path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    from strata.app.rows_out import check_table
+
+    return check_table(path)
+
+
+TableFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--table",
+        metavar="FILE",
+        help="write the rows to a file, by its ending .csv or .parquet; columns are in SI units",
+        callback=_table_file,
+    ),
+]
+
+
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report")]
 PicturesReport = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report with pictures")

@@ -22,11 +22,13 @@ from strata.app.commands.options import (
     SetItems,
     ShareOption,
     SystemName,
+    TableFile,
     WeightFormat,
     typed_sizes,
     with_overlap,
     with_price,
 )
+from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
 
@@ -86,6 +88,7 @@ def plan_command(
     overlap: OverlapMode = "",
     price: DevicePrice = "",
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """The best plans of a model on a system under limits on latency, out of every legal one, with the largest
     batch that keeps them.
@@ -102,21 +105,20 @@ def plan_command(
     batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
     size = typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    limits["share"] = typed_share(share)
     count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    kind = phase_of(served, phase)
-    work = _typed_work(kind, batches, size, routing_from_file(routing, served))
+    work = _typed_work(kind := phase_of(served, phase), batches, size, routing_from_file(routing, served))
     largest = kind in ("prefill", "decode") and batches is None
-    more: dict[str, Any] = {"goal": goal, "top": count, "where": where, "largest": largest}
-    ranking = plan_for(hardware, served, work, software, **limits, **more)
+    limits |= {"share": typed_share(share), "goal": goal, "top": count, "where": where, "largest": largest}
+    ranking = plan_for(hardware, served, work, software, **limits)
     none = ranking.why_none or ranking.served is not None  # what is served says it in its table
     interval, lines = (None, []) if none else interval_of(ranking.nearest)
+    told = ranking_dict(ranking) if json or table else {}
     if json:
-        told = ranking_dict(ranking)
         print_json(told | ({} if interval is None else {"interval": interval}))
     if ranking.why_none:
         raise BadValue(ranking.why_none)
+    keep_table(table, told, "plans")
     if not json:
         options = {
             "model": model, "system": system, "input": f"{size['input']:g}", "output": f"{size['output']:g}",

@@ -25,11 +25,13 @@ from strata.app.commands.options import (
     RoutingFile,
     SetItems,
     SystemName,
+    TableFile,
     WeightFormat,
     typed_sizes,
     with_overlap,
     with_price,
 )
+from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, wrote
 from strata.errors import BadValue
 
@@ -77,6 +79,7 @@ def predict_command(
     price: DevicePrice = "",
     explain: ExplainFlag = False,
     json: JsonFlag = False,
+    table: TableFile = None,
     trace: TraceFile = None,
     roofline: RooflinePicture = None,
     report: ReportFile = None,
@@ -91,14 +94,11 @@ def predict_command(
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
+    named = {"system": system, "model": model, "engine": engine, "weights": weights, "kv": kv}
     asked = Question(
-        system=system,
-        model=model,
+        **named,
         work=_work_of(phase, typed_sizes(batch, input, output), routing),
         plan=plan,
-        engine=engine,
-        weights=weights,
-        kv=kv,
         fabric=fabric,
         always=tuple(with_price(with_overlap([], overlap), price)),
     )
@@ -113,6 +113,7 @@ def predict_command(
         print_json(told | ({} if changed is None else {"difference": difference_dict(changed)}) | why)
     if not result.fits:
         raise BadValue(why_infeasible(result))
+    keep_table(table, prediction_dict(result) if table else None)
     if not json:
         difference = [] if changed is None else ["", difference_table(changed)]
         say(headline_table(result), *dimmed(lines), *difference)

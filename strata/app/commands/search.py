@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, PicturesReport
+from strata.app.commands.options import JsonFlag, PicturesReport, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     complain,
     names_of,
     one_of,
-    print_json,
-    say,
     whole,
     wrote,
 )
@@ -132,6 +131,7 @@ def search_command(
     out: OutOption = None,
     resume: ResumeOption = False,
     json: JsonFlag = False,
+    table: TableFile = None,
     report: PicturesReport = None,
 ) -> None:
     """Search a space of designs: the best point of one metric, or the frontier of several, under limits."""
@@ -155,10 +155,13 @@ def search_command(
     )
     history, stopped = _watched(searching)
     outcome = searching.outcome()
-    if json:
-        print_json({**outcome.as_dict(), **(search_why(outcome) if outcome.found else {})})
-    elif outcome.found:
-        say(*search_tables(outcome))
+    answer(
+        lambda: {**outcome.as_dict(), **(search_why(outcome) if outcome.found else {})},
+        lambda: search_tables(outcome) if outcome.found else [],
+        json,
+        table,
+        lambda told: told["frontier"],
+    )
     if report:
         from strata.app.render.search_report import search_report
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import DevicePrice, GoalName, JsonFlag, ShareOption, with_price
+from strata.app.commands.options import DevicePrice, GoalName, JsonFlag, ShareOption, TableFile, with_price
+from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
     one_of,
@@ -180,39 +181,39 @@ def serving_command(
     set: SetOption = None,
     price: DevicePrice = "",
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
-    from strata.app.render.serving import under_load_dict, under_load_tables
+    from strata.app.render.serving import under_load_dict, under_load_rows, under_load_tables
     from strata.search.inputs import named_inputs
     from strata.serving.requests import Requests
     from strata.serving.under_load import serve_under_load
 
-    if picture is not None:
-        require(picture.suffix in (".html", ".svg"), "--frontier writes .html or .svg", file=str(picture))
+    drawn = picture is None or picture.suffix in (".html", ".svg")
+    require(drawn, "--frontier writes .html or .svg", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_price(set, price))
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
-    steps = {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
-    pools: dict[str, Any] = {"disaggregated": disaggregated}
-    if prefill_devices:
-        pools["prefill_devices"] = int(whole(prefill_devices, "--prefill-devices"))
-    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    limits |= {"share": typed_share(share), "goal": goal}
-    guesses = {**typed_draft(speculative), "with_frontier": picture is not None}
-    more: dict[str, Any] = {**load, **steps, **pools, **limits, **guesses}
-    answer = serve_under_load(hardware, served, requests, plan or None, software, **more)
+    load |= {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
+    apart = int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else 0
+    pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
+    load |= {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot"), **pools}
+    load |= {"share": typed_share(share), "goal": goal}
+    load |= {**typed_draft(speculative), "with_frontier": picture is not None}
+    found = serve_under_load(hardware, served, requests, plan or None, software, **load)
     if json:
-        print_json(under_load_dict(answer))
-    if answer.why_none:
-        raise BadValue(answer.why_none)
+        print_json(under_load_dict(found))
+    if found.why_none:
+        raise BadValue(found.why_none)
     if not json:
-        say(*under_load_tables(answer))
-    if picture is not None and answer.frontier is not None:
+        say(*under_load_tables(found))
+    keep_table(table, under_load_dict(found) if table else None, under_load_rows)
+    if picture is not None and found.frontier is not None:
         from strata.app.render.serving_picture import frontier_picture
 
-        wrote("frontier", frontier_picture(answer.frontier, answer.question, picture))
+        wrote("frontier", frontier_picture(found.frontier, found.question, picture))
 
 
 def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
     one_of,
-    print_json,
-    say,
     system_names,
     typed_number,
     whole,
@@ -127,11 +126,12 @@ def speculate_command(
     set: SetOption = None,
     svg: SvgOption = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
     """
-    from strata.app.render.speculate import draft_comparison_dict, draft_comparison_tables
+    from strata.app.render.speculate import draft_comparison_dict, draft_comparison_tables, draft_rows
     from strata.search.inputs import named_inputs
     from strata.serving.drafts import compare_drafts
     from strata.workload.model import Model
@@ -155,10 +155,9 @@ def speculate_command(
         engine=software,
         counting=counting,
     )
-    if json:
-        print_json(draft_comparison_dict(found))
-    else:
-        say(*draft_comparison_tables(found))
+    answer(
+        lambda: draft_comparison_dict(found), lambda: draft_comparison_tables(found), json, table, draft_rows
+    )
     if svg is not None:
         from strata.app.render.speculate_picture import draw_comparison
 

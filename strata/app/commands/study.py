@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.rows_out import answer
 from strata.app.terminal import (
-    print_json,
-    say,
     wrote,
 )
 
@@ -40,6 +39,7 @@ def study_command(
         ),
     ] = "",
     json: JsonFlag = False,
+    table: TableFile = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write an HTML page with pictures")
     ] = None,
@@ -51,21 +51,21 @@ def study_command(
     from rich.console import Console
 
     from strata import studies
-    from strata.app.render.study import claims_table, studies_table, study_page
+    from strata.app.render.study import claims_table, studies_table, study_dict, study_page
 
     if not name:
         known = {n: studies.study(n).title for n in studies.study_names()}
-        if json:
-            print_json(known)
-        else:
-            say(studies_table(known))
+        answer(
+            lambda: known,
+            lambda: [studies_table(known)],
+            json,
+            table,
+            lambda told: [{"study": n, "title": title} for n, title in told.items()],
+        )
         return
     with Console(stderr=True).status(f"running study {name}"):
         outcome = studies.run_study(name)
-    if json:
-        print_json(outcome.as_dict())
-    else:
-        say(claims_table(outcome))
+    answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
     if write or report:
         from strata.app.render.study_picture import draw_study
         from strata.drawing import keep

@@ -1,4 +1,4 @@
-"""`strata sweep`: up to three things varied at once."""
+"""`strata sweep`: several things varied at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from strata.app.commands.options import (
     CacheFormat,
     DevicePrice,
     EngineName,
+    FabricName,
     InputTokens,
     JsonFlag,
     ModelName,
@@ -19,17 +20,21 @@ from strata.app.commands.options import (
     PicturesReport,
     SetItems,
     SystemName,
+    TableFile,
     WeightFormat,
     typed_sizes,
     with_price,
 )
+from strata.app.rows_out import write_rows
 from strata.app.terminal import metric_names, print_json, say, wrote
 
 VaryOption = Annotated[
     list[str],
     typer.Option(
         metavar="AXIS",
-        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or plan.tp=1,2,4,8",
+        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
+        "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: system=8xh200,8xb200, "
+        "engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', model.layers=40,80",
     ),
 ]
 PlanOption = Annotated[
@@ -58,16 +63,16 @@ def register_sweep(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
         "sweep",
-        short_help="Vary up to three things at once.",
+        short_help="Vary several things at once.",
         epilog="Example: strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 "
         "--vary chip.memory.bandwidth='2:8:4 TB/s'",
     )(sweep_command)
 
 
 def sweep_command(
-    model: ModelName,
-    system: SystemName,
     vary: VaryOption,
+    model: ModelName = "",
+    system: SystemName = "",
     batch: BatchSize = "1",
     input: InputTokens = "1024",
     output: OutputTokens = "1024",
@@ -76,18 +81,28 @@ def sweep_command(
     engine: EngineName = "ideal",
     weights: WeightFormat = "",
     kv: CacheFormat = "",
+    fabric: FabricName = "",
     set: SetItems = None,
     price: DevicePrice = "",
     metric: MetricOption = "",
     json: JsonFlag = False,
+    table: TableFile = None,
     where: WhereOption = "",
     orders: OrdersOption = False,
     report: PicturesReport = None,
 ) -> None:
-    """Vary up to three things at once, each on its own axis, and see what they do."""
-    from strata.app.render.accuracy import swept_interval
+    """Vary several things at once, each on its own axis, and see what they do: up to three quantities, and
+    words besides.
+    """
     from strata.app.render.prediction import dimmed
-    from strata.app.render.sweep import sweep_dict, sweep_remarks, sweep_table
+    from strata.app.render.sweep import (
+        best_line,
+        sweep_dict,
+        sweep_intervals,
+        sweep_remarks,
+        sweep_rows,
+        sweep_table,
+    )
     from strata.search.sweep import sweep as run_sweep
 
     size: dict[str, Any] = {**typed_sizes(batch, input, output)}
@@ -95,15 +110,18 @@ def sweep_command(
         "engine": engine,
         "weights": weights,
         "kv": kv,
+        "fabric": fabric,
         "changes": with_price(set, price),
     }
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
     swept = run_sweep(system, model, vary, **size, **software, **asked)
-    interval, lines = swept_interval(swept.result, swept.metric)
+    intervals, lines = sweep_intervals(swept)
     if json:
-        print_json({**sweep_dict(swept), "interval": interval})
+        print_json({**sweep_dict(swept), **intervals})
     else:
-        say(sweep_table(swept), *sweep_remarks(swept), *dimmed(lines))
+        say(sweep_table(swept), *sweep_remarks(swept), *best_line(swept), *dimmed(lines))
+    if table:
+        wrote("table", write_rows(table, *sweep_rows(swept)))
     if report:
         from strata.app.render.sweep_report import sweep_report
 

@@ -20,11 +20,13 @@ from strata.app.commands.options import (
     PlanText,
     SetItems,
     SystemName,
+    TableFile,
     WeightFormat,
     typed_sizes,
     with_overlap,
 )
-from strata.app.terminal import one_of, print_json, say, wrote
+from strata.app.rows_out import answer
+from strata.app.terminal import one_of, wrote
 from strata.errors import BadValue
 
 
@@ -90,6 +92,7 @@ def timeline_command(
     html: GanttFile = None,
     trace: TraceFile = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
     from strata.app.render.accuracy import interval_of
@@ -113,14 +116,12 @@ def timeline_command(
         raise BadValue("--compare runs every schedule: leave out --schedule, --html and --trace")
     if compare:
         found = simulate_schedules(result)
-        print_json(comparison_dict(result, found)) if json else say(comparison_table(result, found))
-        return
+        shown = comparison_table(result, found)
+        return answer(lambda: comparison_dict(result, found), lambda: [shown], json, table, "schedules")
     made = simulate_step(result, schedule, serial=serial, detail=detail)
     interval, lines = interval_of(result)
-    if json:
-        print_json({"plan": str(result.plan), **made.to_dict(), "interval": interval})
-    else:
-        say(*simulation_table(made), *dimmed(lines))
+    told = lambda: {"plan": str(result.plan), **made.to_dict(), "interval": interval}  # noqa: E731
+    answer(told, lambda: [*simulation_table(made), *dimmed(lines)], json, table)
     if html:
         wrote("gantt", made.to_html(html))
     if trace:

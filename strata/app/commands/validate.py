@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder
-from strata.app.terminal import (
-    print_json,
-    say,
-    wrote,
-)
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile
+from strata.app.rows_out import answer
+from strata.app.terminal import wrote
 from strata.errors import BadFile
 from strata.shipped import shipped_folder
+
+if TYPE_CHECKING:
+    from strata.validation.accuracy.run import Watched
 
 
 def register_validate(app: typer.Typer) -> None:
@@ -28,7 +30,15 @@ def register_validate(app: typer.Typer) -> None:
 
 def validate_command(
     data: MeasuredFolder = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'",
+        ),
+    ] = None,
     json: JsonFlag = False,
+    table: TableFile = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write an HTML page with predicted against measured")
     ] = None,
@@ -37,21 +47,14 @@ def validate_command(
     ] = None,
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
-    from rich.console import Console
-
-    from strata.app.render.accuracy import accuracy_table, unread_line
+    from strata.app.render.accuracy import accuracy_rows, accuracy_table, unread_line
     from strata.validation import validate
 
-    folder = data or shipped_folder("validation")
-    with Console(stderr=True).status(f"predicting every row below {folder}"):
-        outcome = validate(
-            folder, keep_points=report is not None or pictures is not None, unseen=data is None
-        )
+    folder, drawn = data or shipped_folder("validation"), report is not None or pictures is not None
+    with files_bar() as tell:
+        outcome = validate(folder, keep_points=drawn, unseen=data is None, only=only or (), progress=tell)
     points = outcome.pop("points", [])
-    if json:
-        print_json(outcome)
-    else:
-        say(accuracy_table(outcome))
+    answer(lambda: outcome, lambda: [accuracy_table(outcome)], json, table, accuracy_rows)
     if report:
         from strata.app.render.accuracy_report import accuracy_report
 
@@ -62,3 +65,21 @@ def validate_command(
         wrote("pictures", pictures, f" ({len(draw_accuracy(points, pictures))} files)")
     if unread := unread_line(outcome):
         raise BadFile(unread)
+
+
+@contextmanager
+def files_bar() -> Iterator[Callable[[Watched], None]]:
+    """A bar on stderr, where that is a terminal: files and rows done, and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def tell(at: Watched) -> None:
+            said = f"{at.files} of {at.of_files} files, {at.rows:,} rows {at.name}"
+            bar.update(task, description=said, completed=at.size, total=max(at.of_size, 1))
+
+        yield tell

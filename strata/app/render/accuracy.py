@@ -56,6 +56,16 @@ def accuracy_table(outcome: dict[str, Any]) -> Any:
     return titled("predicted against measured: error = predicted / measured - 1", table, below)
 
 
+def accuracy_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table as rows: a file with no group, then its groups."""
+    rows = []
+    for entry in told["files"]:
+        plain = {k: v for k, v in entry.items() if not isinstance(v, dict | list)}
+        rows.append({"file": entry["file"], "group": "", **plain})
+        rows += [{"file": entry["file"], "group": name, **group} for name, group in entry["groups"].items()]
+    return rows
+
+
 def unread_line(outcome: dict[str, Any]) -> str:
     """Files and rows that could not be read, in one line; nothing where all were."""
     unread = outcome.get("unread", [])

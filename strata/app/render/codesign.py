@@ -7,6 +7,7 @@ from typing import Any
 
 from strata.app.render.generation import generation_dict
 from strata.app.terminal import plain_table, titled
+from strata.app.told_units import rate_unit
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.optimise.codesign import Codesign
 from strata.optimise.design.problem import SPLITS
@@ -20,8 +21,10 @@ BUDGETS = {"die_area": "die area", "node_area": "package area", "power": "power"
 def codesign_dict(found: Codesign) -> dict[str, Any]:
     """A co-design for machines, in SI units."""
     trace, metric = found.trace, found.problem.metric
+    unit = rate_unit(metric, METRICS[metric].unit)
     told: dict[str, Any] = {
         "metric": metric,
+        "units": {"stated": unit, "best": unit, "value": unit, "trace": f"1, {unit}"},
         "found": found.found,
         "stated": float(getattr(found.start.metrics, metric)),
         "method": trace.method,

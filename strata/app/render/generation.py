@@ -26,7 +26,7 @@ def generation_dict(found: Generation) -> dict[str, Any]:
         "infeasible": [str(why) for why in found.infeasible],
         "matrix_FLOP_per_s": {k: float(v) for k, v in found.chip.compute.matrix_rate.items()},
         "vector_FLOP_per_s": float(found.chip.compute.vector_rate),
-        "units": float(core.units),
+        "compute_units": float(core.units),
         "bundles": float(core.bundles),
         "voltage_V": float(core.point.voltage),
         "clock_Hz": float(core.clock),

@@ -48,6 +48,17 @@ def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
     return told
 
 
+def temperature_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """Temperatures as rows, one a die, or one a moment where they were followed over time."""
+    if "history" not in told:
+        return [{"chip": told["chip"], "cooling": told["cooling"], **die} for die in told["dies"]]
+    dies = told["history"]["max_K"]
+    return [
+        {"chip": told["chip"], "time_s": time, "max_K": {die: dies[die][i] for die in dies}}
+        for i, time in enumerate(told["history"]["time_s"])
+    ]
+
+
 def temperatures_tables(temperatures: Temperatures) -> list[Any]:
     """Temperatures for people."""
     dies = plain_table()

@@ -195,8 +195,15 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
         "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
         "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
         "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
-        "units": {"rates": "1/s", "times": "s", "bytes": "B", **SEEN_UNITS},
+        "units": dict(SEEN_UNITS),
     }
+
+
+def under_load_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """The load asked for as one row, or else a row a plan, from what machines are told."""
+    asked = {k: told["question"][k] for k in ("model", "system", "engine", "input", "output", "goal")}
+    rows = [told["load"]] if told["load"] is not None else told["plans"]
+    return [asked | row for row in rows]
 
 
 def _load_dict(load: LoadMetrics) -> dict[str, float]:

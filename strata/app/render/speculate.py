@@ -117,5 +117,17 @@ def draft_comparison_dict(found: DraftComparison) -> dict[str, Any]:
             for name, s in found.drafts.items()
         ],
         "best_draft": found.best_drafts(),
-        "units": {"times": "s", "rates": "1/s"},
     }
+
+
+def draft_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
+    """A comparison of drafts as rows, one for each draft, window and acceptance."""
+    found = []
+    for draft in told["drafts"]:
+        one = {k: draft[k] for k in ("draft", "parameters", "plan", "same_vocabulary")}
+        for i, window in enumerate(told["window"]):
+            at = {k: draft[k][i] for k in ("guess", "verify", "verified", "fits")}
+            for j, acceptance in enumerate(told["acceptance"]):
+                gained = {k: draft[k][i][j] for k in ("tokens", "tokens_per_s", "speedup")}
+                found.append({**one, "window": window, "acceptance": acceptance, **at, **gained})
+    return found

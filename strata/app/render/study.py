@@ -55,6 +55,12 @@ def claims_table(outcome: StudyOutcome) -> Any:
     return titled(f"{outcome.study.title}\n{source}", table, f"{held} of {len(outcome.claims)} claims hold")
 
 
+def study_dict(outcome: StudyOutcome) -> dict[str, Any]:
+    """A study for machines; the numbers of its searches are in the units of their goals."""
+    told = outcome.as_dict()
+    return told | ({"units": {"bound": "as the goal says"}} if "searches" in told else {})
+
+
 def study_page(outcome: StudyOutcome, folder: Path) -> str:
     """A study as a page: pictures first, then claim by claim."""
     import tempfile

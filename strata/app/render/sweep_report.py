@@ -14,33 +14,32 @@ from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.sweep import sweep_remarks
 from strata.drawing import keep
 from strata.pricing.metrics import METRICS
-from strata.search.sweep import Sweep
+from strata.search.swept import Sweep
 
 # dark to light, in the order of the values
 LINES = ("#3b0f70", "#641a80", "#8c2981", "#b73779", "#de4968", "#f7705c", "#fe9f6d", "#fcbf6b")
 
 
 def sweep_figure(swept: Sweep) -> Any:
-    """Lines over the first axis, one for each value of the second; a third axis becomes further lines."""
+    """Lines over the first axis of numbers, one for each value of the others; words stand side by side."""
     go = plotly_graphs()
-    first, rest = swept.axes[0], swept.axes[1:]
-    values = np.where(swept.fits, swept.values, np.nan)
+    along = next((i for i, a in enumerate(swept.axes) if a.numeric), 0)
+    first, rest = swept.axes[along], swept.axes[:along] + swept.axes[along + 1 :]
+    values = np.moveaxis(np.where(swept.fits, swept.values, np.nan), along, 0)
     figure = go.Figure()
     lines = list(np.ndindex(*values.shape[1:]))
     for place, index in enumerate(lines):
         name = ", ".join(a.labels[i] for a, i in zip(rest, index, strict=True)) or metric_label(swept.metric)
         colour = LINES[round(place * (len(LINES) - 1) / max(len(lines) - 1, 1))]
         y = [None if np.isnan(v) else float(v) for v in values[(slice(None), *index)]]
-        figure.add_scatter(
-            x=first.values.tolist(), y=y, mode="lines+markers", name=name, line={"color": colour}
-        )
-    wide = first.values.min() > 0 and first.values.max() / first.values.min() > 20
-    figure.update_xaxes(
-        title=first.name,
-        type="log" if wide else "linear",
-        tickvals=first.values.tolist(),
-        ticktext=first.labels,
-    )
+        mode = "lines+markers" if first.numeric else "markers"
+        figure.add_scatter(x=first.values.tolist(), y=y, mode=mode, name=name, line={"color": colour})
+    if first.numeric:
+        wide = first.values.min() > 0 and first.values.max() / first.values.min() > 20
+        ticked = {"type": "log" if wide else "linear", "tickvals": first.values.tolist()}
+        figure.update_xaxes(title=first.name, ticktext=first.labels, **ticked)
+    else:
+        figure.update_xaxes(title=first.name, type="category")
     unit = METRICS[swept.metric].unit
     ticks = (
         {"tickformat": "~s", "ticksuffix": unit}
@@ -63,18 +62,9 @@ def sweep_report(swept: Sweep, path: Path) -> Path:
         for line in (swept.question, *(r.removeprefix("- : ") for r in sweep_remarks(swept)))
     ]
     parts = [*said, figure_html(sweep_figure(swept), True, 460)]
-    if np.any(swept.fits):
-        best = swept.best()
-        place = np.argwhere(swept.fits & (swept.values == float(getattr(best.metrics, swept.metric))))
-        chosen = (
-            ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(swept.axes, place[0], strict=True))
-            if len(place)
-            else ""
-        )
-        parts += [
-            f"<h2>The best point{': ' if chosen else ''}{html.escape(chosen)}</h2>",
-            *prediction_parts(best, False),
-        ]
+    if (found := swept.best_point()) is not None:
+        chosen = ", ".join(f"{name} {label}" for name, label in found["at"].items())
+        parts += [f"<h2>The best point: {html.escape(chosen)}</h2>", *prediction_parts(swept.best(), False)]
     return keep(
         path,
         html_page(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from strata.errors import StrataError
 from strata.validation.accuracy.compare import SHOWN_FAILURES, file_entry, statistics
 from strata.validation.accuracy.holdout import is_fitted, unseen_models
+from strata.validation.accuracy.selection import fits, select_rows, unknown_rows
 from strata.validation.fit.files import SERVED_FILES
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out
@@ -32,46 +34,88 @@ def compared_files(
             yield table, reader(table, names)
 
 
-def validate(folder: Path | str, *, keep_points: bool = False, unseen: bool = False) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Watched:
+    """How far a validation is: files and rows done, and bytes of files out of all."""
+
+    name: str
+    files: int
+    of_files: int
+    rows: int
+    size: int
+    of_size: int
+
+
+def validate(
+    folder: Path | str,
+    *,
+    keep_points: bool = False,
+    unseen: bool = False,
+    only: Sequence[str] = (),
+    progress: Callable[[Watched], None] | None = None,
+) -> dict[str, Any]:
     """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them,
-    for plots.
+    for plots. `only` takes some: files, folders or groups of rows, by name or pattern (`h200/*`, `tpot/*`).
 
     `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is
     compared, and "unseen_models" says the same of served models that no fit has seen.
 
     Fractions, not percent. `not_yet` names files, and groups of rows of read files, whose physics is not
     modelled yet, `unknown` files no reader fits, and `unread` files (row 0) and rows that cannot be read,
-    with the reason; the others are compared all the same.
+    with the reason; the others are compared all the same. `progress` is called before each file and at the
+    end.
     """
-    names, catalogue = data_files(Path(folder)), Catalogue()
+    every, catalogue = data_files(Path(folder)), Catalogue()
+    selected = select_rows(Path(folder), every, only)
+    names = selected.names(every)
     files: list[dict[str, Any]] = []
     kept: list[dict[str, Any]] = []
     served: dict[str, list[dict[str, Any]]] = {}
     rows_later: list[str] = []
     unread: list[dict[str, Any]] = []
-    for name in names:
-        reader = reader_of(name, catalogue)
-        if reader is None:
-            continue
+    for name, reader in _watched(Path(folder), names, catalogue, files, progress):
         table, points, why = _read(Path(folder), name, reader, catalogue)
         unread += [{"file": name, "row": row, "why": said} for row, said in sorted(why.items())]
         if table is None or points is None:
             files.append(_failed(name, why))
             continue
-        if unseen and table.name in SERVED_FILES:
-            served[table.name] = unseen_models(table, points)
-        shown = held_out(points) if unseen and is_fitted(table.name) else points
-        files.append(file_entry(table.name, shown))
-        rows_later += [f"{table.name} {group}" for group in points.later]
+        if unseen and name in SERVED_FILES and name in selected.whole:
+            served[name] = unseen_models(table, points)
+        shown = selected.rows(name, held_out(points) if unseen and is_fitted(name) else points)
+        if name in selected.whole or len(shown):
+            files.append(file_entry(name, shown))
+            rows_later += [f"{name} {group}" for group in shown.later]
         if keep_points:
-            kept += _plain_points(table.name, shown)
-    later, unknown = not_read(names, catalogue)
+            kept += _plain_points(name, shown)
+    for pattern in selected.groups:
+        found = [group for entry in files for group in entry["groups"]]
+        if not any(fits(group, (pattern,)) for group in found):
+            unknown_rows(pattern, every, found)
+    later, unknown = not_read([name for name in names if name in selected.whole], catalogue)
     outcome: dict[str, Any] = {"files": files, "not_yet": later + rows_later, "unknown": unknown}
     outcome["unread"] = unread
     if unseen:
         outcome["unseen_models"] = [row for name in SERVED_FILES for row in served.get(name, [])]
         outcome["held_out"] = [name for name in names if is_fitted(name)]
     return outcome | {"points": kept} if keep_points else outcome
+
+
+def _watched(
+    folder: Path,
+    names: list[str],
+    catalogue: Catalogue,
+    done: list[dict[str, Any]],
+    progress: Callable[[Watched], None] | None,
+) -> Iterator[tuple[str, Reader]]:
+    """The files that are read, each with its reader, and a word on how far it is before each."""
+    read = [(name, reader) for name in names if (reader := reader_of(name, catalogue)) is not None]
+    sizes = [(folder / name).stat().st_size for name, _ in read]
+    for i, (name, reader) in enumerate([*read, ("", None)]):
+        if progress is not None:
+            rows = sum(entry["points"] for entry in done)
+            progress(Watched(name, i, len(read), rows, sum(sizes[:i]), sum(sizes)))
+        if reader is not None:
+            yield name, reader
 
 
 # What a reader meets where a file is not what it should be.

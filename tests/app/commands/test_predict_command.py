@@ -39,7 +39,7 @@ def test_predict_gives_the_numbers_of_the_python_api(answer, phase):
     )
     r = st.evaluate(system, "llama-3-70b", TASKS[phase], plan)
     assert got["fits"] is True
-    assert set(got["metrics"]) == set(got["units"]) == set(metrics_of(TokenMetrics))
+    assert set(got["metrics"]) == set(metrics_of(TokenMetrics)) <= set(got["units"])
     assert got["metrics"] == plain_json({k: float(getattr(r.metrics, k)) for k in metrics_of(TokenMetrics)})
     assert got["bound_by"] == r.bound_by
     assert got["question"]["phase"] == phase

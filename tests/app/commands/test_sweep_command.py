@@ -73,3 +73,73 @@ def test_sweep_varies_engine_and_three_axes(answer):
     )
     assert len(got["metrics"]["tpot"]) == 12
     assert got["metrics"]["tpot"][6] > got["metrics"]["tpot"][0]
+
+
+def test_words_make_groups_of_single_predictions(answer):
+    got = answer(
+        *("sweep", "-m", "llama-3-70b", "--phase", "decode", "--plan", "tp=8", "--json"),
+        *("--vary", "batch=log:1:64:3", "--vary", "system=8xh200,8xb200", "--vary", "engine=vllm,sglang"),
+        *("--vary", "weights=bf16,fp8"),
+    )
+    assert [a["name"] for a in got["axes"]] == ["batch", "system", "engine", "weights"]
+    assert got["axes"][0]["values"] == [1.0, 8.0, 64.0]
+    values = iter(got["metrics"]["tpot"])
+    for batch in (1.0, 8.0, 64.0):
+        for system in ("8xh200", "8xb200"):
+            for engine in ("vllm", "sglang"):
+                for weights in ("bf16", "fp8"):
+                    model = st.model("llama-3-70b", weights=weights)
+                    work = st.decode(batch, 1024 + 512)
+                    one = st.evaluate(st.system(system), model, work, "tp=8", st.engine(engine))
+                    assert next(values) == pytest.approx(float(one.metrics.tpot), rel=1e-12)
+    best = got["best"]
+    assert best["tokens_per_s"] == max(got["metrics"]["tokens_per_s"])
+    assert best["at"]["batch"] == "64"
+
+
+@pytest.mark.parametrize(
+    ("vary", "option"),
+    [
+        ("fabric=hgx-h200,nvl72", "--fabric"),
+        ("kv=bf16,fp8", "--kv"),
+        ("plan=tp=8;tp=4,dp=2", "--plan"),
+        ("phase=decode,prefill", "--phase"),
+        ("engine=ideal,vllm", "--engine"),
+        ("model.layers=40,80", "--set model.layers="),
+        ("model.hidden=4096,8192", "--set model.hidden="),
+        ("engine.overlap=none,tiles", "--set engine.overlap="),
+    ],
+)
+def test_a_word_is_the_option_of_predict(answer, vary, option):
+    _, values = vary.split("=", 1)
+    fixed = {"--plan": "tp=8", "--phase": "decode"}
+    words = ["-m", "llama-3-70b", "-s", "8xh200", "--batch", "64"]
+    words += [w for k, v in fixed.items() if k != option for w in (k, v)]
+    got = answer("sweep", *words, "--vary", vary, "--json")
+    for i, value in enumerate(values.split(";" if ";" in values else ",")):
+        told = option.split(" ", 1)
+        asked = [told[0], f"{told[1]}{value}"] if len(told) > 1 else [option, value]
+        one = answer("predict", *words, *asked, "--json")["metrics"]["step_time"]
+        assert got["metrics"]["step_time"][i] == pytest.approx(one, rel=1e-12)
+
+
+def test_each_word_may_have_its_own_plan_and_what_is_out_is_said(answer):
+    text = answer("sweep", "--vary", "model=llama-3-8b,llama-3.1-405b", "--vary", "system=1xh200,8xh200")
+    assert "points are out: what a device holds must fit its memory" in text
+    assert "best: " in text and "model llama-3-8b" in text
+    got = answer(
+        "sweep", "--vary", "model=llama-3-8b,llama-3-70b", "-s", "8xh200", "--plan", "best", "--json"
+    )
+    assert len(got["plans"]) == 2 and "question" in got and "model" not in got["question"]
+
+
+def test_a_sweep_needs_a_model_and_a_system(strata):
+    got = strata("sweep", "-m", "llama-3-8b", "--vary", "batch=1,2")
+    assert got.code == 2 and "needs a system" in got.err
+
+
+def test_a_report_of_words_alone(answer, tmp_path):
+    pytest.importorskip("plotly")
+    words = ("-m", "llama-3-8b", "--vary", "system=1xh100,1xh200", "--vary", "kv=bf16,fp8")
+    answer("sweep", *words, "--report", tmp_path / "words.html")
+    assert "The best point: system" in (tmp_path / "words.html").read_text()

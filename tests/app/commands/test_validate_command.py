@@ -24,7 +24,7 @@ def small_data(folder):
 def test_validate_compares_what_it_knows_and_names_the_rest(answer, tmp_path):
     data = small_data(tmp_path / "data")
     got = answer("validate", "--data", data, "--json")
-    assert set(got) == {"files", "not_yet", "unknown"}
+    assert set(got) == {"files", "not_yet", "unknown", "unread", "units"}
     assert (got["not_yet"], got["unknown"]) == (["serving/requests/a.csv"], ["strange.csv"])
     (entry,) = got["files"]
     assert {
@@ -44,3 +44,30 @@ def test_validate_compares_what_it_knows_and_names_the_rest(answer, tmp_path):
     text = answer("validate", "--data", data)
     assert "h200/decoder.csv" in text
     assert "serving/requests/a.csv: not predicted yet" in text
+
+
+def test_only_some_files_or_groups(strata, answer, tmp_path):
+    data = small_data(tmp_path / "data")
+    every = answer("validate", "--data", data, "--json")["files"][0]
+    for pattern in ("h200/decoder.csv", "h200/*", "h200", "decoder.csv"):
+        got = answer("validate", "--data", data, "--only", pattern, "--json")
+        assert (got["files"], got["not_yet"], got["unknown"]) == ([every], [], [])
+    group = next(iter(every["groups"]))
+    (entry,) = answer("validate", "--data", data, "--only", group, "--json")["files"]
+    assert entry["groups"] == {group: every["groups"][group]}
+    assert entry["mape"] == pytest.approx(every["groups"][group]["mape"])
+    both = answer("validate", "--data", data, "--only", group, "--only", "strange.csv", "--json")
+    assert (len(both["files"]), both["unknown"]) == (1, ["strange.csv"])
+    for wrong, near in (("h200/decodr.csv", "h200/decoder.csv"), (f"x{group}", group)):
+        got = strata("validate", "--data", data, "--only", wrong)
+        assert got.code == 2 and got.err.count("\n") == 1
+        assert f"called '{wrong}'" in got.err and near in got.err
+
+
+def test_progress_counts_files_rows_and_bytes(tmp_path):
+    from strata.validation import validate
+
+    seen = []
+    outcome = validate(small_data(tmp_path / "data"), progress=seen.append)
+    assert [(at.name, at.files, at.of_files) for at in seen] == [("h200/decoder.csv", 0, 1), ("", 1, 1)]
+    assert (seen[-1].rows, seen[-1].size) == (outcome["files"][0]["points"], seen[-1].of_size)
