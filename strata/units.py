@@ -71,7 +71,8 @@ def factor(unit: str) -> tuple[float, tuple[int, ...]]:
     scale = 1.0
     dimension: tuple[int, ...] = _NONE
     sign = 1
-    for part in re.split(r"([/*])", unit.replace(" ", "")):
+    stripped = unit.replace(" ", "")
+    for part in re.split(r"([/*])", f"1{stripped}" if stripped.startswith("/") else stripped):
         if part and part in "/*":
             sign = -1 if part == "/" else 1
             continue

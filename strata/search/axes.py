@@ -158,7 +158,7 @@ def _numbers(
     unit, at = "1" if kind == "times" else unit, f"{where}: axis {name}"
     listed = table.get("times", table.get("values"))
     if listed is None:
-        listed = _ranged(table.get("range"), at)
+        listed = _ranged(table.get("range"), unit, at)
     require(isinstance(listed, list), f"{at} lists its values", values=str(listed)[:60])
     require(len(listed) <= MOST_CHOICES, f"{at} has at most {MOST_CHOICES} values", values=len(listed))
     numbers = tuple(si_number(v, unit, at) for v in listed)
@@ -170,11 +170,12 @@ def _numbers(
     return DesignAxis(fields=fields, values=numbers, labels=labels, kind=kind, unit=unit, **rest)
 
 
-def _ranged(given: Any, at: str) -> list[float]:
-    """The numbers of a range: from, to, how many."""
+def _ranged(given: Any, unit: str, at: str) -> list[float]:
+    """The numbers of a range: from, to (in SI, or with their units), how many."""
     told = isinstance(given, list) and len(given) == 3
     require(told, f"{at} needs values, times, or a range [from, to, how many]", range=str(given)[:60])
-    start, stop, count = (si_number(v, "1", at) for v in given)
+    start, stop = (si_number(v, unit, at) for v in given[:2])
+    count = si_number(given[2], "1", at)
     whole = count >= 1 and count == count // 1
     require(whole, f"{at}: a range ends with how many values it has", count=count)
     require(count <= MOST_CHOICES, f"{at} has at most {MOST_CHOICES} values", values=f"{count:g}")

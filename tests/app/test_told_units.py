@@ -17,6 +17,7 @@ EXAMPLES = {
     "predict a transform": "predict -m fft-1d-2e30 -s 8xh200 --plan p=8",
     "plan": "plan -m llama-3-70b -s 8xh200 --ttft 2s --tpot 40ms --top 2",
     "plan of batches": "plan -m llama-3-8b -s 8xh200 --batch 16,64 --phase decode --top 2",
+    "compare": "compare -m llama-3-8b -s 1xh200 1xb200 --engine vllm -i 512 -o 128 --tpot 20ms",
     "sweep": "sweep -m llama-3-8b -s 8xh200 --vary batch=1,8 --vary chip.memory.bandwidth=2:8:2TB/s --plan best",
     "sweep of words": "sweep -m llama-3-8b --vary system=1xh100,1xh200 --vary kv=bf16,fp8 --phase decode",
     "timeline": "timeline -m llama-3-8b -s 8xh200 --batch 16 --plan tp=2,pp=4,microbatches=8",
@@ -53,7 +54,7 @@ EXAMPLES = {
     "kernel of a program": "kernel lu --chip h200 --order 512 --precision fp64",
     "calibrate": "calibrate h200 --only attention --data DATA",
 }
-WITHOUT = {"schema", "measure", "compare"}  # a file's schema; work on a device; what is tried where it stands
+WITHOUT = {"schema", "measure"}  # a file's schema; work on a device
 STUDY = """
 title = "One claim"
 paper = "nobody"

@@ -18,11 +18,13 @@ from strata.app.commands.options import (
     PicturesReport,
     SetItems,
     ShareOption,
+    TableFile,
     WeightFormat,
     with_price,
 )
 from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
-from strata.app.terminal import names_of, print_json, say, system_names, typed_time, whole, wrote
+from strata.app.rows_out import answer
+from strata.app.terminal import names_of, system_names, typed_time, whole, wrote
 from strata.errors import BadValue, UnknownName, require
 
 if TYPE_CHECKING:
@@ -84,7 +86,6 @@ AgainstName = Annotated[
         help="the row all are compared with: a system, model, engine or plan  [default: the first that fits]",
     ),
 ]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="write a table, a line a row")]
 SvgFile = Annotated[
     Path | None, typer.Option("--svg", metavar="FILE", help="draw throughput, cost and latency")
 ]
@@ -146,7 +147,7 @@ def compare_command(
     set: SetItems = None,
     price: Prices = None,
     json: JsonFlag = False,
-    csv: CsvFile = None,
+    table: TableFile = None,
     svg: SvgFile = None,
     report: PicturesReport = None,
 ) -> None:
@@ -170,23 +171,24 @@ def compare_command(
     largest = phase in ("prefill", "decode") and not batch
     models, work = _listed(model, "--model"), _typed_work(phase, batch, input, output)
     found = compare(systems, models, work, *rows, **limits, largest=largest, inputs=inputs)
-    tell_comparison(found, json, csv, svg, report)
+    tell_comparison(found, json, table, svg, report)
 
 
 def tell_comparison(
-    found: Comparison, json: bool, csv: Path | None, svg: Path | None, report: Path | None
+    found: Comparison, json: bool, table: Path | None, svg: Path | None, report: Path | None
 ) -> None:
     """Print a comparison and write its files."""
-    from strata.app.render.compare import compared_dict, compared_parts, write_compared
+    from strata.app.render.compare import compared_dict, compared_parts, compared_rows
     from strata.validation.accuracy.compared import trust_compared
 
     trusted = trust_compared(found)
-    if json:
-        print_json(compared_dict(found, trusted))
-    else:
-        say(*compared_parts(found, trusted))
-    if csv is not None:
-        wrote("csv", write_compared(found, trusted, csv))
+    answer(
+        lambda: compared_dict(found, trusted),
+        lambda: compared_parts(found, trusted),
+        json,
+        table,
+        lambda _: compared_rows(found, trusted),
+    )
     if svg is not None or report is not None:
         from strata.app.render.compare_picture import comparison_report, draw_compared
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from strata.app.render.served import dollars_text, joules_text
 from strata.app.terminal import plain_json, plain_table, titled
-from strata.drawing import keep
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
 from strata.serving.requests import Requests
@@ -116,23 +112,21 @@ def _row_dict(found: Comparison, index: int, told: RowTrust | None) -> dict[str,
     return data
 
 
-def write_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
-    """A line each row; times in seconds, money in USD, energy in joules."""
+def compared_rows(found: Comparison, trusted: Trusted) -> list[dict[str, Any]]:
+    """A flat entry each row, for a file of them."""
     metrics = ["tokens_per_s", "tokens_per_s_per_device", *PHASES_OF[found.phase]]
     metrics += ["cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power"]
     header = [*NAMES, "plan_asked", "devices", "fits", "rank", "plan", "batch", "limited_by", *metrics]
     header += ["ratio", "low", "high", "measured_rows", "confidence", "reason"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, header, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
+    rows = []
     for i in range(len(found.rows)):
         told = trusted[i]
         flat = plain_json(_row_dict(found, i, told))
         flat |= flat.get("metrics", {}) | (flat.get("goal_interval") or {})
         flat |= {"measured_rows": None if told is None else told.points}
         flat["reason"] = flat.get("reason") or flat["why_none"]
-        writer.writerow(flat)
-    return keep(path, text.getvalue())
+        rows.append({name: flat.get(name) for name in header})
+    return rows
 
 
 # --------------------------------------------------------------------------------------------- people

@@ -48,12 +48,12 @@ def test_json_has_the_numbers_of_the_python_api(answer):
 
 def test_files_hold_the_rows(answer, tmp_path):
     table, picture, page = (tmp_path / name for name in ("a.csv", "a.svg", "a.html"))
-    answer(*ASKED, *SMALL, "--csv", str(table), "--svg", str(picture), "--report", str(page))
+    answer(*ASKED, *SMALL, "--table", str(table), "--svg", str(picture), "--report", str(page))
     rows = list(csv.DictReader(table.open()))
     assert [row["system"] for row in rows] == ["1xh200", "1xb200", "1xstack-ref"]
-    assert float(rows[1]["tokens_per_s"]) > 0 and rows[2]["tokens_per_s"] == ""
+    assert float(rows[1]["tokens_per_s [1/s]"]) > 0 and rows[2]["tokens_per_s [1/s]"] == ""
     assert float(rows[1]["ratio"]) == pytest.approx(
-        float(rows[1]["tokens_per_s"]) / float(rows[0]["tokens_per_s"])
+        float(rows[1]["tokens_per_s [1/s]"]) / float(rows[0]["tokens_per_s [1/s]"])
     )
     assert tree.parse(picture).getroot().tag.endswith("svg")
     drawn = picture.read_text()
