@@ -162,7 +162,7 @@ def _beside(result: Result, key: str) -> str:
         bounds = f"bounds {show(float(m.lower), 's')} to {show(float(m.upper), 's')}"
         return f"{bounds}; bound by {step_bound(result)}"
     if key == "ttft":
-        return "reading all prompts of the batch at once"
+        return "reading all prompts of the batch at once; what clients see under load: strata serving"
     if key == "tokens_per_s":
         return "output tokens, time to read the prompts included" if phase == "serve" else ""
     if key == "mfu":
