@@ -15,6 +15,7 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
+from strata.records import readable
 from strata.search.plans import candidate_plans
 from strata.serving.curve import Curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
@@ -33,6 +34,7 @@ from strata.workload.tasks import serve
 SHOWN = 16  # plans that are answered for
 
 
+@readable("question", "load", "clients")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnderLoad:
     """What was asked of a model under load, and what was found: plans worth looking at, best first."""
