@@ -161,7 +161,9 @@ def serve_under_load(
         clients=clients,
         splits=splits,
         speculation=speculation,
-        frontier=serving_frontier(served.every, splits, ttft=ttft, tpot=tpot) if with_frontier else None,
+        frontier=serving_frontier(served.every, splits, beside=_answers(served), **limits.told)
+        if with_frontier
+        else None,
     )
 
 
@@ -170,6 +172,11 @@ def _plans(plan: Plan | str | None, system: System, model: Model, requests: Requ
     if plan is None or plan == "":
         return candidate_plans(system, model, serve(1.0, requests.input, requests.output), engine)
     return make_plan(plan) if isinstance(plan, str) else plan
+
+
+def _answers(served: ServedPlans) -> list[float]:
+    """Numbers of clients that plans were answered for: a picture has them, too."""
+    return [one.clients for one in served.choices]
 
 
 def _loaded(served: ServedPlans, rate: float | None, clients: float | None) -> tuple[int, LoadMetrics | None]:
