@@ -161,9 +161,7 @@ def serve_under_load(
         clients=clients,
         splits=splits,
         speculation=speculation,
-        frontier=serving_frontier(served.every, splits, beside=_answers(served), **limits.told)
-        if with_frontier
-        else None,
+        frontier=_frontier(served, splits) if with_frontier else None,
     )
 
 
@@ -174,9 +172,10 @@ def _plans(plan: Plan | str | None, system: System, model: Model, requests: Requ
     return make_plan(plan) if isinstance(plan, str) else plan
 
 
-def _answers(served: ServedPlans) -> list[float]:
-    """Numbers of clients that plans were answered for: a picture has them, too."""
-    return [one.clients for one in served.choices]
+def _frontier(served: ServedPlans, splits: list[Disaggregation] | None) -> ServingFrontier:
+    """Of every plan, with the numbers of clients that plans were answered for among its points."""
+    answered = [one.clients for one in served.choices]
+    return serving_frontier(served.every, splits, beside=answered, **served.limits.told)
 
 
 def _loaded(served: ServedPlans, rate: float | None, clients: float | None) -> tuple[int, LoadMetrics | None]:
