@@ -63,16 +63,16 @@ def _token(text: str, whole: str) -> tuple[float, tuple[int, ...]]:
 def factor(unit: str) -> tuple[float, tuple[int, ...]]:
     """Factor to SI and dimension of a unit such as ``TB/s`` or ``pJ/bit``.
 
-    >>> factor("TB/s")[0], round(factor("pJ/bit")[0] * 1e12, 6), factor("mm2")[0]
-    (1000000000000.0, 8.0, 1e-06)
+    >>> factor("TB/s")[0], round(factor("pJ/bit")[0] * 1e12, 6), factor("mm2")[0], factor("/ms")[0]
+    (1000000000000.0, 8.0, 1e-06, 1000.0)
     """
     if unit in ("", "1"):
         return 1.0, _NONE
     scale = 1.0
     dimension: tuple[int, ...] = _NONE
     sign = 1
-    stripped = unit.replace(" ", "")
-    for part in re.split(r"([/*])", f"1{stripped}" if stripped.startswith("/") else stripped):
+    written = unit.replace(" ", "")
+    for part in re.split(r"([/*])", f"1{written}" if written.startswith("/") else written):
         if part and part in "/*":
             sign = -1 if part == "/" else 1
             continue

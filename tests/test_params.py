@@ -286,3 +286,10 @@ def test_records_of_shipped_files_are_shared_and_changed_ones_are_not():
     wider = st.chip("h200", **{"memory.bandwidth": "6 TB/s"})
     assert st.chip("h200").memory.bandwidth != wider.memory.bandwidth == 6e12
     assert st.fabric("hgx-h200", bandwidth=1e9) is not st.fabric("hgx-h200") is st.fabric("hgx-h200")
+
+
+@pytest.mark.parametrize(("part", "other"), [("memory", "energy.memory"), ("cache", "energy.cache")])
+def test_a_part_is_not_taken_for_a_quantity_of_its_name(part, other):
+    """`memory=3` set the energy of DRAM to 3 J a byte."""
+    with pytest.raises(BadValue, match=f"'{part}' is a part of a chip that holds .*{other}"):
+        st.chip("h200", **{part: 3.0})

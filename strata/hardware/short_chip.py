@@ -41,6 +41,18 @@ WORDS = {
     "die_area": "package.die_area",
     "price": "package.price",
 }
+SHORT_FORM = (
+    'a file with like = "h200" (or base) needs only what differs, plain numbers under one source; words of a '
+    f"data sheet stand for quantities: {', '.join(f'{word} is {path}' for word, path in WORDS.items())}, and "
+    "names of formats (fp8) are dense matrix rates"
+)
+EXAMPLE = {
+    "like": "h200",
+    "source": "Vendor's brief, June 2026, page 2",
+    "fp8": "3.6 PFLOP/s",
+    "memory_bandwidth": "8 TB/s",
+    "power": "1000 W",
+}
 # A plain number without a unit is SI: one so far from the chip it is like lacks its unit.
 FAR = 1e4
 

@@ -93,6 +93,12 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
                 [*paths, *{p.rsplit(".", 1)[-1] for p in paths}],
                 f"strata schema {what}",
             )
+        inside = [p for p in paths if p.startswith(wanted + ".")]
+        if inside and hits != [wanted]:  # memory is DRAM, not the energy that is called memory
+            raise BadValue(
+                f"'{wanted}' is a part of a {what} that holds {', '.join(inside[:3])} and others; write the "
+                f"whole path of a quantity, or {hits[0]}"
+            )
         if len(hits) > 1:
             raise BadValue(
                 f"'{wanted}' names several {what} quantities: {', '.join(hits)}; write the whole path"

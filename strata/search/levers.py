@@ -100,6 +100,13 @@ LEVERS = (
             ("chip.cache.bandwidth", "chip.cache.core_bandwidth"),
         ),
     ),
+    # of rows of few tokens, read and added up one after another, too: their time is credited to the cores
+    Lever(
+        resource="cache latency (less)",
+        bounds=("cache", "compute"),
+        ways=(("chip.cache.latency",),),
+        less=True,
+    ),
     Lever(
         resource="bandwidth of other memories on the chip",
         bounds=("cache",),

@@ -54,6 +54,12 @@ class PlanRanking:
     goal: str = "throughput"
     served: ServedPlans | None = None  # where requests are served: what clients see, and what it costs
 
+    def __repr__(self) -> str:
+        if self.why_none:
+            return f"PlanRanking(none: {self.why_none})"
+        best = self.choices[0]
+        return f"PlanRanking({self.feasible} of {self.considered}; best: {best.served or best.result!r})"
+
     @property
     def considered(self) -> int | None:
         """Plans x batches that are legal."""

@@ -87,7 +87,7 @@ def _pulled(
     told: dict[str, Any] = {
         "resource": lever.resource,
         "more": (1.0 / share if lever.less else share) - 1.0,
-        "moved": _moved_text(behind, changes, owners),
+        "moved": _moved_text(behind, changes, owners, lever.counted),
         "bounds": lever.bounds,
     }
     try:
@@ -148,17 +148,22 @@ def _pipeline_gains(result: Result, metric: Metric) -> list[Gain | None]:
     return gains
 
 
-def _moved_text(behind: dict[str, dict[str, float]], changes: dict[str, float], owners: FieldOwners) -> str:
+def _moved_text(
+    behind: dict[str, dict[str, float]], changes: dict[str, float], owners: FieldOwners, counted: bool
+) -> str:
     """What was moved, in words: one quantity from and to, of several what they are called."""
     (pattern, held), *others = behind.items()
     name, many = next(iter(held)), sum(len(each) for each in behind.values())
-    if many > 1:
-        beside = f", {others[0][0]}" if len(others) == 1 else ""
-        return f"{pattern}{beside}" + (f" and what goes with it, {many} in all" if len(others) > 1 else "")
     unit = owners.units().get(name, "1")
     old, new = (show(value, unit) for value in (held[name], changes[name]))
     number, _, end = old.partition(" ")
-    return f"{name} {number if end and new.endswith(f' {end}') else old} to {new}"
+    one = f"{name} {number if end and new.endswith(f' {end}') else old} to {new}"
+    if counted and many > 1:  # whole numbers: it may be far more than was asked for
+        return f"{one} and what goes with it, {many} in all"
+    if many > 1:
+        beside = f", {others[0][0]}" if len(others) == 1 else ""
+        return f"{pattern}{beside}" + (f" and what goes with it, {many} in all" if len(others) > 1 else "")
+    return one
 
 
 def axis_gains(space: Space, goal: Goal, point: Evaluated, more: float = 0.1) -> list[Gain]:

@@ -20,6 +20,7 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans
+from strata.records import readable
 from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting, fastest_plan
 from strata.serving.steps import ServedSteps, Spending, spending_of
@@ -33,6 +34,7 @@ NODES = 20
 SEQUENCES, EACH = 2048.0, 16.0
 
 
+@readable("system", "model", "engine", "requests", "slots")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Curve:
     """Times of an engine under each of some plans (first axis), for 1, 2, ... sequences in flight (last

@@ -77,19 +77,22 @@ def serving_frontier(
     splits: list[Disaggregation] | None = None,
     *,
     clients: Any = None,
+    beside: Any = (),
     ttft: float = np.inf,
     tpot: float = np.inf,
+    share: float | None = None,
 ) -> ServingFrontier:
-    """Points of every plan with so many clients at once, and of pools at shares of their highest rate; limits
-    on latency leave some out.
+    """Points of every plan with so many clients at once (and with numbers `beside` them), and of pools at
+    shares of their highest rate; limits on latency leave some out.
     """
     clients = (
         client_steps(float(np.max(curve.slots)))
         if clients is None
         else np.atleast_1d(np.asarray(clients, float))
     )
+    clients = np.unique(np.concatenate([clients, np.asarray(beside, float)]))
     seen = closed_load(curve, clients)
-    kept = seen.within(ttft, tpot) & (clients <= curve.slots[:, None])
+    kept = seen.within(ttft, tpot, share) & (clients <= curve.slots[:, None])
     names = [plan_text(curve.plan_at(i)) for i in range(len(curve.slots))]
     points = []
     for i, j in np.argwhere(kept):
@@ -105,21 +108,21 @@ def serving_frontier(
             )
         )
     for split in splits or []:
-        points += _pool_points(split, ttft, tpot)
+        points += _pool_points(split, ttft, tpot, share)
     best = _non_dominated(points)
     return ServingFrontier(points=tuple(replace(p, best=b) for p, b in zip(points, best, strict=True)))
 
 
-def _pool_points(split: Disaggregation, ttft: float, tpot: float) -> list[ServingPoint]:
+def _pool_points(split: Disaggregation, ttft: float, tpot: float, share: float | None) -> list[ServingPoint]:
     devices = split.prefill_devices + split.decode_devices
     name = (
         f"{split.prefill_devices} read ({plan_text(split.prefill_plan)}),"
         f" {split.decode_devices} generate ({plan_text(split.decode_plan)})"
     )
     points = []
-    for share in SHARES:
-        one = open_load(split.curve, share * pools_limit(split), split.remote_prefill).at(0)
-        if one.within(ttft, tpot):
+    for part in SHARES:
+        one = open_load(split.curve, part * pools_limit(split), split.remote_prefill).at(0)
+        if one.within(ttft, tpot, share):
             points.append(
                 ServingPoint(
                     plan=name,

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
+from strata.records import readable
 from strata.serving.first_token import FirstToken
 
 
+@readable("rate", "ttft", "ttft_p95", "tpot", "tokens_per_s", "power")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadMetrics:
     """What requests see, and what the engine delivers and spends. Where it cannot keep up, times are

@@ -21,6 +21,7 @@ from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import taken
+from strata.records import readable
 from strata.serving.curve import Curve, as_many, curve
 from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
 from strata.serving.load import closed_load, largest_concurrency, most_rate
@@ -36,6 +37,7 @@ PLACED = 16  # of the best plans are tried in every order on the fabric
 TIE = 1e-12  # weight of throughput where plans are equal in what is asked for
 
 
+@readable("plan", "clients", "load", "slots", "limited_by")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedPlan:
     """One plan with so many clients, each waiting for its answer: what they see and what it costs."""
@@ -47,6 +49,7 @@ class ServedPlan:
     limited_by: str  # what one more client would break: TTFT, TPOT, memory, engine; "" where clients are told
 
 
+@readable("goal", "limits", "considered", "feasible")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedPlans:
     """Plans x numbers of clients that keep the limits, best first; the nearest where none does."""

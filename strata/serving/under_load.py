@@ -15,6 +15,7 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
+from strata.records import readable
 from strata.search.plans import candidate_plans
 from strata.serving.curve import Curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
@@ -33,6 +34,7 @@ from strata.workload.tasks import serve
 SHOWN = 16  # plans that are answered for
 
 
+@readable("question", "load", "clients")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnderLoad:
     """What was asked of a model under load, and what was found: plans worth looking at, best first."""
@@ -159,7 +161,7 @@ def serve_under_load(
         clients=clients,
         splits=splits,
         speculation=speculation,
-        frontier=serving_frontier(served.every, splits, ttft=ttft, tpot=tpot) if with_frontier else None,
+        frontier=_frontier(served, splits) if with_frontier else None,
     )
 
 
@@ -168,6 +170,12 @@ def _plans(plan: Plan | str | None, system: System, model: Model, requests: Requ
     if plan is None or plan == "":
         return candidate_plans(system, model, serve(1.0, requests.input, requests.output), engine)
     return make_plan(plan) if isinstance(plan, str) else plan
+
+
+def _frontier(served: ServedPlans, splits: list[Disaggregation] | None) -> ServingFrontier:
+    """Of every plan, with the numbers of clients that plans were answered for among its points."""
+    answered = [one.clients for one in served.choices]
+    return serving_frontier(served.every, splits, beside=answered, **served.limits.told)
 
 
 def _loaded(served: ServedPlans, rate: float | None, clients: float | None) -> tuple[int, LoadMetrics | None]:

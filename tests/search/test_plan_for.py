@@ -134,3 +134,10 @@ def test_times_of_ops_add_up_to_the_step():
     result = st.evaluate("8xh200", "llama-3-70b", st.decode(16.0, 2048.0), "tp=8")
     each = float(result.metrics.step_time) / 16.0
     assert sum(time_by_op(result).values()) == pytest.approx(each, rel=1e-9)
+
+
+def test_a_ranking_is_read_in_one_line():
+    """It was 2,000 lines of arrays at a prompt."""
+    found = st.plan_for("8xh200", "llama-3-70b", st.serving.Requests(1024, 256), tpot=0.03)
+    for record in (found, found.served, found.served.every, found.choices[0], found.choices[0].served.load):
+        assert len(repr(record)) < 500 and "\n" not in repr(record)

@@ -24,6 +24,7 @@ CASES = {
     "generated": (st.system("8xgpu-n3"), "llama-3-70b", DECODE, "tp=8"),
     "generated, prompts": (st.system("8xgpu-n3"), "llama-3-70b", PREFILL, "tp=8"),
     "dataflow": (st.system("16xsn40l"), "llama-3-70b", DECODE, "tp=16"),
+    "arrays": (st.system("16xtpu-v6e"), "gemma-3-27b", DECODE, "tp=16"),
     "served": (st.system("8xh200"), "llama-3-70b", st.serve(64, 1024, 256), "tp=8", "vllm"),
     "in stages": (st.system("8xh200"), "llama-3-70b", PREFILL, "tp=2,pp=4", "trtllm"),
     "trained": (st.system("64xh200"), "llama-3-70b", st.train(512, 4096), "tp=8,pp=4,dp=2", "megatron"),
@@ -73,6 +74,19 @@ def test_a_generated_chip_is_made_again():
     gain = next(g for g in sensitivity(r) if g.resource == "power limit")
     again = st.evaluate(st.system("8xgpu-n3", **{"budget.power": 770.0}), *CASES["generated"][1:])
     assert gain.speedup == pytest.approx(r.metrics.step_time / again.metrics.step_time - 1, rel=1e-9)
+
+
+def test_counts_that_cannot_grow_by_so_little_say_how_far_they_went():
+    r = st.evaluate(*CASES["arrays"])  # four cores: a tenth more is a fifth one
+    gain = next(g for g in sensitivity(r) if g.resource.startswith("cores"))
+    assert gain.moved.startswith("chip.compute.cores 4 to 5 and") and gain.more == pytest.approx(0.25)
+
+
+def test_rows_of_few_tokens_have_the_latency_of_the_cache_as_their_lever():
+    """Norms took 12 % of a step and no lever shortened them."""
+    r = st.evaluate(*CASES["arrays"])
+    found = {g.resource: g.speedup for g in sensitivity(r) if "compute" in g.bounds}
+    assert found["cache latency (less)"] > 0.5 * bound_share(r, ("compute",)) * 0.1 / 1.1
 
 
 def test_what_a_caller_set_stays_when_a_lever_is_pulled():

@@ -348,6 +348,10 @@ def file_schema(kind: str) -> dict[str, Any]:
     if kind not in FILES:
         raise UnknownName("kind of file", kind, [*FILES, *own], ", ".join([*FILES, *own]))
     record: dict[str, Any] = file_model(FILES[kind]).model_json_schema()
+    if kind == "chip":  # that of a whole file; most are short
+        from strata.hardware.short_chip import EXAMPLE, SHORT_FORM
+
+        record |= {"$comment": SHORT_FORM, "examples": [EXAMPLE]}
     return record
 
 

@@ -124,7 +124,10 @@ def headline_rows(result: Result) -> list[tuple[str, str, str]]:
         if value is not None
     ]
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
-    parts = ", ".join(f"{k} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0)
+    told = {"weights": "weights with gradients and optimiser"} if result.workload.phase == "train" else {}
+    parts = ", ".join(
+        f"{told.get(k, k)} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0
+    )
     return [*rows, ("memory/device", show(used, "B"), f"of {show(limit, 'B')}: {parts}")]
 
 
@@ -162,7 +165,7 @@ def _beside(result: Result, key: str) -> str:
         bounds = f"bounds {show(float(m.lower), 's')} to {show(float(m.upper), 's')}"
         return f"{bounds}; bound by {step_bound(result)}"
     if key == "ttft":
-        return "reading all prompts of the batch at once"
+        return "reading all prompts of the batch at once; what clients see under load: strata serving"
     if key == "tokens_per_s":
         return "output tokens, time to read the prompts included" if phase == "serve" else ""
     if key == "mfu":

@@ -89,14 +89,20 @@ def device_hour_text(found: ServedPlans) -> str:
     return f"{text}\n{dollars_text(found.choices[0].load.cost_per_device_hour)} USD per device-hour"
 
 
-def trust_of(found: ServedPlans) -> tuple[dict[str, Any] | None, list[str]]:
-    """How far like cases measured were off, for what clients of the best plan see."""
+def trust_of(found: ServedPlans, load: LoadMetrics | None = None) -> tuple[dict[str, Any] | None, list[str]]:
+    """How far like cases measured were off, for what requests see under a load that was asked for, else for
+    what clients of the best plan see; nothing of a load that no plan carries.
+    """
     from strata.app.render.accuracy import intervals_told
     from strata.validation.accuracy.trust import trust_served
 
-    if not found.choices:
+    if load is None:
+        if not found.choices:
+            return None, []
+        load = found.choices[0].load
+    if not np.isfinite(load.ttft):
         return None, []
-    made, load = found.curve, found.choices[0].load
+    made = found.curve
     where = (made.system, made.model, made.engine.name)
     asked = (("ttft", float(load.ttft), "request"), ("tpot", float(load.tpot), "decode"))
     return intervals_told(trust_served(*where, *one) for one in asked)

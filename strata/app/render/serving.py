@@ -50,7 +50,7 @@ def _plans(answer: UnderLoad) -> Any:
         cells = [
             f"{one.clients:g}",
             f"{float(load.rate):.3g}",
-            f"{float(load.tokens_per_s) / c.devices:.4g}",
+            show(float(load.tokens_per_s) / c.devices),
             *(text(load) for text in SEEN_COLUMNS.values()),
             f"{one.slots:g}",
         ]
@@ -58,7 +58,8 @@ def _plans(answer: UnderLoad) -> Any:
     below = device_hour_text(found)
     if limited:
         below += "\nat random: the most requests/s that keep the limits where they arrive at random"
-    return titled(answer.question, table, "\n".join([below, *trust_of(found)[1]]))
+    trusted = trust_of(found)[1] if answer.load is None else []
+    return titled(answer.question, table, "\n".join([below, *trusted]))
 
 
 def _loaded(answer: UnderLoad) -> Any:
@@ -81,10 +82,10 @@ def _loaded(answer: UnderLoad) -> Any:
     table.add_row(
         "requests/s",
         f"{float(load.rate):.4g}",
-        f"{float(load.tokens_per_s):.4g} tokens/s, {float(load.tokens_per_s) / answer.curve.devices:.4g} "
+        f"{show(float(load.tokens_per_s))} tokens/s, {show(float(load.tokens_per_s) / answer.curve.devices)} "
         "tokens/s/device",
     )
-    table.add_row("in flight", f"{float(load.active):.3g}", f"of {answer.curve.slots[answer.chosen]:g} slots")
+    table.add_row("in flight", show(float(load.active)), f"of {answer.curve.slots[answer.chosen]:g} slots")
     table.add_row(
         "cost/Mtoken",
         f"{dollars_text(load.cost_per_mtoken)} USD",
@@ -97,7 +98,8 @@ def _loaded(answer: UnderLoad) -> Any:
         table.add_row("utilisation", f"{float(load.utilisation):.1%}", "")
     clients = answer.clients
     asked = f"{clients:g} clients" if clients is not None else f"{float(load.rate):.4g} requests/s"
-    return titled(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", table)
+    trusted = "\n".join(trust_of(answer.served, load)[1])
+    return titled(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", table, trusted)
 
 
 def _kept(value: Any, most: float) -> str:
@@ -190,7 +192,7 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
             "goal": answer.served.goal.name,
         },
         "plans": [_plan_dict(answer, i) for i in range(len(answer.served.choices))],
-        "interval": trust_of(answer.served)[0],
+        "interval": trust_of(answer.served, load)[0],
         "load": None if load is None else loaded | _load_dict(load),
         "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
         "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],

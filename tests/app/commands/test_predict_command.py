@@ -243,3 +243,18 @@ def test_json_of_what_does_not_fit_says_why(strata):
     assert data["metrics"]["tpot"] is None
     assert data["infeasible"][0]["demand"] > data["infeasible"][0]["limit"]
     assert data["infeasible"][0]["levers"]
+
+
+def test_a_served_batch_says_that_its_first_token_is_not_what_clients_see(strata):
+    """`predict` reads a whole batch at once, `plan` and `serving` say what clients see: 599 ms and 53 ms."""
+    got = strata("predict", "--model", "llama-3-70b", "--system", "8xh200", "--batch", 16, "--plan", "tp=8")
+    first = next(line for line in got.out.splitlines() if "time to first token" in line)
+    assert "prompts of the batch at once" in first and "strata serving" in first
+
+
+def test_what_training_keeps_beside_weights_is_named(strata):
+    """Of 19.8 GB of 'weights' a device two were weights."""
+    asked = ("--model", "llama-3-70b", "--system", "64xh200", "--batch", 256, "--plan", "dp=64,zero=3")
+    got = strata("predict", *asked, "--input", 1024, "--phase", "train").out
+    assert "weights with gradients and optimiser" in got
+    assert "optimiser" not in strata("predict", *LLAMA, "--plan", "tp=8").out

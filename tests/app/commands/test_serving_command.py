@@ -44,6 +44,17 @@ def test_json_has_the_numbers_of_the_python_api(answer):
     assert data["load"]["plan"] == "tp=2,dp=2" and data["pools"] is None and data["frontier"] is None
 
 
+@pytest.mark.parametrize("load", [("--rate", 2), ("--clients", 8)])
+def test_intervals_are_those_of_the_load_that_was_asked_for(answer, load):
+    """With a rate they were those of the most clients a plan takes: 84 to 958 s beside 61 ms."""
+    data = answer(*ASKED, "--plan", "tp=4", *load, "--json")
+    for metric in ("ttft", "tpot"):
+        found = data["interval"][metric]
+        assert found["low"] <= data["load"][metric] <= found["high"] < 30 * data["load"][metric]
+    said = answer(*ASKED, "--plan", "tp=4", *load)
+    assert said.index("with plan") < said.index("of like cases measured") and "e+0" not in said
+
+
 def test_a_rate_is_read_with_its_unit(answer):
     per = {
         text: answer(*ASKED, "--plan", "tp=4", "--rate", text, "--json")["load"]["rate"]
