@@ -43,14 +43,14 @@ SHAPING_FIELDS = ("chip.stack.", "chip.cooling.", "chip.package.die_area")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ceiling:
+class PowerCeiling:
     """What a goal limits: power of a device [W], and temperature of its dies [K]."""
 
     power: float = np.inf
     temperature: float = np.inf
 
 
-def ceiling_of(limits: Mapping[str, tuple[float, float]], case: Case, links: Fabric) -> Ceiling:
+def ceiling_of(limits: Mapping[str, tuple[float, float]], case: Case, links: Fabric) -> PowerCeiling:
     r"""What the limits of a goal let a device of a case draw, and how hot they let it be.
 
     .. math:: P_d \le \frac{P / N - h(0)}{1 + h(1) - h(0)}
@@ -62,13 +62,13 @@ def ceiling_of(limits: Mapping[str, tuple[float, float]], case: Case, links: Fab
     hottest, engine = limits.get("temperature", none)[1], case.engine
     hosted = np.any(np.asarray(engine.step + engine.sequence + engine.stream + engine.graph_break_time) > 0)
     if hosted or engine.at_least or case.workload.phase == "serve":
-        return Ceiling(temperature=hottest)
+        return PowerCeiling(temperature=hottest)
     rest, one = (float(np.max(sum(host_power(links, case.economics, watts)))) for watts in (0.0, 1.0))
     device = (limits.get("power", none)[1] / float(case.system.devices) - rest) / (1.0 + one - rest)
-    return Ceiling(power=min(device, limits.get("device_power", none)[1]), temperature=hottest)
+    return PowerCeiling(power=min(device, limits.get("device_power", none)[1]), temperature=hottest)
 
 
-def held_to(ceiling: Ceiling, chip: Chip, cheap: Chip, heat: ThermalModel | None, warm: bool) -> Chip:
+def held_to(ceiling: PowerCeiling, chip: Chip, cheap: Chip, heat: ThermalModel | None, warm: bool) -> Chip:
     """The chip that bounds a box, at limits of a goal beside its own.
 
     `warm`, and with power free, the limit of logic is met exactly (`power_limits`). Else a chip may leak no

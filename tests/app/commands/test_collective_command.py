@@ -250,7 +250,7 @@ BAD = {
     "zero": ((*NODE[:-1], "0"), ["--bytes must be a positive number of bytes", "'0'"]),
     "negative": ((*NODE[:-1], "-1MB"), ["--bytes must be a positive number of bytes", "'-1MB'"]),
     "in a list": ((*NODE[:-1], "1MB,x"), ["--bytes", "'x'"]),
-    "not a number": ((*NODE[:-1], "nan"), ["--bytes must be a positive number", "'nan'"]),
+    "not a number": ((*NODE[:-1], "nan"), ["--bytes must be a finite number", "'nan'"]),
     "unit": ((*NODE[:-1], "3 s"), ["--bytes is measured in B", "'3 s'"]),
     "too many": ((*NODE, "--ranks", "16"), ["(8 nvlink x 1 infiniband) has 1 to 8 ranks", "ranks=16"]),
     "one": ((*NODE, "--ranks", "1"), ["needs 2 ranks or more", "ranks=1"]),

@@ -106,7 +106,7 @@ def test_the_picture_of_the_docs_is_up_to_date(tmp_path):
         (("stack-ref", "--map", "nowhere.csv"), "no power map at nowhere.csv"),
         (("stack-ref", "--set", "bond"), "--set takes PATH=VALUE"),
         (("stack-ref", "--transient", "2"), "--transient"),
-        (("stack-ref", "--layers", "300"), "but its package has room for"),
+        (("stack-ref", "--layers", "120"), "but its package has room for"),
     ],
 )
 def test_mistakes_get_one_line(strata, words, said):
