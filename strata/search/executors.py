@@ -210,7 +210,7 @@ def _start_ray(ray: Any, workers: int, address: str) -> None:
 def _reached(address: str) -> None:
     """Refuse an address where nobody listens at once; Ray itself would try for minutes."""
     host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
-    if not (colon and port.isdigit()):
+    if not (colon and port.isdecimal()):
         return  # a word such as auto: Ray looks for it on this machine
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

@@ -14,7 +14,7 @@ import numpy as np
 from strata.arrays import Number, is_leaf
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, merged, names, read_toml
-from strata.reading import json_file
+from strata.reading import json_file, text_of
 from strata.units import finite_array, finite_number
 from strata.workload.graph import Graph
 from strata.workload.model import model
@@ -69,7 +69,8 @@ def program(name: str | Path, **changes: Any) -> Any:
     if path is None:
         return model(name, **changes)
     table = program_table(path)
-    kind = table.pop("kind")
+    kind = text_of(table, "kind", path.name)
+    del table["kind"]
     if kind not in PROGRAMS:
         raise UnknownName(f"kind of program in {path.name}", kind, PROGRAMS, ", ".join(PROGRAMS))
     if kind == "dataflow":

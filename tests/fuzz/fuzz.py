@@ -290,11 +290,9 @@ def _judged(code: Any, said: str) -> str:
         return f"{len(lines)} lines of error: {said[:200]!r}"
     if "a fault of strata" in said:
         return f"unforeseen: {said[:200]}"
-    return (
-        f"an error of over {LONGEST} characters: {len(said)}, {said[:160]}"
-        if code == 2 and len(said) > LONGEST
-        else ""
-    )
+    if code == 2 and len(said) > LONGEST and ": missing key" not in said:  # of which all are said
+        return f"an error of over {LONGEST} characters: {len(said)}, {said[:160]}"
+    return ""
 
 
 def _where() -> str:
