@@ -22,6 +22,7 @@ from typing import Any
 from strata.errors import LONGEST_LIST, BadFile, BadValue
 from strata.params import all_missing, find, load_table, merged, missing_paths, read_toml, spelled_out
 from strata.precision import ARITHMETIC, BYTES
+from strata.reading import table_of
 from strata.units import parse
 
 # Words of a data sheet, and the quantity of a chip that each is.
@@ -98,10 +99,11 @@ def with_new_formats(table: dict[str, Any], like: str) -> dict[str, Any]:
     """Efficiency and energy of formats that the chip underneath does not compute in: as its next wider
     format, and at the power of that.
     """
-    compute, energy = dict(table.get("compute", {})), dict(table.get("energy", {}))
-    rates = compute.get("matrix_rate", {})
-    efficiency = dict(compute.get("matrix_efficiency", {}))
-    joules = dict(energy.get("matrix", {}))
+    where = f"a chip like {like}"
+    compute, energy = dict(table_of(table, "compute", where)), dict(table_of(table, "energy", where))
+    rates = table_of(compute, "matrix_rate", where)
+    efficiency = dict(table_of(compute, "matrix_efficiency", where))
+    joules = dict(table_of(energy, "matrix", where))
     for name in sorted((r for r in rates if r in BYTES), key=lambda r: -BYTES[r]):
         wider = _wider(name, [r for r in rates if r in efficiency and r in joules])
         if wider is None:

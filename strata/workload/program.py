@@ -142,9 +142,16 @@ def _field(value: Any, usual: Any, what: str) -> Any:
         require(isinstance(value, str), f"{what} is a word", got=value)
         return value
     if value is None:
+        require(usual is None, f"{what} is a number")
         return value
     if isinstance(value, list | tuple) and isinstance(usual, tuple):
-        return tuple(v if isinstance(v, str) else _size(v, what) for v in value)
+        words = bool(usual) and isinstance(usual[0], str)
+        require(
+            all(isinstance(v, str) == words for v in value),
+            f"{what} has {'words' if words else 'numbers'}",
+            got=value,
+        )
+        return tuple(v if words else _size(v, what) for v in value)
     require(not isinstance(usual, tuple), f"{what} is a list", got=value)
     return _size(value, what)
 

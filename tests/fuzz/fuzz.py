@@ -211,13 +211,18 @@ def run_case(case: FuzzCase, folder: Path) -> str:
     out, err = io.StringIO(), io.StringIO()
     code: Any = 0
     went: str = ""
+    warned: list[warnings.WarningMessage] | None = None
     inside = folder / "here"
     shutil.rmtree(inside, ignore_errors=True)
     inside.mkdir(parents=True)
     _place(case, inside)
     os.chdir(inside)
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(record=True) as warned,
+        ):
             warnings.simplefilter("always")
             signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work: other programs may share the machine
             try:
@@ -237,6 +242,10 @@ def run_case(case: FuzzCase, folder: Path) -> str:
     if not went and case.best is not None and code in (0, None):
         found = json.loads(out.getvalue())["best"]
         went = "" if found == case.best else f"another best than the whole study has: {str(found)[:150]}"
+    if warned and not went:
+        first = warned[0]
+        where = f"{Path(first.filename).name}:{first.lineno}"
+        went = f"a warning: {first.category.__name__}: {str(first.message)[:150]} at {where}"
     return went or _judged(code, err.getvalue())
 
 
