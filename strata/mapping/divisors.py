@@ -1,4 +1,4 @@
-"""Degrees of parallelism: of a mesh dimension, divisors of a count of devices, how many plans are looked at."""
+"""Degrees of parallelism: of a mesh dimension; divisors of a count of devices; how many plans are sought."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def bounded_devices(devices: int) -> None:
     >>> bounded_devices(10**9)
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: plans are looked for of at most 16,777,216 devices, but got (devices=1000000000)
+    strata.errors.BadValue: plans are sought of at most 16,777,216 devices, but got (devices=1000000000)
     """
     require(devices >= 1, "devices must be at least 1", devices=devices)
-    relation = f"plans are looked for of at most {MOST_DEVICES:,} devices"
+    relation = f"plans are sought of at most {MOST_DEVICES:,} devices"
     require(devices <= MOST_DEVICES, relation, devices=devices)
 
 
