@@ -217,7 +217,7 @@ def _as(value: Any, member: Any, members: tuple[Any, ...], unlimited: bool) -> t
 
 def _held(value: Mapping[Any, Any], inner: tuple[Any, ...], unlimited: bool) -> bool:
     """Whether keys and values of a dictionary are what its annotation says."""
-    for wanted, held in zip(inner, (value.keys(), value.values()), strict=False):
+    for wanted, held in zip(inner, (list(value), list(value.values())), strict=False):
         members = _members(wanted)
         if not all(any(_as(one, m, members, unlimited)[0] for m in members) for one in held):
             return False

@@ -47,7 +47,7 @@ def plans(
     require(
         bool(zero) and bool(cp_mode), "plans need a ZeRO level and a way of context parallelism", zero=zero
     )
-    rows = []
+    rows: list[tuple[int, ...]] = []
     experts = int(float(model.experts)) if model.has_experts else 1
     for tp, cp, dp in _factors(devices):
         bounded_plans(len(rows), devices)
