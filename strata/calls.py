@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
+import itertools
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -33,6 +34,7 @@ _MISTAKES = (
     MemoryError,
 )
 _LISTS = (list, tuple, range)
+MOST_ITEMS = 10_000_000  # of what is gone through once, as a generator
 
 
 def quiet() -> AbstractContextManager[Any]:
@@ -204,13 +206,22 @@ def _as(value: Any, member: Any, members: tuple[Any, ...], unlimited: bool) -> t
     origin, inner = typing.get_origin(member) or member, typing.get_args(member)
     if origin in (list, tuple, collections.abc.Sequence, collections.abc.Iterable):
         return _listed(value, origin, inner, unlimited)
-    if origin is dict:
-        origin = Mapping
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping) and _held(value, inner, unlimited), value
     if origin is collections.abc.Callable:
         return callable(value), value
     if getattr(origin, "_is_protocol", False):
         return not isinstance(value, type) and all(hasattr(value, n) for n in _asked_of(origin)), value
     return isinstance(origin, type) and isinstance(value, origin), value
+
+
+def _held(value: Mapping[Any, Any], inner: tuple[Any, ...], unlimited: bool) -> bool:
+    """Whether keys and values of a dictionary are what its annotation says."""
+    for wanted, held in zip(inner, (list(value), list(value.values())), strict=False):
+        members = _members(wanted)
+        if not all(any(_as(one, m, members, unlimited)[0] for m in members) for one in held):
+            return False
+    return True
 
 
 @lru_cache(maxsize=32)
@@ -250,7 +261,12 @@ def _listed(value: Any, origin: Any, inner: tuple[Any, ...], unlimited: bool) ->
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
         return False, value
     if not isinstance(value, (*_LISTS, set, frozenset)):  # a generator, or another sequence
-        return origin is not tuple, value
+        try:
+            value = list(itertools.islice(value, MOST_ITEMS + 1))
+        except TypeError:  # as of an array without an axis
+            return False, value
+        if len(value) > MOST_ITEMS:
+            return False, "something without an end"
     made = []
     for item in value:
         found = [pair[1] for m in _members(wanted) if (pair := _as(item, m, _members(wanted), unlimited))[0]]

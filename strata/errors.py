@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-LONGEST_LINE = 1600  # characters of a message; of a longer one the middle is left out
+LONGEST_LINE = 400  # characters of a message; of a longer one the middle is left out
+LONGEST_LIST = 4000  # of one that lists all that a file lacks
+LONGEST_WORD = 100  # of a word in it, as a number of thousands of digits
+MOST_VALUES = 3  # of an array that breaks a relation
+
+
+_LONG_WORDS = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 class StrataError(ValueError):
@@ -14,8 +21,8 @@ class StrataError(ValueError):
     2.
     """
 
-    def __init__(self, said: str = ""):
-        super().__init__(printable_line(said))
+    def __init__(self, said: str = "", longest: int = LONGEST_LINE):
+        super().__init__(printable_line(said, longest))
 
 
 class Unforeseen(StrataError):
@@ -53,19 +60,30 @@ class MissingQuantity(StrataError):
     """A number that is needed and was not given; never replaced by another chip's."""
 
 
-def printable_line(said: str) -> str:
+def printable_line(said: str, longest: int = LONGEST_LINE) -> str:
     """A message as one line of printable characters, without the middle of what is very long.
 
-    >>> printable_line("no chip called 'a\\n\\x00b'"), len(printable_line("x" * 10**6)) < 2000
+    >>> printable_line("no chip called 'a\\n\\x00b'"), len(printable_line("x y " * 10**6)) <= 400
     ("no chip called 'a \\\\x00b'", True)
+    >>> printable_line(f"no chip called '{'x' * 5000}'; all: strata list chips")[-32:]
+    "xxxxxx'; all: strata list chips"
     """
-    if len(said) > LONGEST_LINE:
-        cut = len(said) - LONGEST_LINE
-        said = f"{said[: LONGEST_LINE - 400]} ... ({cut} characters left out) ... {said[-400:]}"
-    if said.isprintable():
+    said = _without_middle(said, 100_000)  # before every character is looked at
+    if not said.isprintable():
+        joined = " ".join(said.split())
+        said = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+    if len(said) > longest:
+        said = _LONG_WORDS.sub(lambda word: _without_middle(word[0], LONGEST_WORD), said)
+    return _without_middle(said, longest)
+
+
+def _without_middle(said: str, longest: int) -> str:
+    """A text of at most so many characters."""
+    if len(said) <= longest:
         return said
-    joined = " ".join(said.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+    between = f" ... ({len(said)} characters) ... "
+    kept = max(longest - len(between), 0)
+    return f"{said[: kept - kept // 3]}{between}{said[len(said) - kept // 3 :]}"
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
@@ -88,8 +106,17 @@ def require(condition: bool, relation: str, **values: object) -> None:
     strata.errors.BadValue: plan.tp must divide devices, but got (tp=3, devices=8)
     """
     if not condition:
-        shown = ", ".join(f"{k}={v!r}" if isinstance(v, str) else f"{k}={v}" for k, v in values.items())
+        shown = ", ".join(f"{k}={_value(v)}" for k, v in values.items())
         raise BadValue(f"{relation}, but got ({shown})" if shown else relation)
+
+
+def _value(value: object) -> str:
+    """A value in a few words: of an array its first few and how many there are."""
+    count = getattr(value, "size", None)
+    if isinstance(value, str) or not isinstance(count, int) or count <= MOST_VALUES:
+        return repr(value) if isinstance(value, str) else str(value)
+    few = [str(v) for _, v in zip(range(MOST_VALUES), value.flat, strict=False)]  # type: ignore[attr-defined]
+    return f"{', '.join(few)}, ... ({count} values)"
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ SCALES = {
 
 
 def check(name: str) -> str:
-    if name not in BYTES:
-        raise UnknownName("precision", name, PRECISIONS, ", ".join(PRECISIONS))
+    if not isinstance(name, str) or name not in BYTES:
+        raise UnknownName("precision", str(name), PRECISIONS, ", ".join(PRECISIONS))
     return name
 
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import strata as st
+from strata.calls import checked_call
 from strata.errors import StrataError
+
+
+def _broken() -> float:
+    return 1 / 0
+
 
 WRONG = {
     "a misspelt argument": (lambda: st.decode(bach=1), "decode has no argument 'bach'; nearest: batch"),
@@ -36,7 +42,20 @@ WRONG = {
     "a seed in parts": (lambda: st.search.search("next-node", seed=1.5), "seed is a whole number"),
     "a request in words": (lambda: st.serving.Requests("long", 8), "Requests: input is a number"),
     "an axis that is no text": (lambda: st.sweep("h200", "llama-3-8b", [3]), "vary is a list of text"),
-    "whatever else": (lambda: st.strategies(4, object()), "strategies cannot use what it was given"),
+    "no program": (lambda: st.strategies(4, object()), "has no products that a strategy divides"),
+    "a grid as texts": (lambda: st.search.goal("tpot", np.ones((2, 2))), "limits is a dictionary or a list"),
+    "numbers as limits": (lambda: st.search.goal("tpot", {"tpot": 3}), "limits is a dictionary or a list"),
+    "a mesh of things": (lambda: st.layout({"p": object()}), "layout: p must hold finite numbers"),
+    "an axis on a number": (lambda: st.layout({"p": 2}, {"m": 1}), "axis m lies on a dimension by name"),
+    "a map that is none": (lambda: st.hardware.heat("stack-ref", 60, map=object()), "a power map"),
+    "picks as bytes": (lambda: st.routing(b"x"), "routing: counts is"),
+    "a seed below zero": (lambda: st.search.search("next-node", seed=-1), "a seed is a whole number"),
+    "links without bandwidth": (lambda: st.network.package_grid(2, 2, intra=0.0), "intra, the bandwidth"),
+    "plans of too many": (
+        lambda: st.plans(10**9 + 7, st.model("llama-3-8b")),
+        "sought of at most 16,777,216 devices",
+    ),
+    "whatever else": (checked_call(_broken), "_broken cannot use what it was given"),
 }
 
 

@@ -144,3 +144,16 @@ def test_every_broken_rule_of_a_plan_is_listed():
         "plan.dp",
     }
     assert len(st.reasons(r.reason)) == len(r.infeasible) == 4  # heads and kv_heads both
+
+
+def test_every_message_is_a_short_line():
+    long = ["9" * 5000, "not " * 5000, "a\nb" * 5000, "x y " * 10_000]
+    for said in long:
+        line = str(BadValue(f"--batch must be a whole number, but got '{said}'; see strata predict --help"))
+        assert len(line) <= 400 and line.isprintable() and line.endswith("strata predict --help")
+
+
+def test_a_relation_broken_by_an_array_shows_a_few_values():
+    with pytest.raises(BadValue) as error:
+        require(False, "connected layers must not exceed layers", layers=np.arange(5000.0), connected=7)
+    assert str(error.value).endswith("(layers=0.0, 1.0, 2.0, ... (5000 values), connected=7)")

@@ -96,7 +96,7 @@ def run_command(words: list[str]) -> int:
     try:
         code = commands_app(words[0] if words else "")(words, prog_name="strata", standalone_mode=False)
     except StrataError as error:
-        complain(str(error))
+        complain(error)
         return 2
     except (KeyboardInterrupt, typer.Abort):
         code = 130

@@ -175,9 +175,9 @@ def titled(title: str, table: Any, below: str = "") -> Any:
     return Group(Text(title, style="bold"), table, *([Text(below, style="dim")] if below else []))
 
 
-def complain(said: str) -> None:
-    """The one line on stderr."""
-    line = printable_line(" ".join(said.split()))
+def complain(said: str | Exception) -> None:
+    """The one line on stderr; what is an error of ours is one line already."""
+    line = printable_line(said) if isinstance(said, str) else str(said)
     sys.stderr.write(f"strata: {line.encode('utf-8', 'backslashreplace').decode()}\n")
 
 
@@ -236,7 +236,7 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
 def system_names(incomplete: str) -> list[str]:
     """System names: a count and a chip, eight unless a count is typed already."""
     count, times, _ = incomplete.rpartition("x")
-    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdigit() else "8x")(
+    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdecimal() else "8x")(
         incomplete
     )
 

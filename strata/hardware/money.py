@@ -10,7 +10,8 @@ from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue
-from strata.hardware.fabric import Dimension, Fabric, Host, peak_link
+from strata.hardware.fabric import Fabric, peak_link
+from strata.hardware.fabric_parts import Dimension, Host
 from strata.params import Sources, by_name, override, part, quantity, read_record, remembered, text
 from strata.records import readable
 from strata.units import parse

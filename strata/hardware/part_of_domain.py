@@ -12,7 +12,8 @@ import math
 from dataclasses import replace
 
 from strata.errors import BadValue, require
-from strata.hardware.fabric import Dimension, Fabric, closes, sized
+from strata.hardware.fabric import Fabric, closes, sized
+from strata.hardware.fabric_parts import Dimension
 from strata.params import Param
 
 # A system of several domains leaves at most this part of each unused, unless its name says how many it uses.

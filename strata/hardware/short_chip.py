@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strata.errors import BadFile, BadValue
+from strata.errors import LONGEST_LIST, BadFile, BadValue
 from strata.params import all_missing, find, load_table, merged, missing_paths, read_toml, spelled_out
 from strata.precision import ARITHMETIC, BYTES
+from strata.reading import table_of
 from strata.units import parse
 
 # Words of a data sheet, and the quantity of a chip that each is.
@@ -98,28 +99,37 @@ def with_new_formats(table: dict[str, Any], like: str) -> dict[str, Any]:
     """Efficiency and energy of formats that the chip underneath does not compute in: as its next wider
     format, and at the power of that.
     """
-    compute, energy = dict(table.get("compute", {})), dict(table.get("energy", {}))
-    rates = compute.get("matrix_rate", {})
-    efficiency = dict(compute.get("matrix_efficiency", {}))
-    joules = dict(energy.get("matrix", {}))
+    where = f"a chip like {like}"
+    compute, energy = dict(table_of(table, "compute", where)), dict(table_of(table, "energy", where))
+    rates = table_of(compute, "matrix_rate", where)
+    efficiency = dict(table_of(compute, "matrix_efficiency", where))
+    joules = dict(table_of(energy, "matrix", where))
     for name in sorted((r for r in rates if r in BYTES), key=lambda r: -BYTES[r]):
         wider = _wider(name, [r for r in rates if r in efficiency and r in joules])
         if wider is None:
             continue
         if name not in efficiency:
-            value, told = efficiency[wider]["value"], f"assumed: as {wider} on {like}; no figure for {name}"
+            value = _stated_value(efficiency[wider], f"compute.matrix_efficiency.{wider}")
+            told = f"assumed: as {wider} on {like}; no figure for {name}"
             efficiency[name] = {"value": value, "source": told}
         if name not in joules and ARITHMETIC.get(name) not in joules:
             ratio = _rate(rates[wider]) / _rate(rates[name])
-            each = parse(joules[wider]["value"], "J/FLOP", f"energy.matrix.{wider}")
+            each = parse(_stated_value(joules[wider], "energy.matrix"), "J/FLOP", f"energy.matrix.{wider}")
             told = f"assumed: {wider} of {like} x {ratio:.3g}, so that products at either peak draw the same"
             joules[name] = {"value": f"{each * ratio!r} J/FLOP", "source": f"{told} power"}
     compute["matrix_efficiency"], energy["matrix"] = efficiency, joules
     return {**table, "compute": compute, "energy": energy}
 
 
-def _rate(entry: Mapping[str, Any]) -> float:
-    return parse(entry["value"], "FLOP/s", "compute.matrix_rate")
+def _rate(entry: Any) -> float:
+    return parse(_stated_value(entry, "compute.matrix_rate"), "FLOP/s", "compute.matrix_rate")
+
+
+def _stated_value(entry: Any, what: str) -> Any:
+    """The value of an entry with its source."""
+    if not isinstance(entry, Mapping) or "value" not in entry:
+        raise BadFile(f"{what} is a number with its unit, but got {entry!r}")
+    return entry["value"]
 
 
 def _wider(name: str, known: list[str]) -> str | None:
@@ -148,7 +158,7 @@ def check_complete(record: type, table: Mapping[str, Any], rules: Any, file: str
     unknown = [key for key in table if key not in record.__dataclass_fields__]  # type: ignore[attr-defined]
     if required and not unknown:
         hint = '; like = "h200" (or another chip) takes what is not stated from there, and says so'
-        raise BadFile(f"{file}: {all_missing(lacking)}{hint if len(lacking) > 3 else ''}")
+        raise BadFile(f"{file}: {all_missing(lacking)}{hint if len(lacking) > 3 else ''}", LONGEST_LIST)
 
 
 def _check_units(table: Mapping[str, Any], below: Mapping[str, Any], record: type, file: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from strata.arrays import Number, map_leaves, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
+from strata.mapping.divisors import bounded_devices, bounded_plans, divisors
 from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
 
 WRITTEN = "RC-4-2-d8-p2, CR-8, d8, or hidden=RC-4-2,softmax=CR-8,d8,p2"
@@ -251,8 +252,7 @@ def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather", rul
         backward in GRADIENT_SCHEMES, f"backward is one of {', '.join(GRADIENT_SCHEMES)}", backward=backward
     )
     require(rules in ("", DEEPFLOW), f"rules are {DEEPFLOW}, or left out", rules=rules)
-    names = getattr(program, "kernel_modules", ())
-    require(bool(names), f"{program.name} has no products that a strategy divides")
+    names = _products(program)
     if not strategy.modules:
         mesh, places = _one_mesh(strategy)
         on, name = dict.fromkeys(names, places), ""
@@ -326,6 +326,12 @@ def _common_mesh(strategy: Strategy, program: Any) -> tuple[dict[str, Number], d
     return {**mesh, "dp": strategy.dp, STAGES: strategy.lp}, on
 
 
+def _products(program: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(program, "kernel_modules", ())
+    require(bool(names), f"{getattr(program, 'name', program)} has no products that a strategy divides")
+    return names
+
+
 def strategies(
     devices: int,
     program: Any,
@@ -341,16 +347,17 @@ def strategies(
     >>> every.dp.shape, strategy_text(every.at(0)), strategy_text(every.at(-1))
     ((21,), 'd8', 'CR-4-p2')
     """
-    require(devices >= 1, "devices must be at least 1", devices=devices)
-    names = program.kernel_modules
+    bounded_devices(devices)
+    names = _products(program)
     layers = float(np.max(program.units.get("layers", 1.0)))
     rows: list[tuple[float, ...]] = []
-    for lp in (p for p in _divisors(devices) if p <= layers):
-        for dp in _divisors(devices // lp):
+    for lp in (p for p in divisors(devices) if p <= layers):
+        for dp in divisors(devices // lp):
             splits = _splits(devices // lp // dp, kinds)
             for chosen in (
                 _per_module(splits, len(names)) if per_module else [(s,) * len(names) for s in splits]
             ):
+                bounded_plans(len(rows), devices)
                 rows.append((dp, lp, *(degree for split in chosen for degree in split)))
     rows.sort(key=lambda row: (row[1], -row[0]))
     table = np.array(rows, float).T
@@ -359,14 +366,10 @@ def strategies(
     return Strategy(splits_of[0], table[0], table[1], modules)
 
 
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
-
-
 def _splits(devices: int, kinds: tuple[str, ...]) -> list[tuple[int, int, int]]:
     if devices == 1:
         return [(1, 1, 1)]
-    found = [(d, devices // d, 1) for d in _divisors(devices)] if "RC" in kinds else []
+    found = [(d, devices // d, 1) for d in divisors(devices)] if "RC" in kinds else []
     return found + ([(1, 1, devices)] if "CR" in kinds else [])
 
 

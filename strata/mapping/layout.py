@@ -15,6 +15,7 @@ import numpy as np
 
 from strata.arrays import Mask, Number, ceil_div, field_names, namespace, register_pytree
 from strata.errors import BadValue, require
+from strata.mapping.divisors import mesh_degree
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
 from strata.records import readable
 from strata.workload.graph import Block, Extent, Graph, Op
@@ -349,14 +350,14 @@ def layout(mesh: dict[str, Any], axes: dict[str, Any] | None = None, **modules: 
     >>> float(made.devices), made.axes
     (8.0, (('m', ('kp1',)), ('n', ('kp2',))))
     """
-    for name, degree in mesh.items():
-        require(
-            bool(np.all(np.asarray(degree) >= 1)),
-            f"layout: {name} must have at least one rank",
-            **{name: degree},
-        )
+    mesh = {name: mesh_degree(degree, name) for name, degree in mesh.items()}
 
     def told(given: dict[str, Any]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        for axis, on in given.items():
+            named = isinstance(on, str) or (
+                isinstance(on, (tuple, list)) and all(isinstance(o, str) for o in on)
+            )
+            require(named, f"layout: axis {axis} lies on a dimension by name, or on several", got=on)
         found = tuple((axis, (on,) if isinstance(on, str) else tuple(on)) for axis, on in given.items())
         for axis, groups in found:
             for group in groups:
@@ -365,8 +366,7 @@ def layout(mesh: dict[str, Any], axes: dict[str, Any] | None = None, **modules: 
                 )
         return found
 
-    degrees = {name: degree * 1.0 for name, degree in mesh.items()}
-    return Layout(degrees, told(axes or {}), tuple((m, told(own)) for m, own in modules.items()))
+    return Layout(mesh, told(axes or {}), tuple((m, told(own)) for m, own in modules.items()))
 
 
 def divide(op: Op, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Op:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
-from strata.hardware.fabric import DIRECT, ONE_RING, Fabric
+from strata.hardware.fabric import Fabric
+from strata.hardware.fabric_parts import DIRECT, ONE_RING
 from strata.mapping.layout import Layout
 from strata.mapping.plan import ORDERS, Plan
 from strata.mapping.plan_layout import ORDERED

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from strata.errors import require
+from strata.mapping.divisors import bounded_devices, bounded_plans, divisors
 from strata.mapping.plan import Plan, usual_moe_tp
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 
-def divisors(number: int) -> list[int]:
-    return [d for d in range(1, number + 1) if number % d == 0]
+def _factors(devices: int) -> Iterator[tuple[int, int, int]]:
+    """Degrees of tp, cp and dp whose product divides the devices."""
+    for tp in divisors(devices):
+        for cp in divisors(devices // tp):
+            for dp in divisors(devices // tp // cp):
+                yield tp, cp, dp
 
 
 def plans(
@@ -37,12 +43,14 @@ def plans(
     parallel rank; not `freely`: as its tensor group leaves it, or not at all. With `sp` tensor groups share
     out norms and residuals.
     """
-    require(devices >= 1, "devices must be at least 1", devices=devices)
-    rows = []
+    bounded_devices(devices)
+    require(
+        bool(zero) and bool(cp_mode), "plans need a ZeRO level and a way of context parallelism", zero=zero
+    )
+    rows: list[tuple[int, ...]] = []
     experts = int(float(model.experts)) if model.has_experts else 1
-    for tp, cp, dp in itertools.product(divisors(devices), repeat=3):
-        if devices % (tp * cp * dp):
-            continue
+    for tp, cp, dp in _factors(devices):
+        bounded_plans(len(rows), devices)
         group = tp * cp * dp
         grids = _grids(tp, cp, dp, experts, freely) if model.has_experts else [(1, tp)]
         for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_mode):

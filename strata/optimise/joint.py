@@ -209,7 +209,7 @@ def typed_degrees(plan: str | dict[str, float]) -> dict[str, float]:
     found = {}
     for item in plan.split(","):
         name, equals, value = item.strip().partition("=")
-        if not equals or not name or not value.isdigit() or int(value) < 1:
+        if not equals or not name or not value.isdecimal() or int(value) < 1:
             raise BadValue(f"a plan is degrees like tp=8,pp=4,dp=2, but got '{item}'")
         found[name] = float(value)
     return found

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strata.errors import BadFile, BadValue, nearest
+from strata.errors import LONGEST_LIST, BadFile, BadValue, nearest
 from strata.params.declare import Param
 from strata.params.files import find, load_table, remembered
 from strata.params.short import missing_paths, spelled_out
@@ -89,7 +89,7 @@ def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str
         try:
             file_model(cls).model_validate(dict(table))
         except ValidationError as error:
-            raise BadFile(_one_line(error, cls, file, table)) from None
+            raise BadFile(_one_line(error, cls, file, table), LONGEST_LIST) from None
     params: dict[str, Param] = {}
     return _construct(cls, table, file, "", params), params
 
@@ -186,13 +186,18 @@ def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str
     if kind == "extra_forbidden":
         close = nearest(key, known)
         said = f"unknown key '{'.'.join(path)}'" + (
-            f"; nearest: {', '.join(close)}" if close else f"; keys here: {', '.join(known)}"
+            f"; nearest: {', '.join(close)}" if close else f"; keys here: {_few(known)}"
         )
     elif kind == "missing":
         return f"{file}: {all_missing(list(missing_paths(cls, table)) or ['.'.join(path)])}"
     else:
         said = f"'{'.'.join(p for p in path if not p.startswith('Stated'))}': {first['msg'].lower()}"
     return f"{file}: {said}" + (f" (and {len(rest)} more)" if rest else "")
+
+
+def _few(names: list[str], most: int = 12) -> str:
+    """Names, the first of many."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def all_missing(paths: list[str]) -> str:
@@ -208,7 +213,7 @@ def all_missing(paths: list[str]) -> str:
 
 def _keys_at(cls: type, path: list[str]) -> list[str]:
     for name in path:
-        if name.isdigit():
+        if name.isdecimal():
             continue
         inner = {f.name: f.metadata.get("part") for f in fields(cls)}.get(name)
         if inner is None:

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 from strata.arrays import cores
 from strata.errors import StrataError, UnknownName, require
@@ -29,6 +30,13 @@ Run = Callable[[Sequence[Work]], list[Any]]  # pieces of work in, what came of t
 RETRIES = 5  # times that lost work is done again before a search gives up: more is no accident
 # workers share the cores, not fight for them
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+RAY_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DISABLE_IMPORT_WARNING": "1",
+    "RAY_SILENT_MODE": "1",
+}
 
 
 class LostWorkers(StrataError):
@@ -160,7 +168,9 @@ def _ray(space: Space, workers: int, address: str) -> Iterator[Run]:
 
     joined = ray.is_initialized()
     if not joined:
-        _start_ray(ray, workers, address or os.environ.get("RAY_ADDRESS", ""))
+        with catch_warnings():
+            simplefilter("ignore")
+            _start_ray(ray, workers, address or os.environ.get("RAY_ADDRESS", ""))
     packed = ray.put(pickle.dumps(space))  # as bytes: each worker unpacks it once, not for each piece of work
     task = ray.remote(_perform_there).options(max_retries=RETRIES, num_cpus=1)
 
@@ -182,12 +192,13 @@ def _ray(space: Space, workers: int, address: str) -> Iterator[Run]:
 def _start_ray(ray: Any, workers: int, address: str) -> None:
     quiet: dict[str, Any] = {
         "log_to_driver": False,
-        "logging_level": "ERROR",
+        "logging_level": "CRITICAL",
         "runtime_env": {"env_vars": ONE_THREAD},
     }
     # A cluster asks for nothing on the way out, and for no accelerator that it does not use.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # What its own processes log stands in its files, not on the terminal of who searches.
+    for name, value in RAY_QUIET.items():
+        os.environ.setdefault(name, value)
     if address:
         _reached(address)
         try:
@@ -210,7 +221,7 @@ def _start_ray(ray: Any, workers: int, address: str) -> None:
 def _reached(address: str) -> None:
     """Refuse an address where nobody listens at once; Ray itself would try for minutes."""
     host, colon, port = address.rpartition("://")[2].partition("/")[0].rpartition(":")
-    if not (colon and port.isdigit()):
+    if not (colon and port.isdecimal()):
         return  # a word such as auto: Ray looks for it on this machine
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

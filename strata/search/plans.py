@@ -14,7 +14,8 @@ from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
 from strata.expression import calculate
-from strata.hardware.fabric import DIRECT, Fabric
+from strata.hardware.fabric import Fabric
+from strata.hardware.fabric_parts import DIRECT
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order

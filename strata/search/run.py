@@ -64,6 +64,7 @@ class Search:
             require(has, f"a step of {phase} has no {GOAL_METRICS[metric].label}", metric=metric)
         require(gap is None or gap >= 0, "a gap is zero or more", gap=gap)
         require(out is not None or not resume, "to resume a study, say where it is: --out FOLDER")
+        require(seed >= 0, "a seed is a whole number, not negative", seed=seed)
         options = {} if budget is None else {"budget": budget}
         self._new_sampler = lambda: sampler_class(sampler)(self.space, self.goal, seed, **options)
         self._asked_gap = gap

@@ -172,7 +172,7 @@ class Store:
 
     def rounds(self) -> list[int]:
         """Rounds that have a part, in order."""
-        return sorted(int(p.stem) for p in (self.folder / PARTS).glob("*.parquet") if p.stem.isdigit())
+        return sorted(int(p.stem) for p in (self.folder / PARTS).glob("*.parquet") if p.stem.isdecimal())
 
     def part(self, number: int) -> Path:
         return self.folder / PARTS / f"{number:05d}.parquet"
@@ -235,7 +235,7 @@ class Store:
         """States that can be read, each with the round it was saved after; the latest first."""
         for path in reversed(self._states()):
             with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error):
-                with np.load(path, allow_pickle=False) as file:
+                with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
                     found = dict(file)
                 yield int(path.stem), found
 
@@ -248,7 +248,7 @@ class Store:
 
     def _states(self) -> list[Path]:
         return sorted(
-            (p for p in (self.folder / STATES).glob("*.npz") if p.stem.isdigit()), key=lambda p: int(p.stem)
+            (p for p in (self.folder / STATES).glob("*.npz") if p.stem.isdecimal()), key=lambda p: int(p.stem)
         )
 
 

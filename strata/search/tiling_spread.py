@@ -97,8 +97,8 @@ def run_tilings(entry: dict[str, Any], where: str) -> dict[str, Any]:
     return {
         "devices": found.devices,
         "intensity": found.intensity.reshape(len(found.devices), -1),
-        "most": np.nanmax(found.best, axis=1),
-        "least": np.nanmin(found.best, axis=1),
+        "most": np.fmax.reduce(found.best, axis=1),
+        "least": np.fmin.reduce(found.best, axis=1),
         "tilings": found.intensity[-1],
         "best": found.best[-1],
         "strategies": list(found.names[-1]),

@@ -30,6 +30,7 @@ from strata.workload.model import model as make_model
 # numbers of sequences that are priced, in geometric steps up to the slots; times between them are drawn as
 # lines
 NODES = 20
+MOST_NODES = 1000  # steps that are priced of one plan
 # sequences at once that are looked at unless told: in all, or of each device where that is more
 SEQUENCES, EACH = 2048.0, 16.0
 
@@ -135,6 +136,7 @@ def curve(
     >>> one.slots.tolist(), one.step.shape, bool(one.extra[0, 0] > one.step[0, 0])
     ([64.0], (1, 64), True)
     """
+    require(2 <= nodes <= MOST_NODES, f"nodes of a curve are 2 to {MOST_NODES}", nodes=nodes)
     for name, value in (("chunk", chunk), ("sequences", sequences)):
         require(value is None or value >= 1, f"{name} must be at least 1", **{name: value})
     system = as_system(system)

@@ -53,7 +53,8 @@ class DraftComparison:
 
     def speedup(self, draft: str) -> Array:
         """Over decoding without guesses."""
-        return self.tokens_per_s(draft) / self.plain
+        rate = self.tokens_per_s(draft)
+        return rate / self.plain if self.plain else np.zeros_like(rate)  # neither fits
 
     def best_windows(self, draft: str) -> Array:
         """The fastest window at each acceptance."""

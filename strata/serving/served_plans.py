@@ -13,7 +13,8 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.hardware.fabric import DIRECT, Fabric
+from strata.hardware.fabric import Fabric
+from strata.hardware.fabric_parts import DIRECT
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine

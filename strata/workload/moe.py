@@ -210,7 +210,8 @@ def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Array:
     """
     xp = namespace(experts, skew)
     power = 1.0 - xp.where(xp.abs(skew - 1.0) < 1e-6, 1.0 + 1e-5, skew)  # the limit at 1 is a logarithm
-    reached = (lead(np.linspace(1.0, 0.0, 9), rank, xp) * experts + 0.5) ** power - 0.5**power
+    # over (1/2)^(1-a), which no skew overflows
+    reached = (lead(np.linspace(2.0, 0.0, 9), rank, xp) * experts + 1.0) ** power - 1.0
     return 8.0 * (reached[:-1] - reached[1:]) / reached[:1]
 
 
@@ -241,9 +242,9 @@ def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = No
     # Popular experts at the high nodes: one axis carries both chance and popularity.
     touched = -xp.expm1(tokens * xp.log1p(-p))
     given = mean / touched
-    variance = given * (1.0 - p + mean - given)
+    over = 1.0 - p + mean - given  # the variance is this times the mean
     # a single token has none, but for rounding
-    spread = xp.sqrt(xp.where(variance > 1e-9 * given**2, variance, 0.0))
+    spread = xp.sqrt(given) * xp.sqrt(xp.where(over > 1e-9 * given, over, 0.0))
     # Loads below one token cannot be; what they would have lacked is taken off the others, so that every pick
     # is served.
     extra = xp.maximum(given + lead(NORMAL_NODES, rank, xp) * spread - 1.0, 0.0)

@@ -140,7 +140,7 @@ def _loaded(source: Any) -> tuple[Any, str]:
 def symbol(text: str) -> str:
     """A name of an open dimension that expressions may hold."""
     made = re.sub(r"\W+", "_", text).strip("_")
-    return f"n_{made}" if not made or made[0].isdigit() else made
+    return f"n_{made}" if not made or made[0].isdecimal() else made
 
 
 def _free(name: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from strata.arrays import Number, is_leaf
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, merged, names, read_toml
-from strata.reading import json_file
+from strata.reading import json_file, text_of
 from strata.units import finite_array, finite_number
 from strata.workload.graph import Graph
 from strata.workload.model import model
@@ -69,7 +69,8 @@ def program(name: str | Path, **changes: Any) -> Any:
     if path is None:
         return model(name, **changes)
     table = program_table(path)
-    kind = table.pop("kind")
+    kind = text_of(table, "kind", path.name)
+    del table["kind"]
     if kind not in PROGRAMS:
         raise UnknownName(f"kind of program in {path.name}", kind, PROGRAMS, ", ".join(PROGRAMS))
     if kind == "dataflow":
@@ -141,9 +142,16 @@ def _field(value: Any, usual: Any, what: str) -> Any:
         require(isinstance(value, str), f"{what} is a word", got=value)
         return value
     if value is None:
+        require(usual is None, f"{what} is a number")
         return value
     if isinstance(value, list | tuple) and isinstance(usual, tuple):
-        return tuple(v if isinstance(v, str) else _size(v, what) for v in value)
+        words = bool(usual) and isinstance(usual[0], str)
+        require(
+            all(isinstance(v, str) == words for v in value),
+            f"{what} has {'words' if words else 'numbers'}",
+            got=value,
+        )
+        return tuple(v if words else _size(v, what) for v in value)
     require(not isinstance(usual, tuple), f"{what} is a list", got=value)
     return _size(value, what)
 

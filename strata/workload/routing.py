@@ -10,7 +10,7 @@ import numpy as np
 from strata.arrays import Number, register_pytree
 from strata.errors import BadFile, require
 from strata.reading import csv_file, json_file
-from strata.units import finite_number
+from strata.units import finite_array, finite_number
 
 GROUPS = 8  # equal groups of experts, from the least popular to the most
 
@@ -37,7 +37,7 @@ def routing(counts: np.ndarray | list[list[float]]) -> Routing:
     >>> seen.shares[0], seen.shares[-1], dict(zip(seen.ranks, seen.busiest, strict=True))[2.0]
     (0.5, 1.5, 1.5)
     """
-    table = np.atleast_2d(np.asarray(counts, float))
+    table = np.atleast_2d(finite_array(counts, "picks of experts"))
     require(
         table.ndim == 2 and table.shape[1] > 1,
         "routing has one row for each layer and one column for each expert",

@@ -81,6 +81,7 @@ def _positive(**values: Any) -> None:
         require(
             not isinstance(value, str) and value is not None, f"workload.{name} is a number", **{name: value}
         )
+        require(getattr(value, "size", 1) != 0, f"workload.{name} has at least one value")
         low = value.min() if hasattr(value, "min") else value
         require(low > 0, f"workload.{name} must be positive", **{name: value})
 

@@ -73,7 +73,45 @@ COMMANDS = (
     "kernel scan --chip h200 --length 8192 --inner 1,1024 --outer 2",
     "kernel sort --chip h200 --length 1000000 --lines 3",
     "kernel embedding_bag --chip h200 --bags 65536 --per-bag 1,20 --width 128",
+    f"predict {ON} {SIZED} --plan tp=8 --set chip.memory.bandwidth=x2 --set chip.energy.power_limit=+10% --json",
+    f"predict -m llama-3-8b -s 8xh200 {SIZED} --fabric hgx-b200 --price 2.5USD/h --weights nvfp4 --kv mxfp8",
+    "predict -m qwen3-next-80b-a3b -s 64of72xgb200 --batch 8 --input 128 --output 32 --phase decode --plan tp=8,dp=8",
+    "predict -m jamba-v0.1 -s 8xh200 --batch 8 --input 4096 --output 32 --plan tp=8 --weights mxfp6",
+    f"plan {ON} --input 128 --output 32 --goal cheapest --price 2USD/h --ttft 2s --top 2 --json",
+    f"serving {ON} -i 128 -o 32 --rate 2 --goal fastest --price 2USD/h --frontier 8 --json",
+    f"sweep {ON} --vary chip.memory.bandwidth=x1,x2 --vary batch=1:64:log3 --plan tp=8 --price 2USD/h",
+    "cost --system 8xh200 --price 2.5USD/h --json",
+    "kernel gemm --chip b200 --m 64 --n 1024 --k 1024 --precision nvfp4 --activations mxfp8 --json",
 )  # fmt: skip
+# Options that name what is written.
+OUTPUTS = ("--out", "--output", "--svg", "--dot", "--report", "--trace", "--roofline", "--html", "--pictures")
+# Right values of options and arguments beside those of the command lines.
+VALUED = {
+    "--model": ("llama-3-8b", "mixtral-8x7b", "gpt-oss-20b", "falcon-h1-7b"),
+    "--system": ("8xh200", "2xb200", "gb200-nvl72", "64of72xgb200", "4xbrief.toml"),
+    "--program": ("gpt3-layer", "lstm-lm-v100"), "--chip": ("h200", "brief.toml", "stack-ref"), "--phase": ("prefill", "train"),
+    "--batch": ("1", "8", "1,8"), "--input": ("128",), "--output": ("32",), "--plan": ("tp=2", "tp=8", "best"),
+    "--goal": ("cheapest", "fastest", "most per watt", "tokens_per_s"), "--price": ("2.5USD/h", "2 USD/h"),
+    "--fabric": ("hgx-h200", "torus-256"), "--weights": ("fp8", "nvfp4", "mxfp6"), "--kv": ("mxfp8", "fp8"),
+    "--set": ("chip.memory.bandwidth=x2", "chip.memory.capacity=+10%", "engine.overlap=none", "model.hidden=4096", "economics.power_price=0.1USD/kWh"),
+    "--routing": ("routing.csv",), "--data": ("measured",), "--only": ("gemm",), "--sizes": ("8,1", "8"), "--limit": ("tpot<=1s",),
+    "--volumes": ("tp=1MB",), "--mesh": ("tp=4",), "--frontier": ("8",), "--packets": ("roce",), "--rule": ("x=1",), "--speculative": ("llama-3-8b",),
+    "predict argument": ("x",), "list argument": ("chips", "models", "systems"), "show argument": ("chip", "model", "h200", "llama-3-8b", "brief.toml"),
+    "schema argument": ("chip", "space"), "diff argument": ("n7", "n5", "h200", "brief.toml"), "fabric argument": ("hgx-h200", "torus-256"),
+    "collective argument": ("all_reduce", "all_to_all"), "mapping argument": ("RC-4-2-d8",), "heat argument": ("stack-ref", "brief.toml"),
+    "dram argument": ("hbm3",), "area argument": ("stack-ref", "h200"), "cost argument": ("h200", "brief.toml"), "calibrate argument": ("h200",),
+    "search argument": ("space.toml",), "study argument": ("study",), "compare argument": ("8xh200", "8xb200"),
+}  # fmt: skip
+# Right values of arguments of public functions.
+RIGHT = {
+    "system": ("'8xh200'", "'2xb200'"), "model": ("'llama-3-8b'", "st.model('llama-3-8b')"), "program": ("'llama-3-8b'", "st.program('gemm-8192')"),
+    "workload": ("st.decode(8, 128)", "st.serve(8, 128, 32)"), "plan": ("'tp=2'", "None"), "engine": ("'vllm'", "'ideal'"), "name": ("'h200'", "'llama-3-8b'"),
+    "chip": ("'h200'", "'stack-ref'"), "fabric": ("'hgx-h200'", "st.fabric('hgx-h200')"), "batch": ("8", "[1, 8]"), "context": ("128",), "input": ("128",), "output": ("32",),
+    "devices": ("8",), "technology": ("'n5'",), "budget": ("'h100'",), "template": ("'gpu'",), "space": ("SPACE",), "goal": ("'tokens_per_s'",),
+    "metrics": ("'tpot'",), "limits": ("['tpot <= 1 s']",), "requests": ("st.serving.Requests(128, 32)",), "rate": ("1",), "clients": ("4",), "power": ("60",),
+    "layers": ("4",), "axes": ("['batch=1,8']",), "vary": ("['batch=1,8']",), "pattern": ("'all_reduce'",), "bytes": ("1e6",), "ranks": ("4",), "mesh": ("{'tp': 4}",), "op": ("'gemm'",),
+    "target": ("'llama-3-70b'",), "draft": ("'llama-3-8b'",), "counts": ("[[1.0] * 8]",), "path": ("'routing.csv'",), "text": ("'RC-4-2'",), "strategy": ("'RC-4-2'",),
+}  # fmt: skip
 
 SPACE = """name = "tiny"
 title = "Llama-3-8B decode on 8 H200"
@@ -145,6 +183,16 @@ paper = 2.0
 ours = "depth.tokens_per_s[1] / depth.tokens_per_s[0]"
 holds = "ours > 1 and paper > 1"
 """
+BRIEF = """like = "h200"
+source = "Vendor's brief, June 2026, page 2"
+bf16 = "1.8 PFLOP/s"
+fp8 = "3.6 PFLOP/s"
+fp4 = "7.2 PFLOP/s"
+memory_bandwidth = "8 TB/s"
+memory_capacity = "192 GiB"
+power = "1000 W"
+link_bandwidth = "900 GB/s"
+"""
 PIN = '[[partition]]\nkernels = ["qkv"]\n'
 ROUTING = "layer,expert,count\n" + "".join(f"0,{e},{e + 1}\n" for e in range(8))
 
@@ -155,9 +203,11 @@ def measured(name: str, rows: int = 6) -> bytes:
     return ("\n".join(lines[: rows + 1]) + "\n").encode()
 
 
-def around() -> dict[str, bytes]:
-    """Files every command line finds where it runs."""
+def around() -> dict[str, bytes | str | None]:
+    """Files every command line finds where it runs; one is a link to itself, which nobody can open."""
     return {
+        "loop": "loop",
+        "brief.toml": BRIEF.encode(),
         "space.toml": SPACE.encode(),
         "study/study.toml": STUDY.encode(),
         "measured/h200/gemm.csv": measured("h200/gemm.csv"),
@@ -178,10 +228,12 @@ def files() -> list[tuple[str, str, bytes, tuple[str, ...]]]:
     def add(kind: str, name: str, content: bytes, *commands: str) -> None:
         found.append((kind, name, content, commands))
 
-    for path in shipped("chips", "h200", "stack-ref", "tpu-v4", "sn40l", "mi325x", "deepflow-v100"):
+    for path in shipped("chips"):
         add("chip", "my.toml", path.read_bytes(), "show chip my.toml", "predict -m llama-3-8b -s 8xmy.toml --batch 4",
             "kernel gemm --chip my.toml --m 8 --n 64 --k 64", "cost my.toml", "area my.toml")  # fmt: skip
-    for path in shipped("fabrics", "hgx-h200", "torus-256", "nvl72", "tpu-v4-torus", "slingshot-dragonfly"):
+    add("chip in ten lines", "my.toml", BRIEF.encode(), "show chip my.toml --json", "predict -m llama-3-8b -s 8xmy.toml --batch 4",
+        "cost my.toml", "area my.toml", "heat my.toml", "diff h200 my.toml")  # fmt: skip
+    for path in shipped("fabrics"):
         add("fabric", "my.toml", path.read_bytes(), "show fabric my.toml", "fabric my.toml",
             "collective all_reduce --fabric my.toml --sizes 4,2,2,2,2 --bytes 1MB")  # fmt: skip
     for path in shipped("systems"):
@@ -227,11 +279,9 @@ def files() -> list[tuple[str, str, bytes, tuple[str, ...]]]:
     for path in shipped("programs"):
         add("program", f"my{path.suffix}", path.read_bytes(), f"show program my{path.suffix}",
             f"predict -m my{path.suffix} -s 8xh200 --batch 8")  # fmt: skip
-    for path in shipped(
-        "models", "llama-3-8b", "deepseek-v3", "gpt-oss-20b", "llama-4-scout", "mixtral-8x7b", "phi-4"
-    ):
+    for path in shipped("models"):
         add("model config", "my.json", path.read_bytes(), "show model my.json",
-            "predict -m my.json -s 8xh200 --batch 8")  # fmt: skip
+            "predict -m my.json -s 8xh200 --batch 8", "plan -m my.json -s 2xb200 --phase decode --batch 4 --top 1")  # fmt: skip
     for path in shipped("spaces", "next-node", "deepstack-3d-prefill"):
         add("space", "my.toml", path.read_bytes(), "search my.toml --sampler random --budget 8")
     add(

@@ -34,14 +34,17 @@ from pathlib import Path
 from typing import Any
 
 from bases import ARGUMENTS, CALLS, COMMANDS, ROOT, SPACE, around, files
+from found import found_call, found_line
 from mutations import WORDS, bad_bytes, bad_csv, bad_expression, bad_table, bad_text, toml_text
 
 SECONDS, MEMORY = 20.0, 4 << 30  # what no case may pass
+LONGEST = 420  # characters of an error, its file's name included
 GRACE = 60.0  # seconds by the clock after which a case that does not listen is killed
 AT_ONCE = 400  # cases of one process
 PROGRAMS = 500  # of so many command lines one runs as a program of its own as well
 # Out of a hundred cases.
-SHARES = {"command": 35, "file": 35, "expression": 12, "python": 18}
+SHARES = {"command": 38, "file": 33, "kept": 3, "expression": 8, "python": 18}
+Placed = dict[str, bytes | str | None]  # content of files; text is where a link leads, None a folder
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ class FuzzCase:
 
     kind: str
     words: tuple[str, ...] = ()
-    files: dict[str, bytes | None] = field(default_factory=dict)  # None: a folder
+    files: Placed = field(default_factory=dict)
     text: str = ""
+    best: Any = None  # of a study that is taken up again: what it must find, if it ends well
 
     @property
     def shown(self) -> str:
@@ -79,11 +83,17 @@ def make_case(seed: int, number: int, only: str = "") -> FuzzCase:
         return _file(rng, only if only != "file" else "")
     if group == "expression":
         return FuzzCase("expression", text=bad_expression(rng))
-    call, values = rng.choice(CALLS), ARGUMENTS
-    return FuzzCase("python", text=call.format(rng.choice(values)))
+    if group == "kept":
+        return _kept(rng)
+    if rng.random() < 0.4:
+        return FuzzCase("python", text=found_call(rng))
+    return FuzzCase("python", text=rng.choice(CALLS).format(rng.choice(ARGUMENTS)))
 
 
 def _command(rng: random.Random) -> FuzzCase:
+    if rng.random() < 0.4:
+        words = list(found_line(rng))
+        return FuzzCase(f"command {words[0]}", tuple(w.replace("\x00", "") for w in words), around())
     line, _, pinned = rng.choice(COMMANDS).partition("|")
     words = line.split()
     lead = 2 if words[0] == "kernel" else 1
@@ -121,16 +131,16 @@ def _file(rng: random.Random, only: str) -> FuzzCase:
     wanted = only or rng.choice(kinds)
     kind, name, content, commands = rng.choice([f for f in _FILES if f[0] == wanted])
     how = rng.random()
-    made: bytes | None
+    made: bytes | str | None
     if how < 0.02:
-        made = None
+        made = rng.choice((None, "loop", "nowhere", "."))
     elif how < 0.25:
         made = bad_bytes(rng, content)
     elif name.endswith(".csv"):
         made = bad_csv(rng, content)
     else:
         made = _written(rng, name, content)
-    placed: dict[str, bytes | None] = {**around(), name: made}
+    placed = {**around(), name: made}
     return FuzzCase(kind, tuple(rng.choice(commands).split()), placed)
 
 
@@ -142,6 +152,57 @@ def _written(rng: random.Random, name: str, content: bytes) -> bytes:
     return json.dumps(bad_table(rng, json.loads(content)), default=str).encode()
 
 
+_STUDIES: dict[str, tuple[dict[str, bytes], Any]] = {}  # by sampler: the files of a finished study, its best
+
+
+def _kept(rng: random.Random) -> FuzzCase:
+    """A study on disk with files of it lost, cut, emptied, flipped, changed places, taken up again."""
+    sampler = rng.choice(("exact", "random", "nsga2", "tpe", "hierarchical"))
+    words = f"search space.toml --sampler {sampler} --budget 24 --executor one --seed 1 --out kept --resume --json"
+    if sampler not in _STUDIES:
+        _STUDIES[sampler] = _study(words.split())
+    files, best = _STUDIES[sampler]
+    placed: Placed = {**around(), **files}
+    for _ in range(rng.randint(1, 3)):
+        name = rng.choice(sorted(n for n in placed if n.startswith("kept/")) or ["kept/manifest.json"])
+        content = placed.get(name) or b""
+        how = rng.randrange(6)
+        if how == 0:
+            placed.pop(name, None)
+        elif how == 1:
+            placed[name] = rng.choice((None, "loop", "nowhere"))
+        elif how == 2 and name.endswith(".json"):
+            placed[name] = _written(rng, name, files[name])
+        elif how == 3:
+            other = rng.choice(sorted(files))
+            placed[name], placed[other] = files[other], content
+        elif how == 4:
+            placed[f"{name}{rng.choice(('.partial', 'x', '2.parquet', '.npz'))}"] = content
+        else:
+            placed[name] = bad_bytes(rng, content if isinstance(content, bytes) and content else b"x")
+    return FuzzCase("study taken up again", tuple(words.split()), placed, best=best)
+
+
+def _study(words: list[str]) -> tuple[dict[str, bytes], Any]:
+    from strata.app.cli import run_command
+
+    here, out = Path.cwd(), io.StringIO()
+    with tempfile.TemporaryDirectory(prefix="strata-fuzz-") as made:
+        os.chdir(made)
+        Path("space.toml").write_text(SPACE)
+        try:
+            with contextlib.redirect_stdout(out):
+                run_command([w for w in words if w != "--resume"])
+        finally:
+            os.chdir(here)
+        files = {
+            str(p.relative_to(made)): p.read_bytes()
+            for p in sorted(Path(made, "kept").rglob("*"))
+            if p.is_file() and p.name != ".lock"
+        }
+    return files, json.loads(out.getvalue())["best"]
+
+
 # ------------------------------------------------------------------------------------------ one case
 
 
@@ -150,13 +211,18 @@ def run_case(case: FuzzCase, folder: Path) -> str:
     out, err = io.StringIO(), io.StringIO()
     code: Any = 0
     went: str = ""
+    warned: list[warnings.WarningMessage] | None = None
     inside = folder / "here"
     shutil.rmtree(inside, ignore_errors=True)
     inside.mkdir(parents=True)
     _place(case, inside)
     os.chdir(inside)
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(record=True) as warned,
+        ):
             warnings.simplefilter("always")
             signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of work: other programs may share the machine
             try:
@@ -173,6 +239,13 @@ def run_case(case: FuzzCase, folder: Path) -> str:
         went = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''} at {_where()}"
     finally:
         os.chdir(folder)
+    if not went and case.best is not None and code in (0, None):
+        found = json.loads(out.getvalue())["best"]
+        went = "" if found == case.best else f"another best than the whole study has: {str(found)[:150]}"
+    if warned and not went:
+        first = warned[0]
+        where = f"{Path(first.filename).name}:{first.lineno}"
+        went = f"a warning: {first.category.__name__}: {str(first.message)[:150]} at {where}"
     return went or _judged(code, err.getvalue())
 
 
@@ -226,7 +299,9 @@ def _judged(code: Any, said: str) -> str:
         return f"{len(lines)} lines of error: {said[:200]!r}"
     if "a fault of strata" in said:
         return f"unforeseen: {said[:200]}"
-    return f"an error of {len(said)} characters" if code == 2 and len(said) > 3000 else ""
+    if code == 2 and len(said) > LONGEST and ": missing key" not in said:  # of which all are said
+        return f"an error of over {LONGEST} characters: {len(said)}, {said[:160]}"
+    return ""
 
 
 def _where() -> str:
@@ -239,9 +314,13 @@ def _where() -> str:
 def _place(case: FuzzCase, folder: Path) -> None:
     for name, content in case.files.items():
         path = folder / name
+        if not path.parent.is_dir():
+            path.parent.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         if content is None:
             path.mkdir(exist_ok=True)
+        elif isinstance(content, str):
+            path.symlink_to(content)
         else:
             path.write_bytes(content)
 
@@ -288,7 +367,7 @@ def smaller(case: FuzzCase, failure: str, folder: Path) -> FuzzCase:
     if own != case.files and same(trial := replace(case, files=own)):
         case = trial
     for name, content in case.files.items():
-        lines = (content or b"").split(b"\n")
+        lines = content.split(b"\n") if isinstance(content, bytes) else []
         if len(lines) > 40:
             continue
         for j in range(len(lines) - 1, -1, -1):
@@ -319,8 +398,8 @@ def work(seed: int, numbers: list[int], only: str, pipe: Connection) -> None:
     os.dup2(quiet, 2)
     try:
         for number in numbers:
-            case = make_case(seed, number, only)
             pipe.send(("start", number))
+            case = make_case(seed, number, only)
             began = time.monotonic()
             failure = run_case(case, folder)
             if not failure and case.words and number % PROGRAMS == 0:
@@ -477,6 +556,12 @@ def _show_smaller(seed: int, f: dict[str, Any], only: str) -> None:
         print("-" * 100 + "\n" + "\n".join(done.stdout.splitlines()[-25:]))
 
 
+def _content(held: bytes | str | None) -> str:
+    if isinstance(held, bytes):
+        return held[:1500].decode("utf-8", "replace")
+    return "(a folder)" if held is None else f"(a link to {held})"
+
+
 def _one(given: argparse.Namespace) -> int:
     warm()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
@@ -489,7 +574,7 @@ def _one(given: argparse.Namespace) -> int:
         print(f"case {given.case} of seed {given.seed}, {case.kind}: {failure or 'fine'}\n{case.shown[:600]}")
         named = [n for n in case.files if any(n.split("/")[0] in w for w in case.words)]
         for name in named:
-            print(f"--- {name}\n{(case.files[name] or b'(a folder)')[:1500].decode('utf-8', 'replace')}")
+            print(f"--- {name}\n{_content(case.files[name])}")
         os.chdir("/")
     return 1 if failure else 0
 

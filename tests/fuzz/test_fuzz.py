@@ -2,23 +2,36 @@
 
 from pathlib import Path
 
+import found
 import fuzz
+import pytest
 from fuzz import FuzzCase, make_case, run_case, run_cases, summary
 
-SEED, CASES, SECONDS = 20260, 1200, 40.0
+SEED, CHUNKS, CASES = 20260, 6, 240
 
 
-def test_bad_inputs_end_in_one_line():
-    found = run_cases(SEED, list(range(CASES)), workers=1, until=SECONDS)
-    failed = [f for f in found if f["failure"]]
-    assert not failed, summary(found)
-    assert len(found) > 50
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_bad_inputs_end_in_one_line(chunk):
+    numbers = list(range(chunk * CASES, (chunk + 1) * CASES))
+    ended = run_cases(SEED, numbers, workers=1)
+    failed = [f for f in ended if f["failure"]]
+    assert not failed, summary(failed)
+    assert sorted(f["number"] for f in ended) == numbers
 
 
 def test_a_case_is_made_from_its_seed_and_number():
     assert make_case(1, 7) == make_case(1, 7) and make_case(1, 7) != make_case(2, 7)
     kinds = {make_case(1, n).kind.split()[0] for n in range(300)}
     assert {"command", "expression", "python", "chip", "space", "study", "measurements"} <= kinds
+
+
+def test_every_command_option_and_public_function_is_found():
+    from strata.app.cli import COMMANDS
+
+    assert {words[0] for words in found.commands()} == set(COMMANDS)
+    assert ("kernel", "gemm") in found.commands()
+    assert {"--price", "--fabric", "--set"} <= {option[0] for option in found.commands()[("predict",)]}
+    assert {"st.evaluate", "st.search.goal", "st.serving.Requests"} <= set(found.functions())
 
 
 def test_the_harness_sees_what_breaks_the_contract(tmp_path, monkeypatch):
@@ -33,7 +46,7 @@ def test_the_harness_sees_what_breaks_the_contract(tmp_path, monkeypatch):
         "(_ for _ in ()).throw(SystemExit(3))": "exit code 3",
     }
     for text, said in cases.items():
-        found = run_case(FuzzCase("python", text=text), tmp_path)
-        assert found == said if not said else said in found, (text, found)
+        ended = run_case(FuzzCase("python", text=text), tmp_path)
+        assert ended == said if not said else said in ended, (text, ended)
     monkeypatch.chdir(here)
     assert fuzz.run_case(good, tmp_path) == ""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.hardware.fabric import Dimension, Fabric, peak_link
+from strata.hardware.fabric import Fabric, peak_link
+from strata.hardware.fabric_parts import Dimension
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,8 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.errors import BadFile, BadValue
-from strata.hardware.fabric import (
-    KINDS,
-    TAPERED,
-    Dimension,
-    check_group,
-    group_share,
-    peak_link,
-    sustained_link,
-    with_library,
-)
+from strata.hardware.fabric import check_group, group_share, peak_link, sustained_link, with_library
+from strata.hardware.fabric_parts import KINDS, TAPERED, Dimension
 from strata.hardware.topology import (
     all_reduce_bound,
     all_to_all_bound,

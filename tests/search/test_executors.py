@@ -1,5 +1,6 @@
 """Executors: whoever does the work, the rows are the same; a worker that dies costs nothing but time."""
 
+import json
 import os
 import signal
 import subprocess
@@ -229,3 +230,13 @@ def test_a_proof_is_the_same_with_workers():
     equal(left.evaluated(), right.evaluated())
     everything = evaluate_points(stacks, stacks.digits(np.arange(stacks.size)))
     assert left.best["metrics"]["tokens_per_s"] == everything.columns["tokens_per_s"].max()
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is an extra")
+def test_ray_says_nothing_of_its_own(tmp_path):
+    words = "search next-node --sampler random --budget 4 --executor ray --workers 1 --seed 1 --json --out"
+    ran = [sys.executable, "-m", "strata.app.cli", *words.split(), str(tmp_path / "out")]
+    done = subprocess.run(ran, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and json.loads(done.stdout)["space"] == "next-node"
+    noise = [line for line in done.stderr.splitlines() if "evaluated" not in line and line.strip()]
+    assert not noise, done.stderr

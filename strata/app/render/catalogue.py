@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from strata.app.render.config_facts import config_facts, unread_text
 from strata.app.render.marks import legend, mark_text, marked, source_text
 from strata.app.render.mixer_numbers import layer_kinds, mixer_numbers
@@ -307,7 +309,7 @@ def _describe_dataflow(record: Dataflow) -> dict[str, Any]:
 def _plain(value: Any) -> str:
     if isinstance(value, str) or value is None:
         return value or "none"
-    return f"{float(value):g}"
+    return ", ".join(f"{float(v):g}" for v in np.ravel(value))
 
 
 def _facts(name: str, kind: str = "models") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from strata.app.terminal import plain_table, titled
-from strata.hardware.fabric import Dimension
+from strata.hardware.fabric_parts import Dimension
 from strata.hardware.topology import Measures, Topology
 from strata.units import show
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from strata.app.render.fabric import shape_text
 from strata.drawing import COLOURS, DARK, GREY, Canvas, Point
-from strata.hardware.fabric import Dimension
+from strata.hardware.fabric_parts import Dimension
 from strata.hardware.topology import Topology
 from strata.units import show
 

@@ -86,7 +86,7 @@ def _by_name(record: Any, path: str) -> str:
     """`on_chip.0.area` as `on_chip.registers.area`."""
     first, _, rest = path.partition(".")
     index, _, last = rest.partition(".")
-    return f"{first}.{value_at(record, f'{first}.{index}').name}.{last}" if index.isdigit() else path
+    return f"{first}.{value_at(record, f'{first}.{index}').name}.{last}" if index.isdecimal() else path
 
 
 def _follows(record: Any) -> dict[str, tuple[Number, str, str]]:

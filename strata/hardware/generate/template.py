@@ -14,8 +14,8 @@ from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
-from strata.hardware.fabric import KINDS as TOPOLOGIES
-from strata.hardware.fabric import MEMORY_RING, ONE_RING, GroupDivisor
+from strata.hardware.fabric_parts import KINDS as TOPOLOGIES
+from strata.hardware.fabric_parts import MEMORY_RING, ONE_RING, GroupDivisor
 from strata.params import (
     Sources,
     build,

@@ -24,6 +24,7 @@ from strata.hardware.thermal.cooling import (
 from strata.hardware.thermal.grid import convection_resistance, slab_resistance
 from strata.hardware.thermal.solve import Field, History, steady, transient
 from strata.params import override
+from strata.units import finite_array
 
 EVEN = 0.25  # share of the middle quarter when power is even
 LEVERS = (
@@ -173,7 +174,7 @@ def _shares(map: str | Any, cooling: Cooling) -> Array:
     """Shares of the logic die's power in equal blocks."""
     if isinstance(map, str) and map in ("", "hotspot", "uniform"):
         return power_map(EVEN if map == "uniform" else float(cooling.hot_share))
-    given = read_map(Path(map)) if isinstance(map, (str, Path)) else np.asarray(map, float)
+    given = read_map(Path(map)) if isinstance(map, (str, Path)) else finite_array(map, "a power map")
     square = given.ndim == 2 and given.shape[0] == given.shape[1]
     require(square, "a power map is a square of numbers", shape=given.shape)
     require(

@@ -9,7 +9,8 @@ same algorithms message by message.
 from __future__ import annotations
 
 from strata.arrays import Mask, Number, namespace
-from strata.hardware.fabric import DIRECT, Dimension, group_share, peak_link
+from strata.hardware.fabric import group_share, peak_link
+from strata.hardware.fabric_parts import DIRECT, Dimension
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.transport_times import AlgorithmTimes, double_tree
 

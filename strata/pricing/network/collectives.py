@@ -12,7 +12,8 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import MEMORY_RING, Dimension, Fabric, peak_link, sustained_link
+from strata.hardware.fabric import Fabric, peak_link, sustained_link
+from strata.hardware.fabric_parts import MEMORY_RING, Dimension
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
 from strata.pricing.network.memory_ring import RING_PATTERNS, memory_ring_times

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric import DIRECT, Dimension, Fabric, group_share, peak_link
+from strata.hardware.fabric import Fabric, group_share, peak_link
+from strata.hardware.fabric_parts import DIRECT, Dimension
 from strata.hardware.transport import ExpertTransport
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout

@@ -118,6 +118,8 @@ def package_grid(side: int, packages: int, intra: float = 1.0, inter: float = 1.
     """
     for what, value in (("side", side), ("packages", packages)):
         require(value >= 1 and int(value) == value, f"{what} must be a whole number of at least 1", got=value)
+    for what, bandwidth in (("intra", intra), ("inter", inter)):
+        require(0 < bandwidth < np.inf, f"{what}, the bandwidth of a link, must be positive", got=bandwidth)
     levels = (RouteLevel("chain", side * packages, intra, 0.0), RouteLevel("chain", side, intra, 0.0))
     wide = side * packages
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import DIRECT, MEMORY_RING, Dimension, Fabric, RingMemory
+from strata.hardware.fabric import Fabric
+from strata.hardware.fabric_parts import DIRECT, MEMORY_RING, Dimension, RingMemory
 from strata.hardware.hierarchy import memory_levels
 from strata.mapping.place import GroupLayout
 from strata.pricing.kernels.deepflow_2021 import max_rate

@@ -65,4 +65,4 @@ def group_name(group: str) -> str:
     ('on_8xB200_deepseek_v3_decode', 'ag_gemm')
     """
     word = re.sub(r"\W", "_", group)
-    return f"on_{word}" if word[0].isdigit() else word
+    return f"on_{word}" if word[0].isdecimal() else word

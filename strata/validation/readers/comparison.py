@@ -137,9 +137,10 @@ def compare_metric(
     case: Sequence[str] | Array | None = None,
 ) -> ComparedPoints:
     """The points of one metric of a table: rows with a measurement; where there is no prediction, a failed
-    point.
+    point. What was measured as zero or less cannot be compared, and is told with the failures.
     """
     kept = np.flatnonzero(np.isfinite(measured) & (measured > 0))
+    unread = np.flatnonzero(np.isfinite(measured) & (measured <= 0))
     values = forecasts[metric][kept]
     failed = ~(np.isfinite(values) & (values > 0))
     names = np.asarray(group, dtype=object)
@@ -147,7 +148,7 @@ def compare_metric(
     reasons = {
         int(table.lines[i]): forecasts.why.get(int(i), "the prediction is not a positive number")
         for i in kept[failed]
-    }
+    } | {int(table.lines[i]): f"what was measured must be positive, but got {measured[i]:g}" for i in unread}
     return ComparedPoints(
         measured=measured[kept],
         predicted=np.where(failed, 0.0, values),

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.errors import BadValue
-from strata.hardware.fabric import RingMemory
+from strata.hardware.fabric_parts import RingMemory
 from strata.pricing.network.algorithms import ring_scatter
 from strata.pricing.network.memory_ring import PASSES, divided_bandwidth, memory_ring
 
