@@ -27,6 +27,7 @@ from strata.optimise.design.ledger import Ledger, MethodTrace
 from strata.optimise.design.methods import exhaust, optimise, optimise_by_all
 from strata.optimise.design.problem import FREE, CodesignProblem, ModelShape
 from strata.result import Result
+from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
@@ -105,7 +106,7 @@ def codesign(
     technology: str | Technology,
     template: str | Template,
     budget: str | Budget,
-    program: Any,
+    program: Program,
     workload: Workload,
     system: int | str = 1,
     *,
@@ -154,7 +155,7 @@ def codesign_problem(
     technology: str | Technology,
     template: str | Template,
     budget: str | Budget,
-    program: Any,
+    program: Program,
     workload: Workload,
     system: int | str = 1,
     *,
@@ -232,7 +233,7 @@ def _label(one: Strategy | Plan) -> str:
 
 
 def model_shapes(
-    program: Any, workload: Workload, hidden: Iterable[float], *, keep: str = "parameters"
+    program: Program, workload: Workload, hidden: Iterable[float], *, keep: str = "parameters"
 ) -> tuple[ModelShape, ...]:
     """Shapes of a model with other hidden sizes. `keep` says what stays equal: "parameters", by the whole
     number of layers that comes nearest; "flop", those and the work of a step, by its batch too; "work", the
@@ -248,13 +249,18 @@ def model_shapes(
     ('8192 x 2 layers', 146.0)
     """
     require(keep in SHAPES_KEEP, f"shapes keep one of {', '.join(SHAPES_KEEP)}", keep=keep)
+    shaped: Any = program  # programs with layers of a hidden size
+    require(
+        all(hasattr(shaped, name) for name in ("hidden", "layers")),
+        f"shapes are of a program with hidden and layers, and {program.name} has none",
+    )
     base_parameters, base_flop = _size_of(program, workload)
     found: list[ModelShape] = []
-    for size in dict.fromkeys([float(program.hidden), *(float(h) for h in hidden)]):
-        one, two = (_size_of(replace(program, hidden=size, layers=n), workload)[0] for n in (1.0, 2.0))
+    for size in dict.fromkeys([float(shaped.hidden), *(float(h) for h in hidden)]):
+        one, two = (_size_of(replace(shaped, hidden=size, layers=n), workload)[0] for n in (1.0, 2.0))
         layers = max(round((base_parameters - one) / (two - one)) + 1, 1)
-        layers = int(program.layers) if keep == "work" else layers
-        parameters, flop = _size_of(replace(program, hidden=size, layers=float(layers)), workload)
+        layers = int(shaped.layers) if keep == "work" else layers
+        parameters, flop = _size_of(replace(shaped, hidden=size, layers=float(layers)), workload)
         if keep != "work" and abs(parameters / base_parameters - 1.0) > 0.1:
             continue
         batch = float(workload.batch) * (1.0 if keep == "parameters" else base_flop / flop)

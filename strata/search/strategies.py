@@ -20,6 +20,7 @@ from strata.mapping.layout import Layout
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.plans import RankedPlan
+from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
@@ -38,7 +39,7 @@ class PricedStrategies:
 
 def price_strategies(
     system: System | str,
-    program: Any,
+    program: Program,
     workload: Workload,
     many: Strategy,
     engine: Engine | str = "ideal",
@@ -122,7 +123,7 @@ def in_every_mesh_order(made: Layout, texts: list[str]) -> tuple[list[Layout], l
 
 def best_strategies(
     system: System | str,
-    program: Any,
+    program: Program,
     workload: Workload,
     engine: Engine | str = "ideal",
     *,
@@ -167,7 +168,7 @@ def best_strategies(
 
 
 def closest_strategy(
-    system: System, program: Any, workload: Workload, engine: Engine | str = "ideal", where: str = ""
+    system: System, program: Program, workload: Workload, engine: Engine | str = "ideal", where: str = ""
 ) -> Result:
     """Where no strategy fits: the one that needs the least memory, to say by how much."""
     many = candidate_strategies(system, program, where)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from strata.workload.model import model
 from strata.workload.tasks import Workload
 
 
+@runtime_checkable
 class Program(Protocol):
     """Anything that a workload turns into a graph: a language model, an FFT, a recommender, your own."""
 

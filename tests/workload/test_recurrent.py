@@ -65,7 +65,7 @@ def test_training_keeps_every_time_step():
 
 @pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3), ("vanilla", 1)])
 def test_cells_of_benchmarks_alone(cell, gates):
-    made = st.program("lstm-lm-v100", cell=cell, vocab=0, projection=0, input_projection=0)
+    made = st.program("lstm-lm-v100", cell=cell, vocab=0, projection=0, input_projection=False)
     graph = check_graph(made.trace(st.train(16.0, 1.0)))
     assert [b.name for b in graph.blocks] == ["cell", "cell.backward"]
     assert graph.parameters() == D * gates * D + gates * D

@@ -203,7 +203,7 @@ def test_memories_of_a_node_are_shown_by_name(answer):
 def test_show_model_lists_keys_that_were_not_read_and_counts_the_vision_tower(answer, tmp_path):
     shown = answer("show", "model", "google/gemma-3-27b-it", "--json")
     assert shown["family"] == "gemma3_text" and shown["unread"] == []
-    assert shown["numbers"]["vision.parameters"]["value"] == 416_866_032  # SigLIP of Gemma 3
+    assert shown["numbers"]["tower_parameters"]["value"] == 416_866_032  # SigLIP of Gemma 3
     path = tmp_path / "config.json"
     path.write_text(
         json.dumps(

@@ -42,7 +42,7 @@ def test_bad_input_is_one_line(strata, tmp_path):
     for words, said in (
         (("--rule", "overlap"), "SWITCH=WORD"),
         (("--rule", "speed=high"), "switch of fusion"),
-        (("--pin", str(tmp_path / "none.toml")), "there is no file"),
+        (("--pin", str(tmp_path / "none.toml")), "no TOML file"),
         (("--pin", str(pin)), "break the order"),
         (("--plan", "tp=3"), "use all devices"),
         (("--layouts", "mine"), "free or given"),
