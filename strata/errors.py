@@ -66,7 +66,7 @@ def printable_line(said: str, longest: int = LONGEST_LINE) -> str:
     >>> printable_line("no chip called 'a\\n\\x00b'"), len(printable_line("x y " * 10**6)) <= 400
     ("no chip called 'a \\\\x00b'", True)
     >>> printable_line(f"no chip called '{'x' * 5000}'; all: strata list chips")[-32:]
-    "xxxxxx'; all: strata list chips"
+    "xxxxxxx'; all: strata list chips"
     """
     said = _without_middle(said, 100_000)  # before every character is looked at
     if not said.isprintable():

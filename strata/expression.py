@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import EllipsisType
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -229,7 +230,7 @@ def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
         )
         hidden |= isinstance(node, ast.Name) and node.id.startswith("_")
         strange = isinstance(node, ast.Constant) and not isinstance(
-            node.value, int | float | str | bool | None
+            node.value, int | float | str | bool | EllipsisType | None
         )
         called = isinstance(node, ast.Call) and (
             not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS) or node.keywords

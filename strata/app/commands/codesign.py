@@ -115,7 +115,8 @@ def codesign_command(
     from strata.workload.program import program as make_program
 
     code = make_program(program)
-    work = make_workload(phase_of(code, phase), batch, input, output)
+    sizes = [whole(v, f"--{k}") for k, v in (("batch", batch), ("input", input), ("output", output))]
+    work = make_workload(phase_of(code, phase), *sizes)
     found = codesign(
         technology,
         template,

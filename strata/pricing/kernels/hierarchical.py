@@ -32,6 +32,7 @@ from strata.pricing.kernels.tilings import (
 )
 from strata.pricing.price import Price
 
+ENDLESS = 1e300  # waves of tiles beyond what doubles tell apart: as many, and no infinity over another
 LEAST_DEPTH = 64.0  # of one part of a product that is cut along its depth to fill the cores
 
 
@@ -193,7 +194,7 @@ def tiling_times(
     tiles = product.batch * ceil_div(m, rows) * ceil_div(n, columns)
     room = xp.minimum(floor_div(cores, tiles), floor_div(k, LEAST_DEPTH))
     parts: Number = xp.maximum(room, 1.0) if rules.split else 1.0
-    share = tiles * parts / cores
+    share = xp.minimum(tiles * parts / cores, ENDLESS)
     uneven = ceil_div(share, 1.0) / share if rules.waves else 1.0
     compute = uneven * 2.0 * tiles * rows * columns * k / unit.sustained
     moved = level_traffic(

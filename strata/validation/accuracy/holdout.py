@@ -21,7 +21,7 @@ METRICS = ("tpot", "ttft", "decode", "prefill", "eager")  # parts of a group's n
 def is_fitted(file: str) -> bool:
     """Whether some fit has looked at two thirds of a file.
 
-    >>> is_fitted("h200/gemm.csv"), is_fitted("serving/llama2_a100_nemo.csv")
+    >>> is_fitted("h200/gemm.csv"), is_fitted("h200/decoder.csv")
     (True, False)
     """
     return matches(file, *FITTED_FILES)

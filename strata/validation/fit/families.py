@@ -83,7 +83,7 @@ POWER = Family("power", ("*/power.csv", "ops/gemm_power.csv"), (), (), ())
 # and times at the power limit follow from energies too, so that these rows must agree with the power's.
 STEP_POWER = Family(
     "power of steps",
-    ("*/power.csv", "*/step_power.csv", "*/decoder.csv"),
+    ("*/power.csv", "*/step_power.csv"),
     (),
     (),
     (

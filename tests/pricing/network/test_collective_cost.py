@@ -126,8 +126,14 @@ BAD = {
     "pattern": ({"pattern": "allreduce"}, "no collective called 'allreduce'; nearest: all_reduce"),
     "zero": ({"bytes": 0}, "collective bytes must be a positive number, but got 0"),
     "negative": ({"bytes": np.array([4, -3])}, "collective bytes must be a positive number, but got -3"),
-    "not a number": ({"bytes": float("nan")}, "collective bytes must be a positive number, but got nan"),
-    "text": ({"bytes": "1 MB"}, "collective bytes must be a number, but got '1 MB'"),
+    "not a number": (
+        {"bytes": float("nan")},
+        "collective: bytes is a number or an array or list of numbers, but got nan",
+    ),
+    "text": (
+        {"bytes": "1 MB"},
+        "collective: bytes is a number or an array or list of numbers, but got '1 MB'",
+    ),
     "one rank": (
         {"ranks": 1},
         "a collective on fabric hgx-h200 needs 2 ranks or more, but got (ranks=1, stride=1)",

@@ -21,7 +21,6 @@ def test_files_of_every_fit_are_held_out():
         "*/attention.csv",
         "*/power.csv",
         "*/step_power.csv",
-        "*/decoder.csv",
         "ops/gemm_power.csv",
         "ops/gemm.csv",
         "ops/moe.csv",
