@@ -23,7 +23,7 @@ import numpy as np
 from strata.arrays import Array
 
 SHARE = 0.8  # of like rows that an interval holds
-LEAST = 9  # rows from which order statistics hold 80 % ((n - 1) / (n + 1)); with fewer, wider categories lend
+LEAST = 10  # rows below which a category borrows from wider ones
 GROUPS = 3  # categories below which it borrows from still wider ones
 # Share of few groups' rows that an interval holds: so much of the others holds 80 % of a group left out (the
 # check in docs/accuracy.md).

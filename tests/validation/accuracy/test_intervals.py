@@ -202,7 +202,12 @@ def test_a_left_out_chip_keeps_its_data_sheet():
 @pytest.mark.parametrize("system", ["8xh200", "8xb200", "8xmi325x", "8xrtx-pro-6000"])
 def test_the_value_lies_in_its_interval(system, name, engine):
     result = st.evaluate(system, name, st.serve(batch=8, input=512, output=64), "tp=8", engine)
-    for metric, found in trusts(result).items():
+    every = trusts(result)
+    assert every["tpot"].bounds is not None
+    for metric, found in every.items():
+        if found.bounds is None:  # prompts of a batch at once were measured too seldom
+            assert metric == "ttft" and "nothing like it was measured" in found.text
+            continue
         low, high = found.bounds
         assert low <= getattr(result.metrics, metric) <= high and low < high
         assert "like cases measured" in found.text
