@@ -163,11 +163,12 @@ def _joined(stated: Fabric, made: Generation, money: Economics) -> Fabric:
     if own is None:
         raise BadValue(f"no lane of {link.name} fits the chip's edge, area and power")
     price = lanes.lanes * (0.0 if link.price is None else link.price)
+    joined = dimension_price(first, money)
     inner = replace(
         first,
         bandwidth=own.dimension[0].bandwidth,
         latency=first.latency + link.latency,
         energy=first.energy + own.dimension[0].energy,
-        price=price + (dimension_price(first, money) or 0.0),
+        price=price + (0.0 if joined is None else joined),
     )
     return replace(stated, dimension=(inner, *stated.dimension[1:]))

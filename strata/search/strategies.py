@@ -39,7 +39,7 @@ class PricedStrategies:
 
 def price_strategies(
     system: System | str,
-    program: Program,
+    program: Program | str,
     workload: Workload,
     many: Strategy,
     engine: Engine | str = "ideal",
@@ -123,7 +123,7 @@ def in_every_mesh_order(made: Layout, texts: list[str]) -> tuple[list[Layout], l
 
 def best_strategies(
     system: System | str,
-    program: Program,
+    program: Program | str,
     workload: Workload,
     engine: Engine | str = "ideal",
     *,
@@ -168,7 +168,11 @@ def best_strategies(
 
 
 def closest_strategy(
-    system: System, program: Program, workload: Workload, engine: Engine | str = "ideal", where: str = ""
+    system: System,
+    program: Program | str,
+    workload: Workload,
+    engine: Engine | str = "ideal",
+    where: str = "",
 ) -> Result:
     """Where no strategy fits: the one that needs the least memory, to say by how much."""
     many = candidate_strategies(system, program, where)

@@ -33,10 +33,11 @@ from strata.app.commands.options import (
 )
 from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, wrote
-from strata.errors import BadValue
+from strata.errors import BadValue, StrataError
 
 if TYPE_CHECKING:
     from strata.result import Result
+    from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
 
 
@@ -106,7 +107,7 @@ def predict_command(
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
     lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes, *config_notes(model, result)]
-    changed = asked.beside(result, set) if set and result.fits else None
+    changed = _beside(asked, result, set) if set and result.fits else None
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
         why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
@@ -132,6 +133,14 @@ def _write_files(
         wrote("roofline", _draw_roofline(result, roofline))
     if report:
         wrote("report", _write_report(result, report, lines))
+
+
+def _beside(asked: Question, result: Result, changes: list[str]) -> WhatIf | None:
+    """What the changes do; None where there is no answer without them."""
+    try:
+        return asked.beside(result, changes)
+    except StrataError:
+        return None
 
 
 def _work_of(phase: str, size: dict[str, float], routing: str) -> Callable[[Any], Workload]:
