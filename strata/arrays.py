@@ -352,12 +352,19 @@ def cores() -> int:
 
 
 @lru_cache(maxsize=1)
+def _known_to_jax() -> set[type]:
+    return set()
+
+
 def enable_jax() -> Any:
-    """JAX in float64, with Strata's records as pytrees; raises ImportError where JAX is not installed."""
+    """JAX in float64, with Strata's records as pytrees, those of modules loaded since included; raises
+    ImportError where JAX is not installed.
+    """
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    for cls in _registry():
+    for cls in _registry() - _known_to_jax():
+        _known_to_jax().add(cls)
         jax.tree_util.register_pytree_node(cls, _flatten, _unflatten)
     return jax
 

@@ -2,6 +2,9 @@
 its own.
 """
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -89,3 +92,16 @@ def test_workers_change_nothing():
     )
     assert all(np.array_equal(a, b) for a, b in zip(alone, shared_out, strict=True))
     assert np.array_equal(alone[0], x * y)
+
+
+def test_records_of_modules_loaded_later_are_known_to_jax():
+    """A program loads when it is first asked for, which may be after JAX was used."""
+    pytest.importorskip("jax")
+    code = (
+        "import strata as st\n"
+        "st.evaluate('8xh200', 'llama-3-8b', st.decode([1, 2], 1024), 'tp=8', backend='jax')\n"
+        "lstm, work = st.program('lstm-lm-v100'), st.forward([8, 16])\n"
+        "one, other = (st.evaluate('1xh200', lstm, work, backend=b) for b in ('jax', 'numpy'))\n"
+        "assert abs(one.metrics.step_time / other.metrics.step_time - 1).max() < 1e-9\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
