@@ -106,7 +106,9 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     bare = replace(case, engine=replace(as_engine(case.engine.at_least), overlap=case.engine.overlap))
     least = price(pricing_of(bare, work, structure)).time
     xp = namespace(found.time, least)
-    return replace(found, time=xp.maximum(found.time, least), upper=xp.maximum(found.upper, least))
+    longer = xp.maximum(least / found.time, 1.0)
+    parts = {name: part * longer for name, part in found.time_by_bound.items()}  # they add up to the time
+    return replace(found, time=found.time * longer, time_by_bound=parts, upper=xp.maximum(found.upper, least))
 
 
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:

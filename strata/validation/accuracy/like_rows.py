@@ -24,7 +24,7 @@ from strata.params import names, with_value
 from strata.validation.accuracy.holdout import is_fitted
 from strata.validation.accuracy.intervals import RATES, REPRICED, UNIT, Interval, LikeCase, interval
 from strata.validation.accuracy.run import compared_files
-from strata.validation.accuracy.trust import chip_fitted, chip_form
+from strata.validation.accuracy.trust import chip_fitted, like_chip
 from strata.validation.fit.engines import seen_by_fits
 from strata.validation.fit.files import SERVED_FILES
 from strata.validation.readers.catalogue import Catalogue
@@ -157,22 +157,7 @@ def _cases(table: Table, points: ComparedPoints, catalogue: Catalogue) -> list[L
 
 def _whole_case(key: str, catalogue: Catalogue) -> LikeCase:
     metric, name, kind, family, software = key.split("|")
-    return _on(catalogue, name, metric, software, kind, family)
-
-
-def _on(
-    catalogue: Catalogue, name: str, metric: str, software: str, kind: str = "", family: str = ""
-) -> LikeCase:
-    used = catalogue.chip(name)
-    return LikeCase(
-        metric=metric,
-        engine=software,
-        chip=used.name,
-        form=chip_form(used),
-        fitted=chip_fitted(used),
-        kind=kind,
-        family=family,
-    )
+    return like_chip(catalogue.chip(name), metric, software, kind, family)
 
 
 def _kernel_case(table: Table, group: str, catalogue: Catalogue) -> LikeCase | None:
@@ -180,15 +165,17 @@ def _kernel_case(table: Table, group: str, catalogue: Catalogue) -> LikeCase | N
     if "eager" in group or parts[0] in ("regenerated", "clock", "energy"):
         return None
     if matches(table.name, "*/step_power.csv"):
-        return _on(catalogue, table.chip, "power", "ideal", "dense") if parts[0] == "power" else None
+        return (
+            like_chip(catalogue.chip(table.chip), "power", "ideal", "dense") if parts[0] == "power" else None
+        )
     if matches(table.name, "*/other.csv") and parts[0] in OTHER_KERNELS:
-        return _on(catalogue, table.chip, f"kernel {OTHER_KERNELS[parts[0]]}", "bare")
+        return like_chip(catalogue.chip(table.chip), f"kernel {OTHER_KERNELS[parts[0]]}", "bare")
     for name, (metric, software, place) in KERNEL_FILES.items():
         if matches(table.name, name):
             used = table.chip if place is None else parts[place]
             if metric == "collective":
                 metric = f"collective {parts[1].replace('alltoall', 'all_to_all')}"
-            return _on(catalogue, used, metric, software)
+            return like_chip(catalogue.chip(used), metric, software)
     return None
 
 
