@@ -21,14 +21,25 @@ HOUR = 3600.0
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
+class IdleHostPower:
+    """Powers of what stands beside devices while nothing runs."""
+
+    processor: Number = quantity("W", "a processor with its memory and its share of board and storage")
+    adapter: Number = quantity("W", "a network adapter with its transceiver, its link up")
+    switch_chip: Number = quantity("W", "a switch chip inside the node or rack, its links up")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
 class HostPower:
-    """Powers of what stands beside devices, the same for everybody's systems."""
+    """Powers of what stands beside devices, the same for everybody: while devices work, and idle."""
 
     processor: Number = quantity(
-        "W", "a processor with its memory and its share of board and storage, always"
+        "W", "a processor with its memory and its share of board and storage, while devices work"
     )
-    adapter: Number = quantity("W", "a network adapter with its transceiver, always")
-    switch_chip: Number = quantity("W", "a switch chip inside the node or rack, always")
+    adapter: Number = quantity("W", "a network adapter with its transceiver, while devices work")
+    switch_chip: Number = quantity("W", "a switch chip inside the node or rack, while devices work")
+    idle: IdleHostPower = part(IdleHostPower, "the same while nothing runs")
     cooling: dict[str, Number] = by_name(
         "1", "power of fans or pumps over the power they cool, by the way of cooling"
     )
@@ -160,28 +171,41 @@ def fabric_price(joined: Fabric, money: Economics) -> Number:
 # ---------------------------------------------------------------------------------------- hosts
 
 
-def always_on(host: Host, rates: HostPower) -> Number:
-    """Power beside a device whatever it does, before cooling and supply [W]: as stated, else by what stands
-    there.
+def always_on(host: Host, rates: HostPower, load: Number = 1.0) -> Number:
+    r"""Power beside a device whatever it draws itself, before cooling and supply [W]: as stated, else by what
+    stands there.
+
+    .. math:: P_0 = \sum_i n_i (p_i + u (q_i - p_i))
+
+    processors, adapters and switch chips n_i for one device, p_i each idle and q_i while devices work [W];
+    they do so the share `load` u of the time.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> [round(float(8 * always_on(fabric("hgx-h100").host, economics().host, u))) for u in (0.0, 1.0)]
+    [900, 1150]
     """
     if host.power is not None:
         return host.power
+    idle = rates.idle
     counted = (
-        (host.processors, rates.processor),
-        (host.adapters, rates.adapter),
-        (host.switch_chips, rates.switch_chip),
+        (host.processors, idle.processor, rates.processor),
+        (host.adapters, idle.adapter, rates.adapter),
+        (host.switch_chips, idle.switch_chip, rates.switch_chip),
     )
-    return sum((count * each for count, each in counted if count is not None), 0.0)
+    return sum((n * (rest + load * (busy - rest)) for n, rest, busy in counted if n is not None), 0.0)
 
 
-def host_power(joined: Fabric, money: Economics, device_power: Number) -> tuple[Number, Number]:
+def host_power(
+    joined: Fabric, money: Economics, device_power: Number, load: Number = 1.0
+) -> tuple[Number, Number]:
     r"""Power beside one device [W]: what is always on, and what cooling and supply add to it and to the
     device.
 
     .. math:: P_h = P_0 + (P_0 + P_d) \left((1 + c)(1 + l) - 1\right)
 
-    processors, adapters and switch chips P_0 (`always_on`); the device P_d; fans or pumps c of what they
-    cool; power supplies lose l of what they deliver. Where no way of cooling is stated, P_0 has it all.
+    processors, adapters and switch chips P_0, whose devices work the share `load` of the time (`always_on`);
+    the device P_d; fans or pumps c of what they cool; power supplies lose l of what they deliver. Where no
+    way of cooling is stated, P_0 has it all.
 
     Latif et al., Single-node power demand during AI training, IEEE Access 13 (2025) (arXiv 2412.08602): eight
     H100 at their limit draw 8.48 kW at the plug, of 10.2 kW on the data sheet.
@@ -193,8 +217,23 @@ def host_power(joined: Fabric, money: Economics, device_power: Number) -> tuple[
     """
     if joined.host is None:
         return 0.0, 0.0
-    on = always_on(joined.host, money.host)
+    on = always_on(joined.host, money.host, load)
     if not joined.host.cooling:
         return on, 0.0
     added = (1.0 + money.host.cooling[joined.host.cooling]) * (1.0 + money.host.loss) - 1.0
     return on, (on + device_power) * added
+
+
+def plug_power(joined: Fabric, money: Economics, device_power: Number, load: Number = 1.0) -> Number:
+    r"""Power at the plug for one device [W]: its own, and all that stands beside it.
+
+    .. math:: P = P_d + P_h
+
+    the device P_d, all beside it P_h (`host_power`).
+
+    >>> from strata.hardware.fabric import fabric
+    >>> round(float(8 * plug_power(fabric("hgx-h100"), economics(), 690.0)), -1)
+    8480.0
+    """
+    on, added = host_power(joined, money, device_power, load)
+    return device_power + on + added

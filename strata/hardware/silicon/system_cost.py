@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.money import HOUR, Economics, fabric_price, host_power
+from strata.hardware.money import HOUR, Economics, fabric_price, plug_power
 from strata.hardware.silicon.cost import cost_of, price_of
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of, topology
@@ -157,7 +157,7 @@ def _device_hour(known: System, money: Economics) -> tuple[Number, Number]:
     """What one device and all around it cost an hour, at rest and at the power limit [USD]."""
     energy, devices = known.chip.energy, known.devices
     found = []
-    for each in (energy.static_power, energy.power_limit * energy.held):
-        power = devices * (each + sum(host_power(known.fabric, money, each)))
+    for load, each in enumerate((energy.static_power, energy.power_limit * energy.held)):
+        power = devices * plug_power(known.fabric, money, each, float(load))
         found.append(cost_rate(known, money, power) / devices * HOUR)
     return found[0], found[1]
