@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": ("plan", "register_plan"),
     "compare": ("compare", "register_compare"),
     "sweep": ("sweep", "register_sweep"),
+    "power-cap": ("power_cap", "register_power_cap"),
     "timeline": ("timeline", "register_timeline"),
     "list": ("catalogue", "register_catalogue"),
     "show": ("catalogue", "register_catalogue"),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from strata.search.outcome import SearchOutcome
     from strata.search.plan_for import PlanRanking, plan_for
     from strata.search.plans import best_plans
+    from strata.search.power_caps import PowerCaps, power_caps
     from strata.search.run import Search, search
     from strata.search.sensitivity import sensitivity
     from strata.search.space import Space, space
@@ -24,6 +25,7 @@ __all__ = [
     "Comparison",
     "Goal",
     "PlanRanking",
+    "PowerCaps",
     "Search",
     "SearchOutcome",
     "Space",
@@ -34,6 +36,7 @@ __all__ = [
     "compare",
     "goal",
     "plan_for",
+    "power_caps",
     "price_strategies",
     "search",
     "sensitivity",
@@ -54,6 +57,8 @@ load_on_first_use(
         "goal": "goal",
         "plan_for": "plan_for",
         "PlanRanking": "plan_for",
+        "PowerCaps": "power_caps",
+        "power_caps": "power_caps",
         "price_strategies": "strategies",
         "Search": "run",
         "search": "run",

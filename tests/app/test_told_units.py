@@ -20,6 +20,7 @@ EXAMPLES = {
     "compare": "compare -m llama-3-8b -s 1xh200 1xb200 --engine vllm -i 512 -o 128 --tpot 20ms",
     "sweep": "sweep -m llama-3-8b -s 8xh200 --vary batch=1,8 --vary chip.memory.bandwidth=2:8:2TB/s --plan best",
     "sweep of words": "sweep -m llama-3-8b --vary system=1xh100,1xh200 --vary kv=bf16,fp8 --phase decode",
+    "power-cap": "power-cap -m llama-3-8b -s 1xh200 -b 64 -i 200:800 --caps 150,400,700",
     "timeline": "timeline -m llama-3-8b -s 8xh200 --batch 16 --plan tp=2,pp=4,microbatches=8",
     "timeline compared": "timeline -m llama-3-8b -s 8xh200 --batch 16 --plan tp=2,pp=4,microbatches=8 --compare",
     "list": "list chips",

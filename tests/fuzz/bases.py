@@ -23,6 +23,8 @@ COMMANDS = (
     f"sweep {ON} --vary batch=1,8 --vary chip.memory.bandwidth=2:8:3TB/s --phase decode --plan tp=8 --metric tpot",
     f"sweep {ON} --vary plan.tp=1,2,4,8 --vary input=128,256 --json --report s.html",
     "sweep -m llama-3-8b -s 4xh200 --vary batch=8 --plan best --where cp==1 --orders",
+    f"power-cap {ON} {SIZED} --plan tp=8 --caps 300:700:5 --phase serve --weights fp8 --kv fp8 --svg p.svg",
+    "power-cap -m llama-3-8b -s 1xh200 --batch 8 --input 100:400 --caps 400,500 --json --table t.csv",
     "timeline -m llama-3-8b -s 8xh200 --batch 16 --input 512 --plan tp=2,pp=4,microbatches=4 --schedule 1f1b "
     "--detail auto --html t.html --trace t.json",
     "timeline -m llama-3-8b -s 2xh200 --batch 8 --phase decode --plan tp=2 --serial --json",

@@ -12,9 +12,9 @@ from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.hardware.money import economics, plug_power
-from strata.hardware.system import System
 from strata.mapping.plan import plan
 from strata.params import part, quantity, text
+from strata.search.power_caps import capped_system
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
@@ -101,12 +101,6 @@ def machine_named(name: str, catalogue: Catalogue) -> tuple[str, int]:
     raise BadValue(f"the system '{name}' names no chip that is known, with how many of them it has")
 
 
-def limited_to(system: System, power: Number) -> System:
-    """A system whose chips have this power limit [W]."""
-    energy = replace(system.chip.energy, power_limit=power)
-    return replace(system, chip=replace(system.chip, energy=energy))
-
-
 def in_flight_power(serving: Serving, length: Array, output: Number) -> Any:
     """Mean power of a device that serves as many requests as fit, without end: each step generates a token of
     all of them and reads the prompts that take the place of those that end [W].
@@ -141,7 +135,7 @@ def server_power_range(
     lengths = (float(served.input_least), float(served.input_most))
     cap, length = (v.ravel() for v in np.meshgrid(limits, lengths))
     shared = _smallest_replica(served, name, count, known, catalogue)
-    serving = replace(shared, system=limited_to(shared.system, cap))
+    serving = replace(shared, system=capped_system(shared.system, cap))
     device = in_flight_power(serving, length, float(served.output))
     power = count * plug_power(whole.fabric, economics(), device)
     return float(np.min(power)), float(np.max(power))

@@ -1,0 +1,156 @@
+"""Speed and energy against caps of power, for people and for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from strata.app.render.metrics import metric_label, metric_text
+from strata.app.terminal import plain_table, titled
+from strata.mapping.layout import Layout
+from strata.mapping.plan import plan_text
+from strata.result import reasons
+from strata.search.power_caps import PowerCaps
+from strata.units import show
+
+
+def power_cap_tables(found: PowerCaps) -> list[Any]:
+    """A heading, a row for each cap, and the best of them."""
+    return [titled(asked(found), _caps_table(found)), *_remarks(found)]
+
+
+def asked(found: PowerCaps) -> str:
+    """What was asked, in a line."""
+    r, work = found.result, found.result.workload
+    batch = f"batch {float(np.max(work.batch)):g}"
+    return (
+        f"{r.program.name} on {r.system.name}, {work.phase}, {_plan(found)}, {batch}, engine {r.engine.name}"
+    )
+
+
+def _plan(found: PowerCaps) -> str:
+    plan = found.result.plan
+    if isinstance(plan, Layout):
+        return ",".join(f"{name}={float(np.max(ranks)):g}" for name, ranks in plan.mesh.items())
+    return plan_text(plan)
+
+
+def columns(found: PowerCaps) -> list[str]:
+    """The metrics of a row, in the order of reading."""
+    return [found.rate, found.latency, "clock", "device_power", "power", "device_energy", found.energy]
+
+
+def _caps_table(found: PowerCaps) -> Any:
+    table = plain_table()
+    per = found.energy.rsplit("_", 1)[-1]
+    heads = ["cap", metric_label(found.rate), "of most", found.latency.replace("_", " "), "clock"]
+    heads += ["a device", "at the plug", f"J/{per}, devices", f"J/{per}, plug"]
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    fits, most = found.fits, float(found.middle(found.rate).max())
+    for i, cap in enumerate(found.caps):
+        if not fits[i]:
+            table.add_row(show(float(cap), "W"), *["-"] * (len(heads) - 1))
+            continue
+        share = f"{float(found.middle(found.rate)[i]) / most:.1%}"
+        cells = [_cell(found, name, i) for name in columns(found)]
+        mark = " *" if i == found.best else "  "
+        table.add_row(show(float(cap), "W"), cells[0], share, *cells[1:-1], cells[-1] + mark)
+    return table
+
+
+def _cell(found: PowerCaps, name: str, i: int) -> str:
+    low, high = (_said(float(end[i]), name) for end in found.range(name))
+    return range_text(low, high)
+
+
+def range_text(low: str, high: str) -> str:
+    """Two values as one range; a unit they share is said once.
+
+    >>> range_text("369 W", "383 W"), range_text("990 MHz", "1.1 GHz"), range_text("2 ms", "2 ms")
+    ('369-383 W', '990 MHz - 1.1 GHz', '2 ms')
+    """
+    if low == high:
+        return low
+    first, _, unit = low.partition(" ")
+    if unit == high.partition(" ")[2]:
+        return f"{first}-{high}"
+    return f"{low} - {high}"
+
+
+def _said(value: float, name: str) -> str:
+    """A value as people read it; joules in joules, so that caps compare.
+
+    >>> _said(0.8212, "device_energy"), _said(435.1, "device_power")
+    ('0.821', '435 W')
+    """
+    if name == "device_energy" or name.startswith("energy_per"):
+        return f"{value:.3g}"
+    return metric_text(value, name)
+
+
+def _remarks(found: PowerCaps) -> list[str]:
+    said = []
+    if found.best is not None:
+        said.append(_best_line(found, found.best))
+    free = found.caps[found.fits & ~found.binds]
+    if len(free):
+        said.append(f"from {show(float(free[0]), 'W')} on the cap slows nothing down")
+    low = found.caps[found.too_low]
+    if len(low):
+        said.append(
+            f"- : {', '.join(show(float(c), 'W') for c in low)}: not held even at the lowest clock; "
+            "DRAM, links and what flows at rest draw more"
+        )
+    out = ~found.fits & ~found.too_low
+    if out.any():
+        broken = np.broadcast_to(found.result.reason, found.result.shape)[out]
+        rules = dict.fromkeys(rule for mask in np.unique(broken) for rule in reasons(int(mask)))
+        said.append(f"- : {int(out.sum())} of {len(out)} caps are out: {'; '.join(rules)}")
+    said.append(f"at rest {show(found.idle_power, 'W')} at the plug, devices ready")
+    return said
+
+
+def _best_line(found: PowerCaps, best: int) -> str:
+    energy, rate = found.middle(found.energy), found.middle(found.rate)
+    last = int(np.flatnonzero(found.fits)[-1])
+    per = found.energy.rsplit("_", 1)[-1]
+    line = f"* least energy at the plug: {energy[best]:.3g} J/{per} at {show(float(found.caps[best]), 'W')}"
+    if best == last:
+        return f"{line}, the highest"
+    return (
+        f"{line}: {1.0 - energy[best] / energy[last]:.1%} less than at {show(float(found.caps[last]), 'W')} "
+        f"for {1.0 - rate[best] / rate[last]:.1%} fewer {metric_label(found.rate)}"
+    )
+
+
+def power_cap_dict(found: PowerCaps) -> dict[str, Any]:
+    """Every number, SI units; where prompts are an interval, a row for each end of it."""
+    r, work = found.result, found.result.workload
+    count = int(np.prod(r.shape[1:]))
+    contexts = np.broadcast_to(np.asarray(work.context, float), r.shape[1:]).ravel()
+    values = {name: found.values(name) for name in columns(found)}
+    reason = np.broadcast_to(r.reason, r.shape).astype(int).reshape(len(found.caps), -1)
+    rows = []
+    for i, cap in enumerate(found.caps):
+        for j in range(count):
+            row: dict[str, Any] = {"cap_W": float(cap), "fits": bool(reason[i, j] == 0)}
+            row |= {"context": float(contexts[j])} if found.ranged else {}
+            row |= {
+                ("device_energy_J" if k == "device_energy" else k): float(v[i, j]) for k, v in values.items()
+            }
+            rows.append(row)
+    return {
+        "question": {
+            "program": r.program.name,
+            "system": r.system.name,
+            "plan": _plan(found),
+            "engine": r.engine.name,
+            "phase": work.phase,
+            "batch": float(np.max(work.batch)),
+        },
+        "rows": rows,
+        "best_cap_W": None if found.best is None else float(found.caps[found.best]),
+        "idle_power_W": found.idle_power,
+    }

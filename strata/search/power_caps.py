@@ -1,0 +1,199 @@
+"""Power caps as people set them (`nvidia-smi -pl`, MaxQ): what a lower limit of each device costs in speed and
+saves in energy, at the devices and at the plug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array, Number, leaves
+from strata.errors import BadValue, require
+from strata.evaluate import evaluate
+from strata.hardware.chip import Chip
+from strata.hardware.money import plug_power
+from strata.hardware.system import System, as_system
+from strata.mapping.rules import LIMITS
+from strata.pricing.power_limits import static_power_of
+from strata.result import Result
+from strata.search.inputs import usual_plan
+from strata.workload.program import Program
+from strata.workload.program import program as make_program
+from strata.workload.tasks import Workload
+
+SHARES = np.linspace(0.4, 1.0, 13)  # of the chip's own limit, where no caps are told
+MOST_CAPS = 1000
+
+
+def capped_system(system: System, cap: Number) -> System:
+    """A system whose devices are limited to this power each [W]."""
+    energy = replace(system.chip.energy, power_limit=cap)
+    return replace(system, chip=replace(system.chip, energy=energy))
+
+
+def resting_power(chip: Chip) -> float:
+    """What a device draws without a load, clocks up [W].
+
+    >>> from strata.hardware.chip import chip
+    >>> resting_power(chip("h200")) < 0.3 * float(chip("h200").energy.power_limit)
+    True
+    """
+    rest = static_power_of(chip)
+    return float(np.max(rest.logic + rest.leaking + rest.dram))
+
+
+def checked_caps(caps: Sequence[float] | Array | None, chip: Chip) -> Array:
+    """Caps of a device [W], rising; each above what it draws at rest and at most the chip's own limit.
+
+    >>> from strata.hardware.chip import chip
+    >>> checked_caps([700.0, 400.0], chip("h200")).tolist()
+    [400.0, 700.0]
+    >>> checked_caps([50.0], chip("h200"))
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: a power cap must lie above what a h200 draws at rest (128 W), but got 50 W
+    """
+    highest, rest = float(np.min(chip.energy.power_limit)), resting_power(chip)
+    if caps is None:
+        every = SHARES * highest
+        return every[every > rest]
+    try:
+        asked = np.unique(np.asarray(caps, float))
+    except (TypeError, ValueError):
+        raise BadValue(f"power caps are numbers of watts, like [400, 500, 600], but got {caps!r}") from None
+    require(0 < asked.size <= MOST_CAPS, f"one to {MOST_CAPS} power caps are told", caps=asked.size)
+    require(bool(np.isfinite(asked).all()), "power caps must be finite numbers of watts", caps=caps)
+    if asked[0] <= rest:
+        raise BadValue(
+            f"a power cap must lie above what a {chip.name} draws at rest ({rest:.0f} W), "
+            f"but got {asked[0]:g} W"
+        )
+    if asked[-1] > highest * (1.0 + 1e-9):
+        raise BadValue(
+            f"a power cap must be at most the limit of a {chip.name} ({highest:g} W), but got {asked[-1]:g} W"
+        )
+    return asked
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PowerCaps:
+    """A workload under caps of each device's power. `result` has the caps on its first axis, and what else
+    the workload leaves open (prompts) on the others: quantities are ranges over those.
+    """
+
+    caps: Array  # [W] of one device, rising
+    result: Result
+
+    @property
+    def system(self) -> System:
+        return self.result.system
+
+    def values(self, name: str) -> Array:
+        """A metric of every cap, one row each; `device_energy` is that of the devices alone, per token or
+        item [J].
+        """
+        if name == "device_energy":
+            joules = self.system.devices * self.values("device_power")
+            rate = self.values(self.rate)
+            return np.where(rate > 0.0, joules / np.where(rate > 0.0, rate, 1.0), np.inf)
+        found = np.asarray(getattr(self.result.metrics, name), float)
+        return np.broadcast_to(found, self.result.shape).reshape(len(self.caps), -1)
+
+    def range(self, name: str) -> tuple[Array, Array]:
+        """The least and the most of a metric at each cap."""
+        every = self.values(name)
+        return every.min(axis=1), every.max(axis=1)
+
+    def middle(self, name: str) -> Array:
+        """The middle of a metric's range at each cap."""
+        low, high = self.range(name)
+        return np.where(low == high, low, 0.5 * (low + high))
+
+    @property
+    def ranged(self) -> bool:
+        """Whether quantities are ranges."""
+        return bool(np.prod(self.result.shape[1:]) > 1)
+
+    @property
+    def rate(self) -> str:
+        """The metric of speed: tokens a second of a language model, else items."""
+        return "tokens_per_s" if hasattr(self.result.metrics, "tokens_per_s") else "items_per_s"
+
+    @property
+    def energy(self) -> str:
+        """The metric of energy at the plug."""
+        return "energy_per_token" if self.rate == "tokens_per_s" else "energy_per_item"
+
+    @property
+    def latency(self) -> str:
+        """What a user waits for: the next token, the first, or a step."""
+        phase = self.result.workload.phase
+        return {"serve": "tpot", "decode": "tpot", "prefill": "ttft"}.get(phase, "step_time")
+
+    @property
+    def fits(self) -> Array:
+        """Whether all points of a cap fit, and hold it at their lowest clock."""
+        reason = np.broadcast_to(self.result.reason, self.result.shape)
+        return (reason.reshape(len(self.caps), -1) == 0).all(axis=1)
+
+    @property
+    def too_low(self) -> Array:
+        """Caps that a device cannot hold even at its lowest clock, though all else fits."""
+        reason = np.broadcast_to(self.result.reason, self.result.shape).reshape(len(self.caps), -1)
+        return (reason == LIMITS.bit).any(axis=1) & np.isin(reason, (0, LIMITS.bit)).all(axis=1)
+
+    @property
+    def binds(self) -> Array:
+        """Where the cap slows some step down."""
+        lost = np.broadcast_to(self.result.summary.resources["throttling"], self.result.shape)
+        return self.fits & (lost.reshape(len(self.caps), -1) > 0.0).any(axis=1)
+
+    @property
+    def best(self) -> int | None:
+        """The cap with the least energy at the plug; None where none fits."""
+        if not self.fits.any():
+            return None
+        return int(np.argmin(np.where(self.fits, self.middle(self.energy), np.inf)))
+
+    @property
+    def idle_power(self) -> float:
+        """Of the whole system at the plug while nothing runs, devices ready [W]."""
+        rest = resting_power(self.system.chip)
+        each = plug_power(self.system.fabric, self.result.economics, rest, 0.0)
+        return float(np.max(self.system.devices * each))
+
+
+def power_caps(
+    system: System | str,
+    program: Program | str,
+    workload: Workload,
+    plan: Any = None,
+    engine: Any = "ideal",
+    *,
+    caps: Sequence[float] | Array | None = None,
+) -> PowerCaps:
+    """A workload on a system whose devices are limited to each of some powers [W]: from 40 % of the chip's
+    own limit to all of it unless told. One plan for all of them: as told, else the best without a cap.
+
+    Where the workload holds arrays (prompts from 200 to 400 tokens), answers are ranges over them.
+
+    >>> import strata as st
+    >>> found = power_caps("8xh200", "llama-3-70b", st.decode(256, 2048), "tp=8", caps=[300.0, 500.0, 700.0])
+    >>> rate, power = found.middle("tokens_per_s"), found.middle("device_power")
+    >>> bool(np.all(np.diff(rate) >= 0)), bool(np.all(power <= found.caps))
+    (True, True)
+    """
+    known = as_system(system)
+    code = make_program(program) if isinstance(program, str) else program
+    limit = known.chip.energy.power_limit
+    require(np.ndim(limit) == 0, "caps are tried on one chip, whose limit is one number", power_limit=limit)
+    every = checked_caps(caps, known.chip)
+    chosen = usual_plan(known, code, workload, engine) if plan is None or plan == "" else plan
+    rank = max((np.ndim(leaf) for leaf in leaves(workload)), default=0)
+    shaped = every.reshape(-1, *([1] * rank))
+    return PowerCaps(
+        caps=every, result=evaluate(capped_system(known, shaped), code, workload, chosen, engine)
+    )
