@@ -78,7 +78,7 @@ def checked_caps(caps: Sequence[float] | Array | None, chip: Chip) -> Array:
     return asked
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class PowerCaps:
     """A workload under caps of each device's power. `result` has the caps on its first axis, and what else
     the workload leaves open (prompts) on the others: quantities are ranges over those.
@@ -86,6 +86,11 @@ class PowerCaps:
 
     caps: Array  # [W] of one device, rising
     result: Result
+
+    def __repr__(self) -> str:
+        ends = f"{self.caps[0]:g} to {self.caps[-1]:g} W" if len(self.caps) > 1 else f"{self.caps[0]:g} W"
+        best = "none fits" if self.best is None else f"least energy at {self.caps[self.best]:g} W"
+        return f"PowerCaps({self.result.program.name} on {self.system.name}, {len(self.caps)} caps of {ends}: {best})"
 
     @property
     def system(self) -> System:

@@ -19,6 +19,7 @@ from strata.hardware.money import (
     dimension_price,
     economics,
     host_power,
+    plug_power,
     switch_ports,
 )
 from strata.hardware.silicon.system_cost import cost_rate, system_cost
@@ -96,6 +97,25 @@ def test_hosts_draw_more_with_the_load_and_energies_add_up(watts, more):
     assert 0.0 < low <= high
     many = np.array([watts, watts + more])
     assert np.allclose(sum(host_power(joined, money, many)), [low, high], rtol=1e-12)
+
+
+@given(watts=some.floats(0.0, 2000.0), load=some.floats(0.0, 1.0))
+def test_hosts_idle_below_their_load_and_in_between_by_the_share_of_time(watts, load):
+    """Before, processors and adapters drew the same whether or not anything ran."""
+    joined, money = fabric("hgx-h200"), economics()
+    idle, some_of_it, busy = (plug_power(joined, money, watts, u) for u in (0.0, load, 1.0))
+    assert idle < busy == watts + sum(host_power(joined, money, watts))
+    assert some_of_it == pytest.approx(idle + load * (busy - idle), rel=1e-12)
+    both = plug_power(joined, money, watts, np.array([0.0, 1.0]))
+    assert np.allclose(both, [idle, busy], rtol=1e-12)
+
+
+def test_an_idle_node_of_eight_h100_is_a_sum_by_hand():
+    """Two processors, ten adapters and four switch chips idle beside eight devices of 70 W, under fans and
+    supplies.
+    """
+    by_hand = (8 * 70.0 + 2 * 150.0 + 10 * 20.0 + 4 * 100.0) * 1.2 * 1.06
+    assert 8 * plug_power(fabric("hgx-h100"), economics(), 70.0, 0.0) == pytest.approx(by_hand)
 
 
 def test_hosts_are_no_longer_most_of_the_energy():

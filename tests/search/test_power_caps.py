@@ -105,6 +105,10 @@ def test_where_the_cap_is_above_what_the_load_draws_it_binds_nothing():
     assert found.values("tokens_per_s")[0, 0] == found.values("tokens_per_s")[1, 0]
 
 
+def test_it_is_one_line_at_a_prompt(caps):
+    assert repr(caps).startswith("PowerCaps(llama-3-70b on 8xh200, 19 caps of 250 to 700 W: least energy at ")
+
+
 def test_other_programs_count_items():
     found = power_caps("1xh200", "gemm-8192", st.forward(1), caps=[400.0, 700.0])
     assert (found.rate, found.energy, found.latency) == ("items_per_s", "energy_per_item", "step_time")
