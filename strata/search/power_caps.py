@@ -90,7 +90,8 @@ class PowerCaps:
     def __repr__(self) -> str:
         ends = f"{self.caps[0]:g} to {self.caps[-1]:g} W" if len(self.caps) > 1 else f"{self.caps[0]:g} W"
         best = "none fits" if self.best is None else f"least energy at {self.caps[self.best]:g} W"
-        return f"PowerCaps({self.result.program.name} on {self.system.name}, {len(self.caps)} caps of {ends}: {best})"
+        asked = f"{self.result.program.name} on {self.system.name}"
+        return f"PowerCaps({asked}, {len(self.caps)} caps of {ends}: {best})"
 
     @property
     def system(self) -> System:

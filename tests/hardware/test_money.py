@@ -104,7 +104,7 @@ def test_hosts_idle_below_their_load_and_in_between_by_the_share_of_time(watts, 
     """Before, processors and adapters drew the same whether or not anything ran."""
     joined, money = fabric("hgx-h200"), economics()
     idle, some_of_it, busy = (plug_power(joined, money, watts, u) for u in (0.0, load, 1.0))
-    assert idle < busy == watts + sum(host_power(joined, money, watts))
+    assert idle < busy == pytest.approx(watts + sum(host_power(joined, money, watts)), rel=1e-12)
     assert some_of_it == pytest.approx(idle + load * (busy - idle), rel=1e-12)
     both = plug_power(joined, money, watts, np.array([0.0, 1.0]))
     assert np.allclose(both, [idle, busy], rtol=1e-12)

@@ -30,8 +30,8 @@ CapsOption = Annotated[
     str,
     typer.Option(
         metavar="W",
-        help="caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)  "
-        "[default: from 40 % of its limit to all of it]",
+        help="caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)"
+        "  [default: from 40 % of its limit to all of it]",
     ),
 ]
 InputOption = Annotated[
