@@ -1,5 +1,5 @@
-"""Power caps as people set them (`nvidia-smi -pl`, MaxQ): what a lower limit of each device costs in speed and
-saves in energy, at the devices and at the plug.
+"""Power caps as people set them (`nvidia-smi -pl`, MaxQ): what a lower limit of each device costs in speed
+and saves in energy, at the devices and at the plug.
 """
 
 from __future__ import annotations
