@@ -26,7 +26,9 @@ from strata.validation.readers import (
     step_power,
     streams,
     thermal,
+    training_bridge,
     training_megatron,
+    training_mlperf,
     training_nanotron,
 )
 from strata.validation.readers.catalogue import Catalogue
@@ -68,7 +70,9 @@ READERS: dict[str, Reader] = {
     "training/a100_singlenode.csv": training_megatron.a100_deepspeed,
     "training/a100_multinode.csv": training_megatron.a100_deepspeed,
     "training/b200_megatron.csv": training_megatron.b200_megatron,
-    "training/nvidia_bridge.csv": training_megatron.nvidia_bridge,
+    "training/nvidia_bridge.csv": training_bridge.nvidia_bridge,
+    "training/megatron_bridge.csv": training_bridge.megatron_bridge,
+    "training/mlperf.csv": training_mlperf.mlperf_steps,
     "training/a100x4_llama2_7b.csv": training_megatron.a100x4,
     # Bare kernels, as `strata measure` writes them: the folder names the chip. Last, so that a name of its
     # own goes before.

@@ -1,4 +1,4 @@
-"""Training runs of Megatron, DeepSpeed and NVIDIA's recipes: tokens/s or seconds a step, and memory."""
+"""Training runs of Megatron and DeepSpeed: seconds a step, and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
-from strata.validation.readers.like_cases import case_key, case_keys, model_family
+from strata.validation.readers.like_cases import case_key, model_family
 from strata.validation.readers.steps import (
     systems_of,
     used_bytes,
@@ -128,45 +128,6 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     held = [case_key(catalogue, "memory", "b200", "dense", model_family(m), TRAINER) for m in models]
     memory = compare_metric(table, peak, forecasts, names["memory"], metric=1, headline=False, case=held)
     return ranked_by_gpus(join_metrics([time, memory]), table, s["tp"] * s["pp"] * s["dp"] * s["cp"])
-
-
-def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Published pre-training tokens/s/GPU; fp8 recipes multiply in fp8, the optimiser is sharded over data
-    parallel ranks.
-    """
-    needs = ("gpus", "gbs", "mbs", "seq_len")
-    s = table.numbers(*needs)
-    s |= {c: np.maximum(table.number(c, empty=1.0), 1.0) for c in ("tp", "pp", "cp", "ep", "vp")}
-    s["fsdp"] = table.number("fsdp", empty=0.0)
-    keys = [table.text(c) for c in ("system", "model", "precision")]
-
-    def price(key: tuple[str, str, str], rows: Array) -> Any:
-        v = {k: x[rows] for k, x in s.items()}
-        narrow = key[2].upper().startswith("FP8")
-        model = catalogue.model(key[1], weights="fp8" if narrow else "bf16", kv="bf16")
-        dp = v["gpus"] / (v["tp"] * v["pp"] * v["cp"])
-        experts: dict[str, Any] = {"ep": v["ep"], "moe_tp": np.ones_like(dp)} if model.has_experts else {}
-        layout = plan(
-            tp=v["tp"],
-            pp=v["pp"],
-            cp=v["cp"],
-            dp=dp,
-            microbatches=np.maximum(np.round(v["gbs"] / (v["mbs"] * dp)), 1.0),
-            virtual_stages=np.where(v["pp"] > 1, v["vp"], 1.0),
-            zero=np.where(v["fsdp"] > 0, 3.0, 1.0),
-            sp=np.ones_like(dp),
-            **experts,
-        )
-        system = systems_of(catalogue, key[0].lower(), v["gpus"])
-        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout)
-        return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
-
-    forecasts = forecast(table, keys, price, needs)
-    case = case_keys(catalogue, "train", keys[0], keys[1], TRAINER)
-    names = group_names("tokens", keys[1], count=len(table))
-    measured = table.number("tokens_per_s_per_gpu")
-    points = compare_metric(table, measured, forecasts, names, rate=True, case=case)
-    return ranked_by_gpus(points, table, s["gpus"])
 
 
 def a100x4(table: Table, catalogue: Catalogue) -> ComparedPoints:

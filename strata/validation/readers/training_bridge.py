@@ -1,0 +1,119 @@
+"""NVIDIA's published recipes of Megatron Bridge: tokens/s of a GPU under full plans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.errors import BadValue, StrataError
+from strata.mapping.plan import plan
+from strata.params import text
+from strata.units import finite_number
+from strata.validation.readers.benchmark_conditions import read_conditions
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
+from strata.validation.readers.labels import trained_format
+from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.steps import systems_of
+from strata.validation.readers.tables import BadRows, Table
+from strata.validation.readers.training_steps import TRAINER, ranked_by_gpus, training_step
+
+SIZES = ("gpus", "gbs", "mbs", "seq_len")
+DEGREES = ("tp", "pp", "cp", "ep", "vp")
+_EMPTY = ("", "n/a", "-")
+TRAINED_WHOLE = ("pre-training", "sft")  # phases that train every weight
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BridgeConditions:
+    """Published recipes of which some rows do not name their precision."""
+
+    title: str = text("what was run")
+    precision: str = text("the format of rows that name none")
+
+
+def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Published pre-training tokens/s/GPU; groups by model."""
+    model = table.text("model")
+    phase = np.full(len(table), TRAINED_WHOLE[0], dtype=object)
+    return _recipes(table, catalogue, phase, table.text("precision"), (model,))
+
+
+def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """The same over releases, with fine-tuning; groups by system and model. Of cells that state two settings,
+    the second in brackets, the first is meant everywhere.
+    """
+    known = read_conditions(BridgeConditions, table, "training/megatron_bridge.toml")
+    told = [first_said(cell) for cell in table.text("precision")]
+    precision = np.array([p or known.precision for p in told], dtype=object)
+    groups = (table.text("system"), table.text("model"))
+    return _recipes(table, catalogue, table.text("phase"), precision, groups)
+
+
+def _recipes(
+    table: Table, catalogue: Catalogue, phase: Array, precision: Array, groups: Sequence[Array]
+) -> ComparedPoints:
+    """Tokens/s of a GPU; products in the recipe's format, the optimiser sharded over data parallel ranks."""
+    s = {c: first_numbers(table, c) for c in SIZES}
+    s |= {c: np.maximum(first_numbers(table, c, 1.0), 1.0) for c in DEGREES}
+    s["fsdp"] = first_numbers(table, "fsdp", 0.0)
+    systems, models = table.text("system"), [first_said(name) for name in table.text("model")]
+    keys = [systems, np.array(models, dtype=object), precision, phase]
+
+    def price(key: tuple[str, str, str, str], rows: Array) -> Any:
+        if key[3].lower() not in TRAINED_WHOLE:
+            raise BadValue(f"phase is '{key[3]}': a frozen base under adapters is not modelled yet")
+        v = {k: x[rows] for k, x in s.items()}
+        model = catalogue.model(key[1], weights=trained_format(key[2]), kv="bf16")
+        dp = v["gpus"] / (v["tp"] * v["pp"] * v["cp"])
+        experts: dict[str, Any] = {"ep": v["ep"], "moe_tp": np.ones_like(dp)} if model.has_experts else {}
+        layout = plan(
+            tp=v["tp"],
+            pp=v["pp"],
+            cp=v["cp"],
+            dp=dp,
+            microbatches=np.maximum(np.round(v["gbs"] / (v["mbs"] * dp)), 1.0),
+            virtual_stages=np.where(v["pp"] > 1, v["vp"], 1.0),
+            zero=np.where(v["fsdp"] > 0, 3.0, 1.0),
+            sp=np.ones_like(dp),
+            **experts,
+        )
+        system = systems_of(catalogue, key[0].lower(), v["gpus"])
+        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout)
+        return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
+
+    forecasts = forecast(table, keys, price, ())
+    case = case_keys(catalogue, "train", systems, models, TRAINER)
+    names = group_names("tokens", *groups, count=len(table))
+    measured = first_numbers(table, "tokens_per_s_per_gpu")
+    points = compare_metric(table, measured, forecasts, names, rate=True, case=case)
+    return ranked_by_gpus(points, table, s["gpus"])
+
+
+def first_said(cell: str) -> str:
+    """What stands before a bracket: the first of two settings, a model without what its recipe did to it.
+
+    >>> first_said("31508 (29789)"), first_said("DeepSeekV3 (tokendrop)"), first_said("n/a")
+    ('31508', 'DeepSeekV3', '')
+    """
+    said = re.sub(r"\s*\(.*\)$", "", cell).strip()
+    return "" if said.lower() in _EMPTY else said
+
+
+def first_numbers(table: Table, column: str, empty: float = np.nan) -> Array:
+    """A column as the first number of each cell; what is empty or not applicable is `empty`."""
+    values, why = np.full(len(table), float(empty)), dict[int, str]()
+    for i, cell in enumerate(table.text(column)):
+        if said := first_said(cell):
+            try:
+                values[i] = finite_number(said)
+            except StrataError:
+                why[int(table.lines[i])] = f"column '{column}' must be a number, but got '{cell}'"
+    if why:
+        raise BadRows(table.name, why)
+    return values

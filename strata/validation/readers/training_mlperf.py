@@ -1,0 +1,142 @@
+"""MLPerf Training: seconds an optimiser step under the plan of the submitted configuration, and whether we
+would have said that it fits.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.errors import BadValue
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.plan import RECOMPUTE, plan
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import (
+    ComparedPoints,
+    compare_metric,
+    forecast,
+    group_names,
+    join_metrics,
+)
+from strata.validation.readers.labels import dashed_all, trained_format
+from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.steps import priced_step, used_bytes
+from strata.validation.readers.tables import Table
+from strata.validation.readers.training_steps import TRAINER, called_right, ranked_by_nodes
+from strata.workload.model import Model
+from strata.workload.tasks import train
+
+SIZES = ("devices", "nodes", "seq", "global_batch_sequences", "micro_batch", "tp", "cp", "pp", "virtual")
+GBPS = 1e9 / 8.0  # B/s of a Gb/s
+_BLOCK = re.compile(r"full/block/(\d+)")
+
+
+def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Seconds a step, and the share of these runs, which all ran, that we would have called too large.
+
+    Gradients and weights cross as Strata's trainer has them; which overlaps were on is not told apart yet.
+    """
+    s = table.numbers(*SIZES)
+    s |= {name: table.number(name, empty=0.0) for name in ("zero", "sp")}
+    s["inside"] = domain_used(table)
+    s["rate"] = table.number("inter_node_gbps_per_device") * GBPS
+    chips = np.array(dashed_all(table.text("chip")), dtype=object)
+    keys = [chips, *(table.text(c) for c in ("model", "precision", "recompute", "trains", "cuda_graph"))]
+
+    def price(key: tuple[str, str, str, str, str, str, float], rows: Array) -> Any:
+        chip_name, model_name, precision, recompute, trains, graph, inside = key
+        if trains != "all":
+            raise BadValue(f"trains is '{trains}': a frozen base under adapters is not modelled yet")
+        v = {k: x[rows] for k, x in s.items()}
+        system = _joined(catalogue, chip_name, v["devices"], inside, v["rate"])
+        model = catalogue.model(model_name, weights=trained_format(precision), kv="bf16")
+        engine = replace(catalogue.engine(TRAINER), graphs=1.0 if graph else 0.0)
+        time, used = _partly_recomputed(system, model, v, recompute, engine)
+        return time, used <= system.chip.memory.capacity
+
+    forecasts = forecast(table, [*keys, s["inside"]], price, SIZES, metrics=2)
+    models, count = table.text("model"), len(table)
+    names = group_names(table.text("trains"), chips, models, count=count)
+    case = case_keys(catalogue, "train", chips, models, TRAINER)
+    time = compare_metric(table, table.number("step_seconds"), forecasts, names, case=case)
+    fits = called_right(
+        table, forecasts[1], forecasts.why, group_names("fits", chips, models, count=count), headline=False
+    )
+    nodes = np.where(np.isnan(s["nodes"]), 1.0, s["nodes"])
+    return ranked_by_nodes(join_metrics([time, fits]), nodes, table.lines)
+
+
+def domain_used(table: Table) -> Array:
+    """Devices of each scale-up domain that a job uses: what its segments have, else as large an equal part of
+    the domain as there is (64 of 72).
+    """
+    devices, domain = table.number("devices"), table.number("scale_up_domain", empty=1.0)
+    segment = table.number("segment_nodes") * table.number("devices_per_node")
+    used = np.where(np.isnan(segment), domain, segment)
+    return np.array([_equal_part(d, u) for d, u in zip(devices, used, strict=True)])
+
+
+def _equal_part(devices: float, most: float) -> float:
+    """The largest part of so many devices, all parts equal, that is at most so large.
+
+    >>> [_equal_part(*pair) for pair in ((256.0, 72.0), (8.0, 72.0), (144.0, 72.0))]
+    [64.0, 8.0, 72.0]
+    """
+    if np.isnan(devices) or devices < 1 or most < 1:
+        return 1.0
+    return float(next(part for part in range(int(min(devices, most)), 0, -1) if devices % part == 0))
+
+
+def _joined(catalogue: Catalogue, chip_name: str, devices: Array, inside: float, rate: Array) -> System:
+    """Systems of one chip that use so many devices of each domain, with adapters as a file states them."""
+    several = bool(np.any(devices > inside))
+    first = catalogue.system(f"{'2x' if several else ''}{inside:.0f}x{chip_name}")
+    if not several:
+        return first
+    *inner, outer = first.fabric.dimension
+    bandwidth = np.where(np.isnan(rate), outer.bandwidth, rate)
+    between = replace(outer, size=devices / inside, bandwidth=bandwidth)
+    fabric = replace(first.fabric, dimension=(*inner, between))
+    return System(f"{chip_name} systems", first.chip, fabric)
+
+
+def _partly_recomputed(
+    system: System, model: Model, v: dict[str, Array], recompute: str, engine: Engine
+) -> tuple[Any, Any]:
+    """Time of a step and bytes of a device; where some layers of a chunk are recomputed whole and the others
+    not at all, time and activations lie between those of both by the share of such layers.
+    """
+    block = _BLOCK.fullmatch(recompute)
+    if not block:
+        mode = recompute or RECOMPUTE[0]
+        if mode not in RECOMPUTE:
+            raise BadValue(f"recompute must be {', '.join(RECOMPUTE)} or full/block/N, but got '{recompute}'")
+        return _step(system, model, v, mode, engine)
+    layers = float(block.group(1)) * v["pp"] * v["virtual"]
+    share = np.minimum(layers / model.pattern.layers, 1.0)
+    kept, again = (_step(system, model, v, mode, engine) for mode in ("none", "full"))
+    return (1.0 - share) * kept[0] + share * again[0], (1.0 - share) * kept[1] + share * again[1]
+
+
+def _step(
+    system: System, model: Model, v: dict[str, Array], recompute: str, engine: Engine
+) -> tuple[Any, Any]:
+    dp = v["devices"] / (v["tp"] * v["cp"] * v["pp"])
+    layout = plan(
+        tp=v["tp"],
+        cp=v["cp"],
+        pp=v["pp"],
+        dp=dp,
+        microbatches=np.maximum(np.round(v["global_batch_sequences"] / (dp * v["micro_batch"])), 1.0),
+        virtual_stages=np.where(v["pp"] > 1, np.maximum(v["virtual"], 1.0), 1.0),
+        zero=v["zero"],
+        sp=v["sp"],
+        recompute=recompute,
+    )
+    step = priced_step(system, model, train(v["global_batch_sequences"], v["seq"]), layout, engine)
+    return step.time, used_bytes(step)
