@@ -5,6 +5,7 @@ of an engine's steps.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -89,14 +90,9 @@ def engine_times(serving: Serving, running: Array, run: RunConditions) -> Engine
     a run has it.
     """
     plan, skew = serving.plan, serving.skew
-    batch = served_batch(serving, running, run.input, run.output)
+    plain, step, token = token_times(serving, running, run)
     alone = serving.step(prefill(plan.dp + 0.0 * running, run.input, skew=skew)).time
-    step, token = batch.step, batch.step
     middle = run.input + run.output / 2.0
-    if np.any(run.guesses > 0):
-        drafted = _drafting_cycle(serving, running, middle, run.guesses)
-        step = np.where(run.guesses > 0, drafted, step)
-        token = step / expected_tokens(run.guesses, run.acceptance)
     beside = mixed(
         np.maximum(running, plan.dp), middle, prompts=plan.dp + 0.0 * running, chunk=run.input, skew=skew
     )
@@ -105,9 +101,21 @@ def engine_times(serving: Serving, running: Array, run: RunConditions) -> Engine
     return EngineTimes(
         step=step,
         token=token,
-        reading=np.where(busy, np.maximum(together - batch.step, 0.0), alone),
+        reading=np.where(busy, np.maximum(together - plain, 0.0), alone),
         own=np.where(busy, together, alone),
     )
+
+
+def token_times(serving: Serving, running: Array, run: RunConditions) -> tuple[Any, Any, Any]:
+    """Mean time of a plain decode step of so many sequences, of a step as a run has it (with guesses where it
+    guesses), and of a token of each sequence [s].
+    """
+    plain = served_batch(serving, running, run.input, run.output).step
+    if not np.any(run.guesses > 0):
+        return plain, plain, plain
+    drafted = _drafting_cycle(serving, running, run.input + run.output / 2.0, run.guesses)
+    step = np.where(run.guesses > 0, drafted, plain)
+    return plain, step, step / expected_tokens(run.guesses, run.acceptance)
 
 
 def _drafting_cycle(serving: Serving, running: Array, context: Array, guesses: Array) -> Any:
@@ -122,6 +130,35 @@ def _drafting_cycle(serving: Serving, running: Array, context: Array, guesses: A
         draft_engine(serving.engine),
     )
     return cycle_time(guesses * guess.time, verify)
+
+
+def pooled_times(
+    pool: Mapping[str, Serving],
+    workers: Mapping[str, Array],
+    at_once: Array,
+    clients: Array,
+    run: RunConditions,
+) -> tuple[Any, Any]:
+    """TTFT and TPOT that clients of a closed loop see of workers that only read prompts, `at_once` together,
+    and workers that only generate [s]. A token waits for nobody's prompt, prompts wait for prompts only.
+    """
+    reading, engine, output = pool["prefill"], pool["prefill"].engine, run.output
+    round_time = reading.step(prefill(at_once, run.input, skew=reading.skew)).time
+    each = round_time / at_once / workers["prefill"]
+
+    def with_decoding(busy: Any) -> tuple[Any, Any]:
+        """TTFT and token time with so many sequences being generated: what the prefill workers do not keep up
+        with waits for them.
+        """
+        _, step, token = token_times(pool["decode"], np.ceil(busy / workers["decode"]), run)
+        prompts = np.maximum(clients - at_once * workers["prefill"], 0.0) * each
+        met = np.minimum(prompts / (output * token) * each, prompts) / 2.0
+        behind = np.maximum(clients * each - output * token - round_time, 0.0)
+        start = prompts / (2.0 * run.rounds)
+        return engine.request + round_time + step + np.maximum(met, behind) + start, token
+
+    ttft, token = with_decoding(clients)
+    return with_decoding(np.maximum(clients * output * token / (ttft + output * token), 1.0))
 
 
 def named_in_file(table: Table, pattern: str) -> list[str]:

@@ -36,12 +36,12 @@ from strata.validation.readers.served_models import (
     engine_times,
     largest_running_batch,
     named_in_file,
+    pooled_times,
     served_model,
 )
-from strata.validation.readers.steps import Serving, served_batch, systems_of
+from strata.validation.readers.steps import Serving, systems_of
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
-from strata.workload.tasks import prefill
 
 NIM_METRICS = (  # column, group, unit
     ("TTFT (ms)", "ttft", 1e-3),
@@ -119,7 +119,6 @@ def _disaggregated(
         rows.number("conc"),
         online_runs_of(rows, chip_name, engine.name, bool(model.kv_rank), known),
     )
-    output = run.output
     pool, workers = {}, {}
     for side in ("prefill", "decode"):
         sizes = ("tp_size", "attention_dp_size", "moe_ep_size")
@@ -131,23 +130,7 @@ def _disaggregated(
         pool[side] = Serving(system, model, plan(tp=tp, dp=dp, **experts), engine, known.skew)
         workers[side] = parallel_degree(rows, f"{side}_num_workers")
     at_once = parallel_degree(rows, "prefill_batch_size") * pool["prefill"].plan.dp
-    round_time = pool["prefill"].step(prefill(at_once, run.input, skew=known.skew)).time
-    each = round_time / at_once / workers["prefill"]
-
-    def with_decoding(busy: Any) -> tuple[Any, Any]:
-        """TTFT and step with so many sequences being generated: what the prefill workers do not keep up with
-        waits for them.
-        """
-        batch = np.ceil(busy / workers["decode"])
-        step = served_batch(pool["decode"], batch, run.input, output).step
-        prompts = np.maximum(clients - at_once * workers["prefill"], 0.0) * each
-        met = np.minimum(prompts / (output * step) * each, prompts) / 2.0
-        behind = np.maximum(clients * each - output * step - round_time, 0.0)
-        start = prompts / (2.0 * known.drawn.rounds)
-        return engine.request + round_time + step + np.maximum(met, behind) + start, step
-
-    ttft, step = with_decoding(clients)
-    return with_decoding(np.maximum(clients * output * step / (ttft + output * step), 1.0))
+    return pooled_times(pool, workers, at_once, clients, run)
 
 
 def nim(table: Table, catalogue: Catalogue) -> ComparedPoints:

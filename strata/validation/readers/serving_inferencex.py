@@ -1,0 +1,192 @@
+"""InferenceX: first tokens and token times of closed loops, aggregated and with prefill and decode workers
+apart, with and without multi-token prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array, Number
+from strata.errors import BadValue
+from strata.mapping.engine import Engine
+from strata.mapping.plan import plan
+from strata.params import by_name, part, quantity, text
+from strata.validation.readers.benchmark_conditions import (
+    Polling,
+    RunConditions,
+    parallel_degree,
+    read_conditions,
+)
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.closed_loop import client_times
+from strata.validation.readers.comparison import (
+    ComparedPoints,
+    compare_metric,
+    forecast,
+    group_names,
+    join_metrics,
+)
+from strata.validation.readers.labels import dashed_all, server_of
+from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.served_models import (
+    engine_times,
+    largest_running_batch,
+    pooled_times,
+    served_model,
+)
+from strata.validation.readers.steps import Serving, systems_of
+from strata.validation.readers.tables import Table
+from strata.workload.model import Model
+
+FILE = "serving/inferencex.toml"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InferencexConditions:
+    """Closed loops of clients by one benchmark."""
+
+    title: str = text("what was run")
+    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+    mean_share: Number = quantity("1", "mean length over the one it names", positive=True)
+    rounds: Number = quantity("1", "requests of each client", positive=True)
+    acceptance: Number = quantity("1", "chance that a guessed token is right")
+    polling: Polling = part(Polling, "who looks for requests now and then")
+    guesses: dict[str, Number] = by_name("1", "tokens guessed in a step, by engine")
+    data_parallel_guesses: dict[str, Number] = by_name("1", "the same with data-parallel attention")
+
+
+def inferencex(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """TPOT and TTFT by chip, engine, model and kind (agg, disagg, agg-mtp, disagg-mtp); means where they were
+    recorded, else medians.
+    """
+    chips, engines = (np.array(dashed_all(table.text(c)), dtype=object) for c in ("chip", "engine"))
+    models, guessing = table.text("model"), table.text("speculative")
+    together = np.where(table.text("disaggregated") == "1", "disagg", "agg")
+    keys = [chips, engines, models, table.text("precision"), together, guessing]
+    known = read_conditions(InferencexConditions, table, FILE)
+
+    def price(key: tuple[str, str, str, str, str, str], rows: Array) -> Any:
+        if key[5] not in ("", "none", "mtp"):
+            raise BadValue(f"speculative must be none or mtp, but got '{key[5]}'")
+        model, engine = served_model(catalogue, key[2], key[3], key[3]), catalogue.engine(server_of(key[1]))
+        if key[5] == "mtp" and not model.kv_rank:
+            raise BadValue(f"{model.name} has no layers of its own to guess tokens with")
+        run = _aggregated if key[4] == "agg" else _disaggregated
+        return run(table.keep(rows), catalogue, key[0], model, engine, known)
+
+    forecasts = forecast(table, keys, price, ("isl", "osl", "concurrency"), metrics=2)
+    kinds = [f"{k}-{g}" if g not in ("", "none") else k for k, g in zip(together, guessing, strict=True)]
+    parts = []
+    for metric, (name, phase) in enumerate((("ttft", "request"), ("tpot", "decode"))):
+        mean, median = (table.number(f"{which}_{name}_s") for which in ("mean", "median"))
+        part_points = compare_metric(
+            table,
+            np.where(np.isnan(mean), median, mean),
+            forecasts,
+            group_names(name, chips, engines, models, np.array(kinds, dtype=object), count=len(table)),
+            metric=metric,
+            headline=name == "tpot",
+            case=case_keys(catalogue, phase, chips, models, _engine_names(engines)),
+        )
+        parts.append(part_points)
+    return join_metrics(parts)
+
+
+def _engine_names(labels: Array) -> list[str]:
+    """The catalogue's name of each engine; a label that nobody knows stays."""
+    named = []
+    for label in labels:
+        try:
+            named.append(server_of(str(label)))
+        except ValueError:
+            named.append(str(label))
+    return named
+
+
+def _aggregated(
+    rows: Table,
+    catalogue: Catalogue,
+    chip_name: str,
+    model: Model,
+    engine: Engine,
+    known: InferencexConditions,
+) -> tuple[Any, Any]:
+    """One pool of workers that read prompts and generate."""
+    serving = _pool(catalogue, chip_name, model, engine, known, _degrees(rows, "", rows.number("devices")))
+    dp, clients = serving.plan.dp, rows.number("concurrency")
+    run = _run(rows, chip_name, engine, dp, known)
+    running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
+    return client_times(engine_times(serving, running, run), clients, running, dp, run, engine)
+
+
+def _disaggregated(
+    rows: Table,
+    catalogue: Catalogue,
+    chip_name: str,
+    model: Model,
+    engine: Engine,
+    known: InferencexConditions,
+) -> tuple[Any, Any]:
+    """Prefill and decode workers apart; a prefill worker reads a prompt on each attention rank at once."""
+    pool, workers = {}, {}
+    for side, prefix in (("prefill", "prefill_"), ("decode", "")):
+        workers[side] = parallel_degree(rows, f"{side}_workers")
+        devices = parallel_degree(rows, f"{side}_devices") / workers[side]
+        degrees = _degrees(rows, prefix, devices)
+        pool[side] = _pool(catalogue, chip_name, model, engine, known, degrees)
+    run = _run(rows, chip_name, engine, pool["decode"].plan.dp, known)
+    return pooled_times(pool, workers, 1.0 * pool["prefill"].plan.dp, rows.number("concurrency"), run)
+
+
+def _degrees(rows: Table, prefix: str, devices: Array) -> dict[str, Array]:
+    """Degrees of a worker of so many devices. A worker of several devices whose layout says 1 is not filled
+    in: it is tensor parallel, or data and expert parallel where it says data-parallel attention.
+    """
+    tp, ep = (parallel_degree(rows, f"{prefix}{c}") for c in ("tp", "ep"))
+    apart = rows.number(f"{prefix}dp_attention", empty=0.0) > 0
+    untold = (tp == 1) & (devices > 1)
+    ep = np.where(untold & apart, devices, ep)
+    return {"tp": np.where(apart, 1.0, devices), "dp": np.where(apart, devices, 1.0), "ep": ep}
+
+
+def _pool(
+    catalogue: Catalogue,
+    chip_name: str,
+    model: Model,
+    engine: Engine,
+    known: InferencexConditions,
+    degrees: dict[str, Array],
+) -> Serving:
+    tp, dp, ep = (degrees[k] for k in ("tp", "dp", "ep"))
+    experts = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if model.has_experts else {"moe_tp": tp}
+    layout = plan(tp=tp, dp=dp, **experts)
+    return Serving(systems_of(catalogue, chip_name, tp * dp), model, layout, engine, known.skew)
+
+
+def _run(rows: Table, chip_name: str, engine: Engine, dp: Any, known: InferencexConditions) -> RunConditions:
+    isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "concurrency"))
+    output = rows.number("mean_osl")
+    polling = known.polling
+    polled = (
+        (engine.name == polling.engine) & (chip_name == polling.chip) & (rows.text("disaggregated") != "1")
+    )
+    interval = np.where(clients >= polling.many_clients, polling.many_clients_steps, polling.steps)
+    guesses = np.where(
+        dp > 1, known.data_parallel_guesses.get(engine.name, 0.0), known.guesses.get(engine.name, 0.0)
+    )
+    one = np.ones_like(isl)
+    return RunConditions(
+        input=known.mean_share * isl,
+        output=np.where(np.isnan(output), known.mean_share * osl, output),
+        guesses=np.where(rows.text("speculative") == "mtp", guesses, 0.0),
+        acceptance=known.acceptance,
+        polled=np.where(polled, interval, 1.0),
+        burst=np.maximum(polling.chunk / (known.mean_share * isl), 1.0),
+        fresh=one,
+        # a common start is one round of several: it moves the mean of first tokens and not their median
+        rounds=np.where(np.isnan(rows.number("mean_ttft_s")), np.inf, known.rounds),
+        first=0.0 * one,
+    )
