@@ -52,6 +52,21 @@ def server_of(label: str) -> str:
     raise UnknownName("serving engine", label, list(SERVERS), ", ".join(SERVERS))
 
 
+def server_names(labels: Iterable[str]) -> list[str]:
+    """The catalogue's name of each engine; a label that nobody knows stays.
+
+    >>> server_names(["sglang-dynamo", "atom"])
+    ['sglang', 'atom']
+    """
+    named = []
+    for label in labels:
+        try:
+            named.append(server_of(label))
+        except UnknownName:
+            named.append(label)
+    return named
+
+
 def trained_format(name: str) -> str:
     """Strata's name of the format that a trainer multiplies in.
 

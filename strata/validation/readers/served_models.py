@@ -60,13 +60,14 @@ def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
 
 
 def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:
-    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once
-    [s].
+    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once; of
+    a pipeline, steps follow one another as soon as the slowest stage is free [s].
     """
-    engine = serving.engine
-    at_once = np.minimum(np.maximum(np.floor(engine.tokens / length), 1.0) * serving.plan.dp, batch)
+    engine, layout = serving.engine, serving.plan
+    at_once = np.minimum(np.maximum(np.floor(engine.tokens / length), 1.0) * layout.dp, batch)
     step = serving.step(prefill(at_once, length, skew=serving.skew))
-    return engine.request + batch / at_once * step.time
+    following = np.where(np.asarray(layout.pp) > 1, step.stage * step.microbatches, step.time)
+    return engine.request + step.time + (batch / at_once - 1.0) * following
 
 
 def largest_running_batch(serving: Serving, context: Array, dp: Any) -> Array:

@@ -29,7 +29,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
-from strata.validation.readers.labels import dashed_all, server_of
+from strata.validation.readers.labels import dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.served_models import (
     engine_times,
@@ -89,21 +89,10 @@ def inferencex(table: Table, catalogue: Catalogue) -> ComparedPoints:
             group_names(name, chips, engines, models, np.array(kinds, dtype=object), count=len(table)),
             metric=metric,
             headline=name == "tpot",
-            case=case_keys(catalogue, phase, chips, models, _engine_names(engines)),
+            case=case_keys(catalogue, phase, chips, models, server_names(engines)),
         )
         parts.append(part_points)
     return join_metrics(parts)
-
-
-def _engine_names(labels: Array) -> list[str]:
-    """The catalogue's name of each engine; a label that nobody knows stays."""
-    named = []
-    for label in labels:
-        try:
-            named.append(server_of(str(label)))
-        except ValueError:
-            named.append(str(label))
-    return named
 
 
 def _aggregated(
