@@ -60,8 +60,8 @@ def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
 
 
 def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:
-    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once; of
-    a pipeline, steps follow one another as soon as the slowest stage is free [s].
+    """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once;
+    through a pipeline, steps follow one another as soon as the slowest stage is free [s].
     """
     engine, layout = serving.engine, serving.plan
     at_once = np.minimum(np.maximum(np.floor(engine.tokens / length), 1.0) * layout.dp, batch)

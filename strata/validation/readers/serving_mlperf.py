@@ -1,5 +1,5 @@
-"""MLPerf Inference: output tokens/s of a whole system, with all requests at once (Offline) or at the load that
-keeps the limits (Server, Interactive).
+"""MLPerf Inference: output tokens/s of a whole system, with all requests at once (Offline) or at the load
+that keeps the limits (Server, Interactive).
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class MlperfConditions:
 
 
 def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Output tokens/s of the whole system; of rows that state samples/s alone, these times a sample's tokens."""
+    """Output tokens/s of the whole system; of rows that state samples/s alone, these times a sample's
+    tokens.
+    """
     chips, engines = (np.array(dashed_all(table.text(c)), dtype=object) for c in ("chip", "engine"))
     models, scenarios = table.text("model"), table.text("scenario")
     known = read_conditions(MlperfConditions, table, FILE)

@@ -89,7 +89,8 @@ def _equal_part(devices: float, most: float) -> float:
     """
     if np.isnan(devices) or devices < 1 or most < 1:
         return 1.0
-    return float(next(part for part in range(int(min(devices, most)), 0, -1) if devices % part == 0))
+    parts = range(int(min(devices, most)), 0, -1)
+    return float(next((part for part in parts if devices % part == 0), 1))
 
 
 def _joined(catalogue: Catalogue, chip_name: str, devices: Array, inside: float, rate: Array) -> System:
