@@ -104,8 +104,9 @@ def _aggregated(
     known: InferencexConditions,
 ) -> tuple[Any, Any]:
     """One pool of workers that read prompts and generate."""
-    serving = _pool(catalogue, chip_name, model, engine, known, _degrees(rows, "", rows.number("devices")))
-    dp, clients = serving.plan.dp, rows.number("concurrency")
+    degrees = _degrees(rows, "", rows.number("devices"))
+    serving = _pool(catalogue, chip_name, model, engine, known, degrees)
+    dp, clients = degrees["dp"], rows.number("concurrency")
     run = _run(rows, chip_name, engine, dp, known)
     running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
     return client_times(engine_times(serving, running, run), clients, running, dp, run, engine)
@@ -120,14 +121,14 @@ def _disaggregated(
     known: InferencexConditions,
 ) -> tuple[Any, Any]:
     """Prefill and decode workers apart; a prefill worker reads a prompt on each attention rank at once."""
-    pool, workers = {}, {}
+    pool, workers, ranks = {}, {}, {}
     for side, prefix in (("prefill", "prefill_"), ("decode", "")):
         workers[side] = parallel_degree(rows, f"{side}_workers")
-        devices = parallel_degree(rows, f"{side}_devices") / workers[side]
-        degrees = _degrees(rows, prefix, devices)
+        degrees = _degrees(rows, prefix, parallel_degree(rows, f"{side}_devices") / workers[side])
         pool[side] = _pool(catalogue, chip_name, model, engine, known, degrees)
-    run = _run(rows, chip_name, engine, pool["decode"].plan.dp, known)
-    return pooled_times(pool, workers, 1.0 * pool["prefill"].plan.dp, rows.number("concurrency"), run)
+        ranks[side] = degrees["dp"]
+    run = _run(rows, chip_name, engine, ranks["decode"], known)
+    return pooled_times(pool, workers, ranks["prefill"], rows.number("concurrency"), run)
 
 
 def _degrees(rows: Table, prefix: str, devices: Array) -> dict[str, Array]:
@@ -150,12 +151,16 @@ def _pool(
     degrees: dict[str, Array],
 ) -> Serving:
     tp, dp, ep = (degrees[k] for k in ("tp", "dp", "ep"))
-    experts = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)} if model.has_experts else {"moe_tp": tp}
+    experts: dict[str, Any] = {"moe_tp": tp}
+    if model.has_experts:
+        experts = {"ep": ep, "moe_tp": np.maximum(tp * dp / ep, 1.0)}
     layout = plan(tp=tp, dp=dp, **experts)
     return Serving(systems_of(catalogue, chip_name, tp * dp), model, layout, engine, known.skew)
 
 
-def _run(rows: Table, chip_name: str, engine: Engine, dp: Any, known: InferencexConditions) -> RunConditions:
+def _run(
+    rows: Table, chip_name: str, engine: Engine, dp: Array, known: InferencexConditions
+) -> RunConditions:
     isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "concurrency"))
     output = rows.number("mean_osl")
     polling = known.polling

@@ -94,7 +94,9 @@ def _replica(
     ranks, pp, ep = (parallel_degree(rows, c) for c in ("tp", "pp", "ep"))
     apart = rows.number("attention_dp", empty=0.0) > 0
     tp, dp = np.where(apart, 1.0, ranks), np.where(apart, ranks, 1.0)
-    experts = {"ep": ep, "moe_tp": np.maximum(ranks / ep, 1.0)} if model.has_experts else {"moe_tp": tp}
+    experts: dict[str, Any] = {"moe_tp": tp}
+    if model.has_experts:
+        experts = {"ep": ep, "moe_tp": np.maximum(ranks / ep, 1.0)}
     engine = in_process(catalogue.engine(engine_name))
     most = rows.number("max_batch") / dp
     engine = replace(engine, sequences=np.where(np.isnan(most), engine.sequences, np.maximum(most, 1.0)))
@@ -131,12 +133,12 @@ def _loaded(rows: Table, serving: Serving, replicas: Array, run: RunConditions, 
     """Tokens/s of one copy with as many requests in flight as were measured; where that is not told, with the
     most that keep the limits in their means.
     """
-    most = _largest(serving, run, beams)
+    most, at_once = _largest(serving, run, beams), np.asarray(serving.plan.dp, float)
 
     def seen(flight: Any) -> tuple[Any, Any]:
         running = np.minimum(flight, most)
         times = engine_times(serving, beams * running, run)
-        return client_times(times, flight, running, 1.0 * serving.plan.dp, run, serving.engine)
+        return client_times(times, flight, running, at_once, run, serving.engine)
 
     flight = np.maximum(rows.number("mean_in_flight") / replicas, 1.0)
     if np.any(np.isnan(flight)):
