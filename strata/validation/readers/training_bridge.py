@@ -10,18 +10,23 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import BadValue, StrataError
+from strata.errors import StrataError
 from strata.mapping.plan import plan
 from strata.params import text
 from strata.units import finite_number
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
-from strata.validation.readers.labels import trained_format
+from strata.validation.readers.labels import dashed, dashed_all, trained_format
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.steps import systems_of
 from strata.validation.readers.tables import BadRows, Table
-from strata.validation.readers.training_steps import TRAINER, ranked_by_gpus, training_step
+from strata.validation.readers.training_steps import (
+    TRAINER,
+    ranked_by_gpus,
+    require_trained_whole,
+    training_step,
+)
 
 SIZES = ("gpus", "gbs", "mbs", "seq_len")
 DEGREES = ("tp", "pp", "cp", "ep", "vp")
@@ -66,8 +71,7 @@ def _recipes(
     keys = [systems, np.array(models, dtype=object), precision, phase]
 
     def price(key: tuple[str, str, str, str], rows: Array) -> Any:
-        if key[3].lower() not in TRAINED_WHOLE:
-            raise BadValue(f"phase is '{key[3]}': a frozen base under adapters is not modelled yet")
+        require_trained_whole("phase", key[3].lower(), TRAINED_WHOLE)
         v = {k: x[rows] for k, x in s.items()}
         model = catalogue.model(key[1], weights=trained_format(key[2]), kv="bf16")
         dp = v["gpus"] / (v["tp"] * v["pp"] * v["cp"])
@@ -83,12 +87,12 @@ def _recipes(
             sp=np.ones_like(dp),
             **experts,
         )
-        system = systems_of(catalogue, key[0].lower(), v["gpus"])
+        system = systems_of(catalogue, dashed(key[0]), v["gpus"])
         step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
     forecasts = forecast(table, keys, price, ())
-    case = case_keys(catalogue, "train", systems, models, TRAINER)
+    case = case_keys(catalogue, "train", dashed_all(systems), models, TRAINER)
     names = group_names("tokens", *groups, count=len(table))
     measured = first_numbers(table, "tokens_per_s_per_gpu")
     points = compare_metric(table, measured, forecasts, names, rate=True, case=case)

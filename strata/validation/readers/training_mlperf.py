@@ -27,7 +27,12 @@ from strata.validation.readers.labels import dashed_all, trained_format
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.steps import priced_step, used_bytes
 from strata.validation.readers.tables import Table
-from strata.validation.readers.training_steps import TRAINER, called_right, ranked_by_nodes
+from strata.validation.readers.training_steps import (
+    TRAINER,
+    called_right,
+    ranked_by_nodes,
+    require_trained_whole,
+)
 from strata.workload.model import Model
 from strata.workload.tasks import train
 
@@ -50,8 +55,7 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     def price(key: tuple[str, str, str, str, str, str, float], rows: Array) -> Any:
         chip_name, model_name, precision, recompute, trains, graph, inside = key
-        if trains != "all":
-            raise BadValue(f"trains is '{trains}': a frozen base under adapters is not modelled yet")
+        require_trained_whole("trains", trains, ("all",))
         v = {k: x[rows] for k, x in s.items()}
         system = _joined(catalogue, chip_name, v["devices"], inside, v["rate"])
         model = catalogue.model(model_name, weights=trained_format(precision), kv="bf16")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array, Number
+from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.mapping.plan import Plan
 from strata.pricing.step import Step
@@ -20,6 +22,7 @@ from strata.workload.tasks import train
 
 GPUS_PER_NODE = 8.0
 TRAINER = "megatron"  # the engine all training runs are priced with
+ADAPTERS = "lora"  # what data sets call runs of a frozen base with trained adapters
 WRONG = 1e-12  # a wrong call: an error of 1 that is not a failed row
 
 
@@ -28,6 +31,14 @@ def training_step(
 ) -> Step:
     """One optimiser step under a Megatron-like trainer."""
     return priced_step(system, model, train(batch, length), plan, catalogue.engine(TRAINER))
+
+
+def require_trained_whole(column: str, said: str, whole: Sequence[str]) -> None:
+    """Refuse runs that do not train every weight."""
+    if said == ADAPTERS:
+        raise BadValue(f"{column} is '{said}': a frozen base under adapters is not modelled yet")
+    if said not in whole:
+        raise BadValue(f"{column} must be {', '.join((*whole, ADAPTERS))}, but got '{said}'")
 
 
 def gpt_model(layers: Any, hidden: Any, heads: Any, length: Any, vocab: Number) -> Model:
