@@ -83,7 +83,12 @@ class Direct:
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExpertTransport:
-    """Exchange of tokens between ranks of experts by kernels of its own: `dispatch` out, `combine` back."""
+    """Exchange of tokens between ranks of experts by kernels of its own: `dispatch` out, `combine` back.
+
+    Two kinds, as DeepEP has them: a message for each pick (low latency: `start` to `message`), or a copy for
+    each node, forwarded inside it (many tokens: `forward` to `notify`). Between nodes both go at what the
+    outer dimension's adapters sustain.
+    """
 
     start: dict[str, Number] = by_name("s", "kernel and meeting of the ranks: dispatch, combine")
     expert: dict[str, Number] = by_name(
@@ -97,6 +102,31 @@ class ExpertTransport:
     scale: Number = quantity("B", "scales beside each element of 8 bits or fewer that is dispatched")
     limit: Number | None = quantity(
         "1", "most tokens of a rank in one call; absent where there is none", optional=True, positive=True
+    )
+    message: Number | None = quantity(
+        "s", "each message handed to an adapter between nodes; nothing when left out", optional=True
+    )
+    forward: Number | None = quantity(
+        "1",
+        "share of the link's peak of the kernels for many tokens, which send a token to a node once and "
+        "forward it there; absent where there are none",
+        optional=True,
+        positive=True,
+    )
+    core: Number | None = quantity(
+        "B/s",
+        "tokens that one core copies in such kernels; any speed when left out",
+        optional=True,
+        positive=True,
+    )
+    cores: Number | None = quantity(
+        "1", "cores that such kernels take; as many as they need when left out", optional=True, positive=True
+    )
+    notify: Number | None = quantity(
+        "s",
+        "ranks telling each other what will come, and the host waiting for it, before such a dispatch; half "
+        "of it is counted on the way back",
+        optional=True,
     )
 
 

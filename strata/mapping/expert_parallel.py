@@ -60,6 +60,8 @@ def expert_collectives(
             experts=experts.all_experts,
             width=op.width,
             element=bytes_of(op.precision),
+            groups=experts.groups,
+            top_groups=experts.top_groups,
         )
         found.append(collective("exchange", "all_to_all", "ep", payload, exchange))
         if "expert_tp" in sharding.active:

@@ -190,6 +190,8 @@ def _ffn_sizes(keys: ConfigKeys, family: ConfigFamily, hidden: float, experts: f
         "ffn": keys.size(stated, each),
         "experts": experts,
         "top_k": top_k,
+        "expert_groups": groups,
+        "top_groups": chosen if keys.has("topk_group") else groups,
         "expert_ffn": each,
         "shared_ffn": shared,
         "shared_experts": bool(shared),

@@ -35,6 +35,8 @@ class ExpertMatMul(Op):
     routing: Routing | None = None  # popularity from a trace, in place of the skew
     redundant_experts: Number = 0.0  # copies of popular experts beside all experts
     ranks: Number = 1.0  # parts the experts are dealt out to
+    groups: Number = 1.0  # equal parts of the experts that the router picks from
+    top_groups: Number = 1.0  # parts that the picks of one token may lie in
 
     @property
     def slots(self) -> Number:

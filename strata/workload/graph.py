@@ -182,6 +182,8 @@ class Exchange:
     busiest: Number = 1.0  # picks that fall on the busiest rank, over the mean
     # tokens that it gets, over the mean: one copy serves all of a token's picks on a rank
     received: Number = 1.0
+    groups: Number = 1.0  # equal parts of the experts, of which a token's router picks from some
+    top_groups: Number = 1.0  # that many of them
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -144,6 +144,8 @@ class Model:
     expert_rank: Number = 0.0  # width of the latent in which routed experts work
     experts: Number = 0.0
     top_k: Number = 0.0
+    expert_groups: Number = 1.0  # equal parts of the experts that a router picks from
+    top_groups: Number = 1.0  # parts that the picks of one token may lie in
     expert_ffn: Number = 0.0
     shared_ffn: Number = 0.0
     positions: Number = 0.0

@@ -145,6 +145,8 @@ def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, .
             weight=model.expert_weights,
             activation=a,
             bias=model.expert_bias,
+            groups=model.expert_groups,
+            top_groups=model.top_groups,
         )
 
     # Both products share these: what a rank has to do is worked out once for the two.

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric import Fabric, group_share, peak_link
-from strata.hardware.fabric_parts import DIRECT, Dimension
-from strata.hardware.transport import ExpertTransport
+from strata.hardware.fabric import Fabric
+from strata.hardware.fabric_parts import DIRECT
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.transport_times import expert_exchange
+from strata.pricing.network.expert_levels import expert_levels, forwarded_exchange, low_latency_exchange
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import EXPERT_ROWS, ExpertMatMul, is_expert_product
-from strata.workload.graph import Collective, Exchange, Op, is_collective
+from strata.workload.graph import Collective, Op, is_collective
 from strata.workload.ops import is_vector
-
-NARROW = 1.0  # bytes of an element up to which scales travel with it
 
 
 def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> tuple[Op, ...]:
@@ -115,65 +112,29 @@ def uneven(more: Number, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Nu
     return 1.0 + (more - 1.0) * cheapest
 
 
-def message_bytes(way: str, width: Number, element: Number, by: ExpertTransport) -> Number:
-    """Bytes of one pick's message: a header and the scales of narrow elements go out; plain elements come
-    back.
-
-    >>> by = ExpertTransport(start={}, expert={}, share={}, lane=1e9, header=16.0, scale=0.03125)
-    >>> float(message_bytes("dispatch", 7168.0, 1.0, by)), float(message_bytes("combine", 7168.0, 2.0, by))
-    (7408.0, 14336.0)
-    """
-    if way == "combine":
-        return width * element
-    return width * (element + namespace(element).where(element <= NARROW, by.scale, 0.0)) + by.header
-
-
-def by_kernels(
-    made: Exchange, spread: GroupLayout, ranks: Number, dimension: Dimension
-) -> tuple[Number, Number]:
-    """Time of an exchange by a dimension's kernels made for it, and the bytes a rank sends over its links
-    that way.
-
-    They are known inside one dimension, which must hold the whole group, and for so many tokens of a rank;
-    infinite elsewhere.
-    """
-    assert dimension.transport_model is not None and dimension.transport_model.experts is not None
-    by = dimension.transport_model.experts
-    sent = made.tokens * made.top_k * message_bytes(made.direction, made.width, made.element, by)
-    link = peak_link(dimension) * group_share(dimension, spread.size)
-    time = expert_exchange(sent * made.busiest, spread.size, made.experts, link, made.direction, by)
-    legal = (spread.size > 1) & (spread.size >= ranks)
-    if by.limit is not None:
-        legal = legal & (made.tokens <= by.limit)
-    return namespace(legal, time).where(legal, time, float("inf")), (spread.size - 1.0) / spread.size * sent
-
-
 def price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Price:
     """Price of an exchange of tokens as its busiest rank has it: the library's all-to-all, or kernels made
     for it where they are quicker.
 
-    The library sends one copy of a token to each rank, the kernels one message to each expert. Energy is that
-    of a mean rank.
+    The library sends one copy of a token to each rank; kernels for few tokens one message to each expert,
+    those for many one copy to each node. Energy is that of a mean rank.
     """
     made = op.exchange
     assert made is not None
-    ranks: Number = 1.0
-    for spread in spreads:
-        ranks = ranks * spread.size
     scale = uneven(made.received, spreads, fabric)
     found = price_collective(replace(op, payload=op.payload * scale), spreads, fabric)
     time, lower, energy = found.time, found.lower / scale, found.energy / scale
-    for spread, dimension in zip(spreads, fabric.dimension, strict=True):
-        if (
-            dimension.transport_model is None
-            or dimension.transport_model.experts is None
-            or made.direction not in dimension.transport_model.experts.start
-        ):
-            continue
-        direct, crossing = by_kernels(made, spread, ranks, dimension)
-        xp = namespace(direct, time, lower, crossing)
-        legal = direct < float("inf")
-        lower = xp.where(legal, xp.minimum(lower, crossing / dimension.bandwidth), lower)
-        energy = xp.where(direct < time, crossing * dimension.energy, energy)
+    levels = expert_levels(made.direction, spreads, fabric)
+    if levels is None:
+        return network_price(time, energy, lower=lower)
+    for direct, crossed in (low_latency_exchange(made, levels), forwarded_exchange(made, levels)):
+        xp = namespace(direct, time, lower, *crossed)
+        least: Number = 0.0
+        joules: Number = 0.0
+        for sent, dimension in zip(crossed, levels.dimensions, strict=True):
+            least = xp.maximum(least, sent / dimension.bandwidth)
+            joules = joules + sent * dimension.energy
+        lower = xp.where(direct < float("inf"), xp.minimum(lower, least), lower)
+        energy = xp.where(direct < time, joules, energy)
         time = xp.minimum(time, direct)
     return network_price(time, energy, lower=lower)

@@ -181,23 +181,37 @@ def peer_memory_times(payload: Number, ranks: Number, link: Number, kernels: Dir
 
 
 def expert_exchange(
-    payload: Number, ranks: Number, experts: Number, link: Number, direction: str, kernels: ExpertTransport
+    payload: Number,
+    ranks: Number,
+    experts: Number,
+    link: Number,
+    direction: str,
+    kernels: ExpertTransport,
+    *,
+    nodes: Number = 1.0,
+    between: Number = 0.0,
 ) -> Number:
-    r"""Time of a dispatch of tokens to their experts' ranks, or of the combine back [s].
+    r"""Time of a dispatch of tokens to their experts' ranks, or of the combine back, a message for each pick
+    [s].
 
-    .. math:: T = T_0 + E\,\alpha + \frac{p-1}{p}\frac{n}{\beta} + \frac{n}{E\,\gamma}
+    .. math:: T = T_0 + E\,\alpha + \max\left(\frac{p-1}{p N}\frac{n}{\beta}, T_b\right) + \frac{n}{E\,\gamma}
 
     payload n, bytes a rank sends in all (a message for each expert a token goes to, header and scales
-    included); experts E of the layer, each with a counter α and, on dispatch, threads of its own that receive
-    at γ; so few experts receive slowly.
+    included); ranks p of a node, N nodes; experts E of the layer, each with a counter α and, on dispatch,
+    threads of its own that receive at γ; so few experts receive slowly. between :math:`T_b`, what leaves the
+    node by the adapters meanwhile (`adapter_time`): the slower of the two rules.
 
-    Form: ours, on DeepEP's low-latency kernels (github deepseek-ai/DeepEP), eight ranks of H200 and B200.
+    Form: ours, on DeepEP's low-latency kernels (github deepseek-ai/DeepEP), eight ranks of H200 and B200;
+    between nodes nothing is fitted.
 
     >>> rates = {"share": {"combine": 0.5}, "lane": 4.5e9, "header": 16.0, "scale": 0.0}
     >>> kernels = ExpertTransport(start={"combine": 9.6e-6}, expert={"combine": 4.8e-9}, **rates)
     >>> round(expert_exchange(128 * 8 * 7168 * 2.0, 8.0, 256.0, 450e9, "combine", kernels) * 1e6, 1)
     67.9
     """
-    sent = (ranks - 1.0) / ranks * payload / (kernels.share[direction] * link)
+    xp = namespace(payload, ranks, link, nodes, between)
+    sent = (ranks - 1.0) / (ranks * nodes) * payload / (kernels.share[direction] * link)
     received = payload / (experts * kernels.lane) if direction == "dispatch" else 0.0
-    return kernels.start[direction] + experts * kernels.expert[direction] + sent + received
+    return (
+        kernels.start[direction] + experts * kernels.expert[direction] + xp.maximum(sent, between) + received
+    )

@@ -11,7 +11,7 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, with_library
 from strata.hardware.transport import ANY, LIBRARY
-from strata.pricing.network.expert_exchange import message_bytes
+from strata.pricing.network.expert_levels import message_bytes
 from strata.pricing.network.transport_times import expert_exchange
 from strata.validation.readers.bare_kernels import node_collective_time
 from strata.validation.readers.catalogue import Catalogue

@@ -19,7 +19,13 @@ from strata.pricing.block import price_block
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.expert_exchange import message_bytes, price_exchange, received, uneven_routing
+from strata.pricing.network.expert_exchange import price_exchange, received, uneven_routing
+from strata.pricing.network.expert_levels import (
+    expert_levels,
+    forwarded_exchange,
+    low_latency_exchange,
+    message_bytes,
+)
 from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.pricers import Rank
 from strata.workload.expert_ops import ExpertMatMul
@@ -166,20 +172,24 @@ def test_kernels_of_their_own_serve_decode_where_the_engine_has_them():
         assert (float(price.time) < float(library.time)) is quick
 
 
-def test_kernels_of_their_own_are_for_short_calls_inside_one_dimension():
-    for fabric, tokens, legal in (
-        (node(), 1024.0, True),
-        (node(), 1025.0, False),
-        (node(sizes=(8.0, 2.0)), 64.0, False),
+def test_kernels_for_few_tokens_are_for_short_calls_and_those_for_many_take_over():
+    for sizes, tokens, quickest in (
+        ((8.0, 1.0), 512.0, low_latency_exchange),
+        ((8.0, 1.0), 8192.0, forwarded_exchange),
+        ((8.0, 2.0), 64.0, low_latency_exchange),
+        ((8.0, 2.0), 4096.0, forwarded_exchange),
     ):
-        ranks = float(np.prod([d.size for d in fabric.dimension]))
+        fabric, ranks = node(sizes=sizes), float(np.prod(sizes))
         op = exchange(tokens=tokens, ranks=ranks)
         op = replace(op, exchange=replace(op.exchange, element=1.0))  # a library sends bf16, the kernels fp8
         alone = replace(op, exchange=replace(op.exchange, direction=""))
         groups = spread(1.0, ranks, fabric)
-        assert (
-            float(price_exchange(op, groups, fabric).time) < float(price_exchange(alone, groups, fabric).time)
-        ) is legal
+        levels = expert_levels("dispatch", groups, fabric)
+        price = price_exchange(op, groups, fabric)
+        assert float(price.time) == pytest.approx(float(quickest(op.exchange, levels)[0]), rel=1e-12)
+        assert float(price.time) < float(price_exchange(alone, groups, fabric).time)
+        assert float(price.lower) <= float(price.time)
+    assert low_latency_exchange(exchange(tokens=1025.0).exchange, levels)[0] == float("inf")
     trained = blocks("8xh200", "qwen3-30b-a3b", st.train(64.0, 512.0), "dp=8,ep=8", "ideal")
     assert all(
         op.exchange.direction == ""
