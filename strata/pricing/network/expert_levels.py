@@ -9,7 +9,6 @@ slower of adapters and links, and one node is the case of no adapters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -45,7 +44,10 @@ class ExpertLevels:
     @property
     def nodes(self) -> Number:
         """Nodes that the group reaches into."""
-        return reduce(lambda found, size: found * size, self.sizes[1:], 1.0)
+        product: Number = 1.0
+        for size in self.sizes[1:]:
+            product = product * size
+        return product
 
     @property
     def link(self) -> Number:
@@ -111,8 +113,8 @@ def adapter_time(payload: Number, messages: Number, post: Number, dimension: Dim
 
     .. math:: T_b = \alpha + m\,\tau + n / \beta
 
-    payload n [B] in m messages, each posted in τ [s]; latency α of the outer dimension and bandwidth β that
-    it sustains [B/s].
+    payload n [B] in m messages, each posted in τ [s]; latency α of the outer dimension and the bandwidth β
+    that it sustains [B/s].
 
     >>> from strata.hardware.fabric import fabric
     >>> network = fabric("hgx-h100").dimension[1]  # 50 GB/s, of which 0.9 is sustained; 5 us
@@ -189,8 +191,8 @@ def forwarded_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, tu
               \frac{d_R n}{c\,\gamma}\right)
 
     tokens of n bytes, copied to the :math:`d_N` nodes and :math:`d_R` ranks that have experts of them
-    (`reached_parts`), p ranks a node; share f of the links β; c cores copy γ each; start :math:`T_0`, and half
-    of the notification :math:`T_n` before a dispatch for each way, as both must go so. Uneven routing:
+    (`reached_parts`), p ranks a node; share f of the links β; c cores copy γ each; start :math:`T_0`, and
+    half of the notification :math:`T_n` before a dispatch for each way, as both must go so. Uneven routing:
     `received` of the busiest rank, never more than every token to every node.
 
     DeepEP (https://github.com/deepseek-ai/DeepEP), normal kernels: NVLink and RDMA forwarding.

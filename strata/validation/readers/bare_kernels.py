@@ -212,18 +212,17 @@ def collective_op(pattern: str, payload: Array, exchange: Exchange | None = None
     return Collective(name=pattern, pattern=pattern, group="tp", payload=payload, exchange=exchange)
 
 
+def token_exchange(direction: str, element: Number, **sizes: Number) -> Exchange:
+    """Tokens on their way to experts (dispatch) or back (combine), so many bytes an element."""
+    return Exchange(direction=direction, element=element, **sizes)
+
+
 def dispatch_op(v: dict[str, Array], element: float) -> Collective:
     """Tokens to the ranks of their experts, a message of so many bytes an element for each pick: rows of m
     tokens, n wide.
     """
-    sent = Exchange(
-        direction="dispatch",
-        tokens=v["m"],
-        top_k=v["topk"],
-        experts=v["experts"],
-        width=v["n"],
-        element=element,
-    )
+    sizes = {"tokens": v["m"], "top_k": v["topk"], "experts": v["experts"], "width": v["n"]}
+    sent = token_exchange("dispatch", element, **sizes)
     return collective_op("all_to_all", element * v["m"] * v["n"] * v["topk"], sent)
 
 

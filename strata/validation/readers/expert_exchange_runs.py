@@ -1,22 +1,23 @@
 """Exchanges of tokens between ranks of experts in and between nodes, as libraries for it publish them.
 
 A row says how many ranks, on what, and the bandwidth or the time; the sizes behind it stand in the library's
-own pages (https://github.com/deepseek-ai/DeepEP, README.md and docs/legacy.md) and tests.
+own pages and tests, and here in data/conditions.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.errors import BadValue, require
 from strata.hardware.fabric import Fabric, sized, with_library
 from strata.hardware.transport import ANY
 from strata.mapping.place import spread
+from strata.params import by_name, part, quantity, text
 from strata.precision import bytes_of
 from strata.pricing.network.expert_levels import (
     ExpertLevels,
@@ -26,6 +27,8 @@ from strata.pricing.network.expert_levels import (
     message_bytes,
     reached_parts,
 )
+from strata.validation.readers.bare_kernels import token_exchange
+from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
     ComparedPoints,
@@ -35,17 +38,35 @@ from strata.validation.readers.comparison import (
     join_metrics,
 )
 from strata.validation.readers.tables import Table
-from strata.workload.graph import Exchange
 
-# What the pages say of their runs: DeepSeek-V3's sizes, 4096 tokens a rank (8192 of the second version) or
-# 128 of low latency, experts on 4 nodes at most (the second version's test has no such limit).
-HIDDEN, TOP_K, EXPERTS, TOP_NODES = 7168.0, 8.0, 256.0, 4.0
-MANY_TOKENS, MORE_TOKENS, FEW_TOKENS = 4096.0, 8192.0, 128.0
-SECOND_VERSION = "v2"
-PHASES, KERNELS = ("dispatch", "combine"), ("normal", "low_latency")
+CONDITIONS = "network/expert_exchange.toml"
+FIRST = "v1"  # where a source names no version of its library
+PHASES = ("dispatch", "combine")
+FEW, MANY = ("low",), ("normal", "high", "throughput", "hybrid")  # words for kernels of few or many tokens
 FORMATS = {"dispatch": "fp8", "combine": "bf16"}  # where a row does not say
 IN_NODE = ("nvlink", "nvswitch", "xgmi", "infinity", "pcie")  # words for links inside a node or a rack
 GIGABIT = 1e9 / 8.0  # bytes
+MOST = 1600.0  # Gb/s of one adapter; more is told of a node
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExchangeSizes:
+    """What every run of a library's tests has in common."""
+
+    width: Number = quantity("1", "elements of a token", positive=True)
+    top_k: Number = quantity("1", "experts of a token", positive=True)
+    experts: Number = quantity("1", "experts in all", positive=True)
+    few: Number = quantity("1", "tokens of a rank, of the low-latency kernels", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExchangeConditions:
+    """Tests of a library for exchanges, by its version as sources name it."""
+
+    title: str = text("what was run")
+    sizes: ExchangeSizes = part(ExchangeSizes, "of all runs")
+    many: dict[str, Number] = by_name("1", "tokens of a rank, of the kernels for many, by version")
+    top_nodes: dict[str, Number] = by_name("1", "most nodes that a token goes to, by version")
 
 
 def expert_exchange_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -55,11 +76,13 @@ def expert_exchange_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
     s = table.numbers("ep", "gpus_per_node", "sms", "bandwidth_GBs", "latency_us")
     names = ("source", "gpu", "fabric", "kernel", "phase", "format")
     keys = [table.text(name) for name in names]
+    known = read_conditions(ExchangeConditions, table, CONDITIONS)
 
     def price(key: tuple[str, ...], rows: Array) -> Any:
         of = dict(zip(names, key, strict=True))
+        of["kernel"] = kernel_kind(of["kernel"])
         levels = row_levels(of, s["ep"][rows], s["gpus_per_node"][rows], catalogue)
-        made = row_exchange(of, levels)
+        made = row_exchange(of, levels, known)
         by = replace(levels.kernels, notify=None)  # runs are repeated with the layout of the first
         if not np.all(np.isnan(s["sms"][rows])):
             by = replace(by, cores=np.where(np.isnan(s["sms"][rows]), by.cores or np.inf, s["sms"][rows]))
@@ -81,18 +104,28 @@ def expert_exchange_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
     return join_metrics(parts)
 
 
+def kernel_kind(name: str) -> str:
+    """Which of the two kinds a row's kernels are.
+
+    >>> kernel_kind("Low-latency"), kernel_kind("hybrid"), kernel_kind("normal")
+    ('low_latency', 'normal', 'normal')
+    """
+    for kind, words in (("low_latency", FEW), ("normal", MANY)):
+        if any(word in name.lower() for word in words):
+            return kind
+    raise BadValue(f"kernel must be normal or low_latency, but got '{name}'")
+
+
 def row_levels(of: dict[str, str], ranks: Array, node: Array, catalogue: Catalogue) -> ExpertLevels:
     """Where the ranks of a row lie: nodes of so many, or one domain where the row names links inside it."""
     require(bool(np.all((ranks >= 2) & (node >= 1))), "ep must be from 2, gpus_per_node from 1", ep=ranks)
     if of["phase"] not in PHASES:
         raise BadValue(f"phase must be {' or '.join(PHASES)}, but got '{of['phase']}'")
-    if of["kernel"] not in KERNELS:
-        raise BadValue(f"kernel must be {' or '.join(KERNELS)}, but got '{of['kernel']}'")
     joined = _quickest_fabric(of["gpu"], catalogue)
     inside = any(word in of["fabric"].lower() for word in IN_NODE)
     node = ranks if inside else np.minimum(node, ranks)
     require(bool(np.all(ranks % node == 0)), "gpus_per_node must divide ep", ep=ranks, gpus_per_node=node)
-    joined = with_library(sized(_with_adapter(joined, of["fabric"], inside), (node, ranks / node)), ANY)
+    joined = with_library(sized(_with_adapter(joined, of["fabric"], inside, node), (node, ranks / node)), ANY)
     levels = expert_levels(of["phase"], spread(1.0, ranks, joined), joined)
     if levels is None:
         raise BadValue(f"{of['gpu']} has no transport that knows expert exchange kernels")
@@ -107,34 +140,36 @@ def _quickest_fabric(gpus: str, catalogue: Catalogue) -> Fabric:
     return max(found, key=lambda joined: float(np.max(joined.dimension[0].bandwidth)))
 
 
-def _with_adapter(joined: Fabric, words: str, inside: bool) -> Fabric:
-    """The fabric with the adapter that a row tells in Gb/s, in place of the usual one."""
+def _with_adapter(joined: Fabric, words: str, inside: bool, node: Array) -> Fabric:
+    """The fabric with the adapter that a row tells in Gb/s, of a rank or of its node, in place of the usual
+    one.
+    """
     told = re.search(r"(?:(\d+)\s*x\s*)?(\d+)\s*g", words.lower())
     if inside or told is None:
         return joined
-    rate = float(told.group(1) or 1) * float(told.group(2)) * GIGABIT
+    told_rate = float(told.group(1) or 1) * float(told.group(2))
+    rate = told_rate * GIGABIT / (node if told_rate > MOST else 1.0)
     first, *outer = joined.dimension
     return replace(joined, dimension=(first, *(replace(d, bandwidth=rate) for d in outer)))
 
 
-def row_exchange(of: dict[str, str], levels: ExpertLevels) -> Exchange:
+def row_exchange(of: dict[str, str], levels: ExpertLevels, known: ExchangeConditions) -> Any:
     """What each rank of a row sends."""
-    second = SECOND_VERSION in of["source"].lower()
-    many = MORE_TOKENS if second else MANY_TOKENS
-    nodes = levels.nodes
-    return Exchange(
-        direction=of["phase"],
-        tokens=many if of["kernel"] == "normal" else FEW_TOKENS,
-        top_k=TOP_K,
-        experts=EXPERTS,
-        width=HIDDEN,
-        element=bytes_of(of["format"] or FORMATS[of["phase"]]),
-        groups=nodes,
-        top_groups=nodes if second else np.minimum(nodes, TOP_NODES),
+    version = next((v for v in known.many if v in of["source"].lower()), FIRST)
+    sizes = known.sizes
+    return token_exchange(
+        of["phase"],
+        bytes_of(of["format"] or FORMATS[of["phase"]]),
+        tokens=known.many[version] if of["kernel"] == "normal" else sizes.few,
+        top_k=sizes.top_k,
+        experts=sizes.experts,
+        width=sizes.width,
+        groups=levels.nodes,
+        top_groups=np.minimum(levels.nodes, known.top_nodes[version]),
     )
 
 
-def counted_bytes(kernel: str, made: Exchange, levels: ExpertLevels) -> Any:
+def counted_bytes(kernel: str, made: Any, levels: ExpertLevels) -> Any:
     """Bytes that a published bandwidth counts, those that stay included: a copy for each node, inside one
     node for each rank, and a message for each pick of low latency.
     """
