@@ -62,6 +62,7 @@ def expert_collectives(
             element=bytes_of(op.precision),
             groups=experts.groups,
             top_groups=experts.top_groups,
+            generates=experts.generates,
         )
         found.append(collective("exchange", "all_to_all", "ep", payload, exchange))
         if "expert_tp" in sharding.active:

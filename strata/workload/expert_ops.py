@@ -37,6 +37,7 @@ class ExpertMatMul(Op):
     ranks: Number = 1.0  # parts the experts are dealt out to
     groups: Number = 1.0  # equal parts of the experts that the router picks from
     top_groups: Number = 1.0  # parts that the picks of one token may lie in
+    generates: bool = False  # of a step that only generates
 
     @property
     def slots(self) -> Number:

@@ -180,10 +180,10 @@ class Exchange:
     width: Number  # elements of a token
     element: Number  # bytes of one element as sent
     busiest: Number = 1.0  # picks that fall on the busiest rank, over the mean
-    # tokens that it gets, over the mean: one copy serves all of a token's picks on a rank
-    received: Number = 1.0
+    received: Number = 1.0  # tokens it gets, over the mean: one copy serves all of a token's picks on a rank
     groups: Number = 1.0  # equal parts of the experts, of which a token's router picks from some
     top_groups: Number = 1.0  # that many of them
+    generates: bool = False  # of a step that only generates: no kernels for which the host must wait
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

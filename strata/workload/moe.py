@@ -147,6 +147,7 @@ def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, .
             bias=model.expert_bias,
             groups=model.expert_groups,
             top_groups=model.top_groups,
+            generates=work.phase == "decode" and work.prompts is None,
         )
 
     # Both products share these: what a rank has to do is worked out once for the two.

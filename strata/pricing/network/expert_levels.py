@@ -185,7 +185,8 @@ def low_latency_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, 
 
 def forwarded_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, tuple[Number, ...]]:
     r"""Time of an exchange that sends a token to a node once and forwards it there [s], and bytes a mean rank
-    sends over each level; infinite where there are no such kernels.
+    sends over each level; infinite where there are no such kernels, and in steps that only generate: captured
+    graphs do not wait for the host, which must know what will come.
 
     .. math:: T = T_0 + \frac{T_n}{2} + \max\left(T_b(d_N n),\; \frac{p-1}{p}\frac{d_R n}{f \beta},\;
               \frac{d_R n}{c\,\gamma}\right)
@@ -213,7 +214,7 @@ def forwarded_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, tu
     copies = row * reached_parts(nodes * node, made.top_k, made.groups, made.top_groups)
     crossed = crossed_bytes((node - 1.0) / node * copies, wires, levels)
     xp = namespace(wires, copies, made.received, nodes, levels.fits)
-    if by.forward is None:
+    if by.forward is None or made.generates:
         return float("inf") + 0.0 * copies, crossed
     busiest = xp.minimum(wires * made.received, xp.maximum(nodes * row, wires))
     time = xp.maximum(

@@ -170,6 +170,8 @@ def test_whole_models_take_the_kernels_that_their_tokens_ask_for():
             assert (float(made.groups), float(made.top_groups)) == (8.0, 4.0)
             levels = levels_of(made.direction, nodes=4.0)
             assert float(price.time) == pytest.approx(float(MODES[mode](made, levels)[0]), rel=1e-9)
+            if mode == 0:  # the host waits for none of them
+                assert made.generates and float(forwarded_exchange(made, levels)[0]) == float("inf")
     library = found_exchanges("32xh200", st.decode(2048.0, 2048.0), "dp=32,ep=32", "megatron")
     assert all(float(found[1].time) > 0 for found in library.values())
 
