@@ -136,7 +136,7 @@ def beyond(levels: ExpertLevels) -> tuple[Number, ...]:
     return tuple(parts)
 
 
-def between_nodes(payload: Number, messages: Number, levels: ExpertLevels) -> Number:
+def leaving_time(payload: Number, messages: Number, levels: ExpertLevels) -> Number:
     """Time of what a rank sends beyond its node [s]: of the dimensions around it, the slowest; payload and
     messages are those to all nodes, its own too.
     """
@@ -174,7 +174,7 @@ def low_latency_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, 
         made.direction,
         by,
         nodes=levels.nodes,
-        between=between_nodes(busiest, picks * made.busiest, levels),
+        between=leaving_time(busiest, picks * made.busiest, levels),
     )
     legal = levels.fits & (ranks > 1)
     if by.limit is not None:
@@ -218,7 +218,7 @@ def forwarded_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, tu
         return float("inf") + 0.0 * copies, crossed
     busiest = xp.minimum(wires * made.received, xp.maximum(nodes * row, wires))
     time = xp.maximum(
-        between_nodes(busiest, 0.0, levels),  # chunks of many tokens each: posting them is no time
+        leaving_time(busiest, 0.0, levels),  # chunks of many tokens each: posting them is no time
         crossed[0] * made.received / (by.forward * levels.link),
     )
     if by.core is not None and by.cores is not None:
