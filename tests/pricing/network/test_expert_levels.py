@@ -104,7 +104,7 @@ def test_copies_over_wires_and_links_are_those_of_drawn_routings():
         ("combine", 4.0, 273e-6),
     ],
 )
-def test_low_latency_leaving_time_is_as_published(way, nodes, measured):
+def test_low_latency_between_nodes_is_as_published(way, nodes, measured):
     """DeepEP, docs/legacy.md: 128 tokens a rank on H800 with 400 Gb/s adapters; nothing was fitted to it."""
     time, _ = low_latency_exchange(made_of(way), levels_of(way, "hgx-h800", nodes=nodes))
     assert float(time) == pytest.approx(measured, rel=0.12)
