@@ -459,6 +459,7 @@ def run_cases(
                     worker.case = -1
                     worker.left = worker.left[worker.left.index(told[1]) + 1 :]
                     found.append(dict(zip(("number", "kind", "failure", "seconds"), told[1:], strict=True)))
+                    _tell(found[-1])
                     continue
             elif not late and not ended:
                 continue
@@ -476,10 +477,17 @@ def run_cases(
                         "seconds": time.monotonic() - worker.began,
                     }
                 )
+                _tell(found[-1])
                 rest = worker.left[worker.left.index(worker.case) + 1 :]
                 if rest:
                     waiting.append(rest)
     return found
+
+
+def _tell(found: dict[str, Any]) -> None:
+    """A failure is said when it is found: a run of hours need not end to be of use."""
+    if found["failure"]:
+        print(f"case {found['number']}, {found['kind']}: {found['failure'][:180]}", file=sys.stderr, flush=True)
 
 
 def warm() -> None:
