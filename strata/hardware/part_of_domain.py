@@ -66,14 +66,18 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
     >>> _shared_out(144, 72, "nvl72"), _shared_out(128, 72, "nvl72"), _shared_out(1024, 72, "nvl72")
     ((2, 72), (2, 64), (16, 64))
     """
-    for domains in range(-(-count // whole), int(count / (whole * (1 - SPARE))) + 1):
-        if count % domains == 0:
-            return domains, count // domains
-    least = -(-count // whole)
+    least, fewest = -(-count // whole), math.ceil(whole * (1 - SPARE))
+    if whole - fewest < count // fewest - least:  # the shorter of two lists: sizes of a part, numbers of domains
+        parts = ((count // inside, inside) for inside in range(whole, fewest - 1, -1))
+    else:
+        parts = ((domains, count // domains) for domains in range(least, count // fewest + 1))
+    for domains, inside in parts:
+        if domains * inside == count:
+            return domains, inside
     such = f", like {least}x{count // least}x..." if count % least == 0 else ""
     raise BadValue(
         f"more than one node means whole nodes of {whole}, or an equal part of each, at least "
-        f"{math.ceil(whole * (1 - SPARE))}; write NODESxCHIPSx... for others{such}, "
+        f"{fewest}; write NODESxCHIPSx... for others{such}, "
         f"but got (devices={count}, fabric='{fabric}')"
     )
 

@@ -537,6 +537,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="command, file, expression, python, or one kind of file")
     parser.add_argument("--case", type=int, default=-1, help="run one case here, with its traceback")
+    parser.add_argument("--first", type=int, default=0, help="the number to begin with, to go on with a run")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=0.0, help="begin none after so long")
     parser.add_argument(
@@ -546,7 +547,8 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     if given.case >= 0:
         return _one(given)
-    found = run_cases(given.seed, list(range(given.cases)), given.only, given.workers, given.minutes * 60)
+    numbers = list(range(given.first, given.cases))
+    found = run_cases(given.seed, numbers, given.only, given.workers, given.minutes * 60)
     print(summary(found))
     shown: dict[str, dict[str, Any]] = {}
     for f in found:
