@@ -67,7 +67,7 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
     ((2, 72), (2, 64), (16, 64))
     """
     least, fewest = -(-count // whole), math.ceil(whole * (1 - SPARE))
-    if whole - fewest < count // fewest - least:  # the shorter of two lists: sizes of a part, numbers of domains
+    if whole - fewest < count // fewest - least:  # the shorter list: of parts, or of domains
         parts = ((count // inside, inside) for inside in range(whole, fewest - 1, -1))
     else:
         parts = ((domains, count // domains) for domains in range(least, count // fewest + 1))

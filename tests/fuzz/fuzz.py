@@ -487,7 +487,9 @@ def run_cases(
 def _tell(found: dict[str, Any]) -> None:
     """A failure is said when it is found: a run of hours need not end to be of use."""
     if found["failure"]:
-        print(f"case {found['number']}, {found['kind']}: {found['failure'][:180]}", file=sys.stderr, flush=True)
+        print(
+            f"case {found['number']}, {found['kind']}: {found['failure'][:180]}", file=sys.stderr, flush=True
+        )
 
 
 def warm() -> None:
