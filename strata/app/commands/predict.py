@@ -27,6 +27,7 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
+    picture_file,
     typed_sizes,
     with_overlap,
     with_price,
@@ -48,7 +49,10 @@ TraceFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
 ]
 RooflinePicture = Annotated[
-    Path | None, typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them")
+    Path | None,
+    typer.Option(
+        metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them", callback=picture_file
+    ),
 ]
 
 
@@ -167,8 +171,6 @@ def _draw_roofline(result: Result, path: Path) -> Path:
     from strata.app.render.roofline_picture import draw_roofline
     from strata.roofline import roofline_of
 
-    if path.suffix != ".svg":
-        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
     work = result.workload
     question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
     return draw_roofline(roofline_of(result), question, path)
