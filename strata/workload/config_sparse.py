@@ -94,10 +94,11 @@ def compressed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> li
         return None
     if not isinstance(told, list | tuple) or len(told) < layers:
         raise keys.refuse("'compress_ratios' must have an entry for each layer", layers=layers, ratios=told)
-    strange = next((t for t in told[:layers] if not _is_ratio(t)), None)
-    if strange is not None:
+    strange = [t for t in told[:layers] if not _is_ratio(t)]
+    if strange:
         raise keys.refuse(
-            "compress_ratios other than " + ", ".join(map(str, RATIOS)) + " are not modelled", ratio=strange
+            "compress_ratios other than " + ", ".join(map(str, RATIOS)) + " are not modelled",
+            ratio=strange[0],
         )
     return [RATIOS[t] for t in told[:layers]]
 
