@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 from strata.errors import BadValue, require
@@ -80,6 +81,22 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
         f"{fewest}; write NODESxCHIPSx... for others{such}, "
         f"but got (devices={count}, fabric='{fabric}')"
     )
+
+
+def even_part(name: str) -> str:
+    """The name of the largest part of a system that is a power of two of devices; none where all of them are.
+
+    Sizes of models are multiples of powers of two, so that other counts of devices leave fewer ways to divide
+    them.
+
+    >>> even_part("72xgb200"), even_part("24xh200"), even_part("8xh200"), even_part("2x72xgb200")
+    ('64xgb200', '16xh200', '', '')
+    """
+    said = re.fullmatch(r"(\d{1,9})x([A-Za-z./].*)", name, re.ASCII)
+    count = int(said[1]) if said else 0
+    if said is None or count & (count - 1) == 0:
+        return ""
+    return f"{1 << (count.bit_length() - 1)}x{said[2]}"
 
 
 def _fill(devices: int, fixed: list[Dimension], name: str) -> tuple[float, ...]:

@@ -95,7 +95,7 @@ def predict_command(
     from strata.app.render.difference import difference_dict, difference_table
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
-    from strata.app.render.ranking import choice_dict, choice_text
+    from strata.app.render.ranking import choice_dict, choice_text, part_text
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
@@ -110,7 +110,10 @@ def predict_command(
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
-    lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes, *config_notes(model, result)]
+    part = asked.part_that_does_more(result, set or []) if chosen else None
+    above = [choice_text(chosen)] if chosen else []
+    above += [part_text(part, result)] if part else []
+    lines = [*above, *lines, *result.notes, *config_notes(model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
