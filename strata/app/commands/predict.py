@@ -38,6 +38,7 @@ from strata.errors import BadValue, StrataError
 
 if TYPE_CHECKING:
     from strata.result import Result
+    from strata.search.plans import RankedPlan
     from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
 
@@ -95,7 +96,7 @@ def predict_command(
     from strata.app.render.difference import difference_dict, difference_table
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
-    from strata.app.render.ranking import choice_dict, choice_text, part_text
+    from strata.app.render.ranking import choice_dict
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
@@ -110,10 +111,7 @@ def predict_command(
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
-    part = asked.part_that_does_more(result, set or []) if chosen else None
-    above = [choice_text(chosen)] if chosen else []
-    above += [part_text(part, result)] if part else []
-    lines = [*above, *lines, *result.notes, *config_notes(model, result)]
+    lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
@@ -128,6 +126,16 @@ def predict_command(
         if explain:
             say("", explanation(result))
     _write_files(result, lines, trace, roofline, report)
+
+
+def _choice_lines(asked: Question, chosen: RankedPlan | None, changes: list[str] | None) -> list[str]:
+    """What the plan was chosen from, and the part of the devices that does more."""
+    from strata.app.render.ranking import choice_text, part_text
+
+    if chosen is None:
+        return []
+    part = asked.part_that_does_more(chosen.result, changes or [])
+    return [choice_text(chosen), *([part_text(part, chosen.result)] if part else [])]
 
 
 def _write_files(

@@ -50,8 +50,8 @@ def part_text(part: Result, whole: Result) -> str:
     few, many = (f"{float(r.system.devices):g}" for r in (part, whole))
     more, less = (show(float(r.metrics.tokens_per_s)) for r in (part, whole))
     return (
-        f"{few} of the {many} devices do more, {more} tokens/s against {less} (plan {division_text(part.plan)}: "
-        f"{many} divide less evenly): --system {part.system.name}"
+        f"{few} of the {many} devices do more, {more} tokens/s against {less} (plan "
+        f"{division_text(part.plan)}: {many} divide less evenly): --system {part.system.name}"
     )
 
 
