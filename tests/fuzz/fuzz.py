@@ -460,6 +460,8 @@ def run_cases(
                     worker.left = worker.left[worker.left.index(told[1]) + 1 :]
                     found.append(dict(zip(("number", "kind", "failure", "seconds"), told[1:], strict=True)))
                     _tell(found[-1])
+                    if len(found) % 10_000 == 0:
+                        print(f"{len(found):,} cases", file=sys.stderr, flush=True)
                     continue
             elif not late and not ended:
                 continue
