@@ -100,3 +100,9 @@ def test_the_harness_breaks_integers_that_no_float_holds():
 
     for seed in range(200):
         bad_table(random.Random(seed), {"a": 10**400, "b": -(10**400)})
+
+
+@pytest.mark.parametrize("order", [[1, "a"], [None], (["tp"],), {"tp": 1}, None, "tp-tp"])
+def test_an_order_of_a_plan_names_its_dimensions(order):
+    with pytest.raises(StrataError):
+        st.plan(tp=2, order=order)
