@@ -89,7 +89,7 @@ def candidate_plans(
         for f in fields(Plan)
         if f.name != "order"
     }
-    kept = holds_at(where, named, len(every.tp), "where")
+    kept = holds_at(where, named, np.size(every.tp), "where")
     require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
     return taken(every, kept)
 

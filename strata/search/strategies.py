@@ -84,7 +84,7 @@ def candidate_strategies(system: System, program: Any, where: str = "", **which:
         return many
     split = many.split
     named = {"kp1": split.rows, "kp2": split.columns, "depth": split.depth, "dp": many.dp, "pp": many.lp}
-    kept = holds_at(where, named, len(many.dp), "where")
+    kept = holds_at(where, named, np.size(many.dp), "where")
     require(bool(kept.any()), "no legal strategy is left by the condition", where=where)
     return many.at(np.flatnonzero(kept))
 
