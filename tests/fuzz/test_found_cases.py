@@ -106,3 +106,10 @@ def test_the_harness_breaks_integers_that_no_float_holds():
 def test_an_order_of_a_plan_names_its_dimensions(order):
     with pytest.raises(StrataError):
         st.plan(tp=2, order=order)
+
+
+def test_a_size_in_a_programs_file_is_one_number(tmp_path, strata):
+    path = tmp_path / "my.json"
+    path.write_text(json.dumps({"kind": "dlrm", "width": [1, 2]}))
+    got = strata("show", "program", path)
+    assert got.code == 2 and "width of my is a number" in got.err
