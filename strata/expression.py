@@ -209,6 +209,23 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
         raise BadValue(f"{where}: '{text}' is too large") from None
 
 
+def holds_at(text: str, names: Mapping[str, Any], count: int, where: str) -> np.ndarray[Any, Any]:
+    """At which of so many points a condition holds; names are numbers, or arrays of one for each point.
+
+    >>> holds_at("a > 1", {"a": np.array([1.0, 2.0])}, 2, "here").tolist()
+    [False, True]
+    >>> holds_at("a == 1, 5", {"a": np.array([1.0, 2.0])}, 2, "here")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: here: a condition is true or false at each point, but got 'a == 1, 5'
+    """
+    value = calculate(text, names, where)
+    shape = np.shape(value) if isinstance(value, np.ndarray | np.generic | bool | int | float) else None
+    if shape not in ((), (count,), (1,)):
+        raise BadValue(f"{where}: a condition is true or false at each point, but got '{text}'")
+    return np.broadcast_to(np.asarray(value, bool), (count,))
+
+
 @lru_cache(maxsize=256)
 def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
     """An expression that has nothing but what is legal in it, compiled, and the names it uses."""

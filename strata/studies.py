@@ -216,6 +216,8 @@ def plain_numbers(value: Any) -> Any:
         return bool(value) if not isinstance(value, str) else value
     try:
         listed = np.asarray(value, float)
+    except OverflowError:  # an integer that no float holds
+        raise BadValue("a claim's number must be below 1.8e308, but got a longer one") from None
     except (TypeError, ValueError):
         raise BadValue(f"a claim's value is a number, a list of numbers or text, but got {value!r}") from None
     require(bool(np.all(np.isfinite(listed))), "a claim's number must be finite", ours=str(value)[:60])

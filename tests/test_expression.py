@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.errors import BadValue, UnknownName
-from strata.expression import Names, calculate
+from strata.expression import Names, calculate, holds_at
 
 
 def test_arithmetic_comparison_choice_and_functions():
@@ -78,3 +78,9 @@ def test_expressions_are_bounded(text, said):
     with pytest.raises(BadValue, match=said) as error:
         calculate(text, {"rate": np.array([1.0, 2.0])}, "claim peak")
     assert "\n" not in str(error.value) and len(str(error.value)) < 2000
+
+
+@pytest.mark.parametrize("text", ["a == 1, 5", "'yes'", "[a, a]", "a[:1]*0 == a[:1], a", "diff(a) > 0"])
+def test_a_condition_is_one_truth_at_each_point(text):
+    with pytest.raises(BadValue, match="true or false at each point"):
+        holds_at(text, {"a": np.array([1.0, 2.0, 3.0])}, 3, "here")

@@ -44,6 +44,7 @@ ORDER = [
     ("validation.accuracy", "validation"),
     ("studies",),
     ("app",),
+    ("__main__",),
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 PLACEHOLDER = re.compile(

@@ -34,7 +34,7 @@ PLACES = (
     ),
     ("Validation", "how wrong it is", "validation study_file studies"),
     ("App", "what people type and see", "app"),
-    ("The package", "what `import strata as st` offers", "__init__"),
+    ("The package", "what `import strata as st` and `python -m strata` offer", "__init__ __main__"),
 )
 HEADING = """# Modules
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from strata.app.terminal import complain, put_line, usage_line
+from strata.app.typed_words import take_words_as_typed
 from strata.errors import StrataError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
@@ -95,7 +96,9 @@ def main() -> None:
 def run_command(words: list[str]) -> int:
     """The exit code of a command line."""
     try:
-        code = commands_app(words[0] if words else "")(words, prog_name="strata", standalone_mode=False)
+        command = typer.main.get_command(commands_app(words[0] if words else ""))
+        take_words_as_typed(command)
+        code = command(words, prog_name="strata", standalone_mode=False)
     except StrataError as error:
         complain(error)
         return 2

@@ -49,6 +49,12 @@ class Compute:
         "length is no power of two",
         positive=True,
     )
+    scan_efficiency: Number = quantity(
+        "1",
+        "fraction of the matrix peak that products inside one chunk and head of a scan of states sustain (64 "
+        "to 256 tokens by 64 to 128 columns)",
+        positive=True,
+    )
     vector_rate: Number = quantity(
         "FLOP/s", "fp32 vector peak of the whole chip", positive=True, more="faster at equal cores"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 
 from strata.errors import BadValue, require
@@ -66,16 +67,36 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
     >>> _shared_out(144, 72, "nvl72"), _shared_out(128, 72, "nvl72"), _shared_out(1024, 72, "nvl72")
     ((2, 72), (2, 64), (16, 64))
     """
-    for domains in range(-(-count // whole), int(count / (whole * (1 - SPARE))) + 1):
-        if count % domains == 0:
-            return domains, count // domains
-    least = -(-count // whole)
+    least, fewest = -(-count // whole), math.ceil(whole * (1 - SPARE))
+    if whole - fewest < count // fewest - least:  # the shorter list: of parts, or of domains
+        parts = ((count // inside, inside) for inside in range(whole, fewest - 1, -1))
+    else:
+        parts = ((domains, count // domains) for domains in range(least, count // fewest + 1))
+    for domains, inside in parts:
+        if domains * inside == count:
+            return domains, inside
     such = f", like {least}x{count // least}x..." if count % least == 0 else ""
     raise BadValue(
         f"more than one node means whole nodes of {whole}, or an equal part of each, at least "
-        f"{math.ceil(whole * (1 - SPARE))}; write NODESxCHIPSx... for others{such}, "
+        f"{fewest}; write NODESxCHIPSx... for others{such}, "
         f"but got (devices={count}, fabric='{fabric}')"
     )
+
+
+def even_part(name: str) -> str:
+    """The name of the largest part of a system that is a power of two of devices; none where all of them are.
+
+    Sizes of models are multiples of powers of two, so that other counts of devices leave fewer ways to divide
+    them.
+
+    >>> even_part("72xgb200"), even_part("24xh200"), even_part("8xh200"), even_part("2x72xgb200")
+    ('64xgb200', '16xh200', '', '')
+    """
+    said = re.fullmatch(r"(\d{1,9})x([A-Za-z./].*)", name, re.ASCII)
+    count = int(said[1]) if said else 0
+    if said is None or count & (count - 1) == 0:
+        return ""
+    return f"{1 << (count.bit_length() - 1)}x{said[2]}"
 
 
 def _fill(devices: int, fixed: list[Dimension], name: str) -> tuple[float, ...]:

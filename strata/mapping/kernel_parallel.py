@@ -19,13 +19,14 @@ from strata.arrays import Number, map_leaves, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.mapping.divisors import bounded_devices, bounded_plans, divisors
 from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
+from strata.units import finite_number
 
 WRITTEN = "RC-4-2-d8-p2, CR-8, d8, or hidden=RC-4-2,softmax=CR-8,d8,p2"
 KERNEL_MESH = ("kp1", "kp2", "depth", "dp", STAGES)  # the mesh of a strategy for all modules, innermost first
 MAIN = "hidden"  # whose division activations between blocks have, where modules differ
 GRADIENT_SCHEMES = ("gather", "sum")
-_SPLIT = re.compile(r"(?:RC-(\d+)-(\d+)|CR-(\d+))")
-_WHOLE = re.compile(r"(?:(RC-\d+-\d+|CR-\d+)(?:-|$))?(?:d(\d+)(?:-|$))?(?:p(\d+))?")
+_SPLIT = re.compile(r"(?a)(?:RC-(\d+)-(\d+)|CR-(\d+))")
+_WHOLE = re.compile(r"(?a)(?:(RC-\d+-\d+|CR-\d+)(?:-|$))?(?:d(\d+)(?:-|$))?(?:p(\d+))?")
 
 
 @register_pytree
@@ -166,13 +167,12 @@ def _split(text: str, whole: str) -> KernelSplit:
     match = _SPLIT.fullmatch(text)
     if match is None:
         raise BadValue(f"a strategy is written like {WRITTEN}, but got '{whole}'")
-    rows, columns, depth = (_degree(part or "1", whole) for part in match.groups())
-    return KernelSplit(rows, columns, depth)
+    return KernelSplit(*(_degree(part or "1", whole) for part in match.groups()))
 
 
 def _degree(text: str, whole: str) -> float:
-    require(int(text) >= 1, "degrees of a strategy must be at least 1", strategy=whole)
-    return float(text)
+    require(text.strip("0") != "", "degrees of a strategy must be at least 1", strategy=whole)
+    return finite_number(text, "a degree")
 
 
 def _split_text(split: KernelSplit) -> str:

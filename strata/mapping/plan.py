@@ -162,7 +162,7 @@ def _order(value: Any, used: list[str]) -> Number:
             legal,
             "plan.order must name tp, cp, dp and pp once each, like tp-cp-dp-pp; "
             "those of one rank may be left out",
-            order="-".join(named),
+            order="-".join(map(str, named)),
         )
         return float(ORDERS.index(whole))
     require(

@@ -35,6 +35,7 @@ from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, Mapp
 from strata.optimise.mappings.joint_space import MapSpace, map_space
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
+from strata.units import finite_number
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Collective
 from strata.workload.program import Program
@@ -209,9 +210,10 @@ def typed_degrees(plan: str | dict[str, float]) -> dict[str, float]:
     found = {}
     for item in plan.split(","):
         name, equals, value = item.strip().partition("=")
-        if not equals or not name or not value.isdecimal() or int(value) < 1:
+        degree = finite_number(value, name) if value.isdecimal() else 0.0
+        if not equals or not name or degree < 1:
             raise BadValue(f"a plan is degrees like tp=8,pp=4,dp=2, but got '{item}'")
-        found[name] = float(value)
+        found[name] = degree
     return found
 
 

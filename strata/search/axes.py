@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import StrataError, UnknownName, require
-from strata.expression import calculate
+from strata.expression import holds_at
 from strata.reading import known_keys, number_of, table_of, text_of, texts_of
 from strata.search.fields import PLAN_FIELDS, si_number
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
@@ -101,8 +101,7 @@ class DesignAxis:
                 "a plan as it is typed, or a condition like (ep == 1) & (cp == 1)",
             )
         degrees = dict(zip(PLAN_FIELDS, np.asarray(self.values, float).T, strict=True))
-        condition = np.asarray(calculate(text, degrees, f"axis {self.name}"), bool)
-        kept: list[int] = np.flatnonzero(np.broadcast_to(condition, len(self))).tolist()
+        kept: list[int] = np.flatnonzero(holds_at(text, degrees, len(self), f"axis {self.name}")).tolist()
         require(bool(kept), "no plan is left by the condition on plans", where=text)
         return kept
 

@@ -13,7 +13,7 @@ from strata.arrays import map_leaves
 from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.expression import calculate
+from strata.expression import holds_at
 from strata.hardware.fabric import Fabric
 from strata.hardware.fabric_parts import DIRECT
 from strata.hardware.system import System
@@ -89,7 +89,7 @@ def candidate_plans(
         for f in fields(Plan)
         if f.name != "order"
     }
-    kept = np.broadcast_to(np.asarray(calculate(where, named, "where"), bool), np.shape(every.tp))
+    kept = holds_at(where, named, np.size(every.tp), "where")
     require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
     return taken(every, kept)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import UnknownName, require
-from strata.expression import calculate, mentions
+from strata.expression import holds_at, mentions
 from strata.params import find, read_toml
 from strata.reading import known_keys, number_of, table_of, tables_of, text_of
 from strata.search.axes import DesignAxis, read_axis
@@ -99,9 +99,7 @@ class Space:
         kept = np.ones(len(digits), bool)
         for constraint in self.constraints:
             if any(mentions(constraint.keep, name) for name in named):
-                kept &= np.asarray(
-                    calculate(constraint.keep, named, f"constraint of space {self.name}"), bool
-                )
+                kept &= holds_at(constraint.keep, named, len(digits), f"constraint of space {self.name}")
         require(
             bool(kept.any()),
             "constraints leave no point",

@@ -12,7 +12,7 @@ import numpy as np
 
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.expression import calculate
+from strata.expression import holds_at
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
@@ -84,7 +84,7 @@ def candidate_strategies(system: System, program: Any, where: str = "", **which:
         return many
     split = many.split
     named = {"kp1": split.rows, "kp2": split.columns, "depth": split.depth, "dp": many.dp, "pp": many.lp}
-    kept = np.broadcast_to(np.asarray(calculate(where, named, "where"), bool), np.shape(many.dp))
+    kept = holds_at(where, named, np.size(many.dp), "where")
     require(bool(kept.any()), "no legal strategy is left by the condition", where=where)
     return many.at(np.flatnonzero(kept))
 

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.errors import StrataError
 from strata.evaluate import evaluate
 from strata.hardware.derive import is_derived
+from strata.hardware.part_of_domain import even_part
 from strata.mapping.plan import Plan, divides_itself, usual_division
 from strata.params import called, leaf_paths, value_at
 from strata.pricing.metrics import METRICS
@@ -141,6 +143,21 @@ class Question:
             return evaluate(hardware, program, work, plan, software), None
         ranking = plan_for(hardware, program, work, software, top=1, at_once=True)
         return ranking.nearest, ranking
+
+    def part_that_does_more(self, whole: Result, changes: Sequence[str] = ()) -> Result | None:
+        """The best result of a part of the system's devices that divide more evenly, where it does more than
+        the best of all of them.
+        """
+        part = even_part(self.system)
+        if not part:
+            return None
+        try:
+            found, ranking = replace(self, system=part).answer(changes)
+        except StrataError:
+            return None
+        if ranking is None or ranking.why_none or not found.fits:
+            return None
+        return found if found.metrics.tokens_per_s > whole.metrics.tokens_per_s else None
 
     def beside(self, after: Result, changes: Sequence[str]) -> WhatIf:
         """The result with fields set beside the one without them."""

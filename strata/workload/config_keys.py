@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import translate
 from functools import lru_cache
 from typing import Any
 
@@ -261,13 +259,36 @@ def all_finite(value: Any) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _patterns() -> re.Pattern[str]:
+def _patterns() -> tuple[frozenset[str], tuple[str, ...]]:
+    """Keys that say nothing of sizes: those named whole, and patterns of others."""
     table = read_toml(data_folder("configs") / "keys.toml")["ignored"]
-    return re.compile("|".join(translate(pattern) for listed in table.values() for pattern in listed))
+    listed = {pattern for patterns in table.values() for pattern in patterns}
+    loose = {pattern for pattern in listed if "*" in pattern}
+    return frozenset(listed - loose), tuple(sorted(loose))
+
+
+def _matches(key: str, pattern: str) -> bool:
+    """Whether a key is as a pattern has it, in which * stands for anything (no regular expressions: to make
+    those of all patterns takes longer than all else that reads a config).
+
+    >>> [_matches(key, "rope_*_x") for key in ("rope_a_x", "rope__x", "rope_x", "a_rope_a_x")]
+    [True, True, False, False]
+    """
+    first, *middle, last = pattern.split("*")
+    if not key.startswith(first):
+        return False
+    at = len(first)
+    for piece in middle:
+        found = key.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return key.endswith(last) and len(key) - len(last) >= at
 
 
 def _ignored(key: str) -> bool:
-    return _patterns().fullmatch(key) is not None
+    whole, loose = _patterns()
+    return key in whole or any(_matches(key, pattern) for pattern in loose)
 
 
 def unread_keys(keys: ConfigKeys) -> tuple[str, ...]:

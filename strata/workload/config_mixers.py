@@ -61,9 +61,9 @@ def _by_words(keys: ConfigKeys, key: str, told: Any, layers: int) -> list[str]:
     if not isinstance(told, list | tuple) or len(told) != layers:
         entries = len(told) if isinstance(told, list | tuple) else told
         raise keys.refuse(f"'{key}' must have one entry for each layer", entries=entries, layers=layers)
-    strange = next((t for t in told if not isinstance(t, str) or t not in STATE_WORDS), None)
-    if strange is not None:
-        raise keys.refuse(f"'{key}' must be of {', '.join(STATE_WORDS)}", **{key: strange})
+    strange = [t for t in told if not isinstance(t, str) or t not in STATE_WORDS]
+    if strange:
+        raise keys.refuse(f"'{key}' must be of {', '.join(STATE_WORDS)}", **{key: strange[0]})
     return [STATE_WORDS[t] for t in told]
 
 

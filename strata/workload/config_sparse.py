@@ -83,6 +83,10 @@ def stream_sizes(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     }
 
 
+def _is_ratio(told: Any) -> bool:
+    return isinstance(told, int | float) and not isinstance(told, bool) and told in RATIOS
+
+
 def compressed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str] | None:
     """Kinds of attention by the ratio of each layer; entries after the last layer are of drafts."""
     told = keys.told.get("compress_ratios")
@@ -90,10 +94,11 @@ def compressed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> li
         return None
     if not isinstance(told, list | tuple) or len(told) < layers:
         raise keys.refuse("'compress_ratios' must have an entry for each layer", layers=layers, ratios=told)
-    strange = next((t for t in told[:layers] if isinstance(t, bool) or t not in RATIOS), None)
-    if strange is not None:
+    strange = [t for t in told[:layers] if not _is_ratio(t)]
+    if strange:
         raise keys.refuse(
-            "compress_ratios other than " + ", ".join(map(str, RATIOS)) + " are not modelled", ratio=strange
+            "compress_ratios other than " + ", ".join(map(str, RATIOS)) + " are not modelled",
+            ratio=strange[0],
         )
     return [RATIOS[t] for t in told[:layers]]
 

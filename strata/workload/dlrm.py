@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strata.arrays import Number, register_pytree
+from strata.errors import require
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
@@ -55,6 +56,8 @@ class Dlrm:
         return {"mesh": {"all": all}, "axes": {"samples": "all"}, "tables": {"tables": "all", "samples": ()}}
 
     def trace(self, work: Workload) -> Graph:
+        require(len(self.bottom) > 1, f"bottom of {self.name} has two widths or more", bottom=self.bottom)
+        require(len(self.top) > 0, f"top of {self.name} has one width or more", top=self.top)
         samples = Extent(work.batch, 1.0, "samples")
         dense, sparse = Tensor("dense", (samples, Extent(self.bottom[0])), self.precision), ("sparse",)
         bottom = self._network("bottom", samples, dense.name, self.bottom)

@@ -82,6 +82,9 @@ def program(name: str | Path, **changes: Any) -> Any:
     table.pop("_strata", None)
     module, record = PROGRAMS[kind]
     made = getattr(import_module(f"strata.workload.{module}"), record)(name=path.stem)
+    for key, value in table.items():  # boxes of sizes are for calls; a file describes one program
+        several = isinstance(value, list) and not isinstance(getattr(made, key, ()), tuple)
+        require(not several, f"{key} of {made.name} is a number", got=value)
     return with_fields(made, {**table, **changes})
 
 

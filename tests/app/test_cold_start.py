@@ -13,6 +13,7 @@ HEAVY = (
     "ray",
     "pandas",
     "numpy.f2py",
+    "pydantic",
 )
 UNUSED = (
     "strata.serving.curve",

@@ -459,6 +459,9 @@ def run_cases(
                     worker.case = -1
                     worker.left = worker.left[worker.left.index(told[1]) + 1 :]
                     found.append(dict(zip(("number", "kind", "failure", "seconds"), told[1:], strict=True)))
+                    _tell(found[-1])
+                    if len(found) % 10_000 == 0:
+                        print(f"{len(found):,} cases", file=sys.stderr, flush=True)
                     continue
             elif not late and not ended:
                 continue
@@ -476,10 +479,19 @@ def run_cases(
                         "seconds": time.monotonic() - worker.began,
                     }
                 )
+                _tell(found[-1])
                 rest = worker.left[worker.left.index(worker.case) + 1 :]
                 if rest:
                     waiting.append(rest)
     return found
+
+
+def _tell(found: dict[str, Any]) -> None:
+    """A failure is said when it is found: a run of hours need not end to be of use."""
+    if found["failure"]:
+        print(
+            f"case {found['number']}, {found['kind']}: {found['failure'][:180]}", file=sys.stderr, flush=True
+        )
 
 
 def warm() -> None:
@@ -529,6 +541,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="command, file, expression, python, or one kind of file")
     parser.add_argument("--case", type=int, default=-1, help="run one case here, with its traceback")
+    parser.add_argument("--first", type=int, default=0, help="the number to begin with, to go on with a run")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=0.0, help="begin none after so long")
     parser.add_argument(
@@ -538,7 +551,8 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     if given.case >= 0:
         return _one(given)
-    found = run_cases(given.seed, list(range(given.cases)), given.only, given.workers, given.minutes * 60)
+    numbers = list(range(given.first, given.cases))
+    found = run_cases(given.seed, numbers, given.only, given.workers, given.minutes * 60)
     print(summary(found))
     shown: dict[str, dict[str, Any]] = {}
     for f in found:

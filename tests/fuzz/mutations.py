@@ -123,9 +123,8 @@ def _break(rng: random.Random, owner: Any, key: Any) -> None:
     elif how == 3:
         owner[key] = rng.choice(([value], {"value": value}, {"x": value}, [value, value], str(value)))
     elif how == 4 and isinstance(value, int | float) and not isinstance(value, bool):
-        owner[key] = rng.choice(
-            (-value, value + 0.5, value * 1e12, value * 1e-12, 0, math.nan, math.inf, 7, 3)
-        )
+        near = value if abs(value) < 1e300 else 1e300 if value > 0 else -1e300  # no float holds more
+        owner[key] = rng.choice((-value, near + 0.5, near * 1e12, near * 1e-12, 0, math.nan, math.inf, 7, 3))
     elif how == 5 and isinstance(value, str):
         owner[key] = bad_text(rng, value)
     elif how == 6 and isinstance(value, list):

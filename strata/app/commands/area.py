@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -73,7 +73,11 @@ def area_command(
     layers: LayerCounts = "",
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="write a picture: area by part over the layers of the stack"),
+        typer.Option(
+            metavar="FILE",
+            help="write a picture: area by part over the layers of the stack",
+            callback=picture_file,
+        ),
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     item_names,
@@ -87,7 +87,11 @@ def list_command(
     ] = "",
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="write a picture of technologies, or of devices and links"),
+        typer.Option(
+            metavar="FILE",
+            help="write a picture of technologies, or of devices and links",
+            callback=picture_file,
+        ),
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,
@@ -126,7 +130,8 @@ def show_command(
         str, typer.Option(metavar="PHASE", help="of a program: forward or train; of a model: prefill ...")
     ] = "",
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="draw the graph of a program or a model")
+        Path | None,
+        typer.Option(metavar="FILE", help="draw the graph of a program or a model", callback=picture_file),
     ] = None,
     dot: Annotated[
         Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer, quantity_rows
 from strata.app.terminal import names_of, whole, wrote
 
@@ -81,7 +81,10 @@ CodesignCompare = Annotated[
 ]
 CodesignSeed = Annotated[int, typer.Option(metavar="N", help="of what is drawn at random")]
 CodesignSvg = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="write a picture: how the search went, the split")
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="write a picture: how the search went, the split", callback=picture_file
+    ),
 ]
 
 

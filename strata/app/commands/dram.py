@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -59,7 +59,11 @@ def dram_command(
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="write a picture: every memory's share of its peak over the run"),
+        typer.Option(
+            metavar="FILE",
+            help="write a picture: every memory's share of its peak over the run",
+            callback=picture_file,
+        ),
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,

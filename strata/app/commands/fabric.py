@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -50,7 +50,10 @@ def fabric_command(
             help="change a number, as often as needed: infiniband.oversubscription=2",
         ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture of its topology")] = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write a picture of its topology", callback=picture_file),
+    ] = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

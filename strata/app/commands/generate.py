@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer, quantity_rows
 from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue, require
@@ -85,7 +85,10 @@ def generate_command(
         typer.Option(metavar="FILE", help="write the chip, and the fabric of its networks beside it"),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write a picture: area and power by component")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write a picture: area and power by component", callback=picture_file
+        ),
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import ChipName, JsonFlag, TableFile
+from strata.app.commands.options import ChipName, JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -55,7 +55,11 @@ TransientOption = Annotated[
 ]
 SvgOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="write a picture: a section through the stack, and a map of each die"),
+    typer.Option(
+        metavar="FILE",
+        help="write a picture: a section through the stack, and a map of each die",
+        callback=picture_file,
+    ),
 ]
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import BatchSize, EngineName, InputTokens, JsonFlag, SystemName, TableFile
+from strata.app.commands.options import (
+    BatchSize,
+    EngineName,
+    InputTokens,
+    JsonFlag,
+    SystemName,
+    TableFile,
+    picture_file,
+)
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, one_of, precision_names, whole, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
@@ -98,7 +106,9 @@ MapTogether = Annotated[
 ]
 MapSeconds = Annotated[float, typer.Option(metavar="S", help="time for the search")]
 MapNext = Annotated[int, typer.Option("--next", metavar="N", help="next best mappings to show")]
-MapSvg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="draw the mapping")]
+MapSvg = Annotated[
+    Path | None, typer.Option("--svg", metavar="FILE", help="draw the mapping", callback=picture_file)
+]
 MapRoofline = Annotated[
     Path | None, typer.Option(metavar="FILE.svg", help="mappings under the roofs of DRAM and network")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, typed_bytes, typed_quantity, whole, wrote
 from strata.errors import BadValue
@@ -62,7 +62,9 @@ def mapping_command(
     together: Annotated[
         bool, typer.Option("--together", help="rank by the time when all dimensions send at once")
     ] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture of the best")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write a picture of the best", callback=picture_file)
+    ] = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from strata.app.terminal import names_of, one_of, precision_names, system_names, whole
+from strata.errors import BadValue
 
 ModelName = Annotated[
     str,
@@ -159,6 +160,13 @@ OverlapMode = Annotated[
         autocompletion=one_of("none", "tiles", "dual_batch"),
     ),
 ]
+
+
+def picture_file(path: Path | None) -> Path | None:
+    """The file of a picture, its name checked before there is any work to lose."""
+    if path is not None and path.suffix.lower() != ".svg":
+        raise BadValue(f"a picture is an SVG file: give a name that ends in .svg, but got '{path}'")
+    return path
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]

@@ -27,6 +27,7 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
+    picture_file,
     typed_sizes,
     with_overlap,
     with_price,
@@ -37,6 +38,7 @@ from strata.errors import BadValue, StrataError
 
 if TYPE_CHECKING:
     from strata.result import Result
+    from strata.search.plans import RankedPlan
     from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
 
@@ -48,7 +50,10 @@ TraceFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
 ]
 RooflinePicture = Annotated[
-    Path | None, typer.Option(metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them")
+    Path | None,
+    typer.Option(
+        metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them", callback=picture_file
+    ),
 ]
 
 
@@ -91,7 +96,7 @@ def predict_command(
     from strata.app.render.difference import difference_dict, difference_table
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
-    from strata.app.render.ranking import choice_dict, choice_text
+    from strata.app.render.ranking import choice_dict
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
@@ -106,7 +111,7 @@ def predict_command(
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
-    lines = [*([choice_text(chosen)] if chosen else []), *lines, *result.notes, *config_notes(model, result)]
+    lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
@@ -121,6 +126,16 @@ def predict_command(
         if explain:
             say("", explanation(result))
     _write_files(result, lines, trace, roofline, report)
+
+
+def _choice_lines(asked: Question, chosen: RankedPlan | None, changes: list[str] | None) -> list[str]:
+    """What the plan was chosen from, and the part of the devices that does more."""
+    from strata.app.render.ranking import choice_text, part_text
+
+    if chosen is None:
+        return []
+    part = asked.part_that_does_more(chosen.result, changes or [])
+    return [choice_text(chosen), *([part_text(part, chosen.result)] if part else [])]
 
 
 def _write_files(
@@ -167,8 +182,6 @@ def _draw_roofline(result: Result, path: Path) -> Path:
     from strata.app.render.roofline_picture import draw_roofline
     from strata.roofline import roofline_of
 
-    if path.suffix != ".svg":
-        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
     work = result.workload
     question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
     return draw_roofline(roofline_of(result), question, path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -95,7 +95,11 @@ SetOption = Annotated[
 ]
 SvgOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="write a heat map of tokens/s over window and acceptance, by draft"),
+    typer.Option(
+        metavar="FILE",
+        help="write a heat map of tokens/s over window and acceptance, by draft",
+        callback=picture_file,
+    ),
 ]
 
 

@@ -39,9 +39,19 @@ def choice_text(choice: RankedPlan) -> str:
     plan = choice.result.plan
     order = "" if isinstance(plan, Layout) else order_text(plan)
     placed = f", in its best order on the fabric ({order}, innermost first)" if order else ""
+    if choice.considered == 1:
+        return f"plan {division_text(plan)}: the only legal plan{placed}"
+    few = f"{choice.considered} legal plans, {choice.feasible} of which fit"
+    return f"plan {division_text(plan)}: best of {few}{placed}; choose another with --plan"
+
+
+def part_text(part: Result, whole: Result) -> str:
+    """That part of a system's devices does more than all of them."""
+    few, many = (f"{float(r.system.devices):g}" for r in (part, whole))
+    more, less = (show(float(r.metrics.tokens_per_s)) for r in (part, whole))
     return (
-        f"plan {division_text(choice.result.plan)}: best of {choice.considered} legal plans, "
-        f"{choice.feasible} of which fit{placed}; choose another with --plan"
+        f"{few} of the {many} devices do more, {more} tokens/s against {less} (plan "
+        f"{division_text(part.plan)}: {many} divide less evenly): --system {part.system.name}"
     )
 
 
@@ -105,8 +115,9 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     title += (
         f", engine {best.engine.name}{found.limits.text}\nbest {len(ranking.choices)} by {found.goal.means}"
     )
-    title += f" of {found.considered:,} plans, {found.feasible:,} of which fit"
-    title += " and keep the limits" if found.limits.text else ""
+    several = found.considered > 1
+    title += f" of {found.considered:,} plans, {found.feasible:,} of which fit" if several else " of 1 plan"
+    title += " and keep the limits" if several and found.limits.text else ""
     if found.placed:
         title += f"; the best in every order on the fabric ({found.placed:,} priced)"
     table = plain_table()

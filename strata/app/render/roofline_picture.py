@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.label_places import Box, DotLabel, place_names, text_size
+from strata.arrays import Array
 from strata.drawing import COLOURS, DARK, GREY, STYLE, pyplot_of, save
 from strata.roofline import Roofline, RooflinePoint
 from strata.units import show
 
+FONT = 7.5  # points
 NAMED = 8  # dots that are named: those that take most time
 LEAST_SHARE = 0.005  # of the time, of a dot with a name
 NEAR = (0.4, 0.2)  # decades of intensity and of rate, within which dots share a name
@@ -25,27 +28,27 @@ def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(9.6, 5.6))
         low, high = _span(roofline)
-        _draw_roofs(axes, roofline, low, high)
+        axes.set(xscale="log", yscale="log", xlim=(low, high))
+        least = min([p.rate for p in roofline.points] + [roofline.roofs[-1].bandwidth * low])
+        axes.set_ylim(0.4 * least, 3.0 * roofline.ceilings[0].peak)
         for point in reversed(roofline.points):
             axes.scatter(
                 [point.intensity],
                 [point.rate],
-                s=30.0 + 1400.0 * point.share,
+                s=_area(point),
                 color=BOUND[point.bound_by],
                 alpha=0.7,
                 edgecolors="white",
                 linewidths=0.8,
                 zorder=4,
             )
-        _name_points(axes, roofline, low**0.35 * high**0.65)
         _explain(axes, roofline)
-        axes.set(xscale="log", yscale="log", xlim=(low, high))
-        least = min([p.rate for p in roofline.points] + [roofline.roofs[-1].bandwidth * low])
-        axes.set_ylim(0.4 * least, 3.0 * roofline.ceilings[0].peak)
         axes.set_xlabel("operations for each byte of the level that binds [FLOP/B]")
         axes.set_ylabel("rate [FLOP/s]")
         axes.set_title(f"Roofline of {roofline.chip}: {question}")
-        figure.tight_layout()
+        figure.tight_layout()  # where things are on the page is known from here on
+        said = _draw_roofs(axes, roofline, low, high)
+        _name_points(axes, roofline, said, _lines(axes, roofline, low, high))
         return save(pyplot, figure, path)
 
 
@@ -56,44 +59,75 @@ def _span(roofline: Roofline) -> tuple[float, float]:
     return 0.3 * min([0.5, *at]), 6.0 * max(at)
 
 
-def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> None:
-    peak = roofline.ceilings[0].peak
-    for roof, colour in zip(reversed(roofline.roofs), _shades(len(roofline.roofs)), strict=True):
+def _area(point: RooflinePoint) -> float:
+    return 30.0 + 1400.0 * point.share
+
+
+def _on_page(axes: Any, x: Any, y: Any) -> Array:
+    """Places of values on the page [points]."""
+    at: Array = axes.transData.transform(np.column_stack(np.broadcast_arrays(x, y)))
+    return at * 72.0 / float(axes.figure.dpi)
+
+
+def _lines(axes: Any, roofline: Roofline, low: float, high: float) -> Array:
+    """Points on all roofs and ceilings, close together, on the page."""
+    at = np.geomspace(low, high, 400)
+    roofs = [
+        _on_page(axes, at, np.minimum(at * r.bandwidth, roofline.ceilings[0].peak)) for r in roofline.roofs
+    ]
+    flat = [
+        _on_page(axes, over, c.peak)
+        for c in roofline.ceilings
+        if len(over := at[at > c.peak / roofline.roofs[0].bandwidth])
+    ]
+    return np.concatenate([*roofs, *flat])
+
+
+def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[Box]:
+    """Roofs and ceilings with their names, those of roofs at the left end, where no ceiling crosses them; the
+    boxes that the names of ceilings take.
+    """
+    peak, boxes = roofline.ceilings[0].peak, []
+    start, end = _on_page(axes, [low, 10.0 * low], [1.0, 10.0])
+    slope = float(np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0])))
+    above, room = np.inf, 0.0
+    for roof, colour in zip(roofline.roofs, _shades(len(roofline.roofs))[::-1], strict=True):
         ridge = peak / roof.bandwidth
         axes.plot([low, ridge], [low * roof.bandwidth, peak], color=colour, linewidth=1.5, zorder=2)
-        said = f" {roof.name} {show(roof.bandwidth, 'B/s')}"
-        at = np.sqrt(low * ridge) if ridge > low else low
+        said, left = (
+            f"{roof.name} {show(roof.bandwidth, 'B/s')}",
+            _on_page(axes, low, low * roof.bandwidth)[0],
+        )
+        # a name that would touch the roof above begins where the name of that one ends
+        room = room if (above - left[1]) * np.cos(np.radians(slope)) < 1.6 * FONT else 0.0
+        above = left[1]
         axes.annotate(
             said,
-            (at, at * roof.bandwidth),
+            (low, low * roof.bandwidth),
             textcoords="offset points",
-            xytext=(-3, 4),
-            rotation=_slope(axes, roofline, low, high),
+            xytext=(4 + room * np.cos(np.radians(slope)), 5 + room * np.sin(np.radians(slope))),
+            rotation=slope,
             rotation_mode="anchor",
-            fontsize=7.5,
+            fontsize=FONT,
             color=colour,
-            ha="center",
         )
+        room += text_size(said, FONT)[0] + 6.0
     for ceiling in roofline.ceilings:
-        start = ceiling.peak / roofline.roofs[0].bandwidth
-        axes.plot([max(start, low), high], [ceiling.peak] * 2, color=DARK, linewidth=1.5, zorder=2)
+        begin = max(ceiling.peak / roofline.roofs[0].bandwidth, low)
+        axes.plot([begin, high], [ceiling.peak] * 2, color=DARK, linewidth=1.5, zorder=2)
+        said = f"{ceiling.name} {show(ceiling.peak, 'FLOP/s')}"
         axes.annotate(
-            f"{ceiling.name} {show(ceiling.peak, 'FLOP/s')}",
+            said,
             (high, ceiling.peak),
             textcoords="offset points",
             xytext=(-4, 4),
-            fontsize=7.5,
+            fontsize=FONT,
             color=DARK,
             ha="right",
         )
-
-
-def _slope(axes: Any, roofline: Roofline, low: float, high: float) -> float:
-    """Angle of a roof on the page: one decade up for each to the right."""
-    least = min([p.rate for p in roofline.points] + [roofline.roofs[-1].bandwidth * low])
-    decades_up = np.log10(3.0 * roofline.ceilings[0].peak / (0.4 * least))
-    across, up = 8.6 / np.log10(high / low), 4.6 / decades_up  # inches of a decade
-    return float(np.degrees(np.arctan2(up, across)))
+        (x, y), (width, height) = _on_page(axes, high, ceiling.peak)[0], text_size(said, FONT)
+        boxes.append((x - 4 - width, y + 3, x, y + 4 + height))
+    return boxes
 
 
 def _shades(count: int) -> list[str]:
@@ -101,23 +135,37 @@ def _shades(count: int) -> list[str]:
     return [f"#{v:02x}{v:02x}{v + 12:02x}" for v in np.linspace(60, 165, count).astype(int)]
 
 
-def _name_points(axes: Any, roofline: Roofline, middle: float) -> None:
-    """Names stand to the right of their dots, to the left where the picture ends soon."""
-    for together in named_groups(roofline):
-        first = together[0]
-        share = sum(point.share for point in together)
+def _name_points(axes: Any, roofline: Roofline, said: list[Box], lines: Array) -> None:
+    """Names stand beside their dots, where there is room; one that stands off has a line to its dot."""
+    groups, labels = named_groups(roofline), []
+    for together in groups:
         names = ", ".join(dict.fromkeys(point.op for point in together[:3]))
-        side = 1.0 if first.intensity < middle else -1.0
         more = f" and {len(together) - 3} more" if len(together) > 3 else ""
+        text = f"{names}{more} {sum(point.share for point in together):.0%}"
+        x, y = _on_page(axes, together[0].intensity, together[0].rate)[0]
+        labels.append(DotLabel(text, float(x), float(y), float(np.sqrt(_area(together[0]) / np.pi))))
+    boxes = list(said)
+    for point in roofline.points:
+        (x, y), r = _on_page(axes, point.intensity, point.rate)[0], float(np.sqrt(_area(point) / np.pi))
+        boxes.append((x - r, y - r, x + r, y + r))
+    seen = axes.get_window_extent()
+    points = 72.0 / float(axes.figure.dpi)
+    frame = (seen.x0 * points, seen.y0 * points, seen.x1 * points, seen.y1 * points)
+    for label, box, together in zip(
+        labels, place_names(labels, boxes, lines, frame, FONT), groups, strict=True
+    ):
+        off = np.hypot(*(np.clip((label.x, label.y), box[:2], box[2:]) - (label.x, label.y)))
         axes.annotate(
-            f"{names}{more} {share:.0%}",
-            (first.intensity, first.rate),
+            label.text,
+            (together[0].intensity, together[0].rate),
             textcoords="offset points",
-            xytext=(side * (6.0 + 14.0 * np.sqrt(first.share)), -3.0),
-            ha="left" if side > 0 else "right",
-            fontsize=7.5,
+            xytext=(box[0] - label.x, box[1] - label.y + 0.2 * FONT),
+            fontsize=FONT,
             color=DARK,
             zorder=5,
+            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": label.radius}
+            if off > label.radius + 8.0
+            else None,
         )
 
 

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from strata.drawing import STYLE, pyplot_of, save
-from strata.errors import require
 from strata.mapping.plan import plan_text
 from strata.serving.drafts import DraftComparison
 
 
 def draw_comparison(found: DraftComparison, path: Path) -> Path:
     """Write the maps as SVG; the best window at each acceptance is framed."""
-    require(path.suffix == ".svg", "a picture ends in .svg", file=str(path))
     pyplot = pyplot_of()
     high = max(float(np.max(found.tokens_per_s(name))) for name in found.drafts)
     with pyplot.rc_context(STYLE):

@@ -23,9 +23,6 @@ WINDOW = 32.0  # tiles before its own whose sums a group of threads reads in one
 # results (mamba_ssm/ops/triton/ssd_combined.py of github state-spaces/mamba). The delta rule has one more,
 # for its triangular inverse (fla/ops/gated_delta_rule/chunk.py of github fla-org/flash-linear-attention).
 CHUNK_KERNELS = 4.0
-# Share of the matrix peak that products of one chunk and head reach (64 to 256 tokens by 64 to 128 columns),
-# whose loads nothing runs beside: Triton kernels in those steps on an H200 (tests/data/state_scan_h200.csv).
-CHUNK_EFFICIENCY = 0.12
 
 
 def price_scan(op: Scan, device: Device) -> Price:
@@ -85,10 +82,10 @@ def price_state_scan(op: StateScan, device: Device) -> Price:
 
     A step reads and writes the states S of all sequences and the m bytes of their tokens, as a streaming
     kernel (`vector_kernel`); one that verifies guesses writes a state after each. A prompt goes in chunks:
-    products F inside them at the share e = 0.12 of the
-    matrix peak P, as w blocks (a chunk and a head each) on c cores, with what they load and store after one
-    another; states S_c of all chunks are written, passed on (T_p: `price_scan` over the chunks of a sequence,
-    which waits for one after the other) and read as S_a in the activations' format. Channels that decay by
+    products F inside them at the share e of the matrix peak P (the chip's `scan_efficiency`), as w blocks (a
+    chunk and a head each) on c cores, with what they load and store after one another; states S_c of all
+    chunks are written, passed on (T_p: `price_scan` over the chunks of a sequence, which waits for one after
+    the other) and read as S_a in the activations' format. Channels that decay by
     themselves (Mamba-1) have no products: one kernel over all elements on the vector units.
 
     Dao & Gu, arXiv 2405.21060, sec. 6; Yang et al., arXiv 2412.06464, sec. 3.3; Gu & Dao, arXiv 2312.00752,
@@ -138,7 +135,7 @@ def _chunk_products(op: StateScan, device: Device) -> Price:
     written = op.chunks() * op.state_elements() * (2.0 if op.backward else 1.0)
     moved = op.token_bytes() + written * (bytes_of(op.state) + bytes_of(op.activation))
     blocks = op.chunks() * op.heads.size
-    products = flop / (unit.peak * CHUNK_EFFICIENCY) * (ceil_div(blocks, cores) * cores / blocks)
+    products = flop / (unit.peak * compute.scan_efficiency) * (ceil_div(blocks, cores) * cores / blocks)
     other = op.vector_flop() / compute.vector_rate + op.special_flop() / compute.special_rate
     stream = chip.memory.stream_efficiency
     return kernel_price(

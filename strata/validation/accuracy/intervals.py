@@ -228,7 +228,10 @@ def interval(case: LikeCase, table: Mapping[str, Any] | None = None) -> Interval
     pattern, alike = widest
     low, high = conformal(alike, MOST_OF_GROUPS)
     chips = "fitted chips" if case.fitted else "chips priced without their own fit"
-    like = f"{word}{_of(pattern.kind)}{_by(pattern.engine)} on {chips}, {len(alike)} groups of rows"
+    # where nothing was priced like it, rows of engines stand in: then it is said what the question leaves out
+    other = case.engine in (REPRICED, "ideal") and pattern.engine == ANY
+    by = " by engines, priced with what they add, this without it," if other else _by(pattern.engine)
+    like = f"{word}{_of(pattern.kind)}{by} on {chips}, {len(alike)} groups of rows"
     points = sum(map(len, alike))
     return Interval(low=low, high=high, points=points, like=like, inside=False, missing=tuple(missing))
 

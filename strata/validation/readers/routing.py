@@ -7,9 +7,11 @@ from functools import lru_cache
 import numpy as np
 
 from strata.arrays import Array, ceil_div
+from strata.errors import require
 from strata.pricing.kernels.expert_load import ExpertLoad
 
 DRAWS = 8  # random routings that a row is averaged over; the benchmark of ops/moe.csv times five of its own
+LONGEST = 1 << 27  # picks, or experts in all draws: a count of each must fit memory
 MOST = 0.8  # of all tokens: the highest value it draws for an expert before the values are scaled
 
 
@@ -70,6 +72,8 @@ def busiest_rank_counts(tokens: int, experts: int, top_k: int, ranks: int, power
     >>> busiest_rank_counts(4096, 128, 8, 16, 0.0).tolist()
     [[256.0, 256.0, 256.0, 256.0, 256.0, 256.0, 256.0, 256.0]]
     """
+    require(1 <= top_k <= experts, "a token picks at most all experts", top_k=top_k, experts=experts)
+    _check_length(tokens * top_k, experts)
     held = experts // ranks
     if power == 0.0:
         return round_robin_counts(tokens, experts, top_k)[None, :held].astype(float)
@@ -88,8 +92,14 @@ def multinomial_counts(tokens: int, experts: int, skew: float) -> Array:
     """Tokens of each expert when every token picks one, the i-th with a share of i to the power of -skew; one
     row for each draw.
     """
+    _check_length(0, experts)
     share = np.arange(1.0, experts + 1.0) ** -skew
     return np.random.default_rng(experts).multinomial(tokens, share / share.sum(), size=DRAWS).astype(float)
+
+
+def _check_length(picks: int, experts: int) -> None:
+    most = max(picks, DRAWS * experts)
+    require(most <= LONGEST, f"tokens are dealt out to at most {LONGEST:,} places", places=most)
 
 
 def expert_load(counts: list[Array], rows: Array) -> ExpertLoad:

@@ -233,3 +233,25 @@ def test_every_stage_of_an_uneven_order_is_looked_at():
             assert np.max(some) == np.max(all_of_them) and np.sum(all_of_them) == float(
                 order.within(52.0, block)
             )
+
+
+def test_the_share_of_the_peak_that_chunks_reach_is_the_chips():
+    """Twice the share saves half of the time of the products inside chunks, and nothing else."""
+    h200, op = chip("h200"), scans(mamba2(), st.prefill(1.0, 2.0**16))[0]
+    share = h200.compute.scan_efficiency
+    slow, fast = (
+        float(
+            price_state_scan(op, device(replace(h200, compute=replace(h200.compute, scan_efficiency=e)))).time
+        )
+        for e in (share, 2.0 * share)
+    )
+    blocks, cores = float(op.chunks() * op.heads.size), 132.0
+    turns = -(-blocks // cores) * cores / blocks
+    products = float(op.flop()) / (float(device(h200).matrix("bf16", "bf16").peak) * share) * turns
+    assert slow - fast == pytest.approx(products / 2.0, rel=1e-6)
+
+
+def test_every_chip_says_the_share_and_where_it_is_from():
+    assert "state_scan_h200.csv" in chip("h200").sources["compute.scan_efficiency"].source
+    for name in ("b200", "mi300x", "tpu-v6e", "sn40l"):
+        assert "assumed: as on" in chip(name).sources["compute.scan_efficiency"].source
