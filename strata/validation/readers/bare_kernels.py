@@ -212,7 +212,7 @@ def collective_op(pattern: str, payload: Array, exchange: Exchange | None = None
     return Collective(name=pattern, pattern=pattern, group="tp", payload=payload, exchange=exchange)
 
 
-def token_exchange(direction: str, element: Number, **sizes: Number) -> Exchange:
+def token_exchange(direction: str, element: Number, **sizes: Any) -> Exchange:
     """Tokens on their way to experts (dispatch) or back (combine), so many bytes an element."""
     return Exchange(direction=direction, element=element, **sizes)
 
