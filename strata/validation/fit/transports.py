@@ -4,11 +4,15 @@ those of a chip.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from strata.errors import BadFile, UnknownName
 from strata.hardware.transport import Transport, transport
+from strata.params import override, value_at
 from strata.validation.fit.families import NETWORK, Family, Quantity
 from strata.validation.fit.solver import (
     LEAST_ROWS,
@@ -27,6 +31,7 @@ from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import Table
 
 SEARCH = FitSearch(tries=((0.01,),), robust=0.1, evaluations=60)
+NUDGE = 1.05  # by which a quantity is moved to see whether rows tell it
 
 
 def calibrate_transport(
@@ -58,6 +63,16 @@ def _uses_transport(name: str, catalogue: Catalogue, chip_name: str) -> bool:
         return False
 
 
+def _moves_points(
+    quantity: Quantity, version: Transport, predict: Callable[[Transport], list[ComparedPoints]]
+) -> bool:
+    """Whether any row tells a quantity: rows of one collective say nothing of the others' shares."""
+    here = float(value_at(version, quantity.path))
+    nudged = [min(max(here * factor, quantity.low), quantity.high) for factor in (1.0 / NUDGE, NUDGE)]
+    ends = [predict(override(version, {quantity.path: value}, "transport")[0]) for value in nudged]
+    return any(not np.array_equal(a.predicted, b.predicted) for a, b in zip(*ends, strict=True))
+
+
 def _fit_family(
     family: Family,
     free: list[Quantity],
@@ -73,7 +88,10 @@ def _fit_family(
         points = [reader(table, named) for reader, table in pairs if reader is not None]
         return [p.keep(p.headline.astype(bool)) for p in points]
 
-    problem = FitProblem(record=fitted, kind="transport", quantities=free, predict=predict, search=SEARCH)
+    told = [q for q in free if _moves_points(q, fitted, predict)]
+    problem = FitProblem(
+        record=fitted, kind="transport", quantities=told or free, predict=predict, search=SEARCH
+    )
     solution = solve_fit(problem)
     rows_of = f"nodes with {fitted.name}"
     return solution.record, outcome_of(solution, family.name, [t.name for t in tables], date, rows_of=rows_of)

@@ -117,7 +117,7 @@ class _Around:
             code = int(found[1])
             self.library = f"{code // 10000}.{code // 100 % 100}.{code % 100}"
         if found := _SET.search(line):
-            self.settings[found[1]] = found[2]
+            self.settings[found[1]] = found[2].rstrip(".,;")
         if not self.network and "NET/" in line:
             self.network = next((name for name, form in _NETWORKS if form.search(line)), "")
 
