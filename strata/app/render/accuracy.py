@@ -190,6 +190,16 @@ def measured_tables(folder: Path, done: list[MeasuredKernel]) -> list[Any]:
     return [titled("kernels measured", table, hint)]
 
 
+def measured_dict(folder: Path, done: list[MeasuredKernel]) -> dict[str, Any]:
+    """How many rows of each kind there are now, and what was left out and why, as plain JSON types."""
+    files = []
+    for kind in dict.fromkeys(d.kind for d in done):
+        out = [{"kernel": " ".join(d.key), "why": d.why} for d in done if d.kind == kind and d.why]
+        rows = sum(d.kind == kind for d in done) - len(out)
+        files.append({"file": f"{folder.name}/{kind}.csv", "rows": rows, "left_out": out})
+    return {"folder": str(folder), "chip": folder.name, "files": files}
+
+
 def _shipped(name: str) -> bool:
     from strata.params import names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from strata.app.render.accuracy import fitted_dict, fitted_table
@@ -10,6 +11,7 @@ from strata.units import show
 
 if TYPE_CHECKING:
     from strata.validation.fit.logged import LoggedFit
+    from strata.validation.measure.collectives import GroupFacts, MeasuredCollective
     from strata.validation.readers.nccl_logs import LoggedRun
 
 
@@ -70,3 +72,29 @@ def logged_tables(fit: LoggedFit) -> list[Any]:
 
 
 _ENDS = (("B", ("smallest", "largest")), ("s", ("shortest", "longest")))
+
+
+def measured_collectives(
+    facts: GroupFacts, done: Sequence[MeasuredCollective]
+) -> tuple[dict[str, Any], list[Any]]:
+    """What became of collectives that were measured, for machines and for people."""
+    table = plain_table()
+    for column in ("collective", "sizes", "shortest", "longest", "left out", "most often because"):
+        table.add_column(
+            column, justify="left" if column in ("collective", "most often because") else "right"
+        )
+    told = []
+    for op in dict.fromkeys(one.op for one in done):
+        times = [one.time_us * 1e-6 for one in done if one.op == op and not one.why]
+        why = [one.why for one in done if one.op == op and one.why]
+        ends = [show(end(times), "s") if times else "" for end in (min, max)]
+        reason = max(why, key=why.count, default="")
+        table.add_row(op, str(len(times)), *ends, str(len(why) or ""), reason)
+        told += [
+            {"op": one.op, "bytes": one.bytes, "time_s": one.time_us * 1e-6, "why": one.why}
+            for one in done
+            if one.op == op
+        ]
+    who = {"gpu": facts.gpu, "devices": facts.ranks, "nodes": facts.nodes, "library": facts.library}
+    where = f"{facts.ranks} ranks of {facts.gpu} on {facts.nodes} node{'s' if facts.nodes > 1 else ''}"
+    return {**who, "collectives": told}, [titled(f"collectives measured over {where}", table)]

@@ -127,10 +127,11 @@ def runs_of_csv(path: Path) -> list[LoggedRun]:
         own = ("gpu", "nodes", "gpus", "fabric", "links", "op", "setting")
         facts = {**{name: name for name in own}, "library": "nccl"}
         sizes, times, dtype = table.number("bytes"), table.number("time_us"), "dtype"
-    keys = list(zip(*(table.text(column) for column in facts.values()), strict=True))
+    told_by = (*facts.values(), dtype)
+    keys = list(zip(*(table.text(column) for column in told_by), strict=True))
     runs = []
     for key in dict.fromkeys(keys):
-        told = dict(zip(facts, map(str, key), strict=True))
+        told = dict(zip(facts, map(str, key[:-1]), strict=True))
         rows = tuple(
             _row(table, i, float(sizes[i]), str(table.text(dtype)[i]), float(times[i]))
             for i, other in enumerate(keys)
