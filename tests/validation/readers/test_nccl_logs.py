@@ -287,7 +287,7 @@ def test_ops_and_gpus_by_their_names():
     with pytest.raises(BadFile, match="is of 'sendrecv'; what is priced is all_reduce, all_gather"):
         log_runs(made_log(title=False, before=["./sendrecv_perf -b 8"]), "x.log")
     assert logged_op("AllGather", "x") == "all_gather"
-    with pytest.raises(BadFile, match="'gfx942:sramecc.:xnack-', which several chips are"):
+    with pytest.raises(BadFile, match=r"'gfx942:sramecc.:xnack-', which several chips are"):
         one_run(made_log(gpu="gfx942:sramecc+:xnack-"))
     assert one_run(made_log(gpu="gfx942:sramecc+:xnack-"), ToldRun(gpu="mi325x")).gpu == "mi325x"
     known = {
@@ -311,7 +311,7 @@ def test_files_are_read_whole_and_written_as_measured_files(tmp_path):
         first = next(run for run in runs if file_of_run(run) == name)
         assert rows_of_run(again) == rows_of_run(first)
     (tmp_path / "bad.log").write_bytes(made_log().encode()[:900] + b"\xff\xfe\x00")
-    with pytest.raises(BadFile, match="bad.log is not a text log"):
+    with pytest.raises(BadFile, match=r"bad\.log is not a text log"):
         read_logs([tmp_path / "bad.log"])
 
 
