@@ -2,13 +2,15 @@
 rows of the files that `strata calibrate --log` takes.
 
 Sizes are counted as nccl-tests counts them: the whole (gathered) buffer. A reading is the mean time of one call
-in a run of many, averaged over ranks, as nccl-tests has it by default; the least of a few readings counts.
+in a run of many, averaged over ranks, as nccl-tests has it by default; the least of a few readings counts. On
+GPUs the calls are captured in a graph, so that Python's launches (some 30 us each) are not counted.
 """
 
 from __future__ import annotations
 
 import datetime
 import importlib
+import math
 import os
 import platform
 import re
@@ -34,6 +36,7 @@ DTYPES = {"float": "float32", "half": "float16", "bfloat16": "bfloat16"}
 SMALLEST, LARGEST, QUICK_LARGEST = 1 << 10, 1 << 30, 1 << 26  # bytes of the buffers that are measured
 SPAN, QUICK_SPAN = 50e-3, 10e-3  # seconds a reading lasts at least
 WARM_CALLS, MOST_CALLS, READINGS = 5, 400, 3
+GRAPHED = 20  # calls of one graph
 TORCHRUN = "torchrun --nproc-per-node 8 --no-python strata measure --what collectives --out mine"
 
 
@@ -48,16 +51,24 @@ class GroupFacts:
     library: str
 
 
+@dataclass(frozen=True)
+class CollectiveCall:
+    """What one use runs: a collective, or a graph of several."""
+
+    run: Callable[[], object]
+    calls: int = 1
+
+
 class Group(Protocol):
     """Ranks that run collectives together."""
 
     facts: GroupFacts
 
-    def call(self, op: str, dtype: str, elements: int) -> Callable[[], object]:
+    def call(self, op: str, dtype: str, elements: int) -> CollectiveCall:
         """A collective over a buffer of so many elements in all; raises `Refused`."""
 
-    def seconds(self, call: Callable[[], object], count: int) -> float:
-        """Mean seconds of one call of so many, over all ranks."""
+    def seconds(self, call: CollectiveCall, count: int) -> float:
+        """Mean seconds of one call of at least so many, over all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +220,9 @@ class TorchGroup:
         if self.on_gpu:
             torch.cuda.set_device(local)
         self.device = f"cuda:{local}" if self.on_gpu else "cpu"
+        bound = {"device_id": torch.device(self.device)} if self.on_gpu else {}
         distributed.init_process_group(
-            "nccl" if self.on_gpu else "gloo", timeout=datetime.timedelta(minutes=5)
+            "nccl" if self.on_gpu else "gloo", timeout=datetime.timedelta(minutes=5), **bound
         )
         self.facts = self._facts()
 
@@ -231,7 +243,7 @@ class TorchGroup:
             library=".".join(str(n) for n in version),
         )
 
-    def call(self, op: str, dtype: str, elements: int) -> Callable[[], object]:
+    def call(self, op: str, dtype: str, elements: int) -> CollectiveCall:
         torch, d = self.torch, self.distributed
 
         def buffer(count: int) -> Any:
@@ -244,49 +256,64 @@ class TorchGroup:
             "reduce_scatter": lambda: _bound(d.reduce_scatter_tensor, buffer(share), buffer(elements)),
             "all_to_all": lambda: _bound(d.all_to_all_single, buffer(elements), buffer(elements)),
         }
-        try:
-            made, why = makers[op](), ""
-        except RuntimeError as error:  # no room for the buffers, on this rank
-            made, why = None, _first_line(error)
-        self._agree(made is not None, why)
-        assert made is not None
+        made, why = _tried(makers[op])  # there may be no room for the buffers, on some ranks
+        self._agree(why)
         try:
             made()
             if self.on_gpu:
                 torch.cuda.synchronize()
         except (RuntimeError, NotImplementedError) as error:  # what a backend does not have, on all ranks
             raise Refused(f"the {d.get_backend()} backend does not run it: {_first_line(error)}") from None
-        return made
+        return self._graphed(made) if self.on_gpu else CollectiveCall(made)
 
-    def _agree(self, fine: bool, why: str) -> None:
+    def _graphed(self, made: Callable[[], object]) -> CollectiveCall:
+        """A graph of calls; the call itself where the library or some rank cannot be captured."""
+
+        def capture() -> Callable[[], object]:
+            graph = self.torch.cuda.CUDAGraph()
+            # the library's watchdog asks for events meanwhile, on a thread of its own
+            with self.torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                for _ in range(GRAPHED):
+                    made()
+            replay: Callable[[], object] = graph.replay
+            return replay
+
+        replay, why = _tried(capture)
+        try:
+            self._agree(why)
+        except Refused:
+            return CollectiveCall(made)
+        return CollectiveCall(replay, GRAPHED)
+
+    def _agree(self, why: str) -> None:
         """All ranks go on, or none: a collective that one of them leaves out never ends."""
         told: list[Any] = [None] * self.facts.ranks
-        self.distributed.all_gather_object(told, "" if fine else why or "it failed")
+        self.distributed.all_gather_object(told, why)
         if reason := next((t for t in told if t), ""):
             raise Refused(reason)
 
-    def seconds(self, call: Callable[[], object], count: int) -> float:
+    def seconds(self, call: CollectiveCall, count: int) -> float:
+        uses = math.ceil(count / call.calls)
         self.distributed.barrier()
-        took = (self._by_events if self.on_gpu else self._by_clock)(call, count) / count
+        call.run()  # ranks meet in it: what is timed begins together
+        took = (self._by_events if self.on_gpu else self._by_clock)(call.run, uses) / (uses * call.calls)
         mean = self.torch.tensor([took], dtype=self.torch.float64, device=self.device)
         self.distributed.all_reduce(mean)
         return float(mean.item()) / self.facts.ranks
 
-    def _by_events(self, call: Callable[[], object], count: int) -> float:
+    def _by_events(self, run: Callable[[], object], uses: int) -> float:
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        call()  # ranks meet in it: what is timed begins together
         begin.record()
-        for _ in range(count):
-            call()
+        for _ in range(uses):
+            run()
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e-3
 
-    def _by_clock(self, call: Callable[[], object], count: int) -> float:
-        call()
+    def _by_clock(self, run: Callable[[], object], uses: int) -> float:
         begin = time.perf_counter()
-        for _ in range(count):
-            call()
+        for _ in range(uses):
+            run()
         return time.perf_counter() - begin
 
     def close(self) -> None:
@@ -295,6 +322,19 @@ class TorchGroup:
 
 def _bound(function: Callable[..., object], *buffers: object) -> Callable[[], object]:
     return lambda: function(*buffers)
+
+
+def _tried(make: Callable[[], Callable[[], object]]) -> tuple[Callable[[], object], str]:
+    """What was made, or why it could not be."""
+    try:
+        return make(), ""
+    except RuntimeError as error:
+        why = _first_line(error)
+        return _nothing, why
+
+
+def _nothing() -> None:
+    """In place of what could not be made."""
 
 
 def _first_line(error: Exception) -> str:

@@ -18,6 +18,7 @@ from strata.validation.measure import collectives
 from strata.validation.measure.collectives import (
     COLLECTIVES,
     READINGS,
+    CollectiveCall,
     GroupFacts,
     chosen_ops,
     collective_sizes,
@@ -39,11 +40,11 @@ class MadeUpGroup:
         if op in self.refuses:
             raise Refused("this backend has none")
         assert elements % self.facts.ranks == 0
-        return lambda: elements
+        return CollectiveCall(lambda: elements)
 
     def seconds(self, call, count):
         self.asked.append(count)
-        return 20e-6 + call() * 2 / 100e9
+        return 20e-6 + call.run() * 2 / 100e9
 
     def close(self):
         self.closed = True
