@@ -68,7 +68,7 @@ def _fitted(name: str, folder: Path, date: str) -> tuple[Transport, tuple[FitOut
 def _why_not(name: str, rows: int, catalogue: Catalogue) -> str:
     known = any(matches(name, *family.files) for family in NETWORK)
     if reader_of(name, catalogue) is None or not known:
-        return f"{name}: {rows} rows are kept, but nothing is fitted to them yet"
+        return f"{name}: no transport is fitted to such rows yet ({rows} of them)"
     least = LEAST_ROWS * HELD_OUT // (HELD_OUT - 1)
     if rows < least:
         return f"{name}: {rows} rows are too few to fit; {least} are needed, a third of them held out"
