@@ -9,20 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import tomlkit
 
 from strata.errors import BadFile, BadValue
 from strata.hardware.transport import Transport, transport
-from strata.params import data_folder, names, override
-from strata.validation.fit.families import NETWORK
+from strata.params import data_folder, names, override, value_at
+from strata.validation.fit.families import NETWORK, Quantity
 from strata.validation.fit.overlay import overlay_toml
 from strata.validation.fit.solver import LEAST_ROWS, FitOutcome
-from strata.validation.fit.transports import calibrate_transport
+from strata.validation.fit.transports import Predict, calibrate_transport
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collective_files import write_runs
 from strata.validation.readers.comparison import HELD_OUT
 from strata.validation.readers.nccl_logs import LoggedRun
 from strata.validation.readers.registry import matches, reader_of
+
+# A quantity is moved both ways to see whether rows tell it: so many must move with it, by so much.
+NUDGE, TOLD_BY, SEEN = 1.05, 3, 0.002
+NEAR = 3.0  # times what is shipped, or a third of it: as far as the software of one kind of link may differ
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -54,10 +59,29 @@ def calibrate_logs(runs: Sequence[LoggedRun], *, date: str = "") -> LoggedFit:
     return LoggedFit(runs=tuple(runs), files=files, fitted=tuple(fitted), notes=notes)
 
 
+def told_nearby(free: list[Quantity], version: Transport, predict: Predict) -> list[Quantity]:
+    """The quantities that some rows tell (those of one collective say nothing of the others'; what rules one or
+    two rows would only remember them), each near what it is shipped with: one log has few rows.
+    """
+    told = []
+    for q in free:
+        here = float(value_at(version, q.path))
+        near = replace(q, low=max(q.low, here / NEAR), high=min(q.high, here * NEAR))
+        ends = [
+            predict(override(version, {q.path: min(max(here * factor, q.low), q.high)}, "transport")[0])
+            for factor in (1.0 / NUDGE, NUDGE)
+        ]
+        steps = [(np.abs(b.predicted - a.predicted), np.abs(a.predicted)) for a, b in zip(*ends, strict=True)]
+        moved = sum(int(np.sum(step > SEEN * size)) for step, size in steps)
+        if moved >= TOLD_BY and near.low < near.high:
+            told.append(near)
+    return told or free
+
+
 def _fitted(name: str, folder: Path, date: str) -> tuple[Transport, tuple[FitOutcome, ...]] | None:
     """A transport fitted to a folder, where it has rows of it; what did not get better is kept as it was."""
     try:
-        _, found = calibrate_transport(name, folder, date=date)
+        _, found = calibrate_transport(name, folder, date=date, choose=told_nearby)
     except BadFile:  # no rows of it, or too few
         return None
     outcomes = tuple(o if o.after < o.before else replace(o, values={}, after=o.before) for o in found)

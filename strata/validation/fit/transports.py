@@ -8,11 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from strata.errors import BadFile, UnknownName
 from strata.hardware.transport import Transport, transport
-from strata.params import override, value_at
 from strata.validation.fit.families import NETWORK, Family, Quantity
 from strata.validation.fit.solver import (
     LEAST_ROWS,
@@ -31,11 +28,13 @@ from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import Table
 
 SEARCH = FitSearch(tries=((0.01,),), robust=0.1, evaluations=60)
-NUDGE = 1.05  # by which a quantity is moved to see whether rows tell it
+Predict = Callable[[Transport], list[ComparedPoints]]
+# Of the quantities that a family may move those that it does, given the transport and what it predicts.
+Choose = Callable[[list[Quantity], Transport, Predict], list[Quantity]]
 
 
 def calibrate_transport(
-    name: str, folder: Path | str, *, date: str = ""
+    name: str, folder: Path | str, *, date: str = "", choose: Choose | None = None
 ) -> tuple[Transport, list[FitOutcome]]:
     """Fit a transport to the measured collectives of nodes that use it: the transport, and what each fit
     rests on.
@@ -47,7 +46,7 @@ def calibrate_transport(
         tables = family_tables(family, Path(folder), uses_it)
         free = free_quantities(family, fitted, tables)
         if free and has_enough(tables):
-            fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date)
+            fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date, choose)
             outcomes.append(outcome)
     if not outcomes:
         files = ", ".join(file for family in NETWORK for file in family.files)
@@ -63,16 +62,6 @@ def _uses_transport(name: str, catalogue: Catalogue, chip_name: str) -> bool:
         return False
 
 
-def _moves_points(
-    quantity: Quantity, version: Transport, predict: Callable[[Transport], list[ComparedPoints]]
-) -> bool:
-    """Whether any row tells a quantity: rows of one collective say nothing of the others' shares."""
-    here = float(value_at(version, quantity.path))
-    nudged = [min(max(here * factor, quantity.low), quantity.high) for factor in (1.0 / NUDGE, NUDGE)]
-    ends = [predict(override(version, {quantity.path: value}, "transport")[0]) for value in nudged]
-    return any(not np.array_equal(a.predicted, b.predicted) for a, b in zip(*ends, strict=True))
-
-
 def _fit_family(
     family: Family,
     free: list[Quantity],
@@ -80,6 +69,7 @@ def _fit_family(
     fitted: Transport,
     catalogue: Catalogue,
     date: str,
+    choose: Choose | None = None,
 ) -> tuple[Transport, FitOutcome]:
     def predict(version: Transport) -> list[ComparedPoints]:
         """Only the points a file's own figures rest on: rows with the host's launch stand apart."""
@@ -88,10 +78,8 @@ def _fit_family(
         points = [reader(table, named) for reader, table in pairs if reader is not None]
         return [p.keep(p.headline.astype(bool)) for p in points]
 
-    told = [q for q in free if _moves_points(q, fitted, predict)]
-    problem = FitProblem(
-        record=fitted, kind="transport", quantities=told or free, predict=predict, search=SEARCH
-    )
+    free = choose(free, fitted, predict) if choose else free
+    problem = FitProblem(record=fitted, kind="transport", quantities=free, predict=predict, search=SEARCH)
     solution = solve_fit(problem)
     rows_of = f"nodes with {fitted.name}"
     return solution.record, outcome_of(solution, family.name, [t.name for t in tables], date, rows_of=rows_of)
