@@ -27,56 +27,71 @@ def register_calibrate(app: typer.Typer) -> None:
     )(calibrate_command)
 
 
+ChipOrGpu = Annotated[
+    str, typer.Argument(help="the chip to fit: its name, or a TOML path; with --log the GPU of the logs")
+]
+FamilyNames = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ..."),
+]
+LogFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
+        "collectives`; several times for several",
+    ),
+]
+LoggedOp = Annotated[
+    str, typer.Option("--op", metavar="OP", help="the collective of the logs, where they do not say it")
+]
+LoggedFabric = Annotated[
+    str,
+    typer.Option(
+        "--fabric", metavar="NAME", help="what joins the nodes of the logs: infiniband, roce, efa ..."
+    ),
+]
+LoggedLinks = Annotated[
+    str, typer.Option("--links", metavar="TEXT", help="adapters of a node of the logs, as '8x400G'")
+]
+LoggedNodes = Annotated[
+    int, typer.Option("--nodes", metavar="N", min=0, help="nodes of the logs, where they list no ranks")
+]
+LoggedGpus = Annotated[
+    int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of the logs, where they list no ranks")
+]
+LoggedUnits = Annotated[
+    str,
+    typer.Option(
+        "--units", metavar="UNIT", help="unit of times of logs without their line of units: us, ms, s"
+    ),
+]
+WholeRows = Annotated[bool, typer.Option("--partial", help="take the whole rows of logs that were cut off")]
+FittedPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="write the fitted chip as a TOML that starts from the shipped one; with --log a folder for "
+        "the rows, the fitted transports and the fabric that uses them",
+    ),
+]
+
+
 def calibrate_command(
-    chip: Annotated[
-        str, typer.Argument(help="the chip to fit: its name, or a TOML path; with --log the GPU of the logs")
-    ] = "",
+    chip: ChipOrGpu = "",
     data: MeasuredFolder = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ..."
-        ),
-    ] = None,
-    log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
-            "collectives`; several times for several",
-        ),
-    ] = None,
-    op: Annotated[
-        str, typer.Option(metavar="OP", help="the collective of the logs, where they do not say it")
-    ] = "",
-    fabric: Annotated[
-        str, typer.Option(metavar="NAME", help="what joins the nodes of the logs: infiniband, roce, efa ...")
-    ] = "",
-    links: Annotated[
-        str, typer.Option(metavar="TEXT", help="adapters of a node of the logs, as '8x400G'")
-    ] = "",
-    nodes: Annotated[
-        int, typer.Option(metavar="N", min=0, help="nodes of the logs, where they list no ranks")
-    ] = 0,
-    gpus: Annotated[
-        int, typer.Option(metavar="N", min=0, help="GPUs of the logs, where they list no ranks")
-    ] = 0,
-    units: Annotated[
-        str, typer.Option(metavar="UNIT", help="unit of times of logs without their line of units: us, ms, s")
-    ] = "",
-    partial: Annotated[
-        bool, typer.Option("--partial", help="take the whole rows of logs that were cut off")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="write the fitted chip as a TOML that starts from the shipped one; with --log a folder for the "
-            "rows, the fitted transports and the fabric that uses them",
-        ),
-    ] = None,
+    only: FamilyNames = None,
+    log: LogFiles = None,
+    op: LoggedOp = "",
+    fabric: LoggedFabric = "",
+    links: LoggedLinks = "",
+    nodes: LoggedNodes = 0,
+    gpus: LoggedGpus = 0,
+    units: LoggedUnits = "",
+    partial: WholeRows = False,
+    output: FittedPath = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

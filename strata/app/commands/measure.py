@@ -34,58 +34,65 @@ def register_measure(app: typer.Typer) -> None:
     )(measure_command)
 
 
+MeasuredOut = Annotated[
+    Path, typer.Option(metavar="DIR", help="folder to write to; rows that are there already are kept")
+]
+MeasuredKinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        "--what",
+        metavar="KIND",
+        help="gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, "
+        "under torchrun",
+    ),
+]
+QuickFlag = Annotated[
+    bool, typer.Option("--quick", help="few shapes and short readings: about a minute instead of ten")
+]
+MeasuredChip = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
+        autocompletion=names_of("chip"),
+    ),
+]
+MeasuredOps = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OP", help="collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]"
+    ),
+]
+MeasuredSizes = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES", help="collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]"
+    ),
+]
+MeasuredFormat = Annotated[str, typer.Option(metavar="FORMAT", help="collectives: bfloat16, half or float")]
+JoinedBy = Annotated[
+    str, typer.Option(metavar="NAME", help="collectives: what joins the nodes: infiniband, roce, efa ...")
+]
+NodeAdapters = Annotated[
+    str, typer.Option(metavar="TEXT", help="collectives: adapters of a node, as '8x400G'")
+]
+
+
 def measure_command(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="folder to write to; rows that are there already are kept")
-    ],
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            "--what",
-            metavar="KIND",
-            help="gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, under "
-            "torchrun",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="few shapes and short readings: about a minute instead of ten")
-    ] = False,
-    chip: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
-            autocompletion=names_of("chip"),
-        ),
-    ] = "",
-    op: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OP",
-            help="collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]",
-        ),
-    ] = None,
-    sizes: Annotated[
-        str,
-        typer.Option(
-            metavar="BYTES",
-            help="collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]",
-        ),
-    ] = "",
-    dtype: Annotated[
-        str, typer.Option(metavar="FORMAT", help="collectives: bfloat16, half or float")
-    ] = "bfloat16",
-    fabric: Annotated[
-        str, typer.Option(metavar="NAME", help="collectives: what joins the nodes: infiniband, roce, efa ...")
-    ] = "",
-    links: Annotated[
-        str, typer.Option(metavar="TEXT", help="collectives: adapters of a node, as '8x400G'")
-    ] = "",
+    out: MeasuredOut,
+    only: MeasuredKinds = None,
+    quick: QuickFlag = False,
+    chip: MeasuredChip = "",
+    op: MeasuredOps = None,
+    sizes: MeasuredSizes = "",
+    dtype: MeasuredFormat = "bfloat16",
+    fabric: JoinedBy = "",
+    links: NodeAdapters = "",
     json: JsonFlag = False,
 ) -> None:
-    """Time kernels on the GPU at hand (PyTorch, CUDA graphs), or collectives of all ranks of torchrun, and write
-    the files that calibrate and validate read.
+    """Time kernels on the GPU at hand (PyTorch, CUDA graphs), or collectives of all ranks of torchrun, and
+    write the files that calibrate and validate read.
     """
     from strata.app.render.accuracy import measured_dict, measured_tables
     from strata.validation.measure.measure import chosen_kinds
@@ -93,7 +100,8 @@ def measure_command(
     words = [word.strip() for text in only or [] for word in text.split(",") if word.strip()]
     if COLLECTIVES_KIND in words:
         require(set(words) == {COLLECTIVES_KIND}, "collectives are measured by themselves, under torchrun")
-        _on_rank_0(lambda: _collectives(out, op or [], sizes, dtype, fabric, links, quick, chip, json))
+        asked = {"dtype": dtype, "fabric": fabric, "links": links, "quick": quick}
+        _on_rank_0(lambda: _collectives(out, op or [], sizes, chip, json, asked))
         return
     said = {"--op": op, "--sizes": sizes, "--fabric": fabric, "--links": links}
     told = [name for name, value in said.items() if value]
@@ -149,17 +157,7 @@ def _on_rank_0(work: Any) -> None:
         raise
 
 
-def _collectives(
-    out: Path,
-    op: list[str],
-    sizes: str,
-    dtype: str,
-    fabric: str,
-    links: str,
-    quick: bool,
-    chip: str,
-    json: bool,
-) -> None:
+def _collectives(out: Path, op: list[str], sizes: str, chip: str, json: bool, asked: dict[str, Any]) -> None:
     from dataclasses import replace
 
     from strata.app.render.logged import measured_collectives
@@ -167,7 +165,7 @@ def _collectives(
     from strata.validation.measure import collectives
     from strata.validation.readers.collective_files import BETWEEN_NODES, IN_NODE
 
-    wanted, buffers = collectives.chosen_ops(op), collectives.collective_sizes(sizes, quick)
+    wanted, buffers = collectives.chosen_ops(op), collectives.collective_sizes(sizes, asked["quick"])
     named = read_chip(chip).name if chip else ""
     if out.exists() and not out.is_dir():
         raise BadValue(f"--out is a folder, but got '{out}'")
@@ -175,9 +173,7 @@ def _collectives(
     try:
         if named:
             group.facts = replace(group.facts, gpu=named)
-        found = collectives.measure_collectives(
-            group, out, ops=wanted, sizes=buffers, dtype=dtype, fabric=fabric, links=links, quick=quick
-        )
+        found = collectives.measure_collectives(group, out, ops=wanted, sizes=buffers, **asked)
         first = group.facts.rank == 0
         done = _watched(found) if first else list(found)
     finally:

@@ -55,17 +55,9 @@ def logged_tables(fit: LoggedFit) -> list[Any]:
     for run in fit.runs:
         told = _run(run)
         ends = [show(told[f"{end}_{unit}"], unit) for unit, names in _ENDS for end in names]
-        table.add_row(
-            run.log,
-            run.op,
-            f"{run.gpus} {run.gpu}",
-            str(run.nodes),
-            run.fabric,
-            str(len(run.rows)),
-            " to ".join(ends[:2]),
-            " to ".join(ends[2:]),
-            str(run.empty + len(run.left_out) or ""),
-        )
+        first = (run.log, run.op, f"{run.gpus} {run.gpu}", str(run.nodes), run.fabric, str(len(run.rows)))
+        out = str(run.empty + len(run.left_out) or "")
+        table.add_row(*first, " to ".join(ends[:2]), " to ".join(ends[2:]), out)
     files = ", ".join(f"{rows} rows of {name}" for name, rows in fit.files.items())
     shown = [titled(f"collectives read from logs: {files}", table, "\n".join(fit.notes))]
     return [*shown, *(fitted_table(record, found, "collectives") for record, found in fit.fitted)]

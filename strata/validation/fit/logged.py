@@ -1,11 +1,14 @@
-"""calibrate_logs(): transports fitted to logged collectives, as `calibrate_transport` fits them to the project's
-own files, and the files that a user prices with afterwards.
+"""calibrate_logs(): transports fitted to logged collectives, by the readers that price the project's own files,
+and the files that a user prices with afterwards.
+
+A log has few rows. So only quantities that rows tell move, no more than one for every few rows, and none goes
+far from what is shipped.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,20 +17,32 @@ import tomlkit
 
 from strata.errors import BadFile, BadValue
 from strata.hardware.transport import Transport, transport
-from strata.params import data_folder, names, override, value_at
-from strata.validation.fit.families import NETWORK, Quantity
+from strata.params import data_folder, leaf_paths, names, override, value_at
+from strata.validation.fit.families import Quantity
 from strata.validation.fit.overlay import overlay_toml
-from strata.validation.fit.solver import LEAST_ROWS, FitOutcome
-from strata.validation.fit.transports import Predict, calibrate_transport
+from strata.validation.fit.solver import (
+    LEAST_ROWS,
+    FitOutcome,
+    FitProblem,
+    FitSearch,
+    has_enough,
+    outcome_of,
+    solve_fit,
+)
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.collective_files import write_runs
-from strata.validation.readers.comparison import HELD_OUT
+from strata.validation.readers.collective_files import IN_NODE, write_runs
+from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.nccl_logs import LoggedRun
-from strata.validation.readers.registry import matches, reader_of
+from strata.validation.readers.registry import reader_of
+from strata.validation.readers.tables import Table, read_table
 
+SEARCH = FitSearch(tries=((0.01,),), robust=0.1, evaluations=60)
+PARTS = ("rings.", "pairs.")  # of a transport: what a library's collectives tell
 # A quantity is moved both ways to see whether rows tell it: so many must move with it, by so much.
 NUDGE, TOLD_BY, SEEN = 1.05, 3, 0.002
+ROWS_EACH = 3  # rows that are fitted for each quantity that moves
 NEAR = 3.0  # times what is shipped, or a third of it: as far as the software of one kind of link may differ
+Predict = Callable[[Transport], list[ComparedPoints]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,55 +63,95 @@ def calibrate_logs(runs: Sequence[LoggedRun], *, date: str = "") -> LoggedFit:
     for run in runs:
         if not catalogue.has_chip(run.gpu):
             raise BadValue(
-                f"{run.log}: no shipped chip is called '{run.gpu}': give the one it is, as `strata calibrate h100 "
-                "--log ...` (strata list chips)"
+                f"{run.log}: no shipped chip is called '{run.gpu}': give the one it is, as "
+                "`strata calibrate h100 --log ...` (strata list chips)"
             )
+    inside = {joined.dimension[0].transport for joined in map(catalogue.usual_fabric, _chips(runs))}
     with tempfile.TemporaryDirectory() as folder:
         files = write_runs(runs, Path(folder))
-        fitted = [one for name in names("transport") if (one := _fitted(name, Path(folder), date))]
-    told = {file for _, outcomes in fitted for o in outcomes for file in o.files}
-    notes = tuple(_why_not(name, rows, catalogue) for name, rows in files.items() if name not in told)
-    return LoggedFit(runs=tuple(runs), files=files, fitted=tuple(fitted), notes=notes)
+        tables = [read_table(Path(folder), name) for name in files]
+    fitted: list[tuple[Transport, tuple[FitOutcome, ...]]] = []
+    notes = []
+    for table in tables:
+        # what joins GPUs of a node is told by runs inside it, what joins nodes by the others
+        wanted = [n for n in names("transport") if (n in inside) == (table.name == IN_NODE)]
+        found = [one for name in wanted if (one := _fitted(name, table, date))]
+        fitted += found
+        notes += [] if found else [_why_not(table, catalogue)]
+    return LoggedFit(runs=tuple(runs), files=files, fitted=tuple(fitted), notes=tuple(notes))
 
 
-def told_nearby(free: list[Quantity], version: Transport, predict: Predict) -> list[Quantity]:
-    """The quantities that some rows tell (those of one collective say nothing of the others'; what rules one or
-    two rows would only remember them), each near what it is shipped with: one log has few rows.
+def _chips(runs: Sequence[LoggedRun]) -> list[str]:
+    return list(dict.fromkeys(run.gpu for run in runs))
+
+
+def _fitted(name: str, table: Table, date: str) -> tuple[Transport, tuple[FitOutcome, ...]] | None:
+    """A transport fitted to the rows that tell of it, where there are enough; kept where it does not get
+    better.
     """
-    told = []
-    for q in free:
-        here = float(value_at(version, q.path))
-        near = replace(q, low=max(q.low, here / NEAR), high=min(q.high, here * NEAR))
+    shipped, catalogue = transport(name), Catalogue()
+    reader = reader_of(table.name, catalogue)
+    if reader is None or not has_enough([table]):
+        return None
+
+    def predict(version: Transport) -> list[ComparedPoints]:
+        points = reader(table, catalogue.with_transport(version))
+        return [points.keep(points.headline.astype(bool) & np.isfinite(points.predicted))]
+
+    free = told_quantities(shipped, predict, len(table) * (HELD_OUT - 1) // HELD_OUT)
+    if not free:
+        return None
+    solution = solve_fit(
+        FitProblem(record=shipped, kind="transport", quantities=free, predict=predict, search=SEARCH)
+    )
+    if not solution.after < solution.before:
+        solution = replace(solution, record=shipped, values={}, after=solution.before)
+    outcome = outcome_of(solution, "library collectives", [table.name], date, rows_of=f"logs over {name}")
+    return solution.record, (outcome,)
+
+
+def told_quantities(version: Transport, predict: Predict, rows: int) -> list[Quantity]:
+    """The quantities of a transport that rows tell best: those of one collective say nothing of the others',
+    and what rules one or two rows would only remember them.
+    """
+    found = []
+    for path in leaf_paths(version):
+        here = value_at(version, path) if path.startswith(PARTS) else None
+        if here is None or not float(here) > 0.0:
+            continue
         ends = [
-            predict(override(version, {q.path: min(max(here * factor, q.low), q.high)}, "transport")[0])
+            predict(override(version, {path: float(here) * factor}, "transport")[0])
             for factor in (1.0 / NUDGE, NUDGE)
         ]
-        steps = [(np.abs(b.predicted - a.predicted), np.abs(a.predicted)) for a, b in zip(*ends, strict=True)]
-        moved = sum(int(np.sum(step > SEEN * size)) for step, size in steps)
-        if moved >= TOLD_BY and near.low < near.high:
-            told.append(near)
-    return told or free
+        steps = [
+            np.abs(b.predicted - a.predicted) / np.maximum(a.predicted, 1e-12)
+            for a, b in zip(*ends, strict=True)
+        ]
+        moved = np.concatenate(steps)
+        if np.sum(moved > SEEN) >= TOLD_BY:
+            top = min(1.0, NEAR * float(here)) if path.split(".")[1] in _SHARES else NEAR * float(here)
+            found.append((float(np.sum(moved)), Quantity(path, float(here) / NEAR, top)))
+    best = sorted(found, key=lambda pair: -pair[0])[: max(1, rows // ROWS_EACH)]
+    return [quantity for _, quantity in best]
 
 
-def _fitted(name: str, folder: Path, date: str) -> tuple[Transport, tuple[FitOutcome, ...]] | None:
-    """A transport fitted to a folder, where it has rows of it; what did not get better is kept as it was."""
-    try:
-        _, found = calibrate_transport(name, folder, date=date, choose=told_nearby)
-    except BadFile:  # no rows of it, or too few
-        return None
-    outcomes = tuple(o if o.after < o.before else replace(o, values={}, after=o.before) for o in found)
-    shipped, values = transport(name), {path: v for o in outcomes for path, v in o.values.items()}
-    return (override(shipped, values, "transport")[0] if values else shipped), outcomes
+_SHARES = ("share", "tree", "channel")  # of a link: not more than all of it
 
 
-def _why_not(name: str, rows: int, catalogue: Catalogue) -> str:
-    known = any(matches(name, *family.files) for family in NETWORK)
-    if reader_of(name, catalogue) is None or not known:
+def _why_not(table: Table, catalogue: Catalogue) -> str:
+    name, rows = table.name, len(table)
+    if reader_of(name, catalogue) is None:
         return f"{name}: no transport is fitted to such rows yet ({rows} of them)"
-    least = LEAST_ROWS * HELD_OUT // (HELD_OUT - 1)
-    if rows < least:
+    if not has_enough([table]):
+        least = LEAST_ROWS * HELD_OUT // (HELD_OUT - 1)
         return f"{name}: {rows} rows are too few to fit; {least} are needed, a third of them held out"
-    return f"{name}: nothing is fitted to its {rows} rows: no transport joins these GPUs so"
+    points = reader_of(name, catalogue)(table, catalogue)  # type: ignore[misc]
+    why = (
+        next((str(w) for w in getattr(points, "failed", {}).values()), "")
+        if hasattr(points, "failed")
+        else ""
+    )
+    return f"{name}: no shipped transport moves its {rows} rows{': ' + why if why else ''}"
 
 
 def write_fit(fit: LoggedFit, folder: Path) -> list[Path]:
@@ -108,22 +163,37 @@ def write_fit(fit: LoggedFit, folder: Path) -> list[Path]:
             name: (Path(scratch) / name).read_text(encoding="utf-8")
             for name in write_runs(fit.runs, Path(scratch))
         }
+    changed: dict[str, Path] = {}
     for record, outcomes in fit.fitted:
         if any(o.values for o in outcomes):
             texts[f"{record.name}.toml"] = _transport_text(record, outcomes)
-    changed = {
-        r.name: (folder / f"{r.name}.toml").resolve() for r, _ in fit.fitted if f"{r.name}.toml" in texts
-    }
-    catalogue = Catalogue()
-    for chip_name in dict.fromkeys(run.gpu for run in fit.runs):
-        joined = catalogue.usual_fabric(chip_name).name
-        if text := _fabric_text(joined, changed):
-            texts[f"{joined}.toml"] = text
+            changed[record.name] = (folder / f"{record.name}.toml").resolve()
+    for name in _fabrics(_chips(fit.runs), changed):
+        texts[f"{name}.toml"] = _fabric_text(name, changed)
     for name, text in texts.items():
         path = folder / name
         if path.suffix == ".csv" and path.exists() and path.read_text(encoding="utf-8") != text:
             raise BadFile(f"{path} is there already, with other rows; give another folder")
     return [_written(folder / name, text) for name, text in texts.items()]
+
+
+def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:
+    """For each chip the fabric that joins it by fitted transports: its usual one, else another with the same
+    links inside a node.
+    """
+    catalogue, found = Catalogue(), []
+    for chip_name in chips:
+        usual = catalogue.usual_fabric(chip_name).name
+        inner = _transports(usual)[:1]
+        others = [name for name in names("fabric") if name != usual and _transports(name)[:1] == inner]
+        using = [name for name in (usual, *others) if set(_transports(name)) & set(changed)]
+        found += using[:1]
+    return list(dict.fromkeys(found))
+
+
+def _transports(name: str) -> list[str]:
+    document = tomlkit.parse((data_folder("fabric") / f"{name}.toml").read_text(encoding="utf-8"))
+    return [str(d.get("transport", "")) for d in document.get("dimension", [])]
 
 
 def _written(path: Path, text: str) -> Path:
@@ -143,10 +213,10 @@ def _transport_text(record: Transport, outcomes: Sequence[FitOutcome]) -> str:
 
 
 def _fabric_text(name: str, changed: dict[str, Path]) -> str:
-    """A shipped fabric's file whose dimensions use fitted transports; nothing where none does."""
+    """A shipped fabric's file whose dimensions use fitted transports."""
     document = tomlkit.parse((data_folder("fabric") / f"{name}.toml").read_text(encoding="utf-8"))
-    uses = [d for d in document.get("dimension", []) if d.get("transport") in changed]
-    for dimension in uses:
-        dimension["transport"] = changed[dimension["transport"]].as_posix()
+    for dimension in document.get("dimension", []):
+        if dimension.get("transport") in changed:
+            dimension["transport"] = changed[dimension["transport"]].as_posix()
     document["name"] = f"{name}-measured"
-    return tomlkit.dumps(document) if uses else ""
+    return tomlkit.dumps(document)

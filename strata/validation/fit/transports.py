@@ -4,7 +4,6 @@ those of a chip.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -28,13 +27,10 @@ from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import Table
 
 SEARCH = FitSearch(tries=((0.01,),), robust=0.1, evaluations=60)
-Predict = Callable[[Transport], list[ComparedPoints]]
-# Of the quantities that a family may move those that it does, given the transport and what it predicts.
-Choose = Callable[[list[Quantity], Transport, Predict], list[Quantity]]
 
 
 def calibrate_transport(
-    name: str, folder: Path | str, *, date: str = "", choose: Choose | None = None
+    name: str, folder: Path | str, *, date: str = ""
 ) -> tuple[Transport, list[FitOutcome]]:
     """Fit a transport to the measured collectives of nodes that use it: the transport, and what each fit
     rests on.
@@ -46,7 +42,7 @@ def calibrate_transport(
         tables = family_tables(family, Path(folder), uses_it)
         free = free_quantities(family, fitted, tables)
         if free and has_enough(tables):
-            fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date, choose)
+            fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date)
             outcomes.append(outcome)
     if not outcomes:
         files = ", ".join(file for family in NETWORK for file in family.files)
@@ -69,7 +65,6 @@ def _fit_family(
     fitted: Transport,
     catalogue: Catalogue,
     date: str,
-    choose: Choose | None = None,
 ) -> tuple[Transport, FitOutcome]:
     def predict(version: Transport) -> list[ComparedPoints]:
         """Only the points a file's own figures rest on: rows with the host's launch stand apart."""
@@ -78,7 +73,6 @@ def _fit_family(
         points = [reader(table, named) for reader, table in pairs if reader is not None]
         return [p.keep(p.headline.astype(bool)) for p in points]
 
-    free = choose(free, fitted, predict) if choose else free
     problem = FitProblem(record=fitted, kind="transport", quantities=free, predict=predict, search=SEARCH)
     solution = solve_fit(problem)
     rows_of = f"nodes with {fitted.name}"

@@ -41,11 +41,11 @@ def nvidia_samples(text: str) -> list[Sample]:
 
 
 def amd_smi_samples(text: str) -> list[Sample]:
-    """One sample for each GPU of `amd-smi metric --json`: socket power, mean clock of the compute dies that say
-    it, memory clock, hotspot and memory temperature.
+    """One sample for each GPU of `amd-smi metric --json`: socket power, mean clock of the compute dies that
+    say it, memory clock, hotspot and memory temperature.
 
-    >>> told = '[{"gpu": 0, "power": {"socket_power": {"value": 141, "unit": "W"}}, "clock": {"gfx_0": {"clk": '
-    >>> told += '{"value": 2100, "unit": "MHz"}}, "gfx_1": "N/A"}, "temperature": {"hotspot": "N/A"}}]'
+    >>> told = '[{"gpu": 0, "power": {"socket_power": {"value": 141, "unit": "W"}}, "clock": {"gfx_0": '
+    >>> told += '{"clk": {"value": 2100, "unit": "MHz"}}, "gfx_1": "N/A"}, "temperature": {"hotspot": "N/A"}}]'
     >>> amd_smi_samples(told)
     [Sample(power_w=141.0, sm_mhz=2100.0, mem_mhz=nan, temp_c=nan, mem_temp=nan)]
     """
@@ -201,7 +201,9 @@ def nvidia_watch(board: str) -> Iterator[list[Sample]]:
 
 @contextmanager
 def amd_watch(index: int) -> Iterator[list[Sample]]:
-    """Samples of a board by the first of AMD's tools that is installed, asked again and again beside the load."""
+    """Samples of a board by the first of AMD's tools that is installed, asked again and again beside the
+    load.
+    """
     tool = next((t for t in AMD_TOOLS if shutil.which(t.name)), None)
     if tool is None:
         raise Refused("the board told no power: neither amd-smi nor rocm-smi is installed")

@@ -1,9 +1,9 @@
-"""measure_collectives(): collectives of PyTorch's process group, timed over all ranks that torchrun started, as
-rows of the files that `strata calibrate --log` takes.
+"""measure_collectives(): collectives of PyTorch's process group, timed over all ranks that torchrun started,
+as rows of the files that `strata calibrate --log` takes.
 
-Sizes are counted as nccl-tests counts them: the whole (gathered) buffer. A reading is the mean time of one call
-in a run of many, averaged over ranks, as nccl-tests has it by default; the least of a few readings counts. On
-GPUs the calls are captured in a graph, so that Python's launches (some 30 us each) are not counted.
+Sizes are counted as nccl-tests counts them: the whole (gathered) buffer. A reading is the mean time of one
+call in a run of many, averaged over ranks, as nccl-tests has it by default; the least of a few readings
+counts. On GPUs the calls are captured in a graph, so that Python's launches (some 30 us each) do not count.
 """
 
 from __future__ import annotations

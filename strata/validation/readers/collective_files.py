@@ -145,8 +145,8 @@ def _row(table: Table, i: int, size: float, dtype: str, time: float) -> LoggedRo
     line = int(table.lines[i])
     if not (size >= 1 and size == size // 1 and time > 0 and dtype in WIDTHS):
         raise BadFile(
-            f"{table.name} line {line}: bytes and time must be above 0 and the format one of {', '.join(WIDTHS)}, "
-            f"but got ({size:g}, {time:g} us, '{dtype}')"
+            f"{table.name} line {line}: bytes and time must be above 0 and the format one of "
+            f"{', '.join(WIDTHS)}, but got ({size:g}, {time:g} us, '{dtype}')"
         )
     return LoggedRow(line=line, bytes=int(size), dtype=dtype, time_us=time)
 

@@ -35,7 +35,8 @@ _PREFIX = re.compile(
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK = re.compile(
-    r"#\s*Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[([^\]]*)\]\s*(.*?)\s*$"
+    r"#\s*Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+"
+    r"\[([^\]]*)\]\s*(.*?)\s*$"
 )
 _PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
 _VERSION = re.compile(r"\b[NR]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
@@ -136,8 +137,8 @@ def log_runs(text: str, name: str, told: ToldRun | None = None) -> list[LoggedRu
     cut = next((s for s in segments if s.ranks and not s.columns), None)
     if cut and not told.partial:
         raise BadFile(
-            f"{name} line {cut.first_rank + len(cut.ranks) - 1}: the log is cut off before its table: no line "
-            "'# size count type ... time algbw busbw' follows"
+            f"{name} line {cut.first_rank + len(cut.ranks) - 1}: the log is cut off before its table: no "
+            "line '# size count type ... time algbw busbw' follows"
         )
     tables = [s for s in segments if s.columns]
     if not tables:
@@ -180,8 +181,8 @@ def _segments(text: str, name: str, around: _Around) -> Iterator[_Segment]:
             rank = int(found[1])
             if rank in now.ranks:
                 raise BadFile(
-                    f"{name} line {number}: rank {rank} is told twice: without MPI in the build every process "
-                    "runs by itself; build with MPI=1 and run again"
+                    f"{name} line {number}: rank {rank} is told twice: without MPI in the build every "
+                    "process runs by itself; build with MPI=1 and run again"
                 )
             now.ranks[rank] = (found[2], found[3], found[4])
             now.first_rank = now.first_rank or number
@@ -291,7 +292,8 @@ def _ranks(segment: _Segment, name: str, told: ToldRun) -> tuple[int, int]:
     if len(set(places)) < len(places) and not told.nodes:
         twice = next(p for p in places if places.count(p) > 1)
         raise BadFile(
-            f"{name} {lines}: GPU {twice[1]} of {twice[0]} has two ranks: if nodes share that name, give --nodes"
+            f"{name} {lines}: GPU {twice[1]} of {twice[0]} has two ranks: if nodes share that name, "
+            "give --nodes"
         )
     if told.nodes and told.nodes != nodes and len(set(places)) == len(places):
         where = f"one host, {hosts[0]}" if nodes == 1 else f"{nodes} hosts"
@@ -307,7 +309,8 @@ def _ranks(segment: _Segment, name: str, told: ToldRun) -> tuple[int, int]:
 def _even(gpus: int, nodes: int, name: str, line: int) -> tuple[int, int]:
     if gpus < 2:
         raise BadFile(
-            f"{name} line {line}: one rank makes no collective; without MPI in the build every process runs by itself"
+            f"{name} line {line}: one rank makes no collective; without MPI in the build every process "
+            "runs by itself"
         )
     if nodes < 1 or gpus % nodes:
         raise BadFile(f"{name} line {line}: {gpus} GPUs do not lie evenly on {nodes} nodes")
@@ -318,8 +321,8 @@ def _fabric(segment: _Segment, name: str, nodes: int, around: _Around, told: Tol
     if nodes == 1:
         if told.fabric or told.links:
             raise BadFile(
-                f"{name} lines {segment.header}-{segment.last}: its ranks run on one node, but --fabric and --links say "
-                "what joins several"
+                f"{name} lines {segment.header}-{segment.last}: its ranks run on one node, but --fabric and "
+                "--links say what joins several"
             )
         return ""
     if not (told.fabric or around.network):
@@ -374,8 +377,8 @@ def _rows(
     scale = unit_of_times(segment.units) or TIME_UNITS.get(told.units)
     if scale is None:
         raise BadFile(
-            f"{name} line {segment.header}: no line of units, '(B) (elements) (us) (GB/s)', follows the columns, "
-            f"so that rows {segment.header + 1}-{segment.last} have none: give --units, one of "
+            f"{name} line {segment.header}: no line of units, '(B) (elements) (us) (GB/s)', follows the "
+            f"columns, so that rows {segment.header + 1}-{segment.last} have none: give --units, one of "
             f"{', '.join(TIME_UNITS)}"
         )
     rows, bad = [], dict(segment.odd)

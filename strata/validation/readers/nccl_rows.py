@@ -1,5 +1,5 @@
-"""Rows of the tables that nccl-tests and rccl-tests print, each checked against itself: bytes against elements,
-bandwidth against time, and the bandwidth of the bus against the collective and its ranks.
+"""Rows of the tables that nccl-tests and rccl-tests print, each checked against itself: bytes against
+elements, bandwidth against time, and the bandwidth of the bus against the collective and its ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ WIDTHS = {
 TIME_UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}  # microseconds
 SIZE_UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}  # as their options count
 NOT_TOLD = "N/A"
-# What a table's numbers may be off by, as they are printed: two decimals of a bandwidth, four digits of a time.
+# What a table's numbers may be off by, as they are printed: two decimals of a bandwidth, four digits of a
+# time.
 LAST_DIGIT, ROUNDED = 0.0051, 0.01
 TELLING = 1.0  # GB/s from which two decimals tell a ratio of bandwidths to a percent
 _NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][-+]?\d+)?")
@@ -104,8 +105,8 @@ def _check(size: int, took: float, told: Mapping[str, str], op: str, gpus: int) 
     factor = (2.0 if op == "all_reduce" else 1.0) * (gpus - 1) / gpus
     if algorithm >= TELLING and abs(bus / algorithm - factor) > 2 * LAST_DIGIT / algorithm + ROUNDED:
         raise BadValue(
-            f"busbw / algbw of size {size} is {bus / algorithm:.2f}, but {op} over {gpus} ranks has {factor:.2f}: "
-            "another collective, or other ranks"
+            f"busbw / algbw of size {size} is {bus / algorithm:.2f}, but {op} over {gpus} ranks has "
+            f"{factor:.2f}: another collective, or other ranks"
         )
 
 
