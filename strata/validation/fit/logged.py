@@ -1,5 +1,5 @@
-"""calibrate_logs(): transports fitted to logged collectives, by the readers that price the project's own files,
-and the files that a user prices with afterwards.
+"""calibrate_logs(): transports fitted to logged collectives, by the readers that price the project's own
+files, and what a user prices with afterwards.
 
 A log has few rows. So only quantities that rows tell move, no more than one for every few rows, and none goes
 far from what is shipped.
@@ -96,7 +96,7 @@ def _fitted(name: str, table: Table, date: str) -> tuple[Transport, tuple[FitOut
 
     def predict(version: Transport) -> list[ComparedPoints]:
         points = reader(table, catalogue.with_transport(version))
-        return [points.keep(points.headline.astype(bool) & np.isfinite(points.predicted))]
+        return [points.keep(points.headline.astype(bool) & ~np.isin(points.line, list(points.why)))]
 
     free = told_quantities(shipped, predict, len(table) * (HELD_OUT - 1) // HELD_OUT)
     if not free:
@@ -139,19 +139,14 @@ _SHARES = ("share", "tree", "channel")  # of a link: not more than all of it
 
 
 def _why_not(table: Table, catalogue: Catalogue) -> str:
-    name, rows = table.name, len(table)
-    if reader_of(name, catalogue) is None:
+    name, rows, reader = table.name, len(table), reader_of(table.name, catalogue)
+    if reader is None:
         return f"{name}: no transport is fitted to such rows yet ({rows} of them)"
     if not has_enough([table]):
         least = LEAST_ROWS * HELD_OUT // (HELD_OUT - 1)
         return f"{name}: {rows} rows are too few to fit; {least} are needed, a third of them held out"
-    points = reader_of(name, catalogue)(table, catalogue)  # type: ignore[misc]
-    why = (
-        next((str(w) for w in getattr(points, "failed", {}).values()), "")
-        if hasattr(points, "failed")
-        else ""
-    )
-    return f"{name}: no shipped transport moves its {rows} rows{': ' + why if why else ''}"
+    why = next(iter(reader(table, catalogue).why.values()), "no shipped transport moves them")
+    return f"{name}: nothing is fitted to its {rows} rows: {why}"
 
 
 def write_fit(fit: LoggedFit, folder: Path) -> list[Path]:

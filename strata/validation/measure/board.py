@@ -45,7 +45,7 @@ def amd_smi_samples(text: str) -> list[Sample]:
     say it, memory clock, hotspot and memory temperature.
 
     >>> told = '[{"gpu": 0, "power": {"socket_power": {"value": 141, "unit": "W"}}, "clock": {"gfx_0": '
-    >>> told += '{"clk": {"value": 2100, "unit": "MHz"}}, "gfx_1": "N/A"}, "temperature": {"hotspot": "N/A"}}]'
+    >>> told += '{"clk": {"value": 2100, "unit": "MHz"}}, "gfx_1": "N/A"}, "temperature": "N/A"}]'
     >>> amd_smi_samples(told)
     [Sample(power_w=141.0, sm_mhz=2100.0, mem_mhz=nan, temp_c=nan, mem_temp=nan)]
     """
