@@ -16,6 +16,7 @@ import numpy as np
 import tomlkit
 
 from strata.errors import BadFile, BadValue
+from strata.hardware.fabric import fabric
 from strata.hardware.transport import Transport, transport
 from strata.params import data_folder, leaf_paths, names, override, value_at
 from strata.validation.fit.families import Quantity
@@ -179,8 +180,7 @@ def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:
     catalogue, found = Catalogue(), []
     for chip_name in chips:
         usual = catalogue.usual_fabric(chip_name).name
-        inner = _transports(usual)[:1]
-        others = [name for name in names("fabric") if name != usual and _transports(name)[:1] == inner]
+        others = [name for name in names("fabric") if name != usual and _inside(name) == _inside(usual)]
         using = [name for name in (usual, *others) if set(_transports(name)) & set(changed)]
         found += using[:1]
     return list(dict.fromkeys(found))
@@ -189,6 +189,12 @@ def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:
 def _transports(name: str) -> list[str]:
     document = tomlkit.parse((data_folder("fabric") / f"{name}.toml").read_text(encoding="utf-8"))
     return [str(d.get("transport", "")) for d in document.get("dimension", [])]
+
+
+def _inside(name: str) -> tuple[object, ...]:
+    """What joins the GPUs of a node of a shipped fabric."""
+    first = fabric(name).dimension[0]
+    return (first.transport, first.kind, first.size, first.bandwidth)
 
 
 def _written(path: Path, text: str) -> Path:
