@@ -31,7 +31,7 @@ KEYS = {
     ONE: "acceptance active after alone banks batch before best_window bias bounded branches bubble "
     "bundles candidates clients compared.loss compared.partitions compute_units considered "
     "context cores cores_sold cores_stated count degrees design devices devices.* diameter "
-    "die_yield dies evaluations failed feasible fitted gain gap held_out high_factor hops "
+    "die_yield dies empty evaluations failed feasible fitted gain gap held_out high_factor hops "
     "in_flight index input lanes layers layouts_fused links loss low_factor mape mean_hops median "
     "memory_share mesh microbatches more most_clients networks networks_used nodes numbers out "
     "out_by_reason output oversubscription p90 package_yield parameters partitions "

@@ -62,6 +62,9 @@ COMMANDS = (
     "cost h200 --set memory.capacity=80GB",
     "validate --data measured --json",
     "calibrate h200 --data measured --only gemm --output c.toml",
+    "calibrate --log my.log --fabric infiniband --links 8x400G --nodes 2 --gpus 4 --units us --op all_reduce -o kept --json",
+    "calibrate h100 --log my.log --partial --fabric roce",
+    "measure --what collectives --out mine --op all_reduce --sizes 1K:1M --dtype half --fabric efa --links 8x400G --quick",
     "search space.toml --goal tokens_per_s --limit tpot<=1s --set batch=4,8 --sampler exact --executor one --seed 1 "
     "--out study | --budget 40 ",
     "search space.toml --goal tokens_per_s,tokens_per_joule --sampler random --gap 0.01 --json | --budget 40",
@@ -196,6 +199,20 @@ power = "1000 W"
 link_bandwidth = "900 GB/s"
 """
 PIN = '[[partition]]\nkernels = ["qkv"]\n'
+# A short log in the format of nccl-tests: two hosts of two GPUs, all-reduce at 20 us and 50 GB/s.
+LOG = "".join(
+    [
+        "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 1 minBytes 1048576 maxBytes 8388608\n",
+        *(f"#  Rank  {r} Group  0 Pid 9{r} on node{r // 2} device {r % 2} [0{r}:00] NVIDIA H100 80GB HBM3\n" for r in range(4)),
+        "#   size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong\n",
+        "#    (B)  (elements)  (us)  (GB/s)  (GB/s)  (us)  (GB/s)  (GB/s)\n",
+        *(
+            f"  {n}  {n // 4}  float  sum  -1" + f"  {(t := 20 + n / 5e4):.1f}  {n / t / 1e3:.2f}  {1.5 * n / t / 1e3:.2f}  0" * 2 + "\n"
+            for n in (1 << 20, 1 << 21, 1 << 22, 1 << 23)
+        ),
+        "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 55.5\n",
+    ]
+)  # fmt: skip
 ROUTING = "layer,expert,count\n" + "".join(f"0,{e},{e + 1}\n" for e in range(8))
 
 
@@ -214,6 +231,7 @@ def around() -> dict[str, bytes | str | None]:
         "study/study.toml": STUDY.encode(),
         "measured/h200/gemm.csv": measured("h200/gemm.csv"),
         "routing.csv": ROUTING.encode(),
+        "my.log": LOG.encode(),
     }
 
 
@@ -316,6 +334,8 @@ def files() -> list[tuple[str, str, bytes, tuple[str, ...]]]:
         PIN.encode(),
         "map --program gpt3-layer --system 8xsn10 --plan tp=8 --seconds 1 --pin my.toml",
     )
+    add("log", "my.log", LOG.encode(), "calibrate --log my.log --fabric efa -o kept --json", "calibrate h100 --log my.log --fabric roce",
+        "calibrate --log my.log --fabric efa --partial -o kept", "calibrate --log my.log --nodes 2 --gpus 4 --units us --op all_reduce")  # fmt: skip
     add("prediction", "a.json", b'{"metrics": {"tpot": 1.0}, "inputs": {"model": "x"}}', "diff a.json a.json")
     return found
 

@@ -35,7 +35,7 @@ from typing import Any
 
 from bases import ARGUMENTS, CALLS, COMMANDS, ROOT, SPACE, around, files
 from found import found_call, found_line
-from mutations import WORDS, bad_bytes, bad_csv, bad_expression, bad_table, bad_text, toml_text
+from mutations import WORDS, bad_bytes, bad_csv, bad_expression, bad_log, bad_table, bad_text, toml_text
 
 SECONDS, MEMORY = 20.0, 4 << 30  # what no case may pass
 LONGEST = 420  # characters of an error, its file's name included
@@ -138,6 +138,8 @@ def _file(rng: random.Random, only: str) -> FuzzCase:
         made = bad_bytes(rng, content)
     elif name.endswith(".csv"):
         made = bad_csv(rng, content)
+    elif name.endswith(".log"):
+        made = bad_log(rng, content)
     else:
         made = _written(rng, name, content)
     placed = {**around(), name: made}

@@ -227,6 +227,28 @@ def bad_csv(rng: random.Random, content: bytes) -> bytes:
     return "\n".join(",".join(row) for row in rows).encode()
 
 
+def bad_log(rng: random.Random, content: bytes) -> bytes:
+    """A log with words changed, lines lost, doubled, moved or cut, prefixes before them, an end that is missing."""
+    lines = content.decode().split("\n")
+    for _ in range(rng.randint(1, 4)):
+        at, how = rng.randrange(len(lines)), rng.randrange(7)
+        words = lines[at].split()
+        if how <= 2 and words:
+            word = rng.randrange(len(words))
+            words[word] = number_text(rng, words[word]) if how else characters(rng, words[word])
+            lines[at] = "  ".join(words)
+        elif how == 3:
+            del lines[at : at + rng.randint(1, 5)]
+            lines = lines or [""]
+        elif how == 4:
+            lines.insert(rng.randrange(len(lines)), lines[at])
+        elif how == 5:
+            lines[at] = lines[at][: rng.randrange(len(lines[at]) + 1)]
+        else:
+            lines = [rng.choice(("[1,0]<stdout>:", "0: ", "\x1b[31m", "x ", "")) + line for line in lines]
+    return rng.choice(("\n", "\r\n", "\r")).join(lines).encode("utf-8", "replace")
+
+
 def bad_expression(rng: random.Random) -> str:
     """An expression with something wrong, or deep, or long, in it."""
     how = rng.randrange(6)

@@ -1,9 +1,9 @@
-"""`strata calibrate`: a chip fitted to its measured kernels."""
+"""`strata calibrate`: a chip fitted to its measured kernels, transports to logs of collectives."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,34 +12,118 @@ from strata.app.rows_out import answer
 from strata.app.terminal import (
     wrote,
 )
+from strata.errors import BadValue, require
+
+if TYPE_CHECKING:
+    from strata.validation.readers.nccl_logs import LoggedRun, ToldRun
 
 
 def register_calibrate(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
         "calibrate",
-        short_help="Fit a chip to its measured kernels.",
+        short_help="Fit a chip to its measured kernels, or links to logs of collectives.",
         epilog="Example: strata calibrate h200 --only attention --output my-h200.toml",
     )(calibrate_command)
 
 
+ChipOrGpu = Annotated[
+    str, typer.Argument(help="the chip to fit: its name, or a TOML path; with --log the GPU of the logs")
+]
+FamilyNames = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ..."),
+]
+LogFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
+        "collectives`; several times for several",
+    ),
+]
+LoggedOp = Annotated[
+    str, typer.Option("--op", metavar="OP", help="the collective of the logs, where they do not say it")
+]
+LoggedFabric = Annotated[
+    str,
+    typer.Option(
+        "--fabric", metavar="NAME", help="what joins the nodes of the logs: infiniband, roce, efa ..."
+    ),
+]
+LoggedLinks = Annotated[
+    str, typer.Option("--links", metavar="TEXT", help="adapters of a node of the logs, as '8x400G'")
+]
+LoggedNodes = Annotated[
+    int, typer.Option("--nodes", metavar="N", min=0, help="nodes of the logs, where they list no ranks")
+]
+LoggedGpus = Annotated[
+    int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of the logs, where they list no ranks")
+]
+LoggedUnits = Annotated[
+    str,
+    typer.Option(
+        "--units", metavar="UNIT", help="unit of times of logs without their line of units: us, ms, s"
+    ),
+]
+WholeRows = Annotated[bool, typer.Option("--partial", help="take the whole rows of logs that were cut off")]
+FittedPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="write the fitted chip as a TOML that starts from the shipped one; with --log a folder for "
+        "the rows, the fitted transports and the fabric that uses them",
+    ),
+]
+
+
 def calibrate_command(
-    chip: Annotated[str, typer.Argument(help="the chip to fit: its name, or a TOML path")],
+    chip: ChipOrGpu = "",
     data: MeasuredFolder = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ..."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="write the fitted chip as a TOML that starts from the shipped one"),
-    ] = None,
+    only: FamilyNames = None,
+    log: LogFiles = None,
+    op: LoggedOp = "",
+    fabric: LoggedFabric = "",
+    links: LoggedLinks = "",
+    nodes: LoggedNodes = 0,
+    gpus: LoggedGpus = 0,
+    units: LoggedUnits = "",
+    partial: WholeRows = False,
+    output: FittedPath = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
-    """Fit a few quantities of a chip to its measured kernels; every third point is held out and reported."""
+    """Fit a few quantities to measurements; every third point is held out and reported."""
+    told = {"op": op, "fabric": fabric, "links": links, "nodes": nodes, "gpus": gpus, "units": units}
+    if not log:
+        said = [f"--{name}" for name, value in {**told, "partial": partial}.items() if value]
+        require(not said, f"{', '.join(said)} says something of logs, but there is no --log FILE")
+        require(bool(chip), "calibrate needs the chip to fit, as `strata calibrate h200`, or --log FILE")
+        _fit_chip(chip, data, only or [], output, json, table)
+        return
+    from strata.validation.readers.nccl_logs import ToldRun
+
+    require(data is None and not only, "--log takes neither --data nor --only: its rows are what is fitted")
+    if output and (output.suffix in (".toml", ".csv") or output.is_file()):
+        raise BadValue(f"with --log, --output is a folder, but got '{output}'")
+    facts = ToldRun(
+        gpu=_shipped_name(chip) if chip else "",
+        op=op,
+        fabric=fabric,
+        links=links,
+        nodes=nodes,
+        gpus=gpus,
+        units=units,
+        partial=partial,
+    )
+    _fit_logs(log, facts, output, json, table)
+
+
+def _fit_chip(
+    chip: str, data: Path | None, only: list[str], output: Path | None, json: bool, table: Path | None
+) -> None:
     import datetime
 
     import tomlkit
@@ -52,7 +136,7 @@ def calibrate_command(
     fitted_chip, outcomes = calibrate(
         chip,
         data or shipped_folder("validation"),
-        only=tuple(only or ()),
+        only=tuple(only),
         date=datetime.date.today().isoformat(),
     )
     answer(
@@ -69,3 +153,43 @@ def calibrate_command(
         document.update(tomlkit.parse(overlay_toml(fitted_chip, outcomes)))
         output.write_text(tomlkit.dumps(document), encoding="utf-8")
         wrote("chip", output)
+
+
+def _shipped_name(chip: str) -> str:
+    """The shipped chip that is meant by a name."""
+    from strata.hardware.chip import chip as read_chip
+    from strata.params import names
+
+    name = read_chip(chip).name
+    if name not in names("chip"):
+        raise BadValue(f"logs are fitted for shipped chips, which '{name}' is not: strata list chips")
+    return name
+
+
+def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, json: bool, table: Path | None) -> None:
+    import datetime
+
+    from strata.app.render.logged import logged_dict, logged_tables
+    from strata.errors import BadFile
+    from strata.validation.fit.logged import calibrate_logs, write_fit
+
+    fit = calibrate_logs(_runs(logs, told), date=datetime.date.today().isoformat())
+    if not fit.fitted and not output:
+        raise BadFile(f"nothing to fit: {'; '.join(fit.notes)}; -o FOLDER keeps the rows")
+    made = write_fit(fit, output) if output else []
+    answer(lambda: logged_dict(fit), lambda: logged_tables(fit), json, table, "runs")
+    for path in made:
+        fabric = path.suffix == ".toml" and path.stem not in [record.name for record, _ in fit.fitted]
+        hint = f" (next: strata predict --fabric {path} ...)" if fabric else ""
+        wrote("rows" if path.suffix == ".csv" else "fabric" if fabric else "transport", path, hint)
+
+
+def _runs(logs: list[Path], told: ToldRun) -> list[LoggedRun]:
+    from strata.validation.readers.collective_files import is_collective_csv, runs_of_csv
+    from strata.validation.readers.nccl_logs import read_logs
+
+    return [
+        run
+        for path in logs
+        for run in (runs_of_csv(path) if is_collective_csv(path) else read_logs([path], told))
+    ]

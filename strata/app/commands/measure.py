@@ -1,62 +1,117 @@
-"""`strata measure`: kernels timed on the GPU at hand."""
+"""`strata measure`: kernels, power and collectives timed on the GPUs at hand."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strata.app.commands.options import JsonFlag
 from strata.app.terminal import (
     names_of,
+    print_json,
     say,
     wrote,
 )
+from strata.errors import BadValue, StrataError, require
 
 if TYPE_CHECKING:
+    from strata.validation.measure.collectives import MeasuredCollective
     from strata.validation.measure.measure import MeasuredKernel
+
+COLLECTIVES_KIND = "collectives"
 
 
 def register_measure(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
         "measure",
-        short_help="Time kernels on the GPU at hand.",
+        short_help="Time kernels, power and collectives on the GPUs at hand.",
         epilog="Example: strata measure --out mine --quick",
     )(measure_command)
 
 
+MeasuredOut = Annotated[
+    Path, typer.Option(metavar="DIR", help="folder to write to; rows that are there already are kept")
+]
+MeasuredKinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        "--what",
+        metavar="KIND",
+        help="gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, "
+        "under torchrun",
+    ),
+]
+QuickFlag = Annotated[
+    bool, typer.Option("--quick", help="few shapes and short readings: about a minute instead of ten")
+]
+MeasuredChip = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
+        autocompletion=names_of("chip"),
+    ),
+]
+MeasuredOps = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OP", help="collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]"
+    ),
+]
+MeasuredSizes = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES", help="collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]"
+    ),
+]
+MeasuredFormat = Annotated[str, typer.Option(metavar="FORMAT", help="collectives: bfloat16, half or float")]
+JoinedBy = Annotated[
+    str, typer.Option(metavar="NAME", help="collectives: what joins the nodes: infiniband, roce, efa ...")
+]
+NodeAdapters = Annotated[
+    str, typer.Option(metavar="TEXT", help="collectives: adapters of a node, as '8x400G'")
+]
+
+
 def measure_command(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="folder to write to; rows that are there already are kept")
-    ],
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KIND", help="gemm, stream, attention, grouped_gemm or power; several as gemm,stream"
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="few shapes and short readings: about a minute instead of ten")
-    ] = False,
-    chip: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
-            autocompletion=names_of("chip"),
-        ),
-    ] = "",
+    out: MeasuredOut,
+    only: MeasuredKinds = None,
+    quick: QuickFlag = False,
+    chip: MeasuredChip = "",
+    op: MeasuredOps = None,
+    sizes: MeasuredSizes = "",
+    dtype: MeasuredFormat = "bfloat16",
+    fabric: JoinedBy = "",
+    links: NodeAdapters = "",
+    json: JsonFlag = False,
 ) -> None:
-    """Time kernels on the GPU at hand (PyTorch, CUDA graphs) and write the files that calibrate and validate
-    read.
+    """Time kernels on the GPU at hand (PyTorch, CUDA graphs), or collectives of all ranks of torchrun, and
+    write the files that calibrate and validate read.
     """
-    from strata.app.render.accuracy import measured_tables
+    from strata.app.render.accuracy import measured_dict, measured_tables
     from strata.validation.measure.measure import chosen_kinds
 
-    kinds = chosen_kinds(only or [])
+    words = [word.strip() for text in only or [] for word in text.split(",") if word.strip()]
+    if COLLECTIVES_KIND in words:
+        require(set(words) == {COLLECTIVES_KIND}, "collectives are measured by themselves, under torchrun")
+        asked = {"dtype": dtype, "fabric": fabric, "links": links, "quick": quick}
+        _on_rank_0(lambda: _collectives(out, op or [], sizes, chip, json, asked))
+        return
+    said = {"--op": op, "--sizes": sizes, "--fabric": fabric, "--links": links}
+    told = [name for name, value in said.items() if value]
+    require(not told, f"{', '.join(told)} says something of collectives: --what collectives")
+    kinds = chosen_kinds(words)
     folder, done = _measured(out, kinds, quick, chip)
-    say(*measured_tables(folder, done))
+    if json:
+        print_json(measured_dict(folder, done))
+    else:
+        say(*measured_tables(folder, done))
     wrote("measurements", folder, f" (next: strata calibrate {chip or folder.name} --data {out})")
 
 
@@ -64,9 +119,6 @@ def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple
     """Measure the GPU at hand with a bar that says how far it is; the folder of its files, and what became of
     each kernel.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from strata.hardware.chip import chip as read_chip
     from strata.params import names
     from strata.validation.measure.gpu import torch_gpu
@@ -76,10 +128,71 @@ def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple
     known = {name: float(read_chip(name).compute.cores) for name in names("chip")}
     folder = out / (read_chip(chip).name if chip else folder_name(gpu.name, gpu.cores, known))
     done: list[MeasuredKernel] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         tasks = {kind: bar.add_task(kind, total=None) for kind in kinds}
         for one in measure(gpu, folder, kinds=kinds, quick=quick):
             bar.update(tasks[one.kind], completed=one.place, total=one.total)
             done.append(one)
     return folder, done
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+# ------------------------------------------------------------------------------------- collectives
+
+
+def _on_rank_0(work: Any) -> None:
+    """Every rank works; what is wrong on all of them is said once."""
+    try:
+        work()
+    except StrataError:
+        if os.environ.get("RANK", "0") != "0":
+            raise typer.Exit(2) from None
+        raise
+
+
+def _collectives(out: Path, op: list[str], sizes: str, chip: str, json: bool, asked: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from strata.app.render.logged import measured_collectives
+    from strata.hardware.chip import chip as read_chip
+    from strata.validation.measure import collectives
+    from strata.validation.readers.collective_files import BETWEEN_NODES, IN_NODE
+
+    wanted, buffers = collectives.chosen_ops(op), collectives.collective_sizes(sizes, asked["quick"])
+    named = read_chip(chip).name if chip else ""
+    if out.exists() and not out.is_dir():
+        raise BadValue(f"--out is a folder, but got '{out}'")
+    group = collectives.torch_group()
+    try:
+        if named:
+            group.facts = replace(group.facts, gpu=named)
+        found = collectives.measure_collectives(group, out, ops=wanted, sizes=buffers, **asked)
+        first = group.facts.rank == 0
+        done = _watched(found) if first else list(found)
+    finally:
+        group.close()
+    if first:
+        path = out / (IN_NODE if group.facts.nodes == 1 else BETWEEN_NODES)
+        told, shown = measured_collectives(group.facts, done)
+        if json:
+            print_json(told)
+        else:
+            say(*shown)
+        wrote("measurements", path, f" (next: strata calibrate --log {path} -o fitted)")
+
+
+def _watched(found: Iterable[MeasuredCollective]) -> list[MeasuredCollective]:
+    done: list[MeasuredCollective] = []
+    with _bar() as bar:
+        task = bar.add_task(COLLECTIVES_KIND, total=None)
+        for one in found:
+            bar.update(task, description=one.op, completed=one.place, total=one.total)
+            done.append(one)
+    return done

@@ -4,7 +4,7 @@ fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ import numpy as np
 
 from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
+from strata.hardware.transport import Transport
+from strata.params import leaf_paths
 from strata.result import Result
 from strata.units import show
 
@@ -127,8 +129,11 @@ def with_interval(rows: list[dict[str, Any]], found: Trust) -> list[dict[str, An
     ]
 
 
-def fitted_dict(chip: Chip, outcomes: list[FitOutcome]) -> dict[str, Any]:
+def fitted_dict(
+    record: Chip | Transport, outcomes: Sequence[FitOutcome], kind: str = "chip"
+) -> dict[str, Any]:
     """What a calibration found, as plain JSON types."""
+    units = leaf_paths(record)
     families = [
         {
             "family": o.family,
@@ -138,15 +143,17 @@ def fitted_dict(chip: Chip, outcomes: list[FitOutcome]) -> dict[str, Any]:
             "before": o.before,
             "after": o.after,
             "values": o.values,
+            "value_units": {path: units[path]["unit"] for path in o.values},
         }
         for o in outcomes
     ]
-    return {"chip": chip.name, "families": families}
+    return {kind: record.name, "families": families}
 
 
-def fitted_table(chip: Chip, outcomes: list[FitOutcome]) -> Any:
+def fitted_table(record: Chip | Transport, outcomes: Sequence[FitOutcome], measured: str = "kernels") -> Any:
     """One block a family: the error on held-out points before and after, and the quantities that moved."""
     table = plain_table()
+    units = leaf_paths(record)
     for column in ("family", "points", "held out", "error before", "after", "quantity", "value"):
         table.add_column(column, justify="left" if column in ("family", "quantity") else "right")
     for o in outcomes:
@@ -154,9 +161,9 @@ def fitted_table(chip: Chip, outcomes: list[FitOutcome]) -> Any:
         if not o.values:
             table.add_row(*first, "kept as it was", "")
         for i, (path, value) in enumerate(o.values.items()):
-            table.add_row(*(first if i == 0 else [""] * 5), path, show(value, chip.sources[path].unit))
+            table.add_row(*(first if i == 0 else [""] * 5), path, show(value, units[path]["unit"]))
     return titled(
-        f"{chip.name} fitted to its measured kernels; errors are of points that were not fitted", table
+        f"{record.name} fitted to its measured {measured}; errors are of points that were not fitted", table
     )
 
 
@@ -181,6 +188,16 @@ def measured_tables(folder: Path, done: list[MeasuredKernel]) -> list[Any]:
         "calibrate that"
     )
     return [titled("kernels measured", table, hint)]
+
+
+def measured_dict(folder: Path, done: list[MeasuredKernel]) -> dict[str, Any]:
+    """How many rows of each kind there are now, and what was left out and why, as plain JSON types."""
+    files = []
+    for kind in dict.fromkeys(d.kind for d in done):
+        out = [{"kernel": " ".join(d.key), "why": d.why} for d in done if d.kind == kind and d.why]
+        rows = sum(d.kind == kind for d in done) - len(out)
+        files.append({"file": f"{folder.name}/{kind}.csv", "rows": rows, "left_out": out})
+    return {"folder": str(folder), "chip": folder.name, "files": files}
 
 
 def _shipped(name: str) -> bool:

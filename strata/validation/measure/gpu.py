@@ -1,4 +1,4 @@
-"""The GPU behind `strata measure`: PyTorch kernels, CUDA graphs, and nvidia-smi for power.
+"""The GPU behind `strata measure`: PyTorch kernels and CUDA graphs (HIP's, on AMD).
 
 PyTorch is no dependency of Strata and is imported here alone, when a GPU is asked for.
 """
@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import math
+import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 from strata.errors import StrataError
+from strata.validation.measure.board import amd_watch, first_visible, nvidia_watch
 from strata.validation.measure.measure import Refused, Sample
 from strata.validation.measure.shapes import KernelCase, tokens_of_experts
 
 Call = Callable[[int], object]
 # bytes, where PyTorch does not tell the cache: more than any GPU's, so that data is cold
 UNKNOWN_CACHE = 128 << 20
-FIELDS = "power.draw,clocks.sm,clocks.mem,temperature.gpu,temperature.memory"
-SAMPLE_EVERY = 100  # ms
 
 
 class TorchGpu:
@@ -35,12 +33,17 @@ class TorchGpu:
         self.cores: int = facts.multi_processor_count
         self.cache: int = getattr(facts, "L2_cache_size", 0) or UNKNOWN_CACHE
         self.uuid = f"GPU-{facts.uuid}" if hasattr(facts, "uuid") else "0"
+        self.amd = bool(getattr(torch.version, "hip", None))
+        # the fp8 that the matrix units of this GPU take: CDNA 3 has no negative zero in it
+        own = "gfx94" in getattr(facts, "gcnArchName", "")
+        self.fp8 = torch.float8_e4m3fnuz if own else torch.float8_e4m3fn
         self.about = {
             "date": datetime.date.today().isoformat(),
             "memory": f"{facts.total_memory / 1e9:.0f} GB",
             "cache": f"{self.cache / 1e6:.0f} MB",
-            "PyTorch": f"{torch.__version__}, CUDA {torch.version.cuda}",
-            "driver and power limit": self._ask("driver_version,power.limit"),
+            "PyTorch": f"{torch.__version__}, "
+            + (f"ROCm {torch.version.hip}" if self.amd else f"CUDA {torch.version.cuda}"),
+            "driver and power limit": "not told" if self.amd else self._ask("driver_version,power.limit"),
         }
 
     def _ask(self, fields: str) -> str:
@@ -103,33 +106,9 @@ class TorchGpu:
         return graph
 
     def watch(self, run: Callable[[], object], seconds: float) -> tuple[float, int, list[Sample]]:
-        command = [
-            "nvidia-smi",
-            f"--id={self.uuid}",
-            f"--query-gpu={FIELDS}",
-            "--format=csv,noheader,nounits",
-            f"--loop-ms={SAMPLE_EVERY}",
-        ]
-        with tempfile.TemporaryFile("w+") as told:
-            try:
-                sampler = subprocess.Popen(command, stdout=told, stderr=subprocess.DEVNULL)
-            except OSError:
-                raise Refused("the board told no power: nvidia-smi is not installed") from None
-            try:
-                took, times = self._repeat(run, seconds)
-            finally:
-                sampler.terminate()
-                sampler.wait()
-            told.seek(0)
-            return (
-                took,
-                times,
-                [
-                    board_sample(line)
-                    for line in told.read().splitlines()
-                    if line.count(",") == FIELDS.count(",")
-                ],
-            )
+        with amd_watch(first_visible(os.environ)) if self.amd else nvidia_watch(self.uuid) as samples:
+            took, times = self._repeat(run, seconds)
+        return took, times, samples
 
     def _repeat(self, run: Callable[[], object], seconds: float) -> tuple[float, int]:
         begin, times = time.perf_counter(), 0
@@ -145,12 +124,12 @@ class TorchGpu:
     def _product(self, row: dict[str, Any], sets: int) -> Call:
         torch, m, n, k = self.torch, row["m"], row["n"], row["k"]
         narrow = row["dtype"] == "fp8"
-        if narrow and torch.cuda.get_device_capability() < (8, 9):
+        if narrow and not self.amd and torch.cuda.get_device_capability() < (8, 9):
             raise Refused("this GPU has no fp8 arithmetic")
 
         def operand(rows: int) -> Any:
             values = self._random(rows, k)
-            return values.to(torch.float8_e4m3fn) if narrow else values
+            return values.to(self.fp8) if narrow else values
 
         a, b = [operand(m) for _ in range(sets)], [operand(n).t() for _ in range(sets)]
         c = [torch.empty((m, n), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
@@ -215,22 +194,6 @@ class TorchGpu:
         b = [self._random(count, n, k).transpose(-2, -1) for _ in range(sets)]
         grouped = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
         return lambda i: grouped(a[i % sets], b[i % sets], offs=ends)
-
-
-def board_sample(line: str) -> Sample:
-    """A line of nvidia-smi; what a board does not tell is nan.
-
-    >>> board_sample("652.1, 1500, 3201, 64, [N/A]")
-    Sample(power_w=652.1, sm_mhz=1500.0, mem_mhz=3201.0, temp_c=64.0, mem_temp=nan)
-    """
-
-    def number(cell: str) -> float:
-        try:
-            return float(cell)
-        except ValueError:
-            return math.nan
-
-    return Sample(*(number(cell) for cell in line.split(",")))
 
 
 def torch_gpu() -> TorchGpu:

@@ -156,7 +156,7 @@ def read_power(backend: Backend, load: SustainedLoad, seconds: float = SUSTAINED
         run = backend.record(call, count)
     took, times, samples = backend.watch(run or (lambda: None), seconds)
     if not samples:
-        raise Refused("the board told no power: nvidia-smi did not answer")
+        raise Refused("the board told no power: nvidia-smi, amd-smi or rocm-smi did not answer")
     late = samples[int(len(samples) * (1.0 - SETTLED)) :]
     row = {"seconds": f"{took:.2f}", "calls": str(times * count), "work_per_call": str(load.work)}
     for name, digits in (("power_w", 1), ("sm_mhz", 0), ("mem_mhz", 0), ("temp_c", 1), ("mem_temp", 0)):
