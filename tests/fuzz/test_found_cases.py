@@ -113,3 +113,8 @@ def test_a_size_in_a_programs_file_is_one_number(tmp_path, strata):
     path.write_text(json.dumps({"kind": "dlrm", "width": [1, 2]}))
     got = strata("show", "program", path)
     assert got.code == 2 and "width of my is a number" in got.err
+
+
+def test_nothing_is_written_before_a_picture_is_refused(tmp_path, strata):
+    got = strata("list", "models", "--svg", tmp_path / "x.svg", "--table", tmp_path / "t.csv")
+    assert got.code == 2 and "--svg draws technologies" in got.err and not list(tmp_path.iterdir())

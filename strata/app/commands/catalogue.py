@@ -76,6 +76,9 @@ def register_catalogue(app: typer.Typer) -> None:
     )(schema_command)
 
 
+DRAWN_KINDS = {"technologies", "devices", "links"}
+
+
 def list_command(
     kind: Annotated[
         str,
@@ -103,6 +106,8 @@ def list_command(
     from strata.app.render.catalogue import catalogue, catalogue_table
 
     listed = catalogue(kind)
+    if svg and (len(listed) > 1 or not set(listed) & DRAWN_KINDS):  # before anything is written
+        raise BadValue(f"--svg draws technologies, devices or links, but got '{kind or 'everything'}'")
     answer(
         lambda: listed,
         lambda: [catalogue_table(listed)],
@@ -113,11 +118,8 @@ def list_command(
     if svg:
         from strata.app.render.technology_picture import draw_nodes, draw_reach
 
-        pictures = {"technologies": draw_nodes, "devices": draw_reach, "links": draw_reach}
-        (shown, *more) = listed
-        if more or shown not in pictures:
-            raise BadValue(f"--svg draws technologies, devices or links, but got '{kind or 'everything'}'")
-        wrote("picture", pictures[shown](svg))
+        draw = draw_nodes if "technologies" in listed else draw_reach
+        wrote("picture", draw(svg))
 
 
 def show_command(
