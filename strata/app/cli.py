@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from strata.app.terminal import complain, put_line, usage_line
+from strata.app.terminal import complain, put_line, tell_written, usage_line
 from strata.app.typed_words import take_words_as_typed
 from strata.errors import StrataError
 
@@ -119,6 +119,7 @@ def run_command(words: list[str]) -> int:
         return 2
     if code == 130:
         complain("stopped by Ctrl-C")
+    tell_written()
     return code if isinstance(code, int) else 0
 
 

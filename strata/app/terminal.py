@@ -119,8 +119,18 @@ def say(*parts: Any) -> None:
     put_line("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
+_written: list[tuple[str, Path, str]] = []  # files of this command so far: what, where, what to do with it
+
+
 def wrote(what: str, path: Path, hint: str = "") -> None:
-    sys.stderr.write(f"{what}: {path}{hint}\n")
+    """A file that the command wrote, told at its end: a mistake is one line, whatever was written before."""
+    _written.append((what, path, hint))
+
+
+def tell_written() -> None:
+    """Say which files the command wrote."""
+    sys.stderr.write("".join(f"{what}: {path}{hint}\n" for what, path, hint in _written))
+    _written.clear()
 
 
 def print_json(data: Any, *, units: bool = True) -> None:
@@ -176,8 +186,11 @@ def titled(title: str, table: Any, below: str = "") -> Any:
 
 
 def complain(said: str | Exception) -> None:
-    """The one line on stderr; what is an error of ours is one line already."""
+    """The one line on stderr, with what was written before; what is an error of ours is one line already."""
     line = printable_line(said) if isinstance(said, str) else str(said)
+    if _written:
+        line += f" (written before: {', '.join(path.name for _, path, _ in _written)})"
+        _written.clear()
     sys.stderr.write(f"strata: {line.encode('utf-8', 'backslashreplace').decode()}\n")
 
 

@@ -118,3 +118,10 @@ def test_a_size_in_a_programs_file_is_one_number(tmp_path, strata):
 def test_nothing_is_written_before_a_picture_is_refused(tmp_path, strata):
     got = strata("list", "models", "--svg", tmp_path / "x.svg", "--table", tmp_path / "t.csv")
     assert got.code == 2 and "--svg draws technologies" in got.err and not list(tmp_path.iterdir())
+
+
+def test_a_mistake_after_a_file_was_written_is_one_line_that_names_it(tmp_path, strata):
+    (tmp_path / "taken").write_text("")
+    sweep = ["sweep", "--model", "llama-3-8b", "--system", "8xh200", "--plan", "tp=8", "--vary", "batch=1,8"]
+    got = strata(*sweep, "--table", tmp_path / "t.csv", "--report", tmp_path / "taken" / "r.html")
+    assert got.code == 2 and len(got.err.strip().splitlines()) == 1 and "written before: t.csv" in got.err
