@@ -191,8 +191,8 @@ def tile_times(of: Tiling, tile_rows: Number, tile_columns: Number) -> TileTimes
 def best_tile(
     of: Tiling, rank: int, cost: str = "time", wanted: tuple[str, ...] = ("cores", "moved", "starved")
 ) -> tuple[Number, ...]:
-    """Fields of the times of that one of `TILES` (or `LARGE_TILES`, as far as registers hold them) with the least `cost`, at each point; costs equal but for
-    rounding go to the first.
+    """Fields of the times of that one of `TILES` (of `LARGE_TILES`, where it is said what registers hold)
+    with the least `cost`, at each point; costs equal but for rounding go to the first.
 
     A single point leaves out tiles that its short sides shrink to one that was tried before.
     """

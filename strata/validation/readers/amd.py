@@ -1,4 +1,4 @@
-"""Tuned kernels of AMD's library (ROCm/aiter): matrix products, and the two products of a layer of experts."""
+"""Tuned kernels of AMD's library (ROCm/aiter): matrix products, and both products of a layer of experts."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def fused_experts_time(layer: ExpertLayer, dev: Device, up: Array) -> Any:
         _expert_gemm("down", layer, n=layer.hidden, k=layer.inner),
     )
     time = sum(benchmark_time(price_experts(op, dev), dev.chip) for op in products)
-    kept = {"reads": 1.0, "writes": 1.0 / layer.top_k, "flop": 2.0}
+    kept: dict[str, Any] = {"reads": 1.0, "writes": 1.0 / layer.top_k, "flop": 2.0}
     return time + price_gather(_row_work(Gather, "combine", routed, layer.hidden, **kept), dev).time
 
 
