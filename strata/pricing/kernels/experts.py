@@ -89,11 +89,10 @@ def grouped_product(
     computing, moved, least = _best_tiles(load, product, device, unit, kernels)
     xp = namespace(computing, load.tokens, product.n, product.k, kernels.rate)
     cache, inout = moved / device.cache_bandwidth, product.activations
-    busy = xp.maximum(computing, cache)
     if device.software.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
     dram = load.experts * product.weights + inout
-    memory = dram / kernels.bandwidth
+    busy, memory = xp.maximum(computing, cache), dram / kernels.bandwidth
     both, slower = xp.sqrt(busy * busy + memory * memory), busy >= memory
     stretch = xp.where(slower, both / busy, 1.0)
     return kernel_price(

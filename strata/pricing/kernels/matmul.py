@@ -233,7 +233,8 @@ def reread_bytes(product: Product, device: Device) -> Number:
 
     Tiles are worked on in bands of h rows; p cores cover w_h columns of a band at a time. A band's
     activations are read again for the next columns unless the cache C held them meanwhile, and all weights
-    for the next band.
+    for the next band. Where it is said how many results a core holds, they take the place of 32768, and
+    weights are read no more often than all cores together begin anew.
 
     Form and constants from DRAM counters of an A100 (validation/a100/gemm_ncu.csv, 20 shapes above its
     cache).
@@ -248,10 +249,14 @@ def reread_bytes(product: Product, device: Device) -> Number:
     m, n, k, a, w = product.m, product.n, product.k, product.input_bytes, product.weight_bytes
     xp = namespace(m, n, k, device.cores, device.cache_capacity)
     band, kept = xp.minimum(m, BAND), KEPT * device.cache_capacity
-    width = HELD_BY_CORE * device.cores / band
+    most = device.chip.compute.tile_results
+    width = (HELD_BY_CORE if most is None else most) * device.cores / band
+    bands = m / BAND
+    if most is not None:
+        bands = xp.minimum(bands, m * n / (most * device.cores))
     in_use = (BAND * a + HELD_BY_CORE / BAND * device.cores * w) * k
     rows = xp.where(in_use > kept, xp.maximum(n / width - 1.0, 0.0) * m * a, 0.0)
-    weights = xp.where(n * k * w > kept, xp.maximum(m / BAND - 1.0, 0.0) * n * w, 0.0)
+    weights = xp.where(n * k * w > kept, xp.maximum(bands - 1.0, 0.0) * n * w, 0.0)
     return DRIFT * k * (rows + weights)
 
 

@@ -184,7 +184,7 @@ def served_attention(kind: str) -> tuple[Quantity, ...]:
 
 # Products and experts of AMD's library, each row the best of its tuned kernels. Kernels of many products (16
 # bits here) and those scaled by blocks have rates of their own; the rest is what all formats share. What DRAM
-# and cache sustain these rows do not tell: from 0.66 to 0.81 of DRAM's peak the held-out third stays at 5.7 %.
+# and cache sustain these rows do not tell: from 0.66 to 0.81 of DRAM's peak the held-out third stays as good.
 TUNED = (
     Family(
         "tuned products",
