@@ -147,7 +147,7 @@ def rescaled_rate(rate: Number, name: str, chip: Chip, boost: Number = 1.0) -> N
     DeepSeek-V3, arXiv 2412.19437, sec. 3.3.2: partial sums of 128 deep are scaled and added in CUDA cores.
 
     >>> from strata.hardware.chip import chip
-    >>> slow = chip("mi300x", **{"compute.rescale": {"fp8_block": 16.0}, "compute.vector_rate": 1e14})
+    >>> slow = chip("mi300x", **{"compute.rescale.fp8_block": 16.0, "compute.vector_rate": 1e14})
     >>> [rescaled_rate(1.6e15, name, slow) / 1e15 for name in ("fp8_block", "fp8")]
     [0.8, 1.6]
     """

@@ -274,7 +274,7 @@ def die_fills(product: Product, device: Device) -> Number:
     >>> one = Product(m=4096.0, n=4096.0, k=4096.0, **two)
     >>> eight = die_fills(one, device(chip("mi300x")))
     >>> round(float(eight / (one.weights + one.activations)), 1)  # of the bytes it has
-    2.7
+    2.8
     """
     cache = device.chip.cache
     dies = 1.0 if cache.dies is None else cache.dies
