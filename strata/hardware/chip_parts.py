@@ -66,6 +66,12 @@ class Compute:
     )
     tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
     tile_n: Number = quantity("1", "smallest output columns the matrix unit fills", minimum=1)
+    tile_results: Number | None = quantity(
+        "1",
+        "results of the largest tile whose sums half of a core's registers hold; left out: 128 x 256",
+        optional=True,
+        minimum=1,
+    )
     sram_capacity: Number = quantity("B", "local memory of one core", more="faster at equal cores")
     sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core", more="faster")
     units: Number | None = quantity(
@@ -81,6 +87,12 @@ class Compute:
         minimum=1,
     )
     array_columns: Number | None = quantity("1", "columns of that array", optional=True, minimum=1)
+    rescale: dict[str, Number] | None = by_name(
+        "1",
+        "vector operations for each result and block of depth with which sums of blocks are scaled and added "
+        "up, for formats whose matrix units do not; left out: part of matrix_efficiency",
+        optional=True,
+    )
     dataflow: str = text(
         "what arrays and memories held by software keep in place",
         choices=DATAFLOWS,
@@ -109,6 +121,13 @@ class Cache:
         "B/s", "what one core draws from it at most", positive=True, more="faster at equal cores"
     )
     latency: Number = quantity("s", "load to use, and the work between two dependent loads of a kernel")
+    dies: Number | None = quantity(
+        "1",
+        "compute dies that each have an equal part of it and fetch into that what their own cores need; left "
+        "out: one cache for all cores",
+        optional=True,
+        minimum=1,
+    )
 
 
 @register_pytree
@@ -259,6 +278,16 @@ class ServedExperts:
     )
     tile: Number = quantity(
         "s", "start and end of one tile on a core: pointers of its expert, first operands, writing the result"
+    )
+    tile_rows: str = text(
+        "token rows of the tiles a library chooses from, shortest first, separated by spaces",
+        default="32 128",
+    )
+    core_bandwidth: Number | None = quantity(
+        "B/s",
+        "what one core draws of an expert's weights at most; left out: never the limit",
+        optional=True,
+        positive=True,
     )
     sort: Number = quantity("s", "sorting a full block of tokens by expert")
     passes: dict[str, Number] = by_name(

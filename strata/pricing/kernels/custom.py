@@ -45,7 +45,7 @@ def _matrix_kernel(op: CustomOp, moved: Number, flop: Number, device: Device) ->
     return kernel_price(
         device,
         compute=flop / unit.sustained,
-        cache=moved / device.cache_bandwidth,
+        cache=moved / device.stream_bandwidth,
         memory=dram / device.bandwidth,
         moved=moved,
         dram=dram,

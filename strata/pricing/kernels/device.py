@@ -8,6 +8,7 @@ from typing import Any
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
+from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
 from strata.mapping.engine import Engine
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
@@ -18,6 +19,7 @@ WIDENED = "widened"  # products whose weights are stored narrower than they are 
 # vector operations to widen a weight: unpack, convert, scale; A100 kernels of ops/gemm.csv widen 3.8e12 a
 # second
 WIDEN_FLOP = 5.0
+BLOCK_DEPTH = 128.0  # of the blocks that share a scale, in formats whose sums are scaled outside matrix units
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -88,6 +90,8 @@ class Device:
     grain: Number
     banks: Banks | None  # of DRAM, where it is described by them
     byte_energy: Number  # from the shared cache to a core [J/B]: `cache_byte_energy`
+    # of the shared level behind the cache [B/s], where there is one: then `cache_capacity` is that level's
+    far_bandwidth: Number | None = None
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
     # of expert ranks, shared by the products of a layer
     loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)
@@ -96,6 +100,11 @@ class Device:
     def fuses(self) -> bool:
         """Whether kernels run fused: the chip executes dataflow, and the software leaves it to."""
         return self.chip.execution == "dataflow" and self.software.fusion != "none"
+
+    @property
+    def stream_bandwidth(self) -> Number:
+        """What tensors that pass once get of the shared memories on the die [B/s]: the last one's."""
+        return self.cache_bandwidth if self.far_bandwidth is None else self.far_bandwidth
 
     def matrix(self, weight: str, activation: str) -> MatrixRate:
         """Rates of a product of these storage formats.
@@ -114,7 +123,9 @@ class Device:
             name = WIDENED if widened else used
             widening = WIDEN_FLOP * self.cores / (self.chip.compute.vector_rate * self.boost)
             self.rates[key] = MatrixRate(
-                sustained=peak * rate_of(self.chip.compute.matrix_efficiency, used),
+                sustained=rescaled_rate(
+                    peak * rate_of(self.chip.compute.matrix_efficiency, used), used, self.chip, self.boost
+                ),
                 peak=peak,
                 energy=joule,
                 activation=bytes_of(used),
@@ -123,6 +134,27 @@ class Device:
                 widening=widening if widened else 0.0,
             )
         return self.rates[key]
+
+
+def rescaled_rate(rate: Number, name: str, chip: Chip, boost: Number = 1.0) -> Number:
+    r"""Rate of products whose sums over blocks of depth are scaled by the vector units [FLOP/s].
+
+    .. math:: R' = \left(\frac{1}{R} + \frac{q}{2 d V}\right)^{-1}
+
+    rate R of the matrix units; q vector operations for each result and block of d = 128 deep
+    (`compute.rescale` of the format, else none) at the vector peak V: sums wait for them.
+
+    DeepSeek-V3, arXiv 2412.19437, sec. 3.3.2: partial sums of 128 deep are scaled and added in CUDA cores.
+
+    >>> from strata.hardware.chip import chip
+    >>> slow = chip("mi300x", **{"compute.rescale.fp8_block": 16.0, "compute.vector_rate": 1e14})
+    >>> [rescaled_rate(1.6e15, name, slow) / 1e15 for name in ("fp8_block", "fp8")]
+    [0.8, 1.6]
+    """
+    table = chip.compute.rescale
+    if table is None or name not in table:
+        return rate
+    return 1.0 / (1.0 / rate + table[name] / (2.0 * BLOCK_DEPTH * chip.compute.vector_rate * boost))
 
 
 def quantized_format(device: Device, weight: str, activation: str) -> str:
@@ -181,6 +213,7 @@ def device(chip: Chip, software: KernelSoftware | None = None, **changes: Any) -
         bandwidth = namespace(bandwidth, banks.ceiling).minimum(bandwidth, banks.ceiling)
     boost = chip.compute.max_clock / chip.compute.clock
     rows, columns = chip.compute.tile_m, chip.compute.tile_n
+    far = far_level(chip)
     return Device(
         chip=chip,
         software=KernelSoftware() if software is None else software,
@@ -188,13 +221,14 @@ def device(chip: Chip, software: KernelSoftware | None = None, **changes: Any) -
         cores=chip.compute.cores,
         bandwidth=bandwidth,
         cache_bandwidth=sustained_cache(chip) * boost,
-        cache_capacity=chip.cache.capacity,
+        cache_capacity=chip.cache.capacity if far is None else far.capacity,
         core_bandwidth=chip.cache.core_bandwidth,
         floor=chip.overhead.kernel,
         tile=chip.overhead.tile,
         grain=namespace(rows, columns).minimum(rows, columns),
         banks=banks,
         byte_energy=cache_byte_energy(chip),
+        far_bandwidth=None if far is None else far.bandwidth * far.efficiency,
     )
 
 

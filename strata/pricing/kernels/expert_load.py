@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, rank_of
+from strata.errors import require
 from strata.pricing.kernels.device import Device
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.moe import chance, copies_of, expert_shares, load_of
 from strata.workload.routing import Routing
 
-ROWS = np.array([32.0, 128.0])  # token rows of a tile
+ROWS = np.array([32.0, 128.0])  # token rows of a tile, where a chip's file does not say
+
+
+@lru_cache(maxsize=64)
+def tile_heights(rows: str) -> Array:
+    """Token rows of the tiles a library chooses from, as a chip's file names them.
+
+    >>> tile_heights("16 32 128").tolist()
+    [16.0, 32.0, 128.0]
+    """
+    try:
+        heights = [float(word) for word in rows.split()]
+    except ValueError:
+        heights = []
+    require(bool(heights), "experts.tile_rows must be numbers separated by spaces", tile_rows=rows)
+    return np.array(heights)
 
 
 def expected_maximum(ranks: Number) -> Number:
@@ -102,8 +119,8 @@ def expert_popularity(op: ExpertMatMul, rank: int) -> Array:
     return lead(xp.stack([xp.asarray(s) for s in op.routing.shares]), rank, xp)
 
 
-def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> ExpertLoad:
-    r"""Load of the busiest of `ranks` expert ranks, with tiles of `ROWS`.
+def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = ROWS) -> ExpertLoad:
+    r"""Load of the busiest of `ranks` expert ranks, with tiles of so many rows.
 
     An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `load_of`,
     never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant
@@ -124,7 +141,7 @@ def busiest_load(op: ExpertMatMul, ranks: Number, rank: int) -> ExpertLoad:
         return as_float(nodes.sum(values * copies, axis=axis) / nodes.sum(copies, axis=0))
 
     mean, some = averaged(load * touched), averaged(touched)
-    filled = averaged(ceil_div(load, lead(ROWS, 1 + rank, nodes)) * touched, 1)
+    filled = averaged(ceil_div(load, lead(heights, 1 + rank, nodes)) * touched, 1)
     deviation = averaged(op.tokens.size * p * (1.0 - p))
     xp = namespace(mean, deviation, held, ranks)
     mean_rank = ExpertLoad(
@@ -192,7 +209,8 @@ def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> ExpertLoad:
     rank = load_rank(op, device, ranks)
     key = (id(op.tokens), id(op.experts), rank)
     if key not in device.loads:
-        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank))
+        heights = tile_heights(device.chip.experts.tile_rows)
+        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank, heights))
     load: ExpertLoad = device.loads[key][2]
     return load
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from strata.arrays import Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
+from strata.arrays import Array, Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.precision import bytes_of, supports
-from strata.pricing.kernels.device import Device, MatrixRate, by_format, kernel_price
+from strata.pricing.kernels.device import Device, MatrixRate, by_format, kernel_price, rescaled_rate
 from strata.pricing.kernels.dram_access import (
     RequestStream,
     dram_bandwidth,
@@ -16,7 +17,7 @@ from strata.pricing.kernels.dram_access import (
     product_stream,
     read_fraction,
 )
-from strata.pricing.kernels.expert_load import ROWS, ExpertLoad, load_rank, shared_load
+from strata.pricing.kernels.expert_load import ExpertLoad, load_rank, shared_load, tile_heights
 from strata.pricing.kernels.matmul import padded
 from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.price import Price, network_price
@@ -24,9 +25,7 @@ from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.ops import Gather
 
-# index into ROWS, columns: what a tuned library chooses from
-TILES = np.array([(0, 128), (1, 128), (1, 256)])
-_HEIGHTS, _TILE_ROWS, _TILE_COLUMNS = TILES[:, 0], ROWS[TILES[:, 0]], TILES[:, 1] * 1.0
+COLUMNS = (128.0, 256.0)  # of a tile; the wider ones for the highest tiles only
 # tokens up to which sorting by expert takes longer the more there are: seen between 64 and 256 in ops/moe.csv
 SORTED = 256.0
 
@@ -46,6 +45,7 @@ class GroupedKernels:
     floor: Number
     rows: Number
     columns: Number
+    core_bandwidth: Number | None = None  # what one core draws of weights at most [B/s]; None: no limit
 
 
 def grouped_product(
@@ -64,11 +64,12 @@ def grouped_product(
 
         T_c = \max\left(\left\lceil \frac{t \lceil n / t_n \rceil}{p} \right\rceil (\tau + \tau_0),
             \frac{M}{L}\right), \quad
-        \tau = \max\left(\frac{2 t_m t_n k}{R / p}, t_n k \nu\right)
+        \tau = \max\left(\frac{2 t_m t_n k}{R / p}, t_n k \nu, \frac{t_n k w}{\beta}\right)
 
     e touched experts with x tokens in t tiles of t_m rows; p cores of rate R together, each starting and
-    ending a tile in τ_0; a weight takes ν to widen; bytes a, w, o of an input, a weight and a result; DRAM
-    bandwidth B; M bytes through the cache at L, of capacity C. Tiles of a small expert do not fill the
+    ending a tile in τ_0; a weight takes ν to widen; a core draws β of
+    weights at most, where that is known; bytes a, w, o of an input, a weight and a result; DRAM bandwidth B;
+    M bytes through the cache at L, of capacity C. Tiles of a small expert do not fill the
     pipeline between cores and DRAM, so that the two hide each other only in part: their squares add up.
 
     The square is empirical: of powers 1.5, 2, 3 and the maximum as good as any on validation/ops/moe.csv.
@@ -88,11 +89,10 @@ def grouped_product(
     computing, moved, least = _best_tiles(load, product, device, unit, kernels)
     xp = namespace(computing, load.tokens, product.n, product.k, kernels.rate)
     cache, inout = moved / device.cache_bandwidth, product.activations
-    busy = xp.maximum(computing, cache)
     if device.software.resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
     dram = load.experts * product.weights + inout
-    memory = dram / kernels.bandwidth
+    busy, memory = xp.maximum(computing, cache), dram / kernels.bandwidth
     both, slower = xp.sqrt(busy * busy + memory * memory), busy >= memory
     stretch = xp.where(slower, both / busy, 1.0)
     return kernel_price(
@@ -121,6 +121,8 @@ def _best_tiles(
     work = rows * columns * (2.0 * cores / kernels.rate)
     if unit.widening.__class__ is not float or unit.widening != 0.0:
         work = xp.maximum(work, columns * unit.widening)
+    if kernels.core_bandwidth is not None:
+        work = xp.maximum(work, columns * product.weight_bytes / kernels.core_bandwidth)
     computing = xp.maximum(ceil_div(tiles, cores), 1.0) * (work * k + kernels.tile)
     operands = (rows * product.input_bytes + columns * product.weight_bytes) * k
     moved = tiles * operands + load.tokens * n * product.output_bytes
@@ -128,6 +130,18 @@ def _best_tiles(
     cost = xp.maximum(computing, moved / device.cache_bandwidth)
     quickest, crossing = (as_float(chosen) for chosen in choose(cost, computing, moved))
     return quickest, crossing, least
+
+
+@lru_cache(maxsize=64)
+def expert_tiles(rows: str) -> tuple[Array, Array, Array]:
+    """Tiles a tuned library chooses from: index of their height among `tile_heights`, rows and columns.
+
+    >>> [axis.tolist() for axis in expert_tiles("32 128")]
+    [[0, 1, 1], [32.0, 128.0, 128.0], [128.0, 128.0, 256.0]]
+    """
+    heights = tile_heights(rows)
+    index = np.array([*range(len(heights)), len(heights) - 1])
+    return index, heights[index], np.array([COLUMNS[0]] * len(heights) + [COLUMNS[1]])
 
 
 def price_experts(
@@ -169,16 +183,18 @@ def price_experts(
     )
     tokens = op.tokens.size
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
+    index, rows, columns = expert_tiles(measured.tile_rows)
     kernels = GroupedKernels(
-        rate=unit.peak * by_format(measured.efficiency, name),
+        rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost),
         bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights),
         tile=measured.tile,
         floor=0.5 * (by_format(measured.floor, name) + sorting) + passes,
-        rows=lead(_TILE_ROWS, rank, xp),
-        columns=lead(_TILE_COLUMNS, rank, xp),
+        rows=lead(rows, rank, xp),
+        columns=lead(columns, rank, xp),
+        core_bandwidth=measured.core_bandwidth,
     )
     assert has_axes(load.tiles)
-    chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[_HEIGHTS])
+    chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])
     return grouped_product(chosen, product, device, unit, kernels, op.flop())
 
 

@@ -17,6 +17,7 @@ from strata.pricing.kernels.hierarchical import hierarchical_matmul
 from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.kernels.quantize import quantize_activations
 from strata.pricing.kernels.systolic import array_matmul
+from strata.pricing.kernels.tilings import wave_traffic
 from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
 from strata.workload.graph import total
@@ -25,6 +26,8 @@ from strata.workload.ops import MatMul
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides
 # shrink a tile.
 TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (64, 64), (64, 32)], float)
+# With the largest of all, where registers hold its sums: 512 KiB a core, as on CDNA.
+LARGE_TILES = np.concatenate([np.array([(256, 256)], float), TILES])
 SPLIT_DEPTH = 384.0  # least depth of one part when a product is cut along k: three steps of 128
 ACCUMULATOR = 4.0  # bytes of a partial sum
 # of one row in a step of the main loop: the widest swizzle of a tile in shared memory, on GPUs since 2022
@@ -188,20 +191,25 @@ def tile_times(of: Tiling, tile_rows: Number, tile_columns: Number) -> TileTimes
 def best_tile(
     of: Tiling, rank: int, cost: str = "time", wanted: tuple[str, ...] = ("cores", "moved", "starved")
 ) -> tuple[Number, ...]:
-    """Fields of the times of that one of `TILES` with the least `cost`, at each point; costs equal but for
-    rounding go to the first.
+    """Fields of the times of that one of `TILES` (of `LARGE_TILES`, where it is said what registers hold)
+    with the least `cost`, at each point; costs equal but for rounding go to the first.
 
     A single point leaves out tiles that its short sides shrink to one that was tried before.
     """
 
+    most = of.device.chip.compute.tile_results
+
     def tried(rows: Number, columns: Number) -> tuple[Number, ...]:
         times = tile_times(of, rows, columns)
-        return (getattr(times, cost), *[getattr(times, name) for name in wanted])
+        found = getattr(times, cost)
+        if most is not None:
+            found = of.xp.where(rows * columns > most, float("inf"), found)
+        return (found, *[getattr(times, name) for name in wanted])
 
     if of.xp is not SCALARS:
-        return best_of(TILES, tried, rank, of.xp)
+        return best_of(TILES if most is None else LARGE_TILES, tried, rank, of.xp)
     distinct: dict[tuple[Number, Number], tuple[float, float]] = {}
-    for rows, columns in _TILES:
+    for rows, columns in _TILES if most is None else _LARGE_TILES:
         distinct.setdefault((min(rows, of.rows), min(columns, of.columns)), (rows, columns))
     best, *others = [tried(*tile) for tile in distinct.values()]
     for other in others:
@@ -211,6 +219,7 @@ def best_tile(
 
 
 _TILES: list[tuple[float, float]] = [(float(rows), float(columns)) for rows, columns in TILES]
+_LARGE_TILES = [(256.0, 256.0), *_TILES]
 
 
 def reread_bytes(product: Product, device: Device) -> Number:
@@ -224,7 +233,8 @@ def reread_bytes(product: Product, device: Device) -> Number:
 
     Tiles are worked on in bands of h rows; p cores cover w_h columns of a band at a time. A band's
     activations are read again for the next columns unless the cache C held them meanwhile, and all weights
-    for the next band.
+    for the next band. Where it is said how many results a core holds, they take the place of 32768, and
+    weights are read no more often than all cores together begin anew.
 
     Form and constants from DRAM counters of an A100 (validation/a100/gemm_ncu.csv, 20 shapes above its
     cache).
@@ -239,11 +249,36 @@ def reread_bytes(product: Product, device: Device) -> Number:
     m, n, k, a, w = product.m, product.n, product.k, product.input_bytes, product.weight_bytes
     xp = namespace(m, n, k, device.cores, device.cache_capacity)
     band, kept = xp.minimum(m, BAND), KEPT * device.cache_capacity
-    width = HELD_BY_CORE * device.cores / band
+    most = device.chip.compute.tile_results
+    width = (HELD_BY_CORE if most is None else most) * device.cores / band
+    bands = m / BAND
+    if most is not None:
+        bands = xp.minimum(bands, m * n / (most * device.cores))
     in_use = (BAND * a + HELD_BY_CORE / BAND * device.cores * w) * k
     rows = xp.where(in_use > kept, xp.maximum(n / width - 1.0, 0.0) * m * a, 0.0)
-    weights = xp.where(n * k * w > kept, xp.maximum(m / BAND - 1.0, 0.0) * n * w, 0.0)
+    weights = xp.where(n * k * w > kept, xp.maximum(bands - 1.0, 0.0) * n * w, 0.0)
     return DRIFT * k * (rows + weights)
+
+
+def die_fills(product: Product, device: Device) -> Number:
+    r"""Bytes from the shared level behind the cache into the caches of the compute dies [B].
+
+    .. math:: S = \frac{32768 \, p}{d}, \quad c = \frac{C}{d}
+
+    Each of d dies works on S results at a time and has c of the cache's C bytes to itself: operands are
+    fetched for every die that needs them, and again when its part did not hold them (`wave_traffic`).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> one = Product(m=4096.0, n=4096.0, k=4096.0, **two)
+    >>> eight = die_fills(one, device(chip("mi300x")))
+    >>> round(float(eight / (one.weights + one.activations)), 1)  # of the bytes it has
+    2.8
+    """
+    cache = device.chip.cache
+    dies = 1.0 if cache.dies is None else cache.dies
+    return wave_traffic(product, HELD_BY_CORE * device.cores / dies, cache.capacity / dies)
 
 
 def matmul(
@@ -306,7 +341,10 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
     inout = product.activations
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
-    compute, cache = credited_times(cores, moved / device.cache_bandwidth, starved)
+    through = moved / device.cache_bandwidth
+    if device.far_bandwidth is not None:
+        through = xp.maximum(through, die_fills(product, device) / device.far_bandwidth)
+    compute, cache = credited_times(cores, through, starved)
     if device.software.for_bounds:
         (moved,) = best_tile(of, rank, "moved", ("moved",))
     dram = (1.0 - warm) * product.weights + inout + batch * reread_bytes(product, device)

@@ -141,7 +141,7 @@ def _chunk_products(op: StateScan, device: Device) -> Price:
     return kernel_price(
         device,
         compute=namespace(products, other).maximum(products, other),
-        cache=moved / device.cache_bandwidth,
+        cache=moved / device.stream_bandwidth,
         memory=dram_time(device, moved, stream, lambda: sequential_stream(device, 0.5)),
         moved=moved,
         dram=moved,

@@ -111,7 +111,7 @@ def vector_kernel(
     chip, moved, stream = device.chip, bytes_read + bytes_written, device.chip.memory.stream_efficiency
     if chip.kernel_model == "deepflow-2021":
         return register_stream(moved, flop, device)
-    xp = namespace(moved, flop, device.bandwidth, device.cache_bandwidth, stream, efficiency)
+    xp = namespace(moved, flop, device.bandwidth, device.stream_bandwidth, stream, efficiency)
     touched = moved if footprint is None else footprint
     cold = cache_miss_share(touched, device.cache_capacity) if resident else 1.0
     dram, arithmetic = cold * moved, flop / chip.compute.vector_rate
@@ -122,7 +122,7 @@ def vector_kernel(
         dram, moved = dram + again, moved + rows.reread
     reads = read_fraction(bytes_read, bytes_written) if read_share is None else read_share
     memory = dram_time(device, dram, stream, lambda: sequential_stream(device, reads))
-    cache = moved / device.cache_bandwidth
+    cache = moved / device.stream_bandwidth
     if rows is not None:
         memory, cache = (xp.maximum(t, wait) + EXPOSED * xp.minimum(t, wait) for t in (memory, cache))
     return kernel_price(

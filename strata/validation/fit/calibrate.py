@@ -21,6 +21,7 @@ from strata.validation.fit.solver import (
     FitProblem,
     FitSearch,
     FitSolution,
+    even_weights,
     family_tables,
     free_quantities,
     has_enough,
@@ -98,6 +99,9 @@ def _fit_family(
         predict=predict,
         search=SEARCH,
         weights=() if family.skips else [1.0 if "system" in t.columns else BARE for t in tables],
+        even=[even_weights(t, p, family.even) for t, p in zip(tables, predict(fitted), strict=True)]
+        if family.even
+        else (),
     )
     solution = solve_fit(problem)
     if solution.after >= solution.before:  # what the chip had is better on rows nobody fitted: keep it

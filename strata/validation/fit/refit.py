@@ -12,8 +12,13 @@ from __future__ import annotations
 import datetime
 import re
 from pathlib import Path
+from typing import Any
 
+import tomlkit
+
+from strata.hardware.chip import chip
 from strata.params import data_folder
+from strata.units import parse, show
 from strata.validation.fit.calibrate import calibrate
 from strata.validation.fit.engines import fit_engines
 from strata.validation.fit.overlay import overlay_toml, written_into
@@ -22,18 +27,42 @@ from strata.validation.fit.transports import calibrate_transport
 from strata.validation.readers.catalogue import Catalogue
 
 TRANSPORTS = ("nvlink3", "nvlink4", "nvlink5")
-MEASURED = ("h200", "a100-80", "b200")
+MEASURED = ("h200", "a100-80", "b200", "mi300x")
 SIBLINGS = {
     "h100": ("h200", "the same GH100 die"),
     "gb200": ("b200", "the same Blackwell dies"),
     "gb300": ("b200", "the next stepping of the Blackwell dies"),
+    "mi325x": ("mi300x", "the same compute dies"),
+    "mi308x": ("mi300x", "the same compute dies, fewer of their cores"),
+    "mi350x": ("mi300x", "the generation before: shares of peaks, fixed times"),
+    "mi355x": ("mi300x", "the generation before: shares of peaks, fixed times"),
 }
+PER_CLOCK = ("cache.core_bandwidth", "experts.core_bandwidth")  # of one core: so many bytes a clock
 HEAD = "# Laid over the {kind}'s own file. Written by `python -m strata.validation.fit.refit`.\n\n"
 
 
 def assumed_from(text: str, sibling: str, why: str) -> str:
     """A sibling's fitted file as assumptions: the same values, their source saying whose they are."""
     return re.sub(r'source = "fitted: [^"]*"', f'source = "assumed: as fitted on {sibling}, {why}"', text)
+
+
+def carried(text: str, name: str, sibling: str, why: str) -> str:
+    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock.
+
+    >>> text = '[cache]\\ncore_bandwidth = { value = "42 GB/s", source = "fitted: some rows" }'
+    >>> print(carried(text, "mi355x", "mi300x", "older"))
+    [cache]
+    core_bandwidth = { value = "48 GB/s", source = "assumed: as fitted on mi300x, older, by the clock" }
+    """
+    document = tomlkit.parse(assumed_from(text, sibling, why))
+    faster = float(chip(name).compute.clock / chip(sibling).compute.clock)
+    for path in PER_CLOCK if faster != 1.0 else ():
+        table, key = path.split(".")
+        entry: Any = document.get(table, {}).get(key)
+        if entry is not None:
+            entry["value"] = show(parse(entry["value"], "B/s") * faster, "B/s", 3)
+            entry["source"] = f"{entry['source']}, by the clock"
+    return tomlkit.dumps(document)
 
 
 def _overlay(name: str) -> Path:
@@ -57,7 +86,7 @@ def refit_chips(folder: Path, date: str) -> None:
     """Every chip that has measured kernels, and its siblings."""
     texts = {name: overlay_toml(*calibrate(name, folder, date=date)) for name in MEASURED}
     for name, (sibling, why) in SIBLINGS.items():
-        texts[name] = assumed_from(texts[sibling], sibling, why)
+        texts[name] = carried(texts[sibling], name, sibling, why)
     for name, text in texts.items():
         _overlay(name).write_text(HEAD.format(kind="chip") + text, encoding="utf-8")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ class FitProblem(Generic[R]):
     weights: Sequence[
         float
     ] = ()  # of each set of points against the others; none: every point counts the same
+    even: Sequence[Array] = ()  # a weight for each point of each set, times its set's; none: all alike
 
     def version(self, values: Iterable[float]) -> R:
         """The record with other values of the quantities."""
@@ -112,6 +114,9 @@ def solve_fit(problem: FitProblem[R]) -> FitSolution[R]:
     learn = [_thinned(np.flatnonzero(p.line % HELD_OUT != 0)) for p in first]
     check = [np.flatnonzero(p.line % HELD_OUT == 0) for p in first]
     weights = _row_weights(problem.weights, learn)
+    if problem.even:
+        each = np.concatenate([w[rows] for w, rows in zip(problem.even, learn, strict=True)])
+        weights = weights * each * (math.sqrt(len(each)) / np.linalg.norm(each))
 
     def residual(x: Array) -> Array:
         points = problem.predict(problem.version(np.exp(x)))
@@ -187,8 +192,7 @@ def family_tables(family: Family, folder: Path, belongs: Callable[[str], bool]) 
         if not matches(name, *family.files):
             continue
         table = read_table(folder, name)
-        owners = table.text("system") if "system" in table.columns else np.full(len(table), table.chip)
-        owners = owners.astype(str)
+        owners = _owners(table).astype(str)
         keep = np.isin(owners, [owner for owner in np.unique(owners) if belongs(str(owner))])
         for column in family.column:
             if column in table.columns:
@@ -196,6 +200,25 @@ def family_tables(family: Family, folder: Path, belongs: Callable[[str], bool]) 
         if keep.any():
             tables.append(table.keep(keep))
     return tables
+
+
+def _owners(table: Table) -> Array:
+    """The system or chip of each row: as a column says, else the folder."""
+    for column in ("system", "chip"):
+        if column in table.columns:
+            return table.text(column)
+    return np.full(len(table), table.chip)
+
+
+def even_weights(table: Table, points: ComparedPoints, column: str) -> Array:
+    """A weight for each point such that every doubling of a size counts the same in each group, as far as it
+    has eight points.
+    """
+    sizes = dict(zip(table.lines.tolist(), table.number(column), strict=True))
+    doubling = [int(math.log2(max(sizes[line], 1.0))) for line in points.line.tolist()]
+    keys = list(zip(points.group.tolist(), doubling, strict=True))
+    count = Counter(keys)
+    return np.array([1.0 / math.sqrt(max(count[key], 8)) for key in keys])
 
 
 def has_enough(tables: Sequence[Table]) -> bool:

@@ -158,6 +158,20 @@ def expert_layer_time(layer: ExpertLayer, load: ExpertLoad, dev: Device) -> Any:
     return np.mean(time, 0)
 
 
+def fused_experts_time(layer: ExpertLayer, dev: Device, up: Array) -> Any:
+    """Time of the products of a layer of experts under random routing, the second of which adds up the
+    results of each token [s]; `up` matrices of the inner width are side by side in the first.
+    """
+    routed = layer.tokens * layer.top_k
+    products = (
+        _expert_gemm("up", layer, n=up * layer.inner, k=layer.hidden),
+        _expert_gemm("down", layer, n=layer.hidden, k=layer.inner),
+    )
+    time = sum(benchmark_time(price_experts(op, dev), dev.chip) for op in products)
+    kept: dict[str, Any] = {"reads": 1.0, "writes": 1.0 / layer.top_k, "flop": 2.0}
+    return time + price_gather(_row_work(Gather, "combine", routed, layer.hidden, **kept), dev).time
+
+
 def _expert_gemm(name: str, layer: ExpertLayer, n: Array, k: Array) -> ExpertMatMul:
     return ExpertMatMul(
         name=name,

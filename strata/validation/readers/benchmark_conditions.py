@@ -55,6 +55,15 @@ class RepeatedConditions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class TunedConditions:
+    """The best kernels of a library, some of them for several products at once."""
+
+    title: str = text("what was run")
+    batched_format: str = text("format of the rows that name no library and are batches of products")
+    batch: Number = quantity("1", "products of such a row", minimum=1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RecurrentConditions:
     """Recurrent layers, many calls of one layer after each other."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from strata.errors import BadFile
 from strata.validation.readers import (
+    amd,
     area,
     attention,
     collectives,
@@ -51,6 +52,8 @@ READERS: dict[str, Reader] = {
     "ns3/schedules.csv": packet_runs.scheduled_runs,
     "ops/gemm.csv": gemm.served_gemm,
     "ops/gemm_power.csv": power.gemm_power,
+    "ops/amd_gemm.csv": amd.tuned_gemm,
+    "ops/amd_moe.csv": amd.tuned_experts,
     "ops/context_attention.csv": attention.context_attention,
     "ops/generation_attention.csv": attention.generation_attention,
     "ops/context_mla.csv": attention.context_mla,

@@ -24,6 +24,8 @@ def test_files_of_every_fit_are_held_out():
         "ops/gemm_power.csv",
         "ops/gemm.csv",
         "ops/moe.csv",
+        "ops/amd_gemm.csv",
+        "ops/amd_moe.csv",
         "ops/context_attention.csv",
         "ops/generation_attention.csv",
         "ops/context_mla.csv",

@@ -1,0 +1,120 @@
+"""Kernels of AMD's library: what rows mean that do not say it, chips that were not fitted, and rows nobody
+can read.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strata.hardware.chip import chip
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
+from strata.shipped import shipped_folder
+from strata.validation.readers.amd import expert_formats, most_picks, tuned_experts, tuned_gemm
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import HELD_OUT
+from strata.validation.readers.registry import reader_of
+from strata.validation.readers.tables import read_table
+
+GEMM = "chip,format,out_dtype,m,n,k,us,library"
+MOE = "chip,tokens,model_dim,inter_dim,experts,topk,dtype,q_dtype_a,q_dtype_w,q_type,gated,us"
+
+
+def table_of(folder: Path, name: str, *lines: str):
+    (folder / "ops").mkdir(exist_ok=True)
+    (folder / "ops" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return read_table(folder, f"ops/{name}")
+
+
+def errors(name: str, reader):
+    table = read_table(shipped_folder("validation"), name)
+    points = reader(table, Catalogue())
+    assert not points.why and len(points) == len(table)
+    return points, np.abs(points.predicted / points.measured - 1.0)
+
+
+def test_held_out_products_of_the_fitted_chip():
+    points, error = errors("ops/amd_gemm.csv", tuned_gemm)
+    held = points.line % HELD_OUT == 0
+    assert error[held].mean() < 0.07
+    for group in set(points.group):
+        assert error[held & (points.group == group)].mean() < 0.12
+
+
+def test_experts_of_a_chip_that_was_not_fitted():
+    points, error = errors("ops/amd_moe.csv", tuned_experts)
+    fitted = np.array([str(group).startswith("mi300x/") for group in points.group])
+    assert error[fitted & (points.line % HELD_OUT == 0)].mean() < 0.08
+    assert error[~fitted].mean() < 0.18
+    for group in {g for g in points.group if g.startswith("mi355x/")}:
+        assert error[points.group == group].mean() < 0.2
+
+
+def test_rows_of_batches_are_sixteen_products(tmp_path):
+    rows = ("mi300x,bf16,,1,8192,1024,75.979,", "mi300x,bf16,,1,8192,1024,75.979,hipblaslt")
+    points = tuned_gemm(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
+    batch, one = points.predicted
+    assert 6.0 < batch / one < 16.0  # a start is paid once
+    weights = 16 * 8192 * 1024 * 2.0 / chip("mi300x").memory.bandwidth
+    assert batch > weights > one
+
+
+@pytest.mark.parametrize("name", ["mi308x", "MI325X", "mi350x", "mi355x"])
+def test_other_chips_and_formats_are_priced(tmp_path, name):
+    rows = [f"{name},{f},bf16,128,4096,4096,20.0,ck" for f in ("bf16", "fp8", "fp8_block", "int8")]
+    points = tuned_gemm(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
+    assert not points.why and points.group.tolist() == [
+        f"{name}/{f}" for f in ("bf16", "fp8", "fp8_block", "int8")
+    ]
+    assert np.all((points.predicted > 2e-6) & (points.predicted < 1e-3))
+
+
+def test_rows_that_cannot_be_read_are_named_and_the_others_stay(tmp_path):
+    rows = (
+        "mi300x,fp8_block,,128,4096,4096,20.0,ck",
+        "mi999z,fp8_block,,128,4096,4096,20.0,ck",
+        "mi300x,fp3,,128,4096,4096,20.0,ck",
+        "mi300x,fp8_block,,,4096,4096,20.0,ck",
+        "mi355x,mxfp4,,128,4096,4096,20.0,asm",
+    )
+    points = tuned_gemm(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
+    assert sorted(points.why) == [3, 4, 5]
+    assert "mi999z" in points.why[3] and "fp3" in points.why[4] and "'m' is empty" in points.why[5]
+    assert points.predicted[0] > 0 and points.predicted[4] > 0
+
+
+def test_one_measurement_under_several_numbers_of_picks(tmp_path):
+    like = "bfloat16,float8_e4m3fn,float4_e2m1fn_x2,QuantType.per_1x32,1"
+    rows = [f"mi355x,512,7168,3072,96,{k},{like},468.0" for k in (-1, 1, 6)]
+    alone = f"mi355x,512,7168,3072,96,-1,{like},400.0"
+    table = table_of(tmp_path, "amd_moe.csv", MOE, *rows, alone)
+    assert most_picks(table).tolist() == [6.0, 6.0, 6.0, -1.0]
+    points = tuned_experts(table, Catalogue())
+    assert len(set(points.predicted[:3])) == 1 and list(points.why) == [5]
+    assert "topk must be at least 1" in points.why[5]
+
+
+def test_formats_of_experts():
+    assert expert_formats("QuantType.No", "bfloat16", "bfloat16") == ("bf16", "bf16", False)
+    assert expert_formats("QuantType.per_Token", "float8_e4m3fnuz", "float8_e4m3fnuz")[0] == "fp8"
+    assert expert_formats("QuantType.per_1x32", "float8_e4m3fn", "float8_e4m3fn")[0] == "mxfp8"
+    assert expert_formats("QuantType.per_1x32", "bfloat16", "int4") == ("int4", "bf16", True)
+
+
+def test_readers_are_registered():
+    assert reader_of("ops/amd_gemm.csv", Catalogue()) is tuned_gemm
+    assert reader_of("ops/amd_moe.csv", Catalogue()) is tuned_experts
+
+
+def test_large_products_as_amd_publishes_them():
+    """AMD, Measuring Max-Achievable FLOPs, part 2: hipBLASLt in bf16 and fp8, TFLOP/s held."""
+    from strata.pricing.power_cap import power_capped
+
+    published = {"mi300x": (708e12, 1273e12), "mi325x": (843e12, 1519e12)}
+    for name, rates in published.items():
+        bare = chip(name)
+        for precision, rate in zip(("bf16", "fp8"), rates, strict=True):
+            price = matmul(8192.0, 8192.0, 8192.0, device(bare, resident=False), precision, "bf16")
+            held = power_capped(price, bare).price
+            assert float(price.flop / held.time) == pytest.approx(rate, rel=0.1)
