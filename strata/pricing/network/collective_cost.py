@@ -83,9 +83,10 @@ class CollectiveCost:
     @property
     def algorithm_times(self) -> tuple[AlgorithmTimes, ...]:
         """Every legal algorithm in each dimension with its time [s], {} where it is not crossed; infinite
-        where it is not legal.
+        where it is not legal. One that runs over several levels stands in each of them with all of its time.
         """
-        return tuple(times_by_dimension(self.op, self.layouts, self.fabric, every=True))
+        phases = "" if isinstance(self.asked, str) else self.asked
+        return tuple(times_by_dimension(self.op, self.layouts, self.fabric, phases, every=True))
 
     @property
     def time(self) -> Number:
