@@ -14,9 +14,9 @@ from strata.pricing.network.algorithm_names import always_crosses, crosses, sele
 from strata.pricing.network.levels import (
     Level,
     between_nodes,
+    crossed_levels,
     joins_levels,
     level_times,
-    levels_of,
     slowest,
 )
 from strata.pricing.network.transport_times import AlgorithmTimes
@@ -80,7 +80,7 @@ def joined_levels(
     if not crosses(nodes):
         return None
     first = next(d.transport_model for d in fabric.dimension if d.transport_model is not None)
-    levels = levels_of(layouts, fabric.dimension)
+    levels = crossed_levels(layouts, fabric.dimension)
     times = level_times(op.pattern, op.payload, levels, first)
     if asked:
         shape = " x ".join(f"{shown_size(one.size)} {one.dimension.name}" for one in levels)

@@ -70,7 +70,7 @@ class Level:
         return self.inner * link * share
 
 
-def levels_of(layouts: Sequence[GroupLayout], dimensions: Sequence[Dimension]) -> list[Level]:
+def crossed_levels(layouts: Sequence[GroupLayout], dimensions: Sequence[Dimension]) -> list[Level]:
     """The dimensions a group crosses at some point, innermost first."""
     levels = []
     inner: Number = 1.0
@@ -113,7 +113,7 @@ def ring_hops(level: Level, ranks: Number) -> Number:
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
-    >>> [float(ring_hops(one, 32.0)) for one in levels_of(spread(1.0, 32.0, nodes), nodes.dimension)]
+    >>> [float(ring_hops(one, 32.0)) for one in crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)]
     [28.0, 4.0]
     """
     xp = namespace(level.size, level.inner, ranks)
@@ -132,6 +132,13 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
     (simple) hide waiting behind sending as `buffered_ring`'s do.
 
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009): rings; NCCL's channels, one for each adapter.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> sorted(level_rings("all_gather", 1e9, levels, levels[0].transport.rings))
+    ['ring ll', 'ring ll128', 'ring simple']
     """
     ranks = levels[-1].outer
     passes = 2.0 if pattern == "all_reduce" else 1.0
@@ -207,6 +214,14 @@ def level_trees(
     stand in for the chain. A network that adds up takes one step up and one down, and n bytes.
 
     Sanders, Speck & Träff, Parallel Comput. 35 (2009); NCCL, trees and NVLS trees.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> two, four = (sized(fabric("hgx-h200"), (8, nodes)) for nodes in (2, 4))
+    >>> far, near = (crossed_levels(spread(1.0, 8.0 * n, f), f.dimension) for n, f in ((4, four), (2, two)))
+    >>> more, less = (level_trees(8.0, at, at[0].transport.rings)["tree ll"] for at in (far, near))
+    >>> round(float(more - less) * 1e6, 2)  # a level of the tree more, up and down: 2 x 5 us
+    10.0
     """
     times: AlgorithmTimes = {}
     for name in ("simple",) if in_switch else _protocols(levels):
@@ -269,12 +284,13 @@ def in_switch_trees(payload: Number, levels: Sequence[Level], start: Rings) -> A
     more ranks than the library joins so.
     """
     inside = [one for one in levels if not one.network]
-    if len(inside) != 1 or inside[0].dimension.reduction is None or "in_switch" not in start.start:
+    if len(inside) != 1 or "in_switch" not in start.start:
         return {}
     node, most = inside[0], levels[-1].transport.rings.in_switch_ranks
-    if most is None or "in_switch" not in node.transport.rings.share:
+    summed = node.dimension.reduction
+    if most is None or summed is None or "in_switch" not in node.transport.rings.share:
         return {}
-    can = (node.dimension.reduction > 0) & (node.size > 1) & (node.size <= most)
+    can = (summed > 0) & (node.size > 1) & (node.size <= most)
     return {
         name: namespace(time, node.size).where(can, time, float("inf"))
         for name, time in level_trees(payload, levels, start, in_switch=True).items()
@@ -289,6 +305,17 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
 
     α the network's latency; messages of a node's ranks for one adapter leave together, so that a level costs
     its members' posts α_k, not its ranks'; γ copies what stays. Flagged bytes pass one channel a pair.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: load of uniform
+    traffic.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> time = level_exchange(1e9, levels, levels[0].transport)["pairs simple"]
+    >>> round(float(time) * 1e3, 1)  # 24/32 of 1 GB through an adapter of 0.9 x 50 GB/s
+    16.7
     """
     ranks = levels[-1].outer
     pairs = start.pairs
@@ -316,6 +343,15 @@ def level_broadcast(payload: Number, levels: Sequence[Level], start: Rings) -> N
     r"""Broadcast in pieces down trees of every level at once [s].
 
     .. math:: T = T_0 + \sum_k \lceil \log_2 N_k \rceil \alpha_k + \max_k \frac{n}{m_k \beta_k}
+
+    Sanders, Speck & Träff, Parallel Comput. 35 (2009).
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> bool(level_broadcast(1e9, levels, levels[0].transport.rings) > 1e9 / 400e9)
+    True
     """
 
     def hops(one: Level) -> Number:

@@ -42,7 +42,13 @@ TESTS = {
     "sendrecv": "send",
 }
 # other names of networks, and of the links inside a node where a domain reaches over nodes
-NETWORKS = {"ib": "infiniband", "ethernet": "roce", "rocev2": "roce", "tcp": "sockets", "socket": "sockets"}
+OTHER_NAMES = {
+    "ib": "infiniband",
+    "ethernet": "roce",
+    "rocev2": "roce",
+    "tcp": "sockets",
+    "socket": "sockets",
+}
 DOMAINS = ("nvlink", "mnnvl", "ualink")
 ALGORITHMS = {"ring": "ring", "tree": "tree", "nvlstree": "nvls tree"}
 SOCKETS = re.compile(r"socket|NCCL_IB_DISABLE=1|NCCL_NET=socket", re.IGNORECASE)
@@ -107,6 +113,16 @@ def asked_algorithm(setting: str) -> str:
     return ALGORITHMS.get(found[1].lower(), "") if found else ""
 
 
+def network_of(fabric: str, setting: str) -> str:
+    """The transport between nodes that a row's fabric and setting name.
+
+    >>> network_of("nvlink+roce", "default"), network_of("slingshot", "without plugin (sockets)")
+    ('roce', 'sockets')
+    """
+    kind = fabric.strip().lower().split("+")[-1]
+    return "sockets" if SOCKETS.search(setting) else OTHER_NAMES.get(kind, kind)
+
+
 def cluster_fabric(
     catalogue: Catalogue,
     gpu: str,
@@ -123,7 +139,7 @@ def cluster_fabric(
     ('p5-efa', [8.0, 2.0], 50000000000.0)
     """
     nodes, devices, per_node = counts
-    *inside, kind = [NETWORKS.get(part, part) for part in network.strip().lower().split("+")]
+    inside, kind = "+" in network, network_of(network, "")
     adapters = ADAPTERS.search(links)
     rate = float(adapters[1]) * float(adapters[2]) * 1e9 / 8 / per_node if adapters else None
     if kind in DOMAINS:
@@ -134,7 +150,7 @@ def cluster_fabric(
         node, outer = joined.dimension[0], (next(d for d in joined.dimension if between_nodes(d)),)
     if rate is not None and kind not in DOMAINS:
         outer = (replace(outer[0], bandwidth=rate),)
-    if SOCKETS.search(setting) or kind == "sockets":
+    if network_of(network, setting) == "sockets":
         outer = tuple(
             replace(d, transport="sockets", transport_model=catalogue.transport("sockets")) for d in outer
         )
