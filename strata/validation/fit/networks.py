@@ -1,5 +1,5 @@
-"""Transports between nodes fitted to measured collectives: what belongs to the library is one for all networks,
-a network's own is the share of its adapters that long messages reach.
+"""Transports between nodes fitted to measured collectives: what belongs to the library is one for all
+networks; what belongs to a network (latency, the share of its adapters that long messages reach) is stated.
 
 `python -m strata.validation.fit.networks` prints what the fit is worth on fabrics left out whole.
 """
@@ -21,7 +21,6 @@ from strata.validation.fit.solver import (
     FitProblem,
     FitSearch,
     FitSolution,
-    has_enough,
     mean_error,
     outcome_of,
     solve_fit,
@@ -35,7 +34,6 @@ FILE = "network/multinode.csv"
 NETWORKS = ("infiniband", "roce", "efa", "slingshot", "sockets")
 # networks of some rows were set up badly, or used for the first time: what is far off tells nothing
 SEARCH = FitSearch(tries=((0.02,), (0.1, 0.02)), robust=0.15, evaluations=40, loss="cauchy")
-LONG = ("all_gather", "reduce_scatter", "all_reduce")  # one share of the adapters: the same rings
 OF_LIBRARY = (
     Quantity("rings.post.ll128", 0.5 * MICRO, 40 * MICRO),
     Quantity("rings.post.simple", 2 * MICRO, 200 * MICRO),
@@ -44,14 +42,12 @@ OF_LIBRARY = (
     Quantity("rings.chunk", 0.1e6, 64e6),
     Quantity("rings.pieces", 1.0, 64.0),
 )
-OF_NETWORK = (Quantity("rings.share.all_reduce", 0.3, 0.98),)
-TREES = 0.92  # of what rings have, as NCCL counts them (src/graph/tuning.cc)
 
 
 def calibrate_networks(
     table: Table, *, date: str = ""
 ) -> tuple[dict[str, Transport], dict[str, list[FitOutcome]]]:
-    """Fit transports between nodes: the library's quantities to all rows, then each network's to its own."""
+    """Fit transports between nodes: the library's quantities, to the rows of all networks together."""
     fitted = {name: transport(name) for name in NETWORKS}
     kinds = np.array(
         [network_of(*row) for row in zip(table.text("fabric"), table.text("setting"), strict=True)]
@@ -73,24 +69,6 @@ def calibrate_networks(
     fitted = {name: _as_library(found.record, one) for name, one in fitted.items()}
     library = outcome_of(found, "library between nodes", [FILE], date, rows_of="all networks")
     outcomes = {name: [_known(library, one)] for name, one in fitted.items() if name not in moved}
-    for name in NETWORKS:
-        rows = table.keep(kinds == name)
-        if name in moved or not has_enough([rows]):
-            continue
-
-        def own(version: Transport, rows: Table = rows, name: str = name) -> list[ComparedPoints]:
-            return [_headline(rows, fitted | {name: _tied(version)})]
-
-        solved: FitSolution[Transport] = solve_fit(
-            FitProblem(
-                record=fitted[name], kind="transport", quantities=OF_NETWORK, predict=own, search=SEARCH
-            )
-        )
-        fitted[name] = _tied(solved.record)
-        outcome = outcome_of(solved, f"long messages over {name}", [FILE], date, rows_of=name)
-        told_of = {f"rings.share.{one}": fitted[name].rings.share[one] for one in LONG}
-        tree = float(f"{fitted[name].rings.tree:.3g}")
-        outcomes[name].append(replace(outcome, values=told_of | {"rings.tree": tree}))
     return fitted, outcomes
 
 
@@ -112,13 +90,6 @@ def _as_library(version: Transport, other: Transport) -> Transport:
 def _known(outcome: FitOutcome, one: Transport) -> FitOutcome:
     paths = leaf_paths(one)
     return replace(outcome, values={path: v for path, v in outcome.values.items() if path in paths})
-
-
-def _tied(version: Transport) -> Transport:
-    """One share of the adapters for all rings of long messages, and trees at their part of it."""
-    share = version.rings.share
-    same = share | dict.fromkeys(LONG, share["all_reduce"])
-    return replace(version, rings=replace(version.rings, share=same, tree=TREES * share["all_reduce"]))
 
 
 def leave_fabrics_out(table: Table) -> list[LeftOut]:
