@@ -21,7 +21,8 @@ from strata.pricing.network.algorithm_names import (
 )
 from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
 from strata.pricing.network.joined import Joined, either_times, joined_levels, least_passes
-from strata.pricing.network.levels import Level, between_nodes, level_times
+from strata.pricing.network.level_parts import between_nodes, make_level
+from strata.pricing.network.levels import level_times
 from strata.pricing.network.memory_ring import RING_PATTERNS, memory_ring_times
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
@@ -55,7 +56,7 @@ def algorithm_times(
         return (all_ideal_times if every else ideal_times)(pattern, payload, layout, dimension)
     link, rings, ranks = group_link(layout, dimension), transport.rings, layout.size
     if between_nodes(dimension):
-        return level_times(pattern, payload, [Level(ranks, 1.0, link, dimension, transport)], transport)
+        return level_times(pattern, payload, [make_level(layout, dimension, transport)], transport)
     if pattern == "broadcast":
         wait, rate = dimension.latency * rings.step["simple"], rings.share["all_gather"] * link
         return {"trees": rings.start["simple"] + pipelined_broadcast(payload, ranks, rate, wait, True)}

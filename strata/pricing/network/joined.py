@@ -11,14 +11,8 @@ from strata.hardware.fabric import Fabric
 from strata.hardware.fabric_parts import Dimension
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithm_names import always_crosses, crosses, select_algorithms, shown_size
-from strata.pricing.network.levels import (
-    Level,
-    between_nodes,
-    crossed_levels,
-    joins_levels,
-    level_times,
-    slowest,
-)
+from strata.pricing.network.level_parts import Level, between_nodes, crossed_levels, joins_levels
+from strata.pricing.network.levels import level_times, slowest
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.workload.graph import Collective
 
@@ -36,6 +30,10 @@ class Joined:
 
     def lower(self, pattern: str, payload: Number) -> Number:
         """What must cross the busiest level at its links' peak [s]."""
+        return slowest(self.least(pattern, payload))
+
+    def least(self, pattern: str, payload: Number) -> list[Number]:
+        """What must cross each level at its links' peak [s]."""
         ranks = self.levels[-1].outer
         least = []
         for one in self.levels:
@@ -47,7 +45,7 @@ class Joined:
             else:
                 sent = share * payload / one.inner * least_passes(pattern, one.dimension)
             least.append(one.where(sent / one.dimension.bandwidth))
-        return slowest(least)
+        return least
 
 
 def least_passes(pattern: str, dimension: Dimension) -> Number:

@@ -10,77 +10,11 @@ crossed; groups inside a node are priced dimension by dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric_parts import MEMORY_RING, Dimension
 from strata.hardware.transport import Rings, Transport
-from strata.mapping.place import GroupLayout
-from strata.pricing.network.algorithms import group_link
+from strata.pricing.network.level_parts import Level
 from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes
-
-
-def between_nodes(dimension: Dimension) -> bool:
-    """Whether a library's proxies move messages over adapters of a network in this dimension."""
-    transport = dimension.transport_model
-    return dimension.medium == "network" and transport is not None and transport.rings.post is not None
-
-
-def joins_levels(dimensions: Sequence[Dimension]) -> bool:
-    """Whether one algorithm of a library runs over all of these dimensions: each has a transport, and one
-    lies between nodes.
-    """
-    known = all(d.transport_model is not None and d.collectives != MEMORY_RING for d in dimensions)
-    return known and any(between_nodes(d) for d in dimensions)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Level:
-    """One dimension as a collective over several finds it."""
-
-    size: Number  # members of the group
-    inner: Number  # ranks of the group inside one member
-    link: Number  # peak of one rank into the group, one direction [B/s]
-    dimension: Dimension
-    transport: Transport
-
-    @property
-    def network(self) -> bool:
-        return between_nodes(self.dimension)
-
-    @property
-    def outer(self) -> Number:
-        """Ranks inside this level and all below it."""
-        return self.inner * self.size
-
-    def where(self, value: Number) -> Number:
-        """A quantity where the group crosses the level, else 0."""
-        return namespace(self.size, value).where(self.size > 1, value, 0.0)
-
-    def step(self, protocol: str) -> Number:
-        """Until a rank over there sees a piece [s]: latency, and what the host's proxy adds."""
-        rings = self.transport.rings
-        post = 0.0 if rings.post is None else rings.post.get(protocol, 0.0)
-        return self.dimension.latency * rings.step[protocol] + post
-
-    def rate(self, share: Number) -> Number:
-        """What all ranks inside one member of the level send out of it together [B/s]."""
-        most = self.transport.rings.ceiling
-        link = self.link if most is None else namespace(self.link, most).minimum(self.link, most)
-        return self.inner * link * share
-
-
-def crossed_levels(layouts: Sequence[GroupLayout], dimensions: Sequence[Dimension]) -> list[Level]:
-    """The dimensions a group crosses at some point, innermost first."""
-    levels = []
-    inner: Number = 1.0
-    for layout, dimension in zip(layouts, dimensions, strict=True):
-        crossed = not (layout.size.__class__ is float and layout.size <= 1.0)
-        if crossed and dimension.transport_model is not None:
-            link = group_link(layout, dimension)
-            levels.append(Level(layout.size, inner, link, dimension, dimension.transport_model))
-        inner = inner * layout.members
-    return levels
 
 
 def slowest(times: Sequence[Number]) -> Number:
@@ -112,6 +46,7 @@ def ring_hops(level: Level, ranks: Number) -> Number:
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> [float(ring_hops(one, 32.0)) for one in crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)]
     [28.0, 4.0]
@@ -135,6 +70,7 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
     >>> sorted(level_rings("all_gather", 1e9, levels, levels[0].transport.rings))
@@ -143,20 +79,34 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
     ranks = levels[-1].outer
     passes = 2.0 if pattern == "all_reduce" else 1.0
     turn = passes * (ranks - 1.0) / ranks
+    hops = [turn * ring_hops(one, ranks) for one in levels]
+    crossing = turn * payload
+    at_peak = [one.where(crossing / one.all_links) for one in levels]
     times: AlgorithmTimes = {}
     for name in _protocols(levels):
-        wait: Number = sum((turn * ring_hops(one, ranks) * one.step(name) for one in levels), start=0.0)
+        wait = _waits(hops, [one.step(name) for one in levels])
         share = name if name in FLAGGED else pattern
         send = slowest(
-            [one.where(turn * payload / one.rate(one.transport.rings.share[share])) for one in levels]
+            [
+                sent * (1.0 / one.transport.rings.share[share])
+                for sent, one in zip(at_peak, levels, strict=True)
+            ]
         )
         if name in FLAGGED:
-            times[f"ring {name}"] = start.start["flagged"] + wait + send
+            times[f"ring {name}"] = wait + send + start.start["flagged"]
         else:
-            send = send + payload / ranks / start.own
+            send = send + payload / (ranks * start.own)
             root = namespace(wait, send).sqrt(wait * wait + send * send)
-            times[f"ring {name}"] = start.start["simple"] + root
+            times[f"ring {name}"] = root + start.start["simple"]
     return times
+
+
+def _waits(counts: Sequence[Number], steps: Sequence[Number]) -> Number:
+    """Steps of every level, one after the other [s]."""
+    first, *others = (count * step for count, step in zip(counts, steps, strict=True))
+    for wait in others:
+        first = first + wait
+    return first
 
 
 def _protocols(levels: Sequence[Level]) -> list[str]:
@@ -217,22 +167,28 @@ def level_trees(
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
     >>> two, four = (sized(fabric("hgx-h200"), (8, nodes)) for nodes in (2, 4))
     >>> far, near = (crossed_levels(spread(1.0, 8.0 * n, f), f.dimension) for n, f in ((4, four), (2, two)))
     >>> more, less = (level_trees(8.0, at, at[0].transport.rings)["tree ll"] for at in (far, near))
     >>> round(float(more - less) * 1e6, 2)  # a level of the tree more, up and down: 2 x 5 us
     10.0
     """
+    steps = [one.where(_tree_steps(one, in_switch)) for one in levels]
+    at_peak = [one.where(_tree_bytes(one, in_switch) * payload / one.all_links) for one in levels]
     times: AlgorithmTimes = {}
     for name in ("simple",) if in_switch else _protocols(levels):
-        piece = 0.0 if name in FLAGGED else _piece(payload, levels)
-        wait: Number = start.start["in_switch"] if in_switch else start.start[_kernel(name)]
-        sends = []
-        for one in levels:
-            steps, sent, time = _tree_level(one, name, payload, in_switch)
-            wait = wait + one.where(steps * (time + piece * sent))
-            sends.append(one.where(sent * _tree_bytes(one, in_switch) * payload))
-        times["nvls tree" if in_switch else f"tree {name}"] = wait + slowest(sends)
+        shares = [_tree_share(one, name, in_switch) for one in levels]
+        each = [_tree_step(one, name) for one in levels]
+        if name not in FLAGGED:
+            piece = _piece(payload, levels)
+            each = [
+                step + piece / (one.all_links * share)
+                for step, one, share in zip(each, levels, shares, strict=True)
+            ]
+        begin = start.start["in_switch" if in_switch else _kernel(name)]
+        send = slowest([sent * (1.0 / share) for sent, share in zip(at_peak, shares, strict=True)])
+        times["nvls tree" if in_switch else f"tree {name}"] = begin + _waits(steps, each) + send
     return times
 
 
@@ -241,42 +197,51 @@ def _kernel(protocol: str) -> str:
 
 
 def _piece(payload: Number, levels: Sequence[Level]) -> Number:
-    rings = [one.transport.rings for one in levels if one.network]
-    if rings[-1].chunk is None or rings[-1].pieces is None:
+    rings = next(one.transport.rings for one in reversed(levels) if one.network)
+    if rings.chunk is None or rings.pieces is None:
         return 0.0
-    return piece_bytes(payload, rings[-1].chunk, rings[-1].pieces)
+    return piece_bytes(payload, rings.chunk, rings.pieces)
+
+
+def _adds_up(level: Level, value: Number, else_value: Number) -> Number:
+    """One value where the level's switches add up, else another."""
+    summed = level.dimension.reduction
+    if summed is None:
+        return else_value
+    return namespace(summed, value, else_value).where(summed > 0, value, else_value)
 
 
 def _tree_bytes(level: Level, in_switch: bool) -> Number:
     """How often the buffer crosses a rank's link inside a node, or a member's links farther out."""
     if level.network:
-        summed = level.dimension.reduction
-        if summed is None:
-            return tree_load(level.size)
-        return namespace(level.size, summed).where(summed > 0, 1.0, tree_load(level.size))
+        return _adds_up(level, 1.0, tree_load(level.size))
     return (level.size + 1.0) / level.size if in_switch else 2.0 * (level.size - 1.0) / level.size
 
 
-def _tree_level(
-    level: Level, protocol: str, payload: Number, in_switch: bool
-) -> tuple[Number, Number, Number]:
-    """Steps up and down a tree in one level, seconds a byte of it takes, and seconds of a step."""
-    rings, size = level.transport.rings, level.size
-    if level.network:
-        share = rings.share[protocol] if protocol in FLAGGED else rings.share["all_reduce"]
-        if protocol not in FLAGGED and rings.tree is not None:
-            share = rings.tree
-        xp = namespace(size)
-        hops = xp.ceil(xp.log2(xp.maximum(size, 1.0)) - 1e-9)
-        if level.dimension.reduction is not None:
-            hops = xp.where(level.dimension.reduction > 0, 1.0, hops)
-        return 2.0 * hops, 1.0 / level.rate(share), level.step(protocol)
-    if in_switch:
-        return 0.0, 1.0 / level.rate(rings.share["in_switch"]), 0.0
-    share = rings.share[protocol if protocol in FLAGGED else "all_reduce"]
-    # the first slot of a chain is seen as soon as a flagged word; the rest of it is the piece's own time
-    seen = "ll128" if protocol == "simple" and "ll128" in rings.step else protocol
-    return 2.0 * (size - 1.0), 1.0 / level.rate(share), level.step(seen)
+def _tree_steps(level: Level, in_switch: bool) -> Number:
+    """Steps up and down a tree in one level."""
+    if not level.network:
+        return 0.0 if in_switch else 2.0 * (level.size - 1.0)
+    xp = namespace(level.size)
+    hops = xp.ceil(xp.log2(xp.maximum(level.size, 1.0)) - 1e-9)
+    return 2.0 * _adds_up(level, 1.0, hops)
+
+
+def _tree_share(level: Level, protocol: str, in_switch: bool) -> Number:
+    rings = level.transport.rings
+    if protocol in FLAGGED:
+        return rings.share[protocol]
+    if level.network and rings.tree is not None:
+        return rings.tree
+    return rings.share["in_switch" if in_switch and not level.network else "all_reduce"]
+
+
+def _tree_step(level: Level, protocol: str) -> Number:
+    """One step: along a chain in a node the first slot of whole buffers is seen as soon as a flagged word,
+    and the rest of it is the piece's own time.
+    """
+    flagged = not level.network and protocol == "simple" and "ll128" in level.transport.rings.step
+    return level.step("ll128" if flagged else protocol)
 
 
 def in_switch_trees(payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
@@ -311,6 +276,7 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
     >>> time = level_exchange(1e9, levels, levels[0].transport)["pairs simple"]
@@ -322,15 +288,8 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
     far = slowest([one.where(one.dimension.latency) for one in levels if one.network])
     posts: Number = sum((one.where((one.size - 1.0) * one.transport.pairs.peer) for one in levels), start=0.0)
     each = payload / ranks
-    sent = [one.where((one.outer - one.inner) * each / one.link) for one in levels]
-    most = [one.transport.rings.ceiling for one in levels]
     whole = slowest(
-        [
-            s / one.transport.pairs.share
-            if top is None
-            else s / one.transport.pairs.share * namespace(one.link, top).maximum(1.0, one.link / top)
-            for s, one, top in zip(sent, levels, most, strict=True)
-        ]
+        [one.where((one.outer - one.inner) * each / (one.transport.pairs.share * one.link)) for one in levels]
     )
     lanes = slowest([one.where(each / (one.transport.pairs.channel * one.link)) for one in levels])
     return {
@@ -348,6 +307,7 @@ def level_broadcast(payload: Number, levels: Sequence[Level], start: Rings) -> N
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
     >>> bool(level_broadcast(1e9, levels, levels[0].transport.rings) > 1e9 / 400e9)
@@ -359,7 +319,7 @@ def level_broadcast(payload: Number, levels: Sequence[Level], start: Rings) -> N
         return xp.ceil(xp.log2(xp.maximum(one.size, 1.0)) - 1e-9) * one.step("simple")
 
     waits: Number = sum((one.where(hops(one)) for one in levels), start=0.0)
-    sends = [one.where(payload / one.rate(one.transport.rings.share["all_gather"])) for one in levels]
+    sends = [one.where(payload / (one.all_links * one.transport.rings.share["all_gather"])) for one in levels]
     return start.start["simple"] + waits + slowest(sends)
 
 

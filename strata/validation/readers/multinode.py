@@ -19,7 +19,7 @@ from strata.hardware.transport import LIBRARY
 from strata.mapping.place import spread
 from strata.params import names
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.levels import between_nodes
+from strata.pricing.network.level_parts import between_nodes
 from strata.validation.readers.bare_kernels import collective_op
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collectives import NOT_SUMMED
