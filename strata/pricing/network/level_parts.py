@@ -1,4 +1,6 @@
-"""Levels: the dimensions that a collective of a library crosses, as one algorithm over all of them finds them."""
+"""Levels: the dimensions that a collective of a library crosses, as one algorithm over all of them finds
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 """Transports between nodes fitted to measured collectives: what belongs to the library is one for all
 networks; what belongs to a network (latency, the share of its adapters that long messages reach) is stated.
 
-`python -m strata.validation.fit.networks` prints what the fit is worth on fabrics left out whole.
+`leave_fabrics_out` says what the fit is worth on fabrics that it has not seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from strata.validation.fit.solver import (
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints
 from strata.validation.readers.multinode import multinode, network_of
-from strata.validation.readers.tables import Table, read_table
+from strata.validation.readers.tables import Table
 
 FILE = "network/multinode.csv"
 NETWORKS = ("infiniband", "roce", "efa", "slingshot", "sockets")
@@ -93,8 +92,8 @@ def _known(outcome: FitOutcome, one: Transport) -> FitOutcome:
 
 
 def leave_fabrics_out(table: Table) -> list[LeftOut]:
-    """Every fabric of a file left out whole in turn: quantities fitted to two thirds of the other rows, all of
-    its own predicted; a network none of them has keeps what was stated of it.
+    """Every fabric of a file left out whole in turn: quantities fitted to two thirds of the other rows, all
+    of its own predicted; a network none of them has keeps what was stated of it.
     """
     fabrics = table.text("fabric").astype(str)
     found = []
@@ -106,8 +105,3 @@ def leave_fabrics_out(table: Table) -> list[LeftOut]:
         values = {path: v for some in outcomes.values() for one in some for path, v in one.values.items()}
         found.append(LeftOut(group=f"fabric={name}", rows=len(points), error=error, values=values))
     return found
-
-
-if __name__ == "__main__":
-    for one in leave_fabrics_out(read_table(Path("validation"), FILE)):
-        print(f"{one.group}: {one.rows} rows, mean error {one.error:.1%}")  # noqa: T201
