@@ -146,7 +146,7 @@ def cluster_fabric(
         node, joined = catalogue.usual_fabric(gpu).dimension[0], catalogue.usual_fabric(gpu)
         outer: tuple[Dimension, ...] = joined.dimension[1:]
     else:
-        joined = _shipped(catalogue, gpu, kind, float(adapters[1]) / per_node if adapters else None)
+        joined = _shipped(catalogue, gpu, kind, per_node, float(adapters[1]) / per_node if adapters else None)
         node, outer = joined.dimension[0], (next(d for d in joined.dimension if between_nodes(d)),)
     if rate is not None and kind not in DOMAINS:
         outer = (replace(outer[0], bandwidth=rate),)
@@ -167,7 +167,7 @@ def cluster_fabric(
     return with_library(sized(made, (devices / domains, domains)), LIBRARY)
 
 
-def _shipped(catalogue: Catalogue, gpu: str, kind: str, adapters: float | None) -> Fabric:
+def _shipped(catalogue: Catalogue, gpu: str, kind: str, per_node: float, adapters: float | None) -> Fabric:
     """The shipped fabric with a network of this kind whose nodes are nearest to the chip's: the same links
     inside, as many adapters a device.
     """
@@ -193,6 +193,7 @@ def _shipped(catalogue: Catalogue, gpu: str, kind: str, adapters: float | None) 
         return (*other[:2], one.name != usual.name, apart, other[2], one.name)
 
     best, network = min(found, key=far)
-    if best.dimension[0].transport == usual.dimension[0].transport:
+    inner = best.dimension[0]
+    if inner.transport == usual.dimension[0].transport and float(np.max(inner.size)) >= per_node:
         return best
     return replace(best, dimension=(usual.dimension[0], network))

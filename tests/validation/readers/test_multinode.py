@@ -31,6 +31,8 @@ def points(tmp_path, *rows):
         ("gb200", "nvlink", "", (16, 64, 4), "nvl72", (64, 1), 50e9),
         ("b200", "roce", "1x400G CX-7, one GPU a node", (2, 2, 1), "hgx-b200-roce", (1, 2), 50e9),
         ("gh200", "slingshot", "4x200G Slingshot-11", (2, 8, 4), "alps-gh200", (4, 2), 25e9),
+        ("h100", "slingshot", "8x200G", (2, 16, 8), "alps-gh200", (8, 2), 25e9),
+        ("gb300", "nvlink+infiniband", "4x800G", (36, 144, 4), "nvl72", (72, 2), 100e9),
         ("mi300x", "roce", "8x400G", (2, 16, 8), "mi300x-node", (8, 2), 50e9),
         ("b300", "infiniband", "8x800G CX-8", (2, 16, 8), "hgx-b300", (8, 2), 100e9),
     ],
