@@ -46,6 +46,34 @@ class Rings:
         optional=True,
         positive=True,
     )
+    post: dict[str, Number] | None = by_name(
+        "s",
+        "what the host's proxy adds to a step between nodes, by protocol: posts, slots, flushes; absent "
+        "inside a node",
+        optional=True,
+    )
+    chunk: Number | None = quantity(
+        "B",
+        "most bytes in one piece of a tree's pipeline, all channels together",
+        optional=True,
+        positive=True,
+    )
+    pieces: Number | None = quantity(
+        "1", "pieces into which a tree cuts a buffer shorter than those", optional=True, positive=True
+    )
+    in_switch_ranks: Number | None = quantity(
+        "1",
+        "most ranks of a node whose switch adds up inside a tree between nodes; absent where none does",
+        optional=True,
+        positive=True,
+    )
+    ceiling: Number | None = quantity(
+        "B/s",
+        "most that the host moves for one device, whatever its adapters; absent where adapters move data "
+        "themselves",
+        optional=True,
+        positive=True,
+    )
 
 
 @register_pytree

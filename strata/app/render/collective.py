@@ -28,6 +28,7 @@ def collective_dicts(cost: CollectiveCost, count: int) -> list[dict[str, Any]]:
     spread = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in numbers.items()}
     inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in cost.layouts]
     ways = cost.algorithms
+    joined = np.broadcast_to(cost.joined, (count,))
     asked = {
         "collective": cost.pattern,
         "fabric": fabric.name,
@@ -40,6 +41,7 @@ def collective_dicts(cost: CollectiveCost, count: int) -> list[dict[str, Any]]:
         {
             **asked,
             **{name: float(value[i]) for name, value in spread.items()},
+            "joined": bool(joined[i]),
             "dimensions": [
                 {"name": d.name, "ranks": float(inside[j][i]), "algorithm": str(ways[j][i]) or None}
                 for j, d in enumerate(fabric.dimension)
@@ -71,9 +73,7 @@ def collectives_table(rows: list[dict[str, Any]]) -> Any:
             show(row["bus_B_per_s"], "B/s"),
             show(row["energy_J"], "J"),
             *simulated,
-            "; ".join(
-                f"{d['name']} {d['ranks']:g}: {d['algorithm']}" for d in row["dimensions"] if d["algorithm"]
-            ),
+            _ways(row),
         )
         table.add_row(*cells)
     below = (
@@ -81,6 +81,18 @@ def collectives_table(rows: list[dict[str, Any]]) -> Any:
         "nccl-tests counts it, to compare with a link"
     )
     return titled(_heading(rows[0]), table, below)
+
+
+def _ways(row: dict[str, Any]) -> str:
+    """The algorithm of each dimension, or the one that runs over several."""
+    crossed = [d for d in row["dimensions"] if d["algorithm"]]
+    if len(crossed) > 1 and row["joined"]:
+        return f"{_levels(crossed)}: {crossed[0]['algorithm']}"
+    return "; ".join(f"{d['name']} {d['ranks']:g}: {d['algorithm']}" for d in crossed)
+
+
+def _levels(crossed: list[dict[str, Any]]) -> str:
+    return " x ".join(f"{d['name']} {d['ranks']:g}" for d in crossed)
 
 
 def concurrent_dicts(costs: ConcurrentCollectives, count: int) -> list[dict[str, Any]]:
@@ -145,6 +157,7 @@ def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list
             name, justify="right" if name in ("ranks", "bytes", "time") else "left", no_wrap=True
         )
     for i, row in enumerate(told):
+        shown: list[dict[str, Any]] = []
         for d, ways in zip(row["dimensions"], cost.algorithm_times, strict=True):
             times = {way: point_number(time, i) for way, time in ways.items()} if d["algorithm"] else {}
             d["algorithms"] = {
@@ -152,22 +165,22 @@ def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list
                 for way, time in sorted(times.items(), key=lambda item: item[1])
                 if np.isfinite(time)
             }
+            shown += [d] if d["algorithms"] else []
+        if row["joined"]:
+            shown = shown[:1]  # one algorithm over all of them
+        for d in shown:
+            place = _levels([c for c in row["dimensions"] if c["algorithm"]] if row["joined"] else [d])
             for way, time in d["algorithms"].items():
                 mark = (
                     "cheapest" if way == d["algorithm"] else f"{time / d['algorithms'][d['algorithm']]:.2f}x"
                 )
-                table.add_row(
-                    f"{row['ranks']:g}",
-                    show(row["bytes"], "B"),
-                    f"{d['name']} {d['ranks']:g}",
-                    way,
-                    show(time, "s"),
-                    mark,
-                )
+                table.add_row(f"{row['ranks']:g}", show(row["bytes"], "B"), place, way, show(time, "s"), mark)
     return told, titled(
         _heading(told[0]),
         table,
-        "each dimension with its share of the buffer; a collective takes the sum of what it goes by",
+        "several dimensions in a line: one algorithm over all of them at once, the slowest rules"
+        if any(row["joined"] for row in told)
+        else "each dimension with its share of the buffer; a collective takes the sum of what it goes by",
     )
 
 

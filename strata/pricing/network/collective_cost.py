@@ -26,6 +26,7 @@ from strata.pricing.network.collectives import (
     price_collective,
     times_by_dimension,
 )
+from strata.pricing.network.joined import joined_levels
 from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
@@ -83,18 +84,25 @@ class CollectiveCost:
     @property
     def algorithm_times(self) -> tuple[AlgorithmTimes, ...]:
         """Every legal algorithm in each dimension with its time [s], {} where it is not crossed; infinite
-        where it is not legal.
+        where it is not legal. One that runs over several levels stands in each of them with all of its time.
         """
-        return tuple(times_by_dimension(self.op, self.layouts, self.fabric, every=True))
+        phases = "" if isinstance(self.asked, str) else self.asked
+        return tuple(times_by_dimension(self.op, self.layouts, self.fabric, phases, every=True))
 
     @property
     def time(self) -> Number:
         return self.price.time
 
     @property
+    def joined(self) -> Any:
+        """Where one algorithm runs over several dimensions at once, as a library's does between nodes."""
+        found = None if self.packets else joined_levels(self.op, self.layouts, self.fabric, self.asked)
+        return False if found is None else found.where
+
+    @property
     def lower(self) -> Number:
-        """What must cross the links of one dimension after the other, at their peak [s]; pieces that overlap
-        dimensions are not in it.
+        """What must cross the links at their peak [s]: of one dimension after the other, or, where one
+        algorithm runs over several at once, of the slowest.
         """
         return self.price.lower
 

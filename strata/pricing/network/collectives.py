@@ -6,16 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link, sustained_link
 from strata.hardware.fabric_parts import MEMORY_RING, Dimension
 from strata.mapping.place import GroupLayout
+from strata.pricing.network.algorithm_names import (
+    algorithms_by_dimension,
+    cheapest,
+    crosses,
+    select_algorithms,
+    shown_size,
+)
 from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
+from strata.pricing.network.joined import Joined, either_times, joined_levels, least_passes
+from strata.pricing.network.level_parts import between_nodes, make_level
+from strata.pricing.network.levels import level_times
 from strata.pricing.network.memory_ring import RING_PATTERNS, memory_ring_times
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
@@ -30,15 +37,6 @@ from strata.workload.graph import Collective
 PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
 # every dimension carries all of the buffer, not only what inner ones left of it
 WHOLE_BUFFER = ("all_to_all", "broadcast", "send")
-# Names under which schedules know an algorithm; a library's trees are two, too.
-ALIASES = {
-    "two_shot": ("scatter_and_gather", "two_shot"),
-    "direct": ("scatter", "exchange", "pairs"),
-    "double_tree": ("double_tree", "tree"),
-    "tree": ("tree", "trees"),
-    "bidirectional_ring": ("bidirectional_ring", "both_ways"),
-    "pairwise": ("pairwise", "pairs"),
-}
 
 
 def algorithm_times(
@@ -57,6 +55,8 @@ def algorithm_times(
     if transport is None:
         return (all_ideal_times if every else ideal_times)(pattern, payload, layout, dimension)
     link, rings, ranks = group_link(layout, dimension), transport.rings, layout.size
+    if between_nodes(dimension):
+        return level_times(pattern, payload, [make_level(layout, dimension, transport)], transport)
     if pattern == "broadcast":
         wait, rate = dimension.latency * rings.step["simple"], rings.share["all_gather"] * link
         return {"trees": rings.start["simple"] + pipelined_broadcast(payload, ranks, rate, wait, True)}
@@ -72,65 +72,9 @@ def _send_times(payload: Number, dimension: Dimension) -> AlgorithmTimes:
     """Each algorithm of one message to a neighbour."""
     if dimension.transport_model is None:
         return {"send": dimension.latency + payload / sustained_link(dimension)}
-    return send_times(payload, peak_link(dimension), dimension.transport_model.pairs)
-
-
-def cheapest(times: AlgorithmTimes) -> Number:
-    """The cheapest algorithm's time."""
-    first, *others = times.values()
-    if first.__class__ is float and all(time.__class__ is float for time in others):
-        return min(first, *others) if others else first
-    for time in others:
-        first = namespace(first, time).minimum(first, time)
-    return first
-
-
-def algorithm_key(name: str) -> str:
-    """An algorithm's name as it is asked for.
-
-    >>> algorithm_key("halving-doubling"), algorithm_key("scatter and gather")
-    ('halving_doubling', 'scatter_and_gather')
-    """
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
-
-
-def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
-    """Those algorithms that a name means and that are legal: itself, or else all whose name begins with it,
-    as a library's rings.
-
-    >>> matching_algorithms("ring", {"ring ll": 1.0, "ring simple": 2.0, "tree": 3.0})
-    {'ring ll': 1.0, 'ring simple': 2.0}
-    """
-    if not name:
-        return times
-    meant = (algorithm_key(name), *ALIASES.get(algorithm_key(name), ()))
-
-    def means(known: str) -> bool:
-        return any(known == m or known.startswith(m + "_") for m in meant)
-
-    kept = {known: time for known, time in times.items() if algorithm_key(known) == meant[0]}
-    kept = kept or {known: time for known, time in times.items() if means(algorithm_key(known))}
-    return kept if kept and not _never(cheapest(kept)) else {}
-
-
-def select_algorithms(name: str, times: AlgorithmTimes, place: str) -> AlgorithmTimes:
-    """The algorithms that a name means, or one line with the legal ones.
-
-    >>> select_algorithms("halving_doubling", {"ring": 1.0, "halving-doubling": float("inf")}, "nvlink of 6")
-    Traceback (most recent call last):
-    ...
-    strata.errors.BadValue: on nvlink of 6 an algorithm is one of ring, but got 'halving_doubling'
-    """
-    kept = matching_algorithms(name, times)
-    if not kept:
-        legal = ", ".join(algorithm_key(known) for known, time in times.items() if not _never(time))
-        raise BadValue(f"on {place} an algorithm is one of {legal}, but got '{name}'")
-    return kept
-
-
-def _never(time: Number) -> bool:
-    """Whether an algorithm is not legal at some point; what a compiler traces is not known yet."""
-    return isinstance(time, (float, np.floating, np.ndarray)) and not bool(np.all(np.isfinite(time)))
+    times = send_times(payload, peak_link(dimension), dimension.transport_model.pairs)
+    far = dimension.latency if between_nodes(dimension) else 0.0
+    return {name: time + far for name, time in times.items()}
 
 
 def dimension_times(
@@ -144,44 +88,8 @@ def dimension_times(
     return select_algorithms(
         name,
         algorithm_times(op.pattern, payload, layout, dimension, every=True),
-        f"{dimension.name} of {_shown(layout.size)}{software}",
+        f"{dimension.name} of {shown_size(layout.size)}{software}",
     )
-
-
-def _shown(size: Number) -> str:
-    try:
-        least, most = float(np.min(size)), float(np.max(size))
-    except (TypeError, ValueError):
-        return "any size"
-    return f"{most:g}" if least == most else f"{least:g} to {most:g}"
-
-
-def algorithms_by_dimension(asked: str | Sequence[str], layouts: tuple[GroupLayout, ...]) -> tuple[str, ...]:
-    """An algorithm's name for each dimension: one for all that are crossed, or a list of them, innermost
-    first; "" is the cheapest.
-
-    >>> algorithms_by_dimension("ring", (GroupLayout(8.0, 1.0), GroupLayout(1.0, 1.0)))
-    ('ring', '')
-    """
-    if not asked:
-        return ("",) * len(layouts)
-    if not isinstance(asked, str) and len(asked) != len(layouts):
-        raise BadValue(
-            f"algorithms are one name, or one for each of the {len(layouts)} dimensions,"
-            f" but got {len(asked)}: {', '.join(asked)}"
-        )
-    each = (asked,) * len(layouts) if isinstance(asked, str) else tuple(asked)
-    return tuple(name if _crosses(layout.size) else "" for name, layout in zip(each, layouts, strict=True))
-
-
-def _crosses(size: Any) -> bool:
-    """Whether a group has two members or more in a dimension, at some point."""
-    if size.__class__ is float:
-        return bool(size > 1.0)
-    try:
-        return bool(np.any(np.asarray(size) > 1))
-    except TypeError:  # traced
-        return True
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -263,16 +171,23 @@ def times_by_dimension(
     every: bool = False,
 ) -> list[AlgorithmTimes]:
     """The algorithms of a collective in each dimension, with `every` the dominated ones too; none where it
-    does not cross one.
+    does not cross one. One that runs over several levels at once stands in each of them with all of its time.
     """
+    found = list(crossings(op, layouts, fabric, asked))
+    joined = joined_levels(op, layouts, fabric, asked)
     return [
-        {}
-        if not _crosses(here.layout.size)
-        else algorithm_times(op.pattern, here.payload, here.layout, here.dimension, True)
-        if every
-        else here.times(op)
-        for here in crossings(op, layouts, fabric, asked)
+        {} if not crosses(here.layout.size) else either_times(joined, _own_times(op, here, every, joined))
+        for here in found
     ]
+
+
+def _own_times(op: Collective, here: Crossing, every: bool, joined: Joined | None) -> AlgorithmTimes:
+    """The algorithms inside one dimension; none where all points run over several levels."""
+    if joined is not None and joined.always:
+        return {}
+    if every:
+        return algorithm_times(op.pattern, here.payload, here.layout, here.dimension, True)
+    return here.times(op)
 
 
 def price_collective(
@@ -286,16 +201,23 @@ def price_collective(
     time: Number = 0.0
     lower: Number = 0.0
     energy: Number = 0.0
+    joined = joined_levels(op, layouts, fabric, asked)
     passes = 2.0 if op.pattern == "all_reduce" else 1.0
     for here in crossings(op, layouts, fabric, asked):
         if here.empty:
             continue
         dimension, sent = here.dimension, here.sent()
-        time = time + here.where(cheapest(here.times(op)))
-        reduction = dimension.reduction if op.pattern == "all_reduce" else None
-        share = 1.0 if reduction is None else 1.0 / (1.0 + reduction)
-        lower = lower + sent * (passes * share / dimension.bandwidth)
         energy = energy + sent * (passes * dimension.energy)
+        if joined is None or not (joined.always or between_nodes(dimension)):
+            time = time + here.where(cheapest(_own_times(op, here, False, joined)))
+            lower = lower + sent * (least_passes(op.pattern, dimension) / dimension.bandwidth)
+    if joined is not None:
+        both, least = cheapest(joined.times), joined.lower(op.pattern, op.payload)
+        if joined.always:
+            time, lower = both, least
+        else:
+            xp = namespace(joined.where, both, time)
+            time, lower = xp.where(joined.where, both, time), xp.where(joined.where, least, lower)
     # Nothing to send takes no time: a batch holds collectives that some of its points do not need.
     time = namespace(op.payload, time).where(op.payload > 0, time, 0.0)
     return network_price(time, energy, lower=lower)

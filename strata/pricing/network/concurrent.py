@@ -15,6 +15,8 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.pricing.network.collective_cost import CollectiveCost, collective
 from strata.pricing.network.collectives import crossings
+from strata.pricing.network.joined import Joined, joined_levels
+from strata.pricing.network.levels import slowest
 from strata.pricing.network.transport_times import AlgorithmTimes
 
 
@@ -48,16 +50,44 @@ def time_by_link(cost: CollectiveCost) -> tuple[dict[str, Number], Number]:
     Links are named by the dimension; one that is reached through an inner one counts with it.
     """
     works: dict[str, Number] = {}
+    joined = joined_levels(cost.op, cost.layouts, cost.fabric, cost.asked)
     for here in crossings(cost.op, cost.layouts, cost.fabric, cost.asked):
-        sending = _growing(here.times(cost.op), replace(here, payload=0.0 * here.payload).times(cost.op))
         port = here.dimension.shares_links_of or here.dimension.name
-        works[port] = works.get(port, 0.0) + here.where(sending)
+        if joined is None or not joined.always:
+            sending = _growing(here.times(cost.op), replace(here, payload=0.0 * here.payload).times(cost.op))
+            alone = sending if joined is None else namespace(sending).where(joined.where, 0.0, sending)
+            works[port] = works.get(port, 0.0) + here.where(alone)
+    if joined is not None:
+        for port, work in _ruling_level(joined, cost).items():
+            works[port] = works.get(port, 0.0) + work
     total: Number = sum(works.values(), start=0.0)
     xp = namespace(cost.time, total)
     # A message to a neighbour waits for the slowest dimension only, so that its works add up to more than its
     # time.
     part = xp.minimum(1.0, cost.time / xp.maximum(total, 1e-300))
     return {port: work * part for port, work in works.items()}, cost.time - total * part
+
+
+def _ruling_level(joined: Joined, cost: CollectiveCost) -> dict[str, Number]:
+    """What grows with the bytes of a collective over several levels, with the level whose links are busy
+    longest: the others wait for it anyway.
+    """
+    empty = joined_levels(
+        replace(cost.op, payload=0.0 * cost.op.payload), cost.layouts, cost.fabric, cost.asked
+    )
+    assert empty is not None  # the same group
+    grown = _growing(joined.times, empty.times)
+    sending = namespace(grown).where(joined.where, grown, 0.0)
+    least = joined.least(cost.pattern, cost.bytes)
+    longest = slowest(least)
+    works: dict[str, Number] = {}
+    left: Number = 1.0
+    for one, busy in reversed(list(zip(joined.levels, least, strict=True))):
+        rules = namespace(busy, longest).where(busy >= longest, left, 0.0)
+        left = left - rules
+        port = one.dimension.shares_links_of or one.dimension.name
+        works[port] = works.get(port, 0.0) + sending * rules
+    return works
 
 
 def _growing(full: AlgorithmTimes, empty: AlgorithmTimes) -> Number:

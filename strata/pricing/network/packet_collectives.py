@@ -21,8 +21,8 @@ from strata.hardware.fabric_parts import Dimension
 from strata.hardware.transport import Packets
 from strata.mapping.place import GroupLayout
 from strata.pricing.network import packets as forms
+from strata.pricing.network.algorithm_names import algorithm_key, cheapest, matching_algorithms
 from strata.pricing.network.algorithms import device_links, is_closed, where_power_of_two
-from strata.pricing.network.collectives import algorithm_key, cheapest, matching_algorithms
 from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree
 from strata.pricing.network.routes import RouteLevel, route_levels, route_steps, steps_on_devices
 from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule

@@ -10,8 +10,9 @@ from strata.arrays import Number, namespace
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
 from strata.pricing.kernels.device import Device
+from strata.pricing.network.algorithm_names import cheapest
 from strata.pricing.network.algorithms import group_link
-from strata.pricing.network.collectives import Crossing, cheapest, crossings
+from strata.pricing.network.collectives import Crossing, crossings
 from strata.pricing.overlap.equations import MEETINGS, in_pieces, own_first, slowed
 from strata.pricing.price import Price
 from strata.workload.graph import Collective

@@ -43,6 +43,7 @@ KERNEL_FILES: dict[str, tuple[str, str, int | None]] = {
     "ops/generation_mla.csv": ("kernel latent attention", "served", 0),
     "ops/moe.csv": ("kernel experts", "served", 0),
     "ops/nccl.csv": ("collective", "nccl", 0),
+    "network/multinode.csv": ("between nodes", "nccl", 1),
     "ops/custom_allreduce.csv": ("collective all_reduce", "custom", 0),
     "ops/deepep_low_latency.csv": ("expert exchange", "deepep", 0),
     "*/gemm.csv": ("kernel gemm", "bare", None),
@@ -175,6 +176,8 @@ def _kernel_case(table: Table, group: str, catalogue: Catalogue) -> LikeCase | N
             used = table.chip if place is None else parts[place]
             if metric == "collective":
                 metric = f"collective {parts[1].replace('alltoall', 'all_to_all')}"
+            elif metric == "between nodes":
+                metric = f"collective {parts[0].replace('alltoall', 'all_to_all')} between nodes"
             return like_chip(catalogue.chip(used), metric, software)
     return None
 

@@ -30,6 +30,7 @@ PICTURED = (
     "ops/nccl.csv",
     "ops/custom_allreduce.csv",
     "ops/deepep_low_latency.csv",
+    "network/*.csv",
     "ns3/*.csv",
 )
 KEYS = ("mape", "median", "p90", "bias")

@@ -176,12 +176,10 @@ def trust_kernel(chip: Chip, kernel: str, time: Any) -> Trust:
 
 def trust_collective(chip: Chip | None, pattern: str, time: Any, *, inside: bool, software: bool) -> Trust:
     """How far to trust the time of a collective between some of a chip: measured were libraries of
-    collectives (`software`, not links alone) `inside` one node.
+    collectives (`software`, not links alone), `inside` one node and between nodes.
     """
     if chip is None or not software:
         found: Interval | NothingLike = NothingLike(missing=(f"no {pattern} on links alone",))
-    elif not inside:
-        found = NothingLike(missing=(f"no {pattern} between nodes",))
     else:
-        found = interval(like_chip(chip, f"collective {pattern}", "nccl"))
+        found = interval(like_chip(chip, f"collective {pattern}{'' if inside else ' between nodes'}", "nccl"))
     return Trust(metric="time", value=time, found=found)

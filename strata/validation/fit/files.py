@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strata.validation.fit.engines import FITS
 from strata.validation.fit.families import FAMILIES, NETWORK, POWER, STEP_POWER
+from strata.validation.fit.networks import FILE as BETWEEN_NODES
 
 # Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans
 # and data/conditions say how).
@@ -18,6 +19,7 @@ FITTED_FILES = tuple(
     dict.fromkeys(
         [
             *(file for family in (POWER, *FAMILIES, STEP_POWER, *NETWORK) for file in family.files),
+            BETWEEN_NODES,
             *BY_HAND,
             *SERVED_FILES,
         ]

@@ -21,10 +21,12 @@ from strata.params import data_folder
 from strata.units import parse, show
 from strata.validation.fit.calibrate import calibrate
 from strata.validation.fit.engines import fit_engines
+from strata.validation.fit.networks import FILE, NETWORKS, calibrate_networks
 from strata.validation.fit.overlay import overlay_toml, written_into
 from strata.validation.fit.solver import FitOutcome
 from strata.validation.fit.transports import calibrate_transport
 from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.tables import read_table
 
 TRANSPORTS = ("nvlink3", "nvlink4", "nvlink5")
 MEASURED = ("h200", "a100-80", "b200", "mi300x")
@@ -96,6 +98,17 @@ def refit_transports(folder: Path, date: str) -> None:
     for name in TRANSPORTS:
         _overlay(name).unlink(missing_ok=True)
         text = overlay_toml(*calibrate_transport(name, folder, date=date))
+        _overlay(name).write_text(HEAD.format(kind="transport") + text, encoding="utf-8")
+    refit_networks(folder, date)
+
+
+def refit_networks(folder: Path, date: str) -> None:
+    """Transports between nodes: one library over all of them."""
+    for name in NETWORKS:
+        _overlay(name).unlink(missing_ok=True)
+    fitted, outcomes = calibrate_networks(read_table(folder, FILE), date=date)
+    for name, found in outcomes.items():
+        text = overlay_toml(fitted[name], found)
         _overlay(name).write_text(HEAD.format(kind="transport") + text, encoding="utf-8")
 
 

@@ -34,12 +34,14 @@ R = TypeVar("R")
 @dataclass(frozen=True, kw_only=True)
 class FitSearch:
     """How least squares go about it. Each try is a row of steps of a logarithm with which slopes are taken,
-    one descent after the other; the best try counts. Errors above `robust` count less than their square.
+    one descent after the other; the best try counts. Errors above `robust` count less than their square: as
+    their size (soft_l1), or hardly more than at all where rows may be of another cause (cauchy).
     """
 
     tries: tuple[tuple[float, ...], ...]
     robust: float
     evaluations: int
+    loss: str = "soft_l1"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -169,7 +171,7 @@ def _descended(
             residual,
             np.clip(at, low + INSIDE, high - INSIDE),
             bounds=(low, high),
-            loss="soft_l1",
+            loss=problem.search.loss,
             f_scale=problem.search.robust,
             diff_step=step,
             max_nfev=problem.search.evaluations,

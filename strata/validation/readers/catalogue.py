@@ -12,7 +12,7 @@ from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import System, system
-from strata.hardware.transport import Transport
+from strata.hardware.transport import Transport, transport
 from strata.mapping.engine import Engine, engine
 from strata.workload.model import Model, model
 
@@ -81,8 +81,16 @@ class Catalogue:
 
     def usual_fabric(self, chip_name: str) -> Fabric:
         """The fabric that joins chips of this name unless one says otherwise."""
-        joined: Fabric = self._once(fabric, self.chip(chip_name).fabric)
-        return joined
+        return self.fabric(self.chip(chip_name).fabric)
+
+    def fabric(self, name: str) -> Fabric:
+        """A fabric by name, with the catalogue's versions of its transports."""
+        return self._with_transports(self._once(fabric, name))
+
+    def transport(self, name: str) -> Transport:
+        """A transport by name."""
+        version: Transport = self.transports.get(name) or self._once(transport, name)
+        return version
 
     def engine(self, name: str) -> Engine:
         """An engine by name."""

@@ -136,6 +136,10 @@ def test_an_algorithm_by_name(answer):
 
 def test_algorithms_side_by_side(answer):
     said = answer("collective", "all_reduce", "-s", "4x8xh200", "--bytes", "1MB,1GB", "--algorithms")
+    assert said.count("cheapest") == 2 and "nvlink 8 x infiniband 4" in said  # one algorithm over both levels
+    said = answer(
+        "collective", "all_reduce", "-s", "4x8xh200", "--bytes", "1MB,1GB", "--algorithms", "--links"
+    )
     assert said.count("cheapest") == 4 and "nvlink 8" in said and max(map(len, said.splitlines())) <= 140
     data = answer(*NODE, "--algorithms", "--links", "--json")
     ways = data["dimensions"][0]["algorithms"]

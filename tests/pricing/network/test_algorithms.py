@@ -14,13 +14,9 @@ from strata.arrays import enable_jax
 from strata.hardware.fabric import peak_link
 from strata.hardware.fabric_parts import Dimension
 from strata.mapping.place import GroupLayout, spread
+from strata.pricing.network.algorithm_names import matching_algorithms
 from strata.pricing.network.algorithms import all_ideal_times, ideal_times, is_closed
-from strata.pricing.network.collectives import (
-    PATTERNS,
-    algorithm_times,
-    matching_algorithms,
-    price_collective,
-)
+from strata.pricing.network.collectives import PATTERNS, algorithm_times, price_collective
 from strata.pricing.network.schedules import schedule
 from strata.workload.graph import Collective
 

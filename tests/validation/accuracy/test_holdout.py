@@ -33,6 +33,7 @@ def test_files_of_every_fit_are_held_out():
         "ops/nccl.csv",
         "ops/custom_allreduce.csv",
         "ops/deepep_low_latency.csv",
+        "network/multinode.csv",
         "h100/overlap.csv",
         "*/other.csv",
         "a100/gemm_ncu.csv",

@@ -1,0 +1,127 @@
+"""Algorithms by name: the ones a name means, the cheapest of some, and which dimensions of a fabric a group
+crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Number, namespace
+from strata.errors import BadValue
+from strata.mapping.place import GroupLayout
+from strata.pricing.network.transport_times import AlgorithmTimes
+
+# Names under which schedules know an algorithm; a library's trees are two, too.
+ALIASES = {
+    "two_shot": ("scatter_and_gather", "two_shot"),
+    "direct": ("scatter", "exchange", "pairs"),
+    "double_tree": ("double_tree", "tree"),
+    "tree": ("tree", "trees"),
+    "bidirectional_ring": ("bidirectional_ring", "both_ways"),
+    "pairwise": ("pairwise", "pairs"),
+}
+
+
+def cheapest(times: AlgorithmTimes) -> Number:
+    """The cheapest algorithm's time."""
+    first, *others = times.values()
+    if first.__class__ is float and all(time.__class__ is float for time in others):
+        return min(first, *others) if others else first
+    for time in others:
+        first = namespace(first, time).minimum(first, time)
+    return first
+
+
+def algorithm_key(name: str) -> str:
+    """An algorithm's name as it is asked for.
+
+    >>> algorithm_key("halving-doubling"), algorithm_key("scatter and gather")
+    ('halving_doubling', 'scatter_and_gather')
+    """
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
+    """Those algorithms that a name means and that are legal: itself, or else all whose name begins with it,
+    as a library's rings.
+
+    >>> matching_algorithms("ring", {"ring ll": 1.0, "ring simple": 2.0, "tree": 3.0})
+    {'ring ll': 1.0, 'ring simple': 2.0}
+    """
+    if not name:
+        return times
+    meant = (algorithm_key(name), *ALIASES.get(algorithm_key(name), ()))
+
+    def means(known: str) -> bool:
+        return any(known == m or known.startswith(m + "_") for m in meant)
+
+    kept = {known: time for known, time in times.items() if algorithm_key(known) == meant[0]}
+    kept = kept or {known: time for known, time in times.items() if means(algorithm_key(known))}
+    return kept if kept and not _never(cheapest(kept)) else {}
+
+
+def select_algorithms(name: str, times: AlgorithmTimes, place: str) -> AlgorithmTimes:
+    """The algorithms that a name means, or one line with the legal ones.
+
+    >>> select_algorithms("halving_doubling", {"ring": 1.0, "halving-doubling": float("inf")}, "nvlink of 6")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: on nvlink of 6 an algorithm is one of ring, but got 'halving_doubling'
+    """
+    kept = matching_algorithms(name, times)
+    if not kept:
+        legal = ", ".join(algorithm_key(known) for known, time in times.items() if not _never(time))
+        raise BadValue(f"on {place} an algorithm is one of {legal}, but got '{name}'")
+    return kept
+
+
+def _never(time: Number) -> bool:
+    """Whether an algorithm is not legal at some point; what a compiler traces is not known yet."""
+    return isinstance(time, (float, np.floating, np.ndarray)) and not bool(np.all(np.isfinite(time)))
+
+
+def shown_size(size: Number) -> str:
+    try:
+        least, most = float(np.min(size)), float(np.max(size))
+    except (TypeError, ValueError):
+        return "any size"
+    return f"{most:g}" if least == most else f"{least:g} to {most:g}"
+
+
+def algorithms_by_dimension(asked: str | Sequence[str], layouts: tuple[GroupLayout, ...]) -> tuple[str, ...]:
+    """An algorithm's name for each dimension: one for all that are crossed, or a list of them, innermost
+    first; "" is the cheapest.
+
+    >>> algorithms_by_dimension("ring", (GroupLayout(8.0, 1.0), GroupLayout(1.0, 1.0)))
+    ('ring', '')
+    """
+    if not asked:
+        return ("",) * len(layouts)
+    if not isinstance(asked, str) and len(asked) != len(layouts):
+        raise BadValue(
+            f"algorithms are one name, or one for each of the {len(layouts)} dimensions,"
+            f" but got {len(asked)}: {', '.join(asked)}"
+        )
+    each = (asked,) * len(layouts) if isinstance(asked, str) else tuple(asked)
+    return tuple(name if crosses(layout.size) else "" for name, layout in zip(each, layouts, strict=True))
+
+
+def crosses(size: Any) -> bool:
+    """Whether a group has two members or more in a dimension, at some point."""
+    if size.__class__ is float:
+        return bool(size > 1.0)
+    try:
+        return bool(np.any(np.asarray(size) > 1))
+    except TypeError:  # traced
+        return True
+
+
+def always_crosses(size: Any) -> bool:
+    """Whether a group has two members or more at every point; what a compiler traces is not known yet."""
+    try:
+        return bool(np.all(np.asarray(size) > 1))
+    except TypeError:  # traced
+        return False

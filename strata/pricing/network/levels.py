@@ -1,0 +1,338 @@
+"""Collectives of groups that reach over nodes, as a library runs them: one ring or one tree over all levels
+of the fabric, its pieces in flight on all of them at once, so that the slowest level rules and latencies add.
+
+A level is a fabric dimension that the group crosses. Inside a node ranks pass pieces along a chain, or the
+switch adds them up; between nodes they go along rings over all ranks or up and down trees of nodes, every
+device of a node sending its share through an adapter of its own. Times hold where a level between nodes is
+crossed; groups inside a node are priced dimension by dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strata.arrays import Number, namespace
+from strata.hardware.transport import Rings, Transport
+from strata.pricing.network.level_parts import Level
+from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes
+
+
+def slowest(times: Sequence[Number]) -> Number:
+    r"""What pieces in flight on several levels at once take [s].
+
+    .. math:: T = \max_k T_k
+
+    The pieces of a long message fill every level, and the one that takes longest rules; what it waits for
+    the first piece counts apart, with the latencies.
+
+    Hu et al., Demystifying NCCL (2025), arXiv 2507.04786, sec. on pipelined chunks of rings and trees.
+
+    >>> slowest((1.0, 3.0, 2.0))
+    3.0
+    """
+    first, *others = times
+    for time in others:
+        both = first.__class__ is float and time.__class__ is float
+        first = max(first, time) if both else namespace(first, time).maximum(first, time)
+    return first
+
+
+def ring_hops(level: Level, ranks: Number) -> Number:
+    r"""Links of one ring over all ranks that cross a level and none farther out.
+
+    .. math:: h_k = \frac{p}{m_k} - \frac{p}{m_{k+1}} \; (+1 \text{ at the outermost level, to close it})
+
+    ranks p; m_k ranks inside one member of level k. All levels together: p.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> [float(ring_hops(one, 32.0)) for one in crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)]
+    [28.0, 4.0]
+    """
+    xp = namespace(level.size, level.inner, ranks)
+    last = (level.outer >= ranks * (1.0 - 1e-9)) & (level.size > 1)
+    return ranks / level.inner - ranks / level.outer + xp.where(last, 1.0, 0.0)
+
+
+def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
+    r"""Rings over all ranks of an all-gather, reduce-scatter or all-reduce [s], by protocol.
+
+    .. math:: T = T_0 + \Lambda + \max_k \frac{B}{m_k \beta_k}, \quad
+              \Lambda = a \frac{p-1}{p} \sum_k h_k \alpha_k, \quad B = a \frac{p-1}{p} n
+
+    a = 2 for an all-reduce, else 1; every boundary of a level is crossed by B bytes, through the links
+    :math:`\beta_k` of the :math:`m_k` ranks inside it together; start T_0 as inside a node. Whole buffers
+    (simple) hide waiting behind sending as `buffered_ring`'s do.
+
+    Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009): rings; NCCL's channels, one for each adapter.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> sorted(level_rings("all_gather", 1e9, levels, levels[0].transport.rings))
+    ['ring ll', 'ring ll128', 'ring simple']
+    """
+    ranks = levels[-1].outer
+    passes = 2.0 if pattern == "all_reduce" else 1.0
+    turn = passes * (ranks - 1.0) / ranks
+    hops = [turn * ring_hops(one, ranks) for one in levels]
+    crossing = turn * payload
+    at_peak = [one.where(crossing / one.all_links) for one in levels]
+    times: AlgorithmTimes = {}
+    for name in _protocols(levels):
+        wait = _waits(hops, [one.step(name) for one in levels])
+        share = name if name in FLAGGED else pattern
+        send = slowest(
+            [
+                sent * (1.0 / one.transport.rings.share[share])
+                for sent, one in zip(at_peak, levels, strict=True)
+            ]
+        )
+        if name in FLAGGED:
+            times[f"ring {name}"] = wait + send + start.start["flagged"]
+        else:
+            send = send + payload / (ranks * start.own)
+            root = namespace(wait, send).sqrt(wait * wait + send * send)
+            times[f"ring {name}"] = root + start.start["simple"]
+    return times
+
+
+def _waits(counts: Sequence[Number], steps: Sequence[Number]) -> Number:
+    """Steps of every level, one after the other [s]."""
+    first, *others = (count * step for count, step in zip(counts, steps, strict=True))
+    for wait in others:
+        first = first + wait
+    return first
+
+
+def _protocols(levels: Sequence[Level]) -> list[str]:
+    """Protocols that every level knows: LL128 needs stores that arrive in order."""
+    return [
+        name
+        for name in (*FLAGGED, "simple")
+        if all(name in one.transport.rings.step for one in levels)
+        and all(name == "simple" or name in one.transport.rings.share for one in levels)
+    ]
+
+
+def tree_load(nodes: Number) -> Number:
+    r"""How often a buffer crosses the busiest node's adapters, one direction, up and down two trees at once.
+
+    .. math:: f = \min(N, 4) / 2
+
+    Half of the buffer goes up and down each tree. Of two nodes each is the root of one tree and a leaf of
+    the other: n bytes a direction, not the 2 (N-1)/N of rings, so that bus bandwidth may exceed the adapters'
+    rate. Of four or more, the busiest takes in two children's halves and its parent's sum, and is a leaf of
+    the other tree: 2 n.
+
+    Sanders, Speck & Träff, Parallel Comput. 35 (2009); NCCL's double binary trees.
+
+    >>> tree_load(2.0), tree_load(3.0), tree_load(64.0)
+    (1.0, 1.5, 2.0)
+    """
+    xp = namespace(nodes)
+    return xp.minimum(nodes, 4.0) / 2.0
+
+
+def piece_bytes(payload: Number, most: Number, pieces: Number) -> Number:
+    r"""Bytes of a buffer that move as one piece through a pipeline [B].
+
+    .. math:: c = \Big(\frac{1}{c_0} + \frac{k}{n}\Big)^{-1}
+
+    most c_0: slots of all channels; a shorter buffer n is cut into k pieces or so.
+
+    >>> round(piece_bytes(64e6, 4e6, 10.0) / 1e6, 2), round(piece_bytes(1e6, 4e6, 10.0) / 1e6, 3)
+    (2.46, 0.098)
+    """
+    return payload / (payload / most + pieces)
+
+
+def level_trees(
+    payload: Number, levels: Sequence[Level], start: Rings, in_switch: bool = False
+) -> AlgorithmTimes:
+    r"""All-reduce up and down trees of nodes with chains inside them, or with a switch that adds up [s].
+
+    .. math:: T = T_0 + 2 (g-1) \alpha_0 + 2 \sum_k \lceil \log_2 N_k \rceil \alpha_k + T_{fill} +
+              \max\Big(2\frac{g-1}{g} \frac{n}{\beta_0}, \frac{f(N_k)\, n}{m_k \beta_k}\Big)
+
+    g ranks in a node, N_k members of level k with f as `tree_load`; T_fill: the first piece of whole buffers
+    (`piece_bytes`) on every step. With `in_switch`, (g+1)/g n to and from the switch and no steps in the node
+    stand in for the chain. A network that adds up takes one step up and one down, and n bytes.
+
+    Sanders, Speck & Träff, Parallel Comput. 35 (2009); NCCL, trees and NVLS trees.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> two, four = (sized(fabric("hgx-h200"), (8, nodes)) for nodes in (2, 4))
+    >>> far, near = (crossed_levels(spread(1.0, 8.0 * n, f), f.dimension) for n, f in ((4, four), (2, two)))
+    >>> more, less = (level_trees(8.0, at, at[0].transport.rings)["tree ll"] for at in (far, near))
+    >>> round(float(more - less) * 1e6, 2)  # a level of the tree more, up and down: 2 x 5 us
+    10.0
+    """
+    steps = [one.where(_tree_steps(one, in_switch)) for one in levels]
+    at_peak = [one.where(_tree_bytes(one, in_switch) * payload / one.all_links) for one in levels]
+    times: AlgorithmTimes = {}
+    for name in ("simple",) if in_switch else _protocols(levels):
+        shares = [_tree_share(one, name, in_switch) for one in levels]
+        each = [_tree_step(one, name) for one in levels]
+        if name not in FLAGGED:
+            piece = _piece(payload, levels)
+            each = [
+                step + piece / (one.all_links * share)
+                for step, one, share in zip(each, levels, shares, strict=True)
+            ]
+        begin = start.start["in_switch" if in_switch else _kernel(name)]
+        send = slowest([sent * (1.0 / share) for sent, share in zip(at_peak, shares, strict=True)])
+        times["nvls tree" if in_switch else f"tree {name}"] = begin + _waits(steps, each) + send
+    return times
+
+
+def _kernel(protocol: str) -> str:
+    return "flagged" if protocol in FLAGGED else "simple"
+
+
+def _piece(payload: Number, levels: Sequence[Level]) -> Number:
+    rings = next(one.transport.rings for one in reversed(levels) if one.network)
+    if rings.chunk is None or rings.pieces is None:
+        return 0.0
+    return piece_bytes(payload, rings.chunk, rings.pieces)
+
+
+def _adds_up(level: Level, value: Number, else_value: Number) -> Number:
+    """One value where the level's switches add up, else another."""
+    summed = level.dimension.reduction
+    if summed is None:
+        return else_value
+    return namespace(summed, value, else_value).where(summed > 0, value, else_value)
+
+
+def _tree_bytes(level: Level, in_switch: bool) -> Number:
+    """How often the buffer crosses a rank's link inside a node, or a member's links farther out."""
+    if level.network:
+        return _adds_up(level, 1.0, tree_load(level.size))
+    return (level.size + 1.0) / level.size if in_switch else 2.0 * (level.size - 1.0) / level.size
+
+
+def _tree_steps(level: Level, in_switch: bool) -> Number:
+    """Steps up and down a tree in one level."""
+    if not level.network:
+        return 0.0 if in_switch else 2.0 * (level.size - 1.0)
+    xp = namespace(level.size)
+    hops = xp.ceil(xp.log2(xp.maximum(level.size, 1.0)) - 1e-9)
+    return 2.0 * _adds_up(level, 1.0, hops)
+
+
+def _tree_share(level: Level, protocol: str, in_switch: bool) -> Number:
+    rings = level.transport.rings
+    if protocol in FLAGGED:
+        return rings.share[protocol]
+    if level.network and rings.tree is not None:
+        return rings.tree
+    return rings.share["in_switch" if in_switch and not level.network else "all_reduce"]
+
+
+def _tree_step(level: Level, protocol: str) -> Number:
+    """One step: along a chain in a node the first slot of whole buffers is seen as soon as a flagged word,
+    and the rest of it is the piece's own time.
+    """
+    flagged = not level.network and protocol == "simple" and "ll128" in level.transport.rings.step
+    return level.step("ll128" if flagged else protocol)
+
+
+def in_switch_trees(payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
+    """`level_trees` whose nodes' switch adds up, where it can: one level inside the node that reduces, no
+    more ranks than the library joins so.
+    """
+    inside = [one for one in levels if not one.network]
+    if len(inside) != 1 or "in_switch" not in start.start:
+        return {}
+    node, most = inside[0], levels[-1].transport.rings.in_switch_ranks
+    summed = node.dimension.reduction
+    if most is None or summed is None or "in_switch" not in node.transport.rings.share:
+        return {}
+    can = (summed > 0) & (node.size > 1) & (node.size <= most)
+    return {
+        name: namespace(time, node.size).where(can, time, float("inf"))
+        for name, time in level_trees(payload, levels, start, in_switch=True).items()
+    }
+
+
+def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -> AlgorithmTimes:
+    r"""All-to-all in which each rank sends payload n, its own share included, on all levels at once [s].
+
+    .. math:: T = T_0 + \alpha + \sum_k (N_k - 1) \alpha_k + \max_k \frac{m_{k+1} - m_k}{p}\frac{n}{\beta_k}
+              + \frac{n}{p\,\gamma}
+
+    α the network's latency; messages of a node's ranks for one adapter leave together, so that a level costs
+    its members' posts α_k, not its ranks'; γ copies what stays. Flagged bytes pass one channel a pair.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), sec. 3.3: load of uniform
+    traffic.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> time = level_exchange(1e9, levels, levels[0].transport)["pairs simple"]
+    >>> round(float(time) * 1e3, 1)  # 24/32 of 1 GB through an adapter of 0.9 x 50 GB/s
+    16.7
+    """
+    ranks = levels[-1].outer
+    pairs = start.pairs
+    far = slowest([one.where(one.dimension.latency) for one in levels if one.network])
+    posts: Number = sum((one.where((one.size - 1.0) * one.transport.pairs.peer) for one in levels), start=0.0)
+    each = payload / ranks
+    whole = slowest(
+        [one.where((one.outer - one.inner) * each / (one.transport.pairs.share * one.link)) for one in levels]
+    )
+    lanes = slowest([one.where(each / (one.transport.pairs.channel * one.link)) for one in levels])
+    return {
+        "pairs ll": pairs.start["flagged"] + far + posts + slowest([lanes, whole]),
+        "pairs simple": pairs.start["simple"] + far + posts + whole + each / pairs.own,
+    }
+
+
+def level_broadcast(payload: Number, levels: Sequence[Level], start: Rings) -> Number:
+    r"""Broadcast in pieces down trees of every level at once [s].
+
+    .. math:: T = T_0 + \sum_k \lceil \log_2 N_k \rceil \alpha_k + \max_k \frac{n}{m_k \beta_k}
+
+    Sanders, Speck & Träff, Parallel Comput. 35 (2009).
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> from strata.mapping.place import spread
+    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> bool(level_broadcast(1e9, levels, levels[0].transport.rings) > 1e9 / 400e9)
+    True
+    """
+
+    def hops(one: Level) -> Number:
+        xp = namespace(one.size)
+        return xp.ceil(xp.log2(xp.maximum(one.size, 1.0)) - 1e-9) * one.step("simple")
+
+    waits: Number = sum((one.where(hops(one)) for one in levels), start=0.0)
+    sends = [one.where(payload / (one.all_links * one.transport.rings.share["all_gather"])) for one in levels]
+    return start.start["simple"] + waits + slowest(sends)
+
+
+def level_times(pattern: str, payload: Number, levels: Sequence[Level], start: Transport) -> AlgorithmTimes:
+    """Each algorithm of a collective over levels of which one lies between nodes; `start`: the transport
+    inside the node, whose kernels they are.
+    """
+    if pattern == "all_to_all":
+        return level_exchange(payload, levels, start)
+    if pattern == "broadcast":
+        return {"trees": level_broadcast(payload, levels, start.rings)}
+    times = level_rings(pattern, payload, levels, start.rings)
+    if pattern == "all_reduce":
+        times |= level_trees(payload, levels, start.rings)
+        times |= in_switch_trees(payload, levels, start.rings)
+    return times

@@ -1,0 +1,107 @@
+"""Transports between nodes fitted to measured collectives: what belongs to the library is one for all
+networks; what belongs to a network (latency, the share of its adapters that long messages reach) is stated.
+
+`leave_fabrics_out` says what the fit is worth on fabrics that it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from strata.hardware.transport import Transport, transport
+from strata.params import leaf_paths, override, value_at
+from strata.validation.fit.families import MICRO, Quantity
+from strata.validation.fit.left_out import LeftOut
+from strata.validation.fit.solver import (
+    FitOutcome,
+    FitProblem,
+    FitSearch,
+    FitSolution,
+    mean_error,
+    outcome_of,
+    solve_fit,
+)
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import ComparedPoints
+from strata.validation.readers.multinode import multinode, network_of
+from strata.validation.readers.tables import Table
+
+FILE = "network/multinode.csv"
+NETWORKS = ("infiniband", "roce", "efa", "slingshot", "sockets")
+# networks of some rows were set up badly, or used for the first time: what is far off tells nothing
+SEARCH = FitSearch(tries=((0.02,), (0.1, 0.02)), robust=0.15, evaluations=40, loss="cauchy")
+OF_LIBRARY = (
+    Quantity("rings.post.ll128", 0.5 * MICRO, 40 * MICRO),
+    Quantity("rings.post.simple", 2 * MICRO, 200 * MICRO),
+    Quantity("rings.share.ll", 0.005, 0.5),
+    Quantity("rings.share.ll128", 0.05, 0.95),
+    Quantity("rings.chunk", 0.1e6, 64e6),
+    Quantity("rings.pieces", 1.0, 64.0),
+)
+
+
+def calibrate_networks(
+    table: Table, *, date: str = ""
+) -> tuple[dict[str, Transport], dict[str, list[FitOutcome]]]:
+    """Fit transports between nodes: the library's quantities, to the rows of all networks together."""
+    fitted = {name: transport(name) for name in NETWORKS}
+    kinds = np.array(
+        [network_of(*row) for row in zip(table.text("fabric"), table.text("setting"), strict=True)]
+    )
+    first = next(iter(fitted))
+
+    # where the host moves the data, its copies hide what the library does
+    moved = [name for name, one in fitted.items() if one.rings.ceiling is not None]
+    told = table.keep(~np.isin(kinds, moved))
+
+    def all_networks(version: Transport) -> list[ComparedPoints]:
+        return [_headline(told, {name: _as_library(version, one) for name, one in fitted.items()})]
+
+    found: FitSolution[Transport] = solve_fit(
+        FitProblem(
+            record=fitted[first], kind="transport", quantities=OF_LIBRARY, predict=all_networks, search=SEARCH
+        )
+    )
+    fitted = {name: _as_library(found.record, one) for name, one in fitted.items()}
+    library = outcome_of(found, "library between nodes", [FILE], date, rows_of="all networks")
+    outcomes = {name: [_known(library, one)] for name, one in fitted.items() if name not in moved}
+    return fitted, outcomes
+
+
+def _headline(table: Table, versions: Mapping[str, Transport]) -> ComparedPoints:
+    known = Catalogue(transports=versions)
+    points = multinode(table, known)
+    return points.keep(points.headline.astype(bool))
+
+
+def _as_library(version: Transport, other: Transport) -> Transport:
+    """A transport with the library's quantities of another, those that it has."""
+    if other.rings.ceiling is not None:
+        return other
+    values = {q.path: float(value_at(version, q.path)) for q in OF_LIBRARY if q.path in leaf_paths(other)}
+    moved: Transport = override(other, values, "transport")[0]
+    return moved
+
+
+def _known(outcome: FitOutcome, one: Transport) -> FitOutcome:
+    paths = leaf_paths(one)
+    return replace(outcome, values={path: v for path, v in outcome.values.items() if path in paths})
+
+
+def leave_fabrics_out(table: Table) -> list[LeftOut]:
+    """Every fabric of a file left out whole in turn: quantities fitted to two thirds of the other rows, all
+    of its own predicted; a network none of them has keeps what was stated of it.
+    """
+    fabrics = table.text("fabric").astype(str)
+    found = []
+    for name in dict.fromkeys(fabrics):
+        inside = fabrics == name
+        fitted, outcomes = calibrate_networks(table.keep(~inside))
+        points = _headline(table.keep(inside), fitted)
+        error = mean_error([points], [np.arange(len(points))])
+        values = {path: v for some in outcomes.values() for one in some for path, v in one.values.items()}
+        found.append(LeftOut(group=f"fabric={name}", rows=len(points), error=error, values=values))
+    return found
