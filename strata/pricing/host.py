@@ -8,6 +8,7 @@ from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
+from strata.pricing.price import Price
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -58,13 +59,21 @@ def sampling_energy(chip: Chip, engine: Engine, work: Workload, sharding: Shardi
     >>> round(float(sampling_energy(h200, half, decode(100.0, 1.0), whole)), 3)  # 518 W for 0.5 ms
     0.259
     """
-    if engine.sampling is None:
-        return 0.0
+    share = 0.0 if engine.sampling is None else engine.sampling
     limit = chip.energy.power_limit * chip.energy.held - chip.energy.static_power
     drawn = chip.memory.bandwidth * chip.memory.stream_efficiency * (chip.energy.memory + chip.energy.cache)
     power = namespace(limit, drawn).minimum(drawn, limit)
     sequences = work.batch / sharding.replicas
-    return engine.sampling * sequences * (engine.sequence + engine.stream) * power
+    return share * sequences * (engine.sequence + engine.stream) * power
+
+
+def with_sampling(
+    price: Price, chip: Chip, engine: Engine, graph: Graph, work: Workload, sharding: Sharding
+) -> Price:
+    """A step's work on a device with that on the logits of its sequences, where the engine has it there."""
+    if engine.sampling is None:
+        return price
+    return price.replaced(energy=price.energy + sampling_energy(chip, engine, work, sharding))
 
 
 def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Number]:

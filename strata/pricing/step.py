@@ -17,7 +17,7 @@ from strata.mapping.place import Placement
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose, resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
-from strata.pricing.host import chip_under_engine, launch_times, sampling_energy, with_host
+from strata.pricing.host import chip_under_engine, launch_times, with_host, with_sampling
 from strata.pricing.kernels.device import device, software_of
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.collectives import price_collective
@@ -195,15 +195,13 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
     mean = optimistic_price(mean, time, _apart(given, hiding)) if structure.for_bounds else mean
-    # Its power is held in the mean of a whole step, the host's part included.
-    whole = with_host(time, given.engine, given.graph, given.work, sharding)
-    held = power_capped(mean, rank.device.chip, whole / mean.time)
+    host = (given.engine, given.graph, given.work, sharding)
+    # Power is held in the mean of a whole step, the host's part included.
+    held = power_capped(mean, rank.device.chip, with_host(time, *host) / mean.time)
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
-    hosted = with_host(time, given.engine, given.graph, given.work, sharding)
-    if not structure.for_bounds:
-        spent = sampling_energy(rank.device.chip, given.engine, given.work, sharding)
-        mean = mean.replaced(energy=mean.energy + spent)
+    hosted = with_host(time, *host)
+    mean = mean if structure.for_bounds else with_sampling(mean, rank.device.chip, *host)
     memory = memory_by_purpose(
         [(b.block, b.held) for b in blocks],
         counts,

@@ -28,9 +28,9 @@ from strata.workload.ops import Gather
 COLUMNS = (128.0, 256.0)  # of a tile; the wider ones for the highest tiles only
 # tokens up to which sorting by expert takes longer the more there are: seen between 64 and 256 in ops/moe.csv
 SORTED = 256.0
-# Kernels of serving frameworks fill tiles with zeros and multiply these too. On an H200 tiles of 16 to 128 rows
-# with one token each cost 0.4 pJ for each of their operations, as full ones do (our measurement: a Triton kernel
-# over 128 experts of 2048 x 1536, bf16, at 3.5 to 4.3 TB/s and 695 W, by the clock it held).
+# Kernels of serving frameworks fill tiles with zeros and multiply these too. On an H200 tiles of 64 and 128
+# rows with one token each cost 0.4 pJ for each of their operations, as full ones do (our measurement: a
+# Triton kernel over 128 experts of 2048 x 1536, bf16, at 3.5 to 4.3 TB/s and 695 W, by the clock it held).
 PADDING = 1.0
 
 
@@ -52,6 +52,7 @@ class GroupedKernels:
     core_bandwidth: Number | None = None  # what one core draws of weights at most [B/s]; None: no limit
     # energy of operations on the empty rows of a tile over that on others: 0 where they are never fetched
     padding: Number = 0.0
+    padding: float = 0.0  # 1 where operations on the empty rows of a tile cost what others do, else 0
 
 
 def grouped_product(
@@ -109,8 +110,7 @@ def grouped_product(
         moved=least if device.software.for_bounds else moved,
         dram=dram,
         flop=flop,
-        joule=(flop if device.software.for_bounds else flop + kernels.padding * (worked - flop))
-        * unit.energy,
+        joule=xp.maximum(flop, worked) * unit.energy,
         lower=product_bound(flop, dram, unit, device),
         floor=kernels.floor,
         launch=device.software.expert_launch,
@@ -120,8 +120,8 @@ def grouped_product(
 def _best_tiles(
     load: ExpertLoad, product: Product, device: Device, unit: MatrixRate, kernels: GroupedKernels
 ) -> tuple[Number, Number, Number, Number]:
-    """Time of the cores with the quickest tiles [s], bytes through the cache, operations of whole tiles, and
-    the least bytes of any tiles.
+    """Time of the cores with the quickest tiles [s], bytes through the cache, operations of whole tiles where
+    they cost energy, and the least bytes of any tiles.
     """
     cores, n, k = device.cores, product.n, product.k
     xp = namespace(load.tokens, load.tiles, n, k, cores, kernels.rate)
@@ -136,7 +136,8 @@ def _best_tiles(
     operands = (rows * product.input_bytes + columns * product.weight_bytes) * k
     moved = tiles * operands + load.tokens * n * product.output_bytes
     least = xp.min(moved, axis=0) if device.software.for_bounds else 0.0
-    worked = tiles * (2.0 * rows * columns) * k
+    paid = 0.0 if device.software.for_bounds else kernels.padding
+    worked = tiles * (2.0 * paid * rows * columns) * k
     cost = xp.maximum(computing, moved / device.cache_bandwidth)
     quickest, crossing, done = (as_float(chosen) for chosen in choose(cost, computing, moved, worked))
     return quickest, crossing, done, least
