@@ -31,7 +31,7 @@ from strata.pricing.pipeline import (
     stage_counts,
     stage_nodes,
 )
-from strata.pricing.power_cap import optimistic_price, power_capped
+from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import ZERO, Price, bound_times, kinds_at_clock, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Collective, Graph, is_collective
@@ -194,14 +194,15 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
-    mean = optimistic_price(mean, time, _apart(given, hiding)) if structure.for_bounds else mean
     host = (given.engine, given.graph, given.work, sharding)
-    # Power is held in the mean of a whole step, the host's part included.
-    held = power_capped(mean, rank.device.chip, with_host(time, *host) / mean.time)
+    if structure.for_bounds:
+        mean = optimistic_price(mean, time, _apart(given, hiding))
+    else:
+        mean = with_sampling(mean, rank.device.chip, *host)
+    held = step_capped(mean, rank.device.chip, time, with_host(time, *host) - time)
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)
-    mean = mean if structure.for_bounds else with_sampling(mean, rank.device.chip, *host)
     memory = memory_by_purpose(
         [(b.block, b.held) for b in blocks],
         counts,

@@ -136,11 +136,10 @@ def _best_tiles(
     operands = (rows * product.input_bytes + columns * product.weight_bytes) * k
     moved = tiles * operands + load.tokens * n * product.output_bytes
     least = xp.min(moved, axis=0) if device.software.for_bounds else 0.0
-    paid = 0.0 if device.software.for_bounds else kernels.padding
-    worked = tiles * (2.0 * paid * rows * columns) * k
+    worked = tiles * (2.0 * kernels.padding * rows * columns) * k
     cost = xp.maximum(computing, moved / device.cache_bandwidth)
     quickest, crossing, done = (as_float(chosen) for chosen in choose(cost, computing, moved, worked))
-    return quickest, crossing, done, least
+    return quickest, crossing, xp.min(worked, axis=0) if device.software.for_bounds else done, least
 
 
 @lru_cache(maxsize=64)
