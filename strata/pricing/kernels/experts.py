@@ -50,8 +50,6 @@ class GroupedKernels:
     rows: Number
     columns: Number
     core_bandwidth: Number | None = None  # what one core draws of weights at most [B/s]; None: no limit
-    # energy of operations on the empty rows of a tile over that on others: 0 where they are never fetched
-    padding: Number = 0.0
     padding: float = 0.0  # 1 where operations on the empty rows of a tile cost what others do, else 0
 
 
@@ -202,8 +200,6 @@ def price_experts(
         rows=lead(rows, rank, xp),
         columns=lead(columns, rank, xp),
         core_bandwidth=measured.core_bandwidth,
-        rows=lead(_TILE_ROWS, rank, xp),
-        columns=lead(_TILE_COLUMNS, rank, xp),
         padding=PADDING,
     )
     assert has_axes(load.tiles)
