@@ -55,6 +55,13 @@ class Engine:
         "host time that each token sent to a client as it comes adds to a step: detokenised, "
         "packed, sent; none offline",
     )
+    sampling: Number | None = quantity(
+        "1",
+        "share of the time that sequences add to a step in which the device works at their logits (sorts, "
+        "masks and draws), counted at the power of streaming from DRAM; left out: it waits",
+        optional=True,
+        minimum=0,
+    )
     request: Number = quantity(
         "s", "time of a request outside all steps: taken in, tokenised, queued, its first token sent"
     )

@@ -8,6 +8,7 @@ from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
+from strata.pricing.price import Price
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -38,6 +39,41 @@ def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, shardi
     return time + host_time(
         engine.step, engine.sequence + engine.stream, work.batch / sharding.replicas, breaks, broken
     )
+
+
+def sampling_energy(chip: Chip, engine: Engine, work: Workload, sharding: Sharding) -> Number:
+    r"""Energy of a device at work on the logits of its sequences, in time that counts as the host's [J].
+
+    .. math:: E_s = \sigma \, n s \, \min(\eta B (e_m + e_l), \, h P - P_0)
+
+    n sequences of the rank, s each; share σ of that; streams at ηB of DRAM, with energies e_m and e_l of a
+    byte from it through the cache; power limit P, held at its share h, less what flows at rest P_0.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.mapping.engine import engine
+    >>> from strata.workload.tasks import decode
+    >>> whole = Sharding(active=frozenset(), degrees={}, axes={})
+    >>> half = engine("ideal", sampling=0.5, sequence=1e-5)
+    >>> h200 = chip("h200", **{"energy.memory": 6e-11, "energy.cache": 6e-11})
+    >>> h200 = replace(h200, memory=replace(h200.memory, stream_efficiency=0.9))
+    >>> round(float(sampling_energy(h200, half, decode(100.0, 1.0), whole)), 3)  # 518 W for 0.5 ms
+    0.259
+    """
+    share = 0.0 if engine.sampling is None else engine.sampling
+    limit = chip.energy.power_limit * chip.energy.held - chip.energy.static_power
+    drawn = chip.memory.bandwidth * chip.memory.stream_efficiency * (chip.energy.memory + chip.energy.cache)
+    power = namespace(limit, drawn).minimum(drawn, limit)
+    sequences = work.batch / sharding.replicas
+    return share * sequences * (engine.sequence + engine.stream) * power
+
+
+def with_sampling(
+    price: Price, chip: Chip, engine: Engine, graph: Graph, work: Workload, sharding: Sharding
+) -> Price:
+    """A step's work on a device with that on the logits of its sequences, where the engine has it there."""
+    if engine.sampling is None:
+        return price
+    return price.replaced(energy=price.energy + sampling_energy(chip, engine, work, sharding))
 
 
 def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Number]:

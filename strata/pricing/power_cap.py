@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -149,6 +149,27 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
     safe = xp.where(time > 0.0, time, 1.0)
     static, logic, dram = settled_power(chip, (held.energy - memory) / safe, memory / safe)
     return Throttled(held, share, static + held.energy / safe, static, logic, dram, holds)
+
+
+def step_capped(price: Price, chip: Chip, time: Number, host: Number) -> Throttled:
+    """A device's load in a step of such a time, waits for other stages included, after which it waits for its
+    host: power is held in the mean of both.
+
+    Other stages slow down with the device, the host does not.
+
+    >>> from strata.hardware.chip import chip
+    >>> load = Price(time=1e-2, compute=1e-2, energy=9.0)
+    >>> busy, waits = (step_capped(load, chip("h200"), 1e-2, host) for host in (0.0, 1e-2))
+    >>> float(busy.share) < 0.9, float(waits.share), float(waits.price.time)
+    (True, 1.0, 0.01)
+    """
+    waits = host * price.time / time
+    held = power_capped(_longer(price, waits), chip, time / price.time)
+    return replace(held, price=_longer(held.price, -waits))
+
+
+def _longer(price: Price, waits: Number) -> Price:
+    return price.replaced(time=price.time + waits, overhead=price.overhead + waits, upper=price.upper + waits)
 
 
 def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:

@@ -17,7 +17,7 @@ from strata.mapping.place import Placement
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.footprint import GRADIENT_BYTES, memory_by_purpose, resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
-from strata.pricing.host import chip_under_engine, launch_times, with_host
+from strata.pricing.host import chip_under_engine, launch_times, with_host, with_sampling
 from strata.pricing.kernels.device import device, software_of
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.collectives import price_collective
@@ -31,7 +31,7 @@ from strata.pricing.pipeline import (
     stage_counts,
     stage_nodes,
 )
-from strata.pricing.power_cap import optimistic_price, power_capped
+from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import ZERO, Price, bound_times, kinds_at_clock, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Collective, Graph, is_collective
@@ -194,11 +194,15 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
-    mean = optimistic_price(mean, time, _apart(given, hiding)) if structure.for_bounds else mean
-    held = power_capped(mean, rank.device.chip, time / mean.time)
+    host = (given.engine, given.graph, given.work, sharding)
+    if structure.for_bounds:
+        mean = optimistic_price(mean, time, _apart(given, hiding))
+    else:
+        mean = with_sampling(mean, rank.device.chip, *host)
+    held = step_capped(mean, rank.device.chip, time, with_host(time, *host) - time)
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
-    hosted = with_host(time, given.engine, given.graph, given.work, sharding)
+    hosted = with_host(time, *host)
     memory = memory_by_purpose(
         [(b.block, b.held) for b in blocks],
         counts,

@@ -243,10 +243,9 @@ def power_bounds(
             ((core + link) / time, memory / time),
             ((slow + link) * LEAST / time, memory * LEAST / time),
         )
-        kernels = 1.0 - step.time_by_bound["host"] / step.time
         rest, *warm = settled_power(calm, *full)  # and the temperatures of logic and DRAM
         rest_slow, *cool = settled_power(calm, *least)
-        slowed = np.maximum(sum(least), chips.slowed * kernels)
+        slowed = np.maximum(sum(least), chips.slowed)
         device = np.minimum(device, np.minimum(rest + sum(full), rest_slow + slowed))
         held = np.maximum(np.maximum(cool[0], cool[1]), _at_rest_and(calm, chips.slowed))
         hottest = np.maximum(hottest, np.minimum(np.maximum(warm[0], warm[1]), held))

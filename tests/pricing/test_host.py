@@ -122,3 +122,16 @@ def test_a_cache_in_blocks_holds_whole_blocks():
         for page in (1, 16, 1000, 1024)
     ]
     assert used[0] == used[2] < used[1] < used[3]
+
+
+def test_sampling_costs_energy_and_no_time():
+    """Half of what 64 sequences of 10 us add, at the power of streaming from DRAM."""
+    none, half = (engine("vllm", step=0.0, sequence=1e-5, stream=0.0, sampling=s) for s in (0.0, 0.5))
+    runs = [
+        st.evaluate("1xh200", "llama-3-8b", st.decode(batch=64, context=2048), "", by) for by in (none, half)
+    ]
+    assert runs[0].metrics.step_time == runs[1].metrics.step_time
+    chip = st.chip("h200")
+    watts = chip.memory.bandwidth * chip.memory.stream_efficiency * (chip.energy.memory + chip.energy.cache)
+    more = (runs[1].metrics.device_power - runs[0].metrics.device_power) * runs[0].metrics.step_time
+    assert more == pytest.approx(0.5 * 64 * 1e-5 * watts, rel=0.02)

@@ -10,7 +10,13 @@ from hypothesis import strategies as some
 import strata as st
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.power_cap import power_capped, price_at_clock, time_at_clock, voltage_energy
+from strata.pricing.power_cap import (
+    power_capped,
+    price_at_clock,
+    step_capped,
+    time_at_clock,
+    voltage_energy,
+)
 from strata.pricing.price import Price
 
 H200 = st.chip("h200")
@@ -121,3 +127,32 @@ def test_bounds_stay_around_a_slowed_load():
     slow = price_at_clock(load, 0.5, H200)
     assert load.lower <= load.time < slow.time <= slow.upper
     assert slow.energy < load.energy
+
+
+@settings(deadline=None)
+@given(loads(), some.floats(1.0, 4.0), some.floats(0.0, 1e-2), some.floats(150.0, 700.0))
+def test_power_is_held_in_the_mean_of_a_step_with_its_host(load, stages, host, watts):
+    """What a device does in a step and its host's time after it keep the limit together; without a host it is
+    the law of one load.
+    """
+    chip = limited(watts)
+    time = load.time * stages
+    held, alone = step_capped(load, chip, time, host), power_capped(load, chip, stages)
+    assert held.share >= alone.share - 1e-9
+    if host == 0.0:
+        assert held.share == alone.share and held.price.time == pytest.approx(alone.price.time)
+    if held.holds:
+        # other stages slow down with it, the host does not
+        spent = held.price.energy / (held.price.time * stages + host)
+        assert held.static + spent <= watts * chip.energy.held * (1.0 + 1e-9)
+
+
+def test_a_server_at_its_limit_draws_no_more_than_that():
+    most = 700 * 0.989 * (1.0 + 1e-9)
+    for work in (
+        st.decode(np.geomspace(8.0, 2000.0, 10), 1024),
+        st.prefill(8, np.geomspace(64.0, 8192.0, 8)),
+    ):
+        drawn = st.evaluate("8xh200", "llama-3-70b", work, "tp=8", "vllm").metrics.device_power
+        assert np.all(drawn <= most) and np.all(drawn > 127.5)
+    assert np.any(drawn > 0.95 * most)

@@ -28,6 +28,10 @@ from strata.workload.ops import Gather
 COLUMNS = (128.0, 256.0)  # of a tile; the wider ones for the highest tiles only
 # tokens up to which sorting by expert takes longer the more there are: seen between 64 and 256 in ops/moe.csv
 SORTED = 256.0
+# Kernels of serving frameworks fill tiles with zeros and multiply these too. On an H200 tiles of 64 and 128
+# rows with one token each cost 0.4 pJ for each of their operations, as full ones do (our measurement: a
+# Triton kernel over 128 experts of 2048 x 1536, bf16, at 3.5 to 4.3 TB/s and 695 W, by the clock it held).
+PADDING = 1.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -46,6 +50,7 @@ class GroupedKernels:
     rows: Number
     columns: Number
     core_bandwidth: Number | None = None  # what one core draws of weights at most [B/s]; None: no limit
+    padding: float = 0.0  # 1 where operations on the empty rows of a tile cost what others do, else 0
 
 
 def grouped_product(
@@ -86,7 +91,7 @@ def grouped_product(
     >>> 4e-4 < float(price.time) < 7e-4  # the weights alone take 3.9e-4 at the DRAM's peak
     True
     """
-    computing, moved, least = _best_tiles(load, product, device, unit, kernels)
+    computing, moved, worked, least = _best_tiles(load, product, device, unit, kernels)
     xp = namespace(computing, load.tokens, product.n, product.k, kernels.rate)
     cache, inout = moved / device.cache_bandwidth, product.activations
     if device.software.resident:
@@ -103,7 +108,7 @@ def grouped_product(
         moved=least if device.software.for_bounds else moved,
         dram=dram,
         flop=flop,
-        joule=flop * unit.energy,
+        joule=xp.maximum(flop, worked) * unit.energy,
         lower=product_bound(flop, dram, unit, device),
         floor=kernels.floor,
         launch=device.software.expert_launch,
@@ -112,8 +117,10 @@ def grouped_product(
 
 def _best_tiles(
     load: ExpertLoad, product: Product, device: Device, unit: MatrixRate, kernels: GroupedKernels
-) -> tuple[Number, Number, Number]:
-    """Time of the cores with the quickest tiles [s], bytes through the cache, and the least of any tiles."""
+) -> tuple[Number, Number, Number, Number]:
+    """Time of the cores with the quickest tiles [s], bytes through the cache, operations of whole tiles where
+    they cost energy, and the least bytes of any tiles.
+    """
     cores, n, k = device.cores, product.n, product.k
     xp = namespace(load.tokens, load.tiles, n, k, cores, kernels.rate)
     rows, columns = padded(kernels.rows, device.grain), xp.minimum(kernels.columns, padded(n, device.grain))
@@ -127,9 +134,10 @@ def _best_tiles(
     operands = (rows * product.input_bytes + columns * product.weight_bytes) * k
     moved = tiles * operands + load.tokens * n * product.output_bytes
     least = xp.min(moved, axis=0) if device.software.for_bounds else 0.0
+    worked = tiles * (2.0 * kernels.padding * rows * columns) * k
     cost = xp.maximum(computing, moved / device.cache_bandwidth)
-    quickest, crossing = (as_float(chosen) for chosen in choose(cost, computing, moved))
-    return quickest, crossing, least
+    quickest, crossing, done = (as_float(chosen) for chosen in choose(cost, computing, moved, worked))
+    return quickest, crossing, xp.min(worked, axis=0) if device.software.for_bounds else done, least
 
 
 @lru_cache(maxsize=64)
@@ -192,6 +200,7 @@ def price_experts(
         rows=lead(rows, rank, xp),
         columns=lead(columns, rank, xp),
         core_bandwidth=measured.core_bandwidth,
+        padding=PADDING,
     )
     assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])

@@ -117,7 +117,7 @@ def _counted(family: Family, points: ComparedPoints) -> ComparedPoints:
 
 def _fit_power(fitted: Chip, tables: list[Table], date: str) -> tuple[Chip, list[FitOutcome]]:
     """Energies from loads whose power, time and clock are known, where there are more of them than energies
-    to find: solved, not searched.
+    to find and DRAM binds some: solved, not searched.
     """
     # Loads of seconds with their clock say more than short products without it.
     tables = [t for t in tables if "load" in t.columns] or tables
@@ -126,7 +126,7 @@ def _fit_power(fitted: Chip, tables: list[Table], date: str) -> tuple[Chip, list
     for table in tables:
         learn += measured_draws(table.keep(table.lines % HELD_OUT != 0), fitted)
         check += measured_draws(table.keep(table.lines % HELD_OUT == 0), fitted)
-    if len(learn) < len({d.format for d in learn if d.format}) + 3:
+    if len(learn) < len({d.format for d in learn if d.format}) + 3 or not any(map(_bound_by_dram, learn)):
         return fitted, []
     solved = energies_of_draws(learn, fitted)
     values = {path: float(f"{v:.3g}") for path, v in solved.items() if path in leaf_paths(fitted)}
@@ -137,6 +137,11 @@ def _fit_power(fitted: Chip, tables: list[Table], date: str) -> tuple[Chip, list
     )
     outcome = outcome_of(solution, POWER.name, [t.name for t in tables], date, rows_of=fitted.name)
     return _with_source(new, outcome), [outcome]
+
+
+def _bound_by_dram(draw: PowerDraw) -> bool:
+    """Whether a load waits for little but DRAM: without one, products share its energy among them."""
+    return bool(draw.price.memory > 0.9 * draw.price.time)
 
 
 def _power_error(version: Chip, draws: list[PowerDraw]) -> float:

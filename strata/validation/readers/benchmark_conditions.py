@@ -171,6 +171,19 @@ class DecodeConditions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class EnergyConditions:
+    """Servers whose power was measured while clients kept them full: prompts by task, as an interval."""
+
+    title: str = text("what was run")
+    engine: str = text("the engine that served")
+    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+    tokens: Number = quantity("1", "tokens of one step at most", positive=True)
+    prompt: dict[str, Number] = by_name("1", "likely tokens of a prompt, by task")
+    shortest_prompt: dict[str, Number] = by_name("1", "tokens of a prompt at least, by task")
+    longest_prompt: dict[str, Number] = by_name("1", "tokens of a prompt at most, by task")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DrawnLengths:
     """A benchmark that draws its lengths, and starts all clients together."""
 

@@ -78,3 +78,16 @@ def test_shipped_fits_say_what_they_rest_on():
             "held-out third" in p.source or "none to spare" in p.source for p in fitted
         )
     assert all(not p.source.startswith("fitted") for p in st.chip("h100").sources.values())
+
+
+def test_products_that_dram_does_not_bind_tell_no_energy_of_it(tmp_path):
+    """Thirteen such rows gave B200 a third of the energy its DRAM takes."""
+    (tmp_path / "ops").mkdir()
+    head = "system,framework,gemm_dtype,m,n,k,latency_ms,power_w,power_limit_w"
+    rows = [
+        f"b200_sxm,trtllm,bfloat16,{m},2048,12288,{m / 26800},{690 + m / 400},1000"
+        for m in range(8192, 16384, 512)
+    ]
+    (tmp_path / "ops" / "gemm_power.csv").write_text("\n".join((head, *rows)) + "\n")
+    with pytest.raises(BadFile, match="nothing to fit b200 on"):
+        calibrate("b200", tmp_path, only=("power",), date="2026-01-01")
