@@ -39,7 +39,9 @@ SIBLINGS = {
     "mi350x": ("mi300x", "the generation before: shares of peaks, fixed times"),
     "mi355x": ("mi300x", "the generation before: shares of peaks, fixed times"),
 }
-PER_CLOCK = ("cache.core_bandwidth", "experts.core_bandwidth")  # of one core: so many bytes a clock
+# What one core draws from the caches: so many bytes a clock; or, far below that, as much as its local memory
+# holds of what is under way, for each latency.
+PER_CLOCK, PER_SRAM = "experts.core_bandwidth", "cache.core_bandwidth"
 HEAD = "# Laid over the {kind}'s own file. Written by `python -m strata.validation.fit.refit`.\n\n"
 
 
@@ -49,21 +51,26 @@ def assumed_from(text: str, sibling: str, why: str) -> str:
 
 
 def carried(text: str, name: str, sibling: str, why: str) -> str:
-    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock.
+    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock, or the size
+    of its local memory.
 
-    >>> text = '[cache]\\ncore_bandwidth = { value = "42 GB/s", source = "fitted: some rows" }'
+    >>> text = '[cache]\\ncore_bandwidth = { value = "40 GB/s", source = "fitted: some rows" }'
     >>> print(carried(text, "mi355x", "mi300x", "older"))
     [cache]
-    core_bandwidth = { value = "48 GB/s", source = "assumed: as fitted on mi300x, older, by the clock" }
+    core_bandwidth = { value = "100 GB/s", source = "assumed: as fitted on mi300x, older, by its local memory" }
     """
     document = tomlkit.parse(assumed_from(text, sibling, why))
-    faster = float(chip(name).compute.clock / chip(sibling).compute.clock)
-    for path in PER_CLOCK if faster != 1.0 else ():
+    own, others = chip(name).compute, chip(sibling).compute
+    larger = {
+        PER_CLOCK: (float(own.clock / others.clock), "by the clock"),
+        PER_SRAM: (float(own.sram_capacity / others.sram_capacity), "by its local memory"),
+    }
+    for path, (factor, said) in larger.items():
         table, key = path.split(".")
         entry: Any = document.get(table, {}).get(key)
-        if entry is not None:
-            entry["value"] = show(parse(entry["value"], "B/s") * faster, "B/s", 3)
-            entry["source"] = f"{entry['source']}, by the clock"
+        if entry is not None and factor != 1.0:
+            entry["value"] = show(parse(entry["value"], "B/s") * factor, "B/s", 3)
+            entry["source"] = f"{entry['source']}, {said}"
     return tomlkit.dumps(document)
 
 
