@@ -86,7 +86,7 @@ def test_prediction_report_of_the_command(strata, tmp_path):
     got = strata("predict", "--model", "llama-3-8b", "--system", "1xh200", "--report", path)
     assert got.code == 0
     assert got.err == f"report: {path}\n"
-    assert "best of" in own_text(path.read_text())
+    assert "the only legal plan" in own_text(path.read_text())
 
 
 @pytest.mark.parametrize(

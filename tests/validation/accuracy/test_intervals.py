@@ -286,7 +286,7 @@ def test_commands_say_where_nothing_is_like_it():
     for command in (
         ("kernel", "gemm", "--chip", "tpu-v4", "--m", "64", "--n", "4096", "--k", "4096"),
         ("collective", "all_reduce", "--system", "8xh200", "--bytes", "1MB", "--links"),
-        ("collective", "all_reduce", "--system", "64xh200", "--bytes", "1MB"),
+        ("collective", "all_to_all", "--system", "64xh200", "--bytes", "1MB"),
         ("predict", "-m", "llama-3-8b", "-s", "256xstack-ref", "--phase", "decode", "--batch", "64"),
     ):
         told = CliRunner().invoke(commands_app(), command)
