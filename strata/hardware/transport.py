@@ -179,6 +179,9 @@ class Transport:
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
+    aliases: str = text(
+        "other names that users and data sets give its network, separated by spaces", default=""
+    )
     note: str = text("what a reader of these numbers should know", default="")
     rings: Rings = part(Rings, "collectives of the library over rings")
     pairs: Pairs = part(Pairs, "all-to-all and sends of the library")

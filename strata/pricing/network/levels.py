@@ -57,14 +57,14 @@ def ring_hops(level: Level, ranks: Number) -> Number:
 
 
 def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
-    r"""Rings over all ranks of an all-gather, reduce-scatter or all-reduce [s], by protocol.
+    r"""Rings over all ranks of an all-gather, reduce-scatter, all-reduce or broadcast [s], by protocol.
 
     .. math:: T = T_0 + \Lambda + \max_k \frac{B}{m_k \beta_k}, \quad
               \Lambda = a \frac{p-1}{p} \sum_k h_k \alpha_k, \quad B = a \frac{p-1}{p} n
 
-    a = 2 for an all-reduce, else 1; every boundary of a level is crossed by B bytes, through the links
-    :math:`\beta_k` of the :math:`m_k` ranks inside it together; start T_0 as inside a node. Whole buffers
-    (simple) hide waiting behind sending as `buffered_ring`'s do.
+    a = 2 for an all-reduce, else 1; of a broadcast B = n; every boundary of a level is crossed by B bytes,
+    through the links :math:`\beta_k` of the :math:`m_k` ranks inside it together; start T_0 as inside a node.
+    Whole buffers (simple) hide waiting behind sending as `buffered_ring`'s do.
 
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009): rings; NCCL's channels, one for each adapter.
 
@@ -80,12 +80,13 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
     passes = 2.0 if pattern == "all_reduce" else 1.0
     turn = passes * (ranks - 1.0) / ranks
     hops = [turn * ring_hops(one, ranks) for one in levels]
-    crossing = turn * payload
+    crossing = payload if pattern == "broadcast" else turn * payload
+    whole = "all_gather" if pattern == "broadcast" else pattern
     at_peak = [one.where(crossing / one.all_links) for one in levels]
     times: AlgorithmTimes = {}
     for name in _protocols(levels):
         wait = _waits(hops, [one.step(name) for one in levels])
-        share = name if name in FLAGGED else pattern
+        share = name if name in FLAGGED else whole
         send = slowest(
             [
                 sent * (1.0 / one.transport.rings.share[share])
@@ -298,39 +299,12 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
     }
 
 
-def level_broadcast(payload: Number, levels: Sequence[Level], start: Rings) -> Number:
-    r"""Broadcast in pieces down trees of every level at once [s].
-
-    .. math:: T = T_0 + \sum_k \lceil \log_2 N_k \rceil \alpha_k + \max_k \frac{n}{m_k \beta_k}
-
-    Sanders, Speck & Träff, Parallel Comput. 35 (2009).
-
-    >>> from strata.hardware.fabric import fabric, sized
-    >>> from strata.mapping.place import spread
-    >>> from strata.pricing.network.level_parts import crossed_levels
-    >>> nodes = sized(fabric("hgx-h200"), (8, 4))
-    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
-    >>> bool(level_broadcast(1e9, levels, levels[0].transport.rings) > 1e9 / 400e9)
-    True
-    """
-
-    def hops(one: Level) -> Number:
-        xp = namespace(one.size)
-        return xp.ceil(xp.log2(xp.maximum(one.size, 1.0)) - 1e-9) * one.step("simple")
-
-    waits: Number = sum((one.where(hops(one)) for one in levels), start=0.0)
-    sends = [one.where(payload / (one.all_links * one.transport.rings.share["all_gather"])) for one in levels]
-    return start.start["simple"] + waits + slowest(sends)
-
-
 def level_times(pattern: str, payload: Number, levels: Sequence[Level], start: Transport) -> AlgorithmTimes:
     """Each algorithm of a collective over levels of which one lies between nodes; `start`: the transport
     inside the node, whose kernels they are.
     """
     if pattern == "all_to_all":
         return level_exchange(payload, levels, start)
-    if pattern == "broadcast":
-        return {"trees": level_broadcast(payload, levels, start.rings)}
     times = level_rings(pattern, payload, levels, start.rings)
     if pattern == "all_reduce":
         times |= level_trees(payload, levels, start.rings)

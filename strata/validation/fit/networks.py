@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from strata.errors import UnknownName
 from strata.hardware.transport import Transport, transport
 from strata.params import leaf_paths, override, value_at
 from strata.validation.fit.families import MICRO, Quantity
@@ -26,7 +27,8 @@ from strata.validation.fit.solver import (
 )
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints
-from strata.validation.readers.multinode import multinode, network_of
+from strata.validation.readers.multinode import multinode
+from strata.validation.readers.network_names import network_of
 from strata.validation.readers.tables import Table
 
 FILE = "network/multinode.csv"
@@ -48,9 +50,9 @@ def calibrate_networks(
 ) -> tuple[dict[str, Transport], dict[str, list[FitOutcome]]]:
     """Fit transports between nodes: the library's quantities, to the rows of all networks together."""
     fitted = {name: transport(name) for name in NETWORKS}
-    kinds = np.array(
-        [network_of(*row) for row in zip(table.text("fabric"), table.text("setting"), strict=True)]
-    )
+    rows = list(zip(table.text("fabric"), table.text("setting"), table.text("links"), strict=True))
+    named = {row: _network(*row) for row in dict.fromkeys(rows)}
+    kinds = np.array([named[row] for row in rows])
     first = next(iter(fitted))
 
     # where the host moves the data, its copies hide what the library does
@@ -69,6 +71,14 @@ def calibrate_networks(
     library = outcome_of(found, "library between nodes", [FILE], date, rows_of="all networks")
     outcomes = {name: [_known(library, one)] for name, one in fitted.items() if name not in moved}
     return fitted, outcomes
+
+
+def _network(fabric: str, setting: str, links: str) -> str:
+    """The transport between nodes that a row names, "" where it names none that is known."""
+    try:
+        return network_of(fabric, setting, links)
+    except UnknownName:
+        return ""
 
 
 def _headline(table: Table, versions: Mapping[str, Transport]) -> ComparedPoints:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.errors import BadValue, require
+from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, sized, with_library
 from strata.hardware.transport import ANY
 from strata.mapping.place import spread
@@ -37,6 +37,8 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
+from strata.validation.readers.multinode import shipped_network
+from strata.validation.readers.network_names import chip_called, network_of
 from strata.validation.readers.tables import Table
 
 CONDITIONS = "network/expert_exchange.toml"
@@ -121,9 +123,10 @@ def row_levels(of: dict[str, str], ranks: Array, node: Array, catalogue: Catalog
     require(bool(np.all((ranks >= 2) & (node >= 1))), "ep must be from 2, gpus_per_node from 1", ep=ranks)
     if of["phase"] not in PHASES:
         raise BadValue(f"phase must be {' or '.join(PHASES)}, but got '{of['phase']}'")
-    joined = _quickest_fabric(of["gpu"], catalogue)
     inside = any(word in of["fabric"].lower() for word in IN_NODE)
     node = ranks if inside else np.minimum(node, ranks)
+    network = "" if inside else _named_network(of["fabric"], catalogue)
+    joined = _quickest_fabric(of["gpu"], network, float(np.max(node)), catalogue)
     require(bool(np.all(ranks % node == 0)), "gpus_per_node must divide ep", ep=ranks, gpus_per_node=node)
     joined = with_library(sized(_with_adapter(joined, of["fabric"], inside, node), (node, ranks / node)), ANY)
     levels = expert_levels(of["phase"], spread(1.0, ranks, joined), joined)
@@ -132,11 +135,25 @@ def row_levels(of: dict[str, str], ranks: Array, node: Array, catalogue: Catalog
     return levels
 
 
-def _quickest_fabric(gpus: str, catalogue: Catalogue) -> Fabric:
-    """The fabric of the chip a row names; of several names, which share one figure, that with most links."""
+def _named_network(words: str, catalogue: Catalogue) -> str:
+    """The network between nodes that a row names, "" where it names none."""
+    try:
+        return network_of(words, catalogue=catalogue)
+    except UnknownName:
+        return ""
+
+
+def _quickest_fabric(gpus: str, network: str, node: float, catalogue: Catalogue) -> Fabric:
+    """The fabric of the chip a row names, with the network it names; of several chips, which share one
+    figure, that with most links.
+    """
     named = [name.strip() for name in re.split(r"[/,+]", re.sub(r"\(.*?\)", "", gpus)) if name.strip()]
     known = [name for name in named if catalogue.has_chip(name)] or [named[0] if named else gpus]
-    found = [catalogue.system(f"8x{catalogue.chip(name).name}").fabric for name in known]
+    chips = [chip_called(catalogue, name) for name in known]
+    found = [
+        shipped_network(catalogue, name, network, node, None) if network else catalogue.usual_fabric(name)
+        for name in chips
+    ]
     return max(found, key=lambda joined: float(np.max(joined.dimension[0].bandwidth)))
 
 

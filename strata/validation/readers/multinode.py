@@ -4,22 +4,23 @@ and the adapters that each row states.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue, UnknownName
+from strata.arrays import Array, Number
+from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, sized, with_library
 from strata.hardware.fabric_parts import Dimension
 from strata.hardware.transport import LIBRARY
-from strata.mapping.place import spread
+from strata.mapping.place import GroupLayout, spread
 from strata.params import names
-from strata.pricing.network.collectives import price_collective
+from strata.pricing.network.algorithm_names import cheapest
+from strata.pricing.network.collectives import price_collective, times_by_dimension
 from strata.pricing.network.level_parts import between_nodes
+from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.validation.readers.bare_kernels import collective_op
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collectives import NOT_SUMMED
@@ -30,30 +31,19 @@ from strata.validation.readers.comparison import (
     group_names,
     rows_by_key,
 )
+from strata.validation.readers.network_names import (
+    Asked,
+    adapters_of,
+    asked_of,
+    chip_called,
+    is_domain,
+    network_of,
+    network_parts,
+    pattern_of_test,
+)
 from strata.validation.readers.tables import Table
+from strata.workload.graph import Collective
 
-TESTS = {
-    "all_gather": "all_gather",
-    "all_reduce": "all_reduce",
-    "reduce_scatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "sendrecv": "send",
-}
-# other names of networks, and of the links inside a node where a domain reaches over nodes
-OTHER_NAMES = {
-    "ib": "infiniband",
-    "ethernet": "roce",
-    "rocev2": "roce",
-    "tcp": "sockets",
-    "socket": "sockets",
-}
-DOMAINS = ("nvlink", "mnnvl", "ualink")
-ALGORITHMS = {"ring": "ring", "tree": "tree", "nvlstree": "nvls tree"}
-SOCKETS = re.compile(r"socket|NCCL_IB_DISABLE=1|NCCL_NET=socket", re.IGNORECASE)
-ADAPTERS = re.compile(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)\s*G", re.IGNORECASE)
-ALGORITHM = re.compile(r"NCCL_ALGO=(?:\w+:)?(\w+)", re.IGNORECASE)
 COLUMNS = ("gpu", "fabric", "links", "op", "setting", "dtype")
 # A time this often as long as one of a longer message of the same run is a first use (connections, buffers).
 FIRST_USE = 2.0
@@ -70,15 +60,13 @@ def multinode(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
     def price(key: tuple[Any, ...], rows: Array) -> Any:
         gpu, network, links, test, setting, dtype, *sizes = key
-        if test.lower() not in TESTS:
-            raise BadValue(f"a test between nodes is one of {', '.join(TESTS)}, but got '{test}'")
+        pattern, asked = pattern_of_test(test), asked_of(setting)
         joined = cluster_fabric(catalogue, gpu, network, links, setting, (sizes[0], sizes[1], sizes[2]))
-        if dtype.lower() in NOT_SUMMED or "NVLS_ENABLE=0" in setting.upper():
-            joined = replace(joined, dimension=tuple(replace(d, reduction=None) for d in joined.dimension))
-        pattern = TESTS[test.lower()]
-        asked = "" if pattern == "send" else asked_algorithm(setting)
+        if dtype.lower() in NOT_SUMMED or asked.in_node is False:
+            node, *outer = joined.dimension
+            joined = replace(joined, dimension=(replace(node, reduction=None), *outer))
         op = collective_op(pattern, s["bytes"][rows])
-        return price_collective(op, spread(1.0, float(sizes[1]), joined), joined, asked).time
+        return asked_time(op, spread(1.0, float(sizes[1]), joined), joined, asked)
 
     forecasts = forecast(table, [*keys, *counts], price, tuple(s))
     group = group_names(keys[3], keys[0], keys[1], table.text("nodes"), count=len(table))
@@ -103,24 +91,22 @@ def first_uses(runs: list[Array], size: Array, measured: Array) -> Array:
     return found
 
 
-def asked_algorithm(setting: str) -> str:
-    """The algorithm a setting forces, "" where the library chooses.
-
-    >>> asked_algorithm("NCCL_ALGO=allreduce:nvlstree"), asked_algorithm("default")
-    ('nvls tree', '')
+def asked_time(op: Collective, layouts: tuple[GroupLayout, ...], joined: Fabric, asked: Asked) -> Number:
+    """The cheapest of the algorithms that a setting leaves to the library [s]; where it leaves none that the
+    collective knows, the library goes its own way.
     """
-    found = ALGORITHM.search(setting)
-    return ALGORITHMS.get(found[1].lower(), "") if found else ""
-
-
-def network_of(fabric: str, setting: str) -> str:
-    """The transport between nodes that a row's fabric and setting name.
-
-    >>> network_of("nvlink+roce", "default"), network_of("slingshot", "without plugin (sockets)")
-    ('roce', 'sockets')
-    """
-    kind = fabric.strip().lower().split("+")[-1]
-    return "sockets" if SOCKETS.search(setting) else OTHER_NAMES.get(kind, kind)
+    free = price_collective(op, layouts, joined).time
+    known = {name for times in times_by_dimension(op, layouts, joined) for name in times}
+    left = {name for name in known if asked.allows(name)}
+    if op.pattern == "send" or left in (known, set()):
+        return free
+    times: AlgorithmTimes = {}
+    for name in sorted(left):
+        try:
+            times[name] = price_collective(op, layouts, joined, name).time
+        except BadValue:  # not legal for some of the sizes
+            continue
+    return cheapest(times) if times else free
 
 
 def cluster_fabric(
@@ -139,25 +125,27 @@ def cluster_fabric(
     ('p5-efa', [8.0, 2.0], 50000000000.0)
     """
     nodes, devices, per_node = counts
-    inside, kind = "+" in network, network_of(network, "")
-    adapters = ADAPTERS.search(links)
-    rate = float(adapters[1]) * float(adapters[2]) * 1e9 / 8 / per_node if adapters else None
-    if kind in DOMAINS:
-        node, joined = catalogue.usual_fabric(gpu).dimension[0], catalogue.usual_fabric(gpu)
-        outer: tuple[Dimension, ...] = joined.dimension[1:]
+    gpu, (inside, kind) = chip_called(catalogue, gpu), network_parts(network)
+    told, asked = adapters_of(links, network), asked_of(setting)
+    domain = is_domain(kind)
+    if domain:
+        joined = catalogue.usual_fabric(gpu)
+        node, outer = joined.dimension[0], joined.dimension[1:]
     else:
-        joined = _shipped(catalogue, gpu, kind, per_node, float(adapters[1]) / per_node if adapters else None)
+        kind = network_of(network, "", links, catalogue)
+        joined = shipped_network(catalogue, gpu, kind, per_node, told.count and told.count / per_node)
         node, outer = joined.dimension[0], (next(d for d in joined.dimension if between_nodes(d)),)
-    if rate is not None and kind not in DOMAINS:
-        outer = (replace(outer[0], bandwidth=rate),)
-    if network_of(network, setting) == "sockets":
+        usual = 1.0 if outer[0].links is None else float(np.max(outer[0].links))
+        rate = told.of_device(per_node, float(np.max(node.size)), usual)
+        outer = outer if rate is None else (replace(outer[0], bandwidth=rate),)
+    if not domain and network_of(network, setting, links, catalogue) == "sockets":
         outer = tuple(
             replace(d, transport="sockets", transport_model=catalogue.transport("sockets")) for d in outer
         )
-    if "sharp" in setting.lower() or "COLLNET_ENABLE=1" in setting.upper():
+    if asked.in_network:
         outer = tuple(replace(d, reduction=1.0) for d in outer)
     size = float(np.max(node.size))
-    domains = ceil(devices / size) if inside or kind in DOMAINS else nodes
+    domains = ceil(devices / size) if inside or domain else nodes
     if per_node * nodes != devices or devices % domains or devices / domains > size:
         raise BadValue(
             f"{gpu} has {size:g} devices on {node.name}: whole nodes were expected,"
@@ -167,9 +155,14 @@ def cluster_fabric(
     return with_library(sized(made, (devices / domains, domains)), LIBRARY)
 
 
-def _shipped(catalogue: Catalogue, gpu: str, kind: str, per_node: float, adapters: float | None) -> Fabric:
+def shipped_network(
+    catalogue: Catalogue, gpu: str, kind: str, per_node: float, adapters: float | None
+) -> Fabric:
     """The shipped fabric with a network of this kind whose nodes are nearest to the chip's: the same links
     inside, as many adapters a device.
+
+    >>> shipped_network(Catalogue(), "h800", "roce", 8.0, None).dimension[1].transport
+    'roce'
     """
     usual = catalogue.usual_fabric(gpu)
     wanted = "infiniband" if kind == "sockets" else kind
@@ -181,19 +174,25 @@ def _shipped(catalogue: Catalogue, gpu: str, kind: str, per_node: float, adapter
         if between_nodes(d) and d.transport == wanted and not one.dimension[0].shares_links_of
     ]
     if not found:
-        kinds = sorted({d.transport for one in known for d in one.dimension if between_nodes(d)})
-        raise UnknownName("network", kind, kinds, ", ".join(kinds))
+        raise BadValue(f"no shipped fabric has a network of {kind}: write one, or name another")
+
+    own = usual.dimension[0]
 
     def far(pair: tuple[Fabric, Dimension]) -> tuple[Any, ...]:
         one, d = pair
-        inner, own = one.dimension[0], usual.dimension[0]
+        inner = one.dimension[0]
         count = 1.0 if d.links is None else float(np.max(d.links))
         apart = 0.0 if adapters is None else abs(np.log(adapters / count))
         other = (inner.transport != own.transport, inner.bandwidth != own.bandwidth, inner.size != own.size)
-        return (*other[:2], one.name != usual.name, apart, other[2], one.name)
+        kind = (
+            inner.kind != own.kind,
+            abs(np.log(float(np.max(inner.bandwidth)) / float(np.max(own.bandwidth)))),
+        )
+        return (*other[:2], one.name != usual.name, kind[0], apart, other[2], kind[1], one.name)
 
     best, network = min(found, key=far)
     inner = best.dimension[0]
-    if inner.transport == usual.dimension[0].transport and float(np.max(inner.size)) >= per_node:
+    same = inner.transport == own.transport and float(np.max(inner.bandwidth)) == float(np.max(own.bandwidth))
+    if same and float(np.max(inner.size)) >= per_node:
         return best
-    return replace(best, dimension=(usual.dimension[0], network))
+    return replace(best, dimension=(own, network))

@@ -38,8 +38,9 @@ def test_other_chips_and_adapters_have_a_price_and_odd_rows_a_reason(tmp_path):
         "x,mi300x,xgmi,normal,dispatch,8,8,fp8,300,,80",
         "x,mi355x,roce 400G,Low-Latency,combine,16,8,bf16,,120,",
         "x,gb200,nvlink,normal,dispatch,32,4,fp8,600,,24",
-        "x,h200,efa 3200G,high_throughput,combine,16,8,,80,,",
+        "x,h200,roce 3200G,high_throughput,combine,16,8,,80,,",
         "x,h200,roce 2x200G,normal,combine,16,8,,80,,",
+        "x,h200,efa 2x200G,normal,combine,16,8,,80,,",
     ]
     odd = {
         "x,h99,nvlink,normal,dispatch,8,8,fp8,300,,24": "no chip called 'h99'",
@@ -58,3 +59,4 @@ def test_other_chips_and_adapters_have_a_price_and_odd_rows_a_reason(tmp_path):
         assert words in points.why[line]
     named = dict(zip(points.line, points.predicted, strict=True))
     assert named[5] == pytest.approx(named[6], rel=1e-9)  # 3200 Gb/s of a node of eight are 400 a rank
+    assert named[7] < named[6]  # the latency of the network that is named, not of the usual one
