@@ -23,6 +23,7 @@ from strata.errors import BadValue
 from strata.expression import mentions
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric, Host
+from strata.hardware.fabric_parts import Dimension
 from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.dram_access import banks_of
@@ -222,30 +223,46 @@ def dominating_fabric(space: Space) -> Fabric:
     scenario, topology = space.scenario, topology_axis(space)
     names = [""] if topology is None else [str(v) for v in space.axes[topology].values]
     every = [scenario.fabric_named(name) for name in names]
-    bandwidth, latency, energy = 0.0, np.inf, np.inf
-    for one in every:
-        total = 0.0
-        for i, d in enumerate(one.dimension):
-            total += max(float(d.bandwidth), _reached(space, (str(i), d.name), "bandwidth", d.bandwidth, max))
-            latency, energy = min(latency, float(d.latency)), min(energy, float(d.energy or 0.0))
-        bandwidth = max(bandwidth, total)
+    totals = [
+        sum(
+            max(float(d.bandwidth), _reached(space, (str(i), d.name), "bandwidth", d.bandwidth, max))
+            for i, d in enumerate(one.dimension)
+        )
+        for one in every
+    ]
     switch = replace(
-        every[0].dimension[0],
+        best_switch(every, max(totals), float(scenario.base_system.devices)),
+        price=min(_least_price(space, one) for one in every),
+    )
+    return replace(every[0], dimension=(switch,), host=_least_host(every, scenario.economics))
+
+
+def best_switch(fabrics: Sequence[Fabric], bandwidth: float, devices: float) -> Dimension:
+    """One switch between all devices that no way through these fabrics beats: the quickest hop and the least
+    energy of a dimension, and addition inside it where any of them adds up.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> best = best_switch([fabric("hgx-h200")], 500e9, 16.0)
+    >>> float(best.reduction), float(best.latency) * 1e6
+    (1.0, 1.25)
+    """
+    every = [d for one in fabrics for d in one.dimension]
+    adds = [float(np.max(d.reduction)) for d in every if d.reduction is not None]
+    return replace(
+        every[0],
         kind="switch",
-        size=float(scenario.base_system.devices),
+        size=devices,
         bandwidth=bandwidth,
         efficiency=1.0,
-        latency=latency,
-        energy=energy,
-        price=min(_least_price(space, one) for one in every),
-        reduction=None,
+        latency=min(float(d.latency) for d in every),
+        energy=min(float(d.energy or 0.0) for d in every),
+        reduction=max(adds, default=None),
         transport_model=None,
         transport="",
         oversubscription=None,
         links=None,
         shares_links_of="",
     )
-    return replace(every[0], dimension=(switch,), host=_least_host(every, scenario.economics))
 
 
 def _least_price(space: Space, one: Fabric) -> float:
