@@ -18,14 +18,18 @@ from strata.workload.graph import Collective
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Joined:
-    """A collective that one algorithm runs over several levels at once: where it does, its levels and
-    algorithms.
-    """
+class OverNodes:
+    """A group that reaches over nodes: where it does, and its levels."""
 
     where: Any  # points that cross a level between nodes
     always: bool  # all of them do
     levels: list[Level]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Joined(OverNodes):
+    """A collective that one algorithm runs over several levels at once."""
+
     times: AlgorithmTimes
 
     def lower(self, pattern: str, payload: Number) -> Number:
@@ -34,18 +38,21 @@ class Joined:
 
     def least(self, pattern: str, payload: Number) -> list[Number]:
         """What must cross each level at its links' peak [s]."""
-        ranks = self.levels[-1].outer
-        least = []
-        for one in self.levels:
-            share = (one.size - 1.0) / one.size
-            if pattern == "all_to_all":
-                sent = (one.outer - one.inner) / ranks * payload
-            elif pattern == "broadcast":
-                sent = share * payload / one.inner
-            else:
-                sent = share * payload / one.inner * least_passes(pattern, one.dimension)
-            least.append(one.where(sent / one.dimension.bandwidth))
-        return least
+        passes = [least_passes(pattern, one.dimension) for one in self.levels]
+        sent = level_bytes(pattern, payload, self.levels)
+        return [
+            one.where(each * again / one.dimension.bandwidth)
+            for one, each, again in zip(self.levels, sent, passes, strict=True)
+        ]
+
+
+def level_bytes(pattern: str, payload: Number, levels: Sequence[Level]) -> list[Number]:
+    """Bytes that a rank sends over its links of each level once round: of an all-to-all what is for ranks
+    there, else its share of what the members of the level lack.
+    """
+    if pattern == "all_to_all":
+        return [(one.outer - one.inner) / levels[-1].outer * payload for one in levels]
+    return [(one.size - 1.0) / one.size * payload / one.inner for one in levels]
 
 
 def least_passes(pattern: str, dimension: Dimension) -> Number:
@@ -57,19 +64,15 @@ def least_passes(pattern: str, dimension: Dimension) -> Number:
     return 2.0 if dimension.reduction is None else 2.0 / (1.0 + dimension.reduction)
 
 
-def joined_levels(
-    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str]
-) -> Joined | None:
-    """A collective over levels of which one lies between nodes, all of them a library's; None where there is
-    no such point, or where an algorithm is asked for in each dimension: those are phases, one after another.
+def over_nodes(layouts: tuple[GroupLayout, ...], fabric: Fabric) -> OverNodes | None:
+    """Levels of a group, one of which lies between nodes and all of which are a library's; None where there
+    is no such point.
     """
     crossed = [
         (layout, dimension)
         for layout, dimension in zip(layouts, fabric.dimension, strict=True)
         if not (layout.size.__class__ is float and layout.size <= 1.0)
     ]
-    if op.pattern == "send" or not isinstance(asked, str):
-        return None
     if not joins_levels([dimension for _, dimension in crossed]):
         return None
     nodes: Number = 1.0
@@ -77,13 +80,27 @@ def joined_levels(
         nodes = nodes * layout.size if between_nodes(dimension) else nodes
     if not crosses(nodes):
         return None
+    return OverNodes(nodes > 1, always_crosses(nodes), crossed_levels(layouts, fabric.dimension))
+
+
+def joined_levels(
+    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str]
+) -> Joined | None:
+    """A collective over levels of which one lies between nodes, all of them a library's; None where there is
+    no such point, or where an algorithm is asked for in each dimension: those are phases, one after another.
+    """
+    if op.pattern == "send" or not isinstance(asked, str):
+        return None
+    over = over_nodes(layouts, fabric)
+    if over is None:
+        return None
     first = next(d.transport_model for d in fabric.dimension if d.transport_model is not None)
-    levels = crossed_levels(layouts, fabric.dimension)
+    levels = over.levels
     times = level_times(op.pattern, op.payload, levels, first)
     if asked:
         shape = " x ".join(f"{shown_size(one.size)} {one.dimension.name}" for one in levels)
         times = select_algorithms(asked, times, f"the levels {shape}, with transport {first.name} inside,")
-    return Joined(nodes > 1, always_crosses(nodes), levels, times)
+    return Joined(over.where, over.always, levels, times)
 
 
 def either_times(joined: Joined | None, own: AlgorithmTimes) -> AlgorithmTimes:

@@ -4,6 +4,7 @@ both share.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from strata.arrays import Number, namespace
@@ -13,6 +14,9 @@ from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithm_names import cheapest
 from strata.pricing.network.algorithms import group_link
 from strata.pricing.network.collectives import Crossing, crossings
+from strata.pricing.network.joined import level_bytes, over_nodes
+from strata.pricing.network.level_parts import Level
+from strata.pricing.network.levels import slowest
 from strata.pricing.overlap.equations import MEETINGS, in_pieces, own_first, slowed
 from strata.pricing.price import Price
 from strata.workload.graph import Collective
@@ -36,24 +40,47 @@ class Link:
 
 
 def tile_link(op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric) -> Link:
-    """What a collective asks for when tiles carry it, dimension by dimension as the library does it."""
-    sending: Number = 0.0
-    waiting: Number = 0.0
+    """What a collective asks for when tiles carry it: dimension by dimension as the library does it, and over
+    nodes on all levels at once, so that the slowest rules.
+    """
     cores: Number = 0.0
-    crossing: Number = 0.0
     ranks: Number = 1.0
     passes = 2.0 if op.pattern == "all_reduce" else 1.0
+    sends: list[Number] = []
+    waits: list[Number] = []
+    bytes_sent: list[Number] = []
     for here in crossings(op, layouts, fabric, payload=_payload(op)):
         sent = passes * here.sent()
         one, wait, taken = _in_dimension(op, here, sent)
-        sending = sending + here.where(one)
-        waiting = waiting + here.where(wait)
+        sends.append(here.where(one))
+        waits.append(here.where(wait))
+        bytes_sent.append(here.where(sent))
         there = here.where(taken)
         cores = namespace(cores, there).maximum(cores, there)
-        crossing = crossing + here.where(sent)
         ranks = ranks * here.layout.size
+    sending, waiting, crossing = (sum(some, start=0.0) for some in (sends, waits, bytes_sent))
+    over = over_nodes(layouts, fabric)
+    if over is not None:
+        at_once, all_sent = _on_levels(passes, op, over.levels)
+        xp = namespace(over.where, at_once, sending, crossing)
+        sending = xp.where(over.where, at_once, sending)
+        waiting = xp.where(over.where, slowest(waits), waiting)
+        crossing = xp.where(over.where, all_sent, crossing)
     summed = op.payload * (1.0 + 1.0 / ranks) if op.pattern in SUMMED else 0.0
     return Link(sending, waiting, cores, 2.0 * crossing, summed, ranks)
+
+
+def _on_levels(passes: float, op: Collective, levels: Sequence[Level]) -> tuple[Number, Number]:
+    """Time of what tiles send over all levels at once [s], and the bytes of a rank."""
+    each = [passes * sent for sent in level_bytes(op.pattern, _payload(op), levels)]
+    times = [_on_level(sent, one) for sent, one in zip(each, levels, strict=True)]
+    return slowest(times), sum((one.where(s) for s, one in zip(each, levels, strict=True)), start=0.0)
+
+
+def _on_level(sent: Number, level: Level) -> Number:
+    """Time of bytes that tiles send over a level's links [s]."""
+    tiles = level.transport.tiles
+    return float("inf") if tiles is None else level.where(sent / (tiles.share * level.link))
 
 
 def _payload(op: Collective) -> Number:

@@ -235,3 +235,21 @@ def test_shipped_engines_do_not_overlap_unless_told():
     assert {engine(name).overlap for name in names("engine")} == {"none"}
     with pytest.raises(st.StrataError, match="none, tiles, dual_batch"):
         engine("ideal", overlap="tile")
+
+
+@pytest.mark.parametrize("pattern", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+def test_tiles_over_nodes_are_on_all_levels_at_once(pattern):
+    """Where a group reaches over nodes the slower level rules; a box of groups is its points."""
+    nodes = sized(fabric("hgx-h100"), (8, 4))
+    op = Collective(pattern=pattern, group="tp", payload=1e9)
+    inside, over = (tile_link(op, spread(1.0, ranks, nodes), nodes) for ranks in (8.0, 32.0))
+    passes = 2.0 if pattern == "all_reduce" else 1.0
+    sent = passes * 1e9 * (24 / 32 if pattern == "all_to_all" else 3 / 4 / 8)
+    tiles = [d.transport_model.tiles for d in nodes.dimension]
+    within = passes * 1e9 * (7 / 32 if pattern == "all_to_all" else 7 / 8) / (tiles[0].share * 450e9)
+    assert float(over.sending) == pytest.approx(max(sent / (tiles[1].share * 50e9), within))
+    assert float(over.waiting) == pytest.approx(float(inside.waiting), rel=0.5)  # they meet once, not twice
+    both = tile_link(op, spread(1.0, np.array([8.0, 32.0]), nodes), nodes)
+    for name in ("sending", "waiting", "cores", "moved"):
+        alone = [float(getattr(one, name)) for one in (inside, over)]
+        assert np.broadcast_to(getattr(both, name), (2,)) == pytest.approx(alone)
