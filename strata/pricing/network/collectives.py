@@ -22,7 +22,7 @@ from strata.pricing.network.algorithm_names import (
 from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
 from strata.pricing.network.joined import Joined, either_times, joined_levels, least_passes
 from strata.pricing.network.level_parts import between_nodes, make_level
-from strata.pricing.network.levels import level_times
+from strata.pricing.network.levels import level_times, slowest
 from strata.pricing.network.memory_ring import RING_PATTERNS, memory_ring_times
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
@@ -203,16 +203,20 @@ def price_collective(
     energy: Number = 0.0
     joined = joined_levels(op, layouts, fabric, asked)
     passes = 2.0 if op.pattern == "all_reduce" else 1.0
+    each: list[Number] = []
     for here in crossings(op, layouts, fabric, asked):
         if here.empty:
             continue
         dimension, sent = here.dimension, here.sent()
+        each.append(sent)
         energy = energy + sent * (passes * dimension.energy)
         if joined is None or not (joined.always or between_nodes(dimension)):
             time = time + here.where(cheapest(_own_times(op, here, False, joined)))
             lower = lower + sent * (least_passes(op.pattern, dimension) / dimension.bandwidth)
     if joined is not None:
-        both, least = cheapest(joined.times), joined.lower(op.pattern, op.payload)
+        known = None if op.pattern in WHOLE_BUFFER else each  # the bytes of each level are those
+        both = cheapest(joined.times)
+        least = slowest(joined.least(op.pattern, op.payload, known))
         if joined.always:
             time, lower = both, least
         else:

@@ -12,7 +12,7 @@ from strata.hardware.fabric_parts import Dimension
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithm_names import always_crosses, crosses, select_algorithms, shown_size
 from strata.pricing.network.level_parts import Level, between_nodes, crossed_levels, joins_levels
-from strata.pricing.network.levels import level_times, slowest
+from strata.pricing.network.levels import level_times
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.workload.graph import Collective
 
@@ -32,17 +32,12 @@ class Joined(OverNodes):
 
     times: AlgorithmTimes
 
-    def lower(self, pattern: str, payload: Number) -> Number:
-        """What must cross the busiest level at its links' peak [s]."""
-        return slowest(self.least(pattern, payload))
-
-    def least(self, pattern: str, payload: Number) -> list[Number]:
-        """What must cross each level at its links' peak [s]."""
-        passes = [least_passes(pattern, one.dimension) for one in self.levels]
-        sent = level_bytes(pattern, payload, self.levels)
+    def least(self, pattern: str, payload: Number, sent: Sequence[Number] | None = None) -> list[Number]:
+        """What must cross each level at its links' peak [s]; `sent`: its `level_bytes`, where known."""
+        sent = level_bytes(pattern, payload, self.levels) if sent is None else sent
         return [
-            one.where(each * again / one.dimension.bandwidth)
-            for one, each, again in zip(self.levels, sent, passes, strict=True)
+            one.where(each * (least_passes(pattern, one.dimension) / one.dimension.bandwidth))
+            for one, each in zip(self.levels, sent, strict=True)
         ]
 
 

@@ -62,9 +62,9 @@ def make_level(layout: GroupLayout, dimension: Dimension, transport: Transport, 
     return Level(
         size=layout.size,
         inner=inner,
-        outer=inner * layout.size,
+        outer=layout.size if inner.__class__ is float and inner == 1.0 else inner * layout.size,
         link=link,
-        all_links=inner * link,
+        all_links=link if inner.__class__ is float and inner == 1.0 else inner * link,
         dimension=dimension,
         transport=transport,
         network=between_nodes(dimension),
@@ -80,5 +80,5 @@ def crossed_levels(layouts: Sequence[GroupLayout], dimensions: Sequence[Dimensio
         crossed = not (layout.size.__class__ is float and layout.size <= 1.0)
         if crossed and dimension.transport_model is not None:
             levels.append(make_level(layout, dimension, dimension.transport_model, inner))
-        inner = inner * layout.members
+        inner = layout.members if inner.__class__ is float and inner == 1.0 else inner * layout.members
     return levels

@@ -37,34 +37,54 @@ def slowest(times: Sequence[Number]) -> Number:
     return first
 
 
-def ring_hops(level: Level, ranks: Number) -> Number:
-    r"""Links of one ring over all ranks that cross a level and none farther out.
+def ring_hops(level: Level, ranks: Number, steps: Number, closes: bool | None = None) -> Number:
+    r"""Steps of one ring over all ranks that cross a level and none farther out.
 
-    .. math:: h_k = \frac{p}{m_k} - \frac{p}{m_{k+1}} \; (+1 \text{ at the outermost level, to close it})
+    .. math:: h_k = s \Big(\frac{1}{m_k} - \frac{1}{m_{k+1}}\Big) \;
+              (s / m_k \text{ at the outermost level, which closes the ring})
 
-    ranks p; m_k ranks inside one member of level k. All levels together: p.
+    ranks p, s steps round it (p for each of its links once); m_k ranks inside one member of level k. All
+    levels together: s. `closes`: whether this level is the outermost one everywhere, or nowhere.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
     >>> from strata.pricing.network.level_parts import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
-    >>> [float(ring_hops(one, 32.0)) for one in crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)]
+    >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
+    >>> [float(ring_hops(one, 32.0, 32.0)) for one in levels]
     [28.0, 4.0]
     """
-    xp = namespace(level.size, level.inner, ranks)
+    inside = steps if level.inner.__class__ is float and level.inner == 1.0 else steps / level.inner
+    if closes:
+        return inside
+    inner = inside - steps / level.outer
+    if closes is False:
+        return inner
     last = (level.outer >= ranks * (1.0 - 1e-9)) & (level.size > 1)
-    return ranks / level.inner - ranks / level.outer + xp.where(last, 1.0, 0.0)
+    return namespace(level.size, level.inner, ranks, steps).where(last, inside, inner)
 
 
-def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
+def level_loads(payload: Number, levels: Sequence[Level]) -> list[Number]:
+    """What a buffer takes through the links of all ranks inside a member of each level, at their peak [s]."""
+    return [one.where(payload / one.all_links) for one in levels]
+
+
+def level_rings(
+    pattern: str,
+    payload: Number,
+    levels: Sequence[Level],
+    start: Rings,
+    loads: Sequence[Number] | None = None,
+) -> AlgorithmTimes:
     r"""Rings over all ranks of an all-gather, reduce-scatter, all-reduce or broadcast [s], by protocol.
 
     .. math:: T = T_0 + \Lambda + \max_k \frac{B}{m_k \beta_k}, \quad
-              \Lambda = a \frac{p-1}{p} \sum_k h_k \alpha_k, \quad B = a \frac{p-1}{p} n
+              \Lambda = \sum_k h_k \alpha_k, \quad B = a \frac{p-1}{p} n
 
-    a = 2 for an all-reduce, else 1; of a broadcast B = n; every boundary of a level is crossed by B bytes,
-    through the links :math:`\beta_k` of the :math:`m_k` ranks inside it together; start T_0 as inside a node.
-    Whole buffers (simple) hide waiting behind sending as `buffered_ring`'s do.
+    h_k of s = a (p-1) steps (`ring_hops`), a = 2 for an all-reduce, else 1; of a broadcast B = n; every
+    boundary of a level is crossed by B bytes, through the links :math:`\beta_k` of the :math:`m_k` ranks
+    inside it together; start T_0 as inside a node. Whole buffers (simple) hide waiting behind sending as
+    `buffered_ring`'s do.
 
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009): rings; NCCL's channels, one for each adapter.
 
@@ -78,11 +98,14 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
     """
     ranks = levels[-1].outer
     passes = 2.0 if pattern == "all_reduce" else 1.0
-    turn = passes * (ranks - 1.0) / ranks
-    hops = [turn * ring_hops(one, ranks) for one in levels]
-    crossing = payload if pattern == "broadcast" else turn * payload
+    steps = passes * (ranks - 1.0)
+    known = levels[-1].always
+    hops = [ring_hops(one, ranks, steps, one is levels[-1] if known else None) for one in levels]
     whole = "all_gather" if pattern == "broadcast" else pattern
-    at_peak = [one.where(crossing / one.all_links) for one in levels]
+    at_peak = level_loads(payload, levels) if loads is None else list(loads)
+    if pattern != "broadcast":
+        turn = steps / ranks
+        at_peak = [turn * load for load in at_peak]
     times: AlgorithmTimes = {}
     for name in _protocols(levels):
         wait = _waits(hops, [one.step(name) for one in levels])
@@ -104,10 +127,16 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
 
 def _waits(counts: Sequence[Number], steps: Sequence[Number]) -> Number:
     """Steps of every level, one after the other [s]."""
-    first, *others = (count * step for count, step in zip(counts, steps, strict=True))
-    for wait in others:
-        first = first + wait
-    return first
+    total: Number = 0.0
+    for count, step in zip(counts, steps, strict=True):
+        if not _none(count):
+            total = count * step if _none(total) else total + count * step
+    return total
+
+
+def _none(value: Number) -> bool:
+    """Whether nothing is counted, as far as is seen at a glance."""
+    return value.__class__ is float and value == 0.0
 
 
 def _protocols(levels: Sequence[Level]) -> list[str]:
@@ -139,21 +168,25 @@ def tree_load(nodes: Number) -> Number:
     return xp.minimum(nodes, 4.0) / 2.0
 
 
-def piece_bytes(payload: Number, most: Number, pieces: Number) -> Number:
-    r"""Bytes of a buffer that move as one piece through a pipeline [B].
+def piece_share(payload: Number, most: Number, pieces: Number) -> Number:
+    r"""Share of a buffer that moves as one piece through a pipeline.
 
-    .. math:: c = \Big(\frac{1}{c_0} + \frac{k}{n}\Big)^{-1}
+    .. math:: \frac{c}{n} = \Big(\frac{n}{c_0} + k\Big)^{-1}
 
-    most c_0: slots of all channels; a shorter buffer n is cut into k pieces or so.
+    most c_0 [B]: slots of all channels; a shorter buffer n is cut into k pieces or so.
 
-    >>> round(piece_bytes(64e6, 4e6, 10.0) / 1e6, 2), round(piece_bytes(1e6, 4e6, 10.0) / 1e6, 3)
+    >>> round(64 * piece_share(64e6, 4e6, 10.0), 2), round(piece_share(1e6, 4e6, 10.0), 3)  # MB
     (2.46, 0.098)
     """
-    return payload / (payload / most + pieces)
+    return 1.0 / (payload / most + pieces)
 
 
 def level_trees(
-    payload: Number, levels: Sequence[Level], start: Rings, in_switch: bool = False
+    payload: Number,
+    levels: Sequence[Level],
+    start: Rings,
+    in_switch: bool = False,
+    loads: Sequence[Number] | None = None,
 ) -> AlgorithmTimes:
     r"""All-reduce up and down trees of nodes with chains inside them, or with a switch that adds up [s].
 
@@ -161,7 +194,7 @@ def level_trees(
               \max\Big(2\frac{g-1}{g} \frac{n}{\beta_0}, \frac{f(N_k)\, n}{m_k \beta_k}\Big)
 
     g ranks in a node, N_k members of level k with f as `tree_load`; T_fill: the first piece of whole buffers
-    (`piece_bytes`) on every step. With `in_switch`, (g+1)/g n to and from the switch and no steps in the node
+    (`piece_share`) on every step. With `in_switch`, (g+1)/g n to and from the switch and no steps in the node
     stand in for the chain. A network that adds up takes one step up and one down, and n bytes.
 
     Sanders, Speck & Träff, Parallel Comput. 35 (2009); NCCL, trees and NVLS trees.
@@ -176,16 +209,17 @@ def level_trees(
     10.0
     """
     steps = [one.where(_tree_steps(one, in_switch)) for one in levels]
-    at_peak = [one.where(_tree_bytes(one, in_switch) * payload / one.all_links) for one in levels]
+    loads = level_loads(payload, levels) if loads is None else loads
+    at_peak = [_tree_bytes(one, in_switch) * load for one, load in zip(levels, loads, strict=True)]
     times: AlgorithmTimes = {}
     for name in ("simple",) if in_switch else _protocols(levels):
         shares = [_tree_share(one, name, in_switch) for one in levels]
         each = [_tree_step(one, name) for one in levels]
         if name not in FLAGGED:
-            piece = _piece(payload, levels)
+            part = _piece(payload, levels)
             each = [
-                step + piece / (one.all_links * share)
-                for step, one, share in zip(each, levels, shares, strict=True)
+                step if _none(count) else step + part * load * (1.0 / share)
+                for count, step, load, share in zip(steps, each, loads, shares, strict=True)
             ]
         begin = start.start["in_switch" if in_switch else _kernel(name)]
         send = slowest([sent * (1.0 / share) for sent, share in zip(at_peak, shares, strict=True)])
@@ -201,7 +235,7 @@ def _piece(payload: Number, levels: Sequence[Level]) -> Number:
     rings = next(one.transport.rings for one in reversed(levels) if one.network)
     if rings.chunk is None or rings.pieces is None:
         return 0.0
-    return piece_bytes(payload, rings.chunk, rings.pieces)
+    return piece_share(payload, rings.chunk, rings.pieces)
 
 
 def _adds_up(level: Level, value: Number, else_value: Number) -> Number:
@@ -245,7 +279,9 @@ def _tree_step(level: Level, protocol: str) -> Number:
     return level.step("ll128" if flagged else protocol)
 
 
-def in_switch_trees(payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
+def in_switch_trees(
+    payload: Number, levels: Sequence[Level], start: Rings, loads: Sequence[Number] | None = None
+) -> AlgorithmTimes:
     """`level_trees` whose nodes' switch adds up, where it can: one level inside the node that reduces, no
     more ranks than the library joins so.
     """
@@ -259,7 +295,7 @@ def in_switch_trees(payload: Number, levels: Sequence[Level], start: Rings) -> A
     can = (summed > 0) & (node.size > 1) & (node.size <= most)
     return {
         name: namespace(time, node.size).where(can, time, float("inf"))
-        for name, time in level_trees(payload, levels, start, in_switch=True).items()
+        for name, time in level_trees(payload, levels, start, in_switch=True, loads=loads).items()
     }
 
 
@@ -305,8 +341,9 @@ def level_times(pattern: str, payload: Number, levels: Sequence[Level], start: T
     """
     if pattern == "all_to_all":
         return level_exchange(payload, levels, start)
-    times = level_rings(pattern, payload, levels, start.rings)
+    loads = level_loads(payload, levels)
+    times = level_rings(pattern, payload, levels, start.rings, loads)
     if pattern == "all_reduce":
-        times |= level_trees(payload, levels, start.rings)
-        times |= in_switch_trees(payload, levels, start.rings)
+        times |= level_trees(payload, levels, start.rings, loads=loads)
+        times |= in_switch_trees(payload, levels, start.rings, loads)
     return times
