@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strata.app.commands.fabric import typed_dimensions
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, picture_file
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -20,10 +21,14 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
+    from strata.hardware.chip import Chip
+    from strata.hardware.fabric import Fabric
     from strata.pricing.network.collective_cost import CollectiveCost
 
 
 MOST = 1000  # rows of a table of collectives
+EVERY_SIZE = (8.0, 8e9)  # bytes of a picture where one size was asked for
+DRAWN = 121  # sizes of a picture
 
 
 def _patterns(incomplete: str) -> list[str]:
@@ -122,6 +127,16 @@ BesideOption = Annotated[
         help="another collective of the same devices that runs at once",
     ),
 ]
+SvgOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--svg",
+        metavar="FILE.svg",
+        help="draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it "
+        "is one size)",
+        callback=picture_file,
+    ),
+]
 
 
 def register_collective(app: typer.Typer) -> None:
@@ -148,6 +163,7 @@ def collective_command(
     packets: PacketsOption = "",
     simulate: SimulateOption = False,
     beside: BesideOption = None,
+    svg: SvgOption = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -158,6 +174,8 @@ def collective_command(
         raise BadValue("--algorithms stands alone, and --with does not go with --packets")
     if simulate and not packets:
         raise BadValue("--simulate runs packets: say which with --packets ns3")
+    if svg is not None and (beside or packets):
+        raise BadValue("--svg draws collectives that run alone: without --with and --packets")
     network = _network(system, fabric, sizes)
     asked, count = _asked(pattern, bytes, ranks, stride, algorithm)
     if beside:
@@ -178,6 +196,23 @@ def collective_command(
         table,
         "collectives" if beside else "",
     )
+    if svg is not None:
+        _draw(network, asked | {"engine": engine, "links": links}, svg)
+
+
+def _draw(network: Any, asked: dict[str, Any], path: Path) -> None:
+    """The picture of what was asked, at many sizes."""
+    import numpy as np
+
+    from strata.app.render.collective_picture import draw_collectives
+    from strata.app.terminal import wrote
+    from strata.pricing.network.collective_cost import collective
+
+    least, most = float(np.min(asked["bytes"])), float(np.max(asked["bytes"]))
+    sizes = np.geomspace(*((least, most) if least < most else EVERY_SIZE), DRAWN)
+    groups = [None] if asked["ranks"] is None else list(dict.fromkeys(asked["ranks"].tolist()))
+    costs = [collective(network, **(asked | {"bytes": sizes, "ranks": ranks})) for ranks in groups]
+    wrote("picture", draw_collectives(costs, path))
 
 
 def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:
@@ -219,11 +254,35 @@ def _alone(
         _simulate(cost, told)
     if algorithms:
         return by_algorithm(cost, told)
-    chip = make_system(network).chip if isinstance(network, str) else None
+    chip = make_system(network).chip if isinstance(network, str) else _chip_like(network)
     library = bool(cost.engine) and not cost.packets
     crossed = [bool(np.any(np.asarray(layout.size) > 1)) for layout in cost.layouts]
     trusted = trust_collective(chip, cost.pattern, cost.time, inside=not any(crossed[1:]), software=library)
     return with_interval(told, trusted), Group(collectives_table(told), *dimmed([trusted.text]))
+
+
+def _chip_like(network: Fabric) -> Chip | None:
+    """A chip whose usual fabric has the same links inside a node; None where there is none."""
+    import numpy as np
+
+    from strata.hardware.chip import chip
+    from strata.hardware.fabric import fabric
+    from strata.params import find, names, read_toml
+
+    node = network.dimension[0]
+    if not node.transport:
+        return None
+    usual = {name: str(read_toml(find("chip", name)).get("fabric", "")) for name in names("chip")}
+    inner = {made: fabric(made).dimension[0] for made in dict.fromkeys(usual.values()) if made}
+
+    def far(name: str) -> tuple[Any, ...]:
+        own = inner[usual[name]]
+        apart = (float(own.bandwidth) != float(node.bandwidth), own.kind != node.kind)
+        sizes = [1.0 if d.size is None else float(np.max(d.size)) for d in (own, node)]
+        return (usual[name] != network.name, *apart, abs(np.log(sizes[0] / sizes[1])), name)
+
+    like = [n for n, made in usual.items() if made and inner[made].transport == node.transport]
+    return chip(min(like, key=far)) if like else None
 
 
 def _at_once(

@@ -321,3 +321,18 @@ def test_the_simulator_needs_packets(capsys):
         run_command(["collective", "all_reduce", "--system", "8xh200", "--bytes", "8kB", "--simulate"]) == 2
     )
     assert "--packets ns3" in capsys.readouterr().err
+
+
+def test_a_picture_shows_bus_bandwidth_and_algorithms(answer, tmp_path):
+    fabric = ("collective", "all_reduce", "--fabric", "p5-efa", "--sizes", "8,4", "--bytes", "1kB,1GB")
+    answer(*fabric, "--svg", str(tmp_path / "a.svg"))
+    drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert all(word in drawn for word in ("bus bandwidth", "nvls tree", "ring ll128", "cheapest"))
+    answer(*NODE, "--ranks", "2,8", "--svg", str(tmp_path / "b.svg"))
+    assert "8 ranks" in (tmp_path / "b.svg").read_text(encoding="utf-8")
+
+
+def test_a_fabric_by_name_is_trusted_as_the_chips_on_such_links(answer):
+    said = answer("collective", "all_reduce", "--fabric", "p5-efa", "--sizes", "8,4", "--bytes", "1MB")
+    assert "between nodes by nccl on h100" in said
+    assert "nothing like it" in answer("collective", "all_reduce", "--fabric", "torus-256", "--bytes", "1MB")
