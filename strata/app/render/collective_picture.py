@@ -30,7 +30,9 @@ def draw_collectives(costs: Sequence[CollectiveCost], path: Path) -> Path:
             axes.plot(cost.bytes, rate, color=COLOURS[i % len(COLOURS)], linewidth=2.2, label=label)
         first = costs[0]
         axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="bus bandwidth [GB/s]")
-        axes.set_title(f"{first.pattern} on {first.fabric.name}, {first.engine or 'links alone'}")
+        shape = " x ".join(f"{float(np.max(d.size)):g} {d.name}" for d in first.fabric.dimension)
+        software = f"engine {first.engine}" if first.engine else "links alone"
+        axes.set_title(f"{first.pattern} on {first.fabric.name} ({shape}), {software}")
         axes.legend(frameon=False, fontsize=7)
         return save(pyplot, figure, path)
 

@@ -98,10 +98,7 @@ def test_a_fabric_stands_in_for_a_system(answer):
     )
     alone = answer("collective", "all_reduce", "--fabric", "hgx-h200", "--bytes", "1MB", "--json")
     known = answer(*NODE, "--json")
-    assert alone == known | {
-        "interval": None,
-        "units": alone["units"],
-    }  # measured were chips, not fabrics alone
+    assert alone == known  # trusted as the chips that such a fabric joins
     assert answer("collective", "send", "--fabric", "torus-256", "--bytes", "1MB", "--json")["ranks"] == 256
 
 
