@@ -70,8 +70,21 @@ class Engine:
     )
     graph_break_time: Number = quantity(
         "s",
-        "host time of one sparse attention layer, which no captured graph holds: the graph is "
-        "broken around it",
+        "host time of one attention layer that no captured graph holds: the graph is broken around it",
+    )
+    breaks_at_chunks: Number | None = quantity(
+        "1",
+        "1 where captured graphs hold no attention of models that attend in chunks, as none holds sparse "
+        "attention; left out: they hold it",
+        optional=True,
+        minimum=0,
+    )
+    asynchronous: Number | None = quantity(
+        "1",
+        "1 where the host schedules a step and sends tokens while the device works at the step before, so "
+        "that the longer of both counts; left out: the device waits",
+        optional=True,
+        minimum=0,
     )
     separate_quantize_share: Number = quantity(
         "1",
