@@ -122,6 +122,15 @@ class Engine:
         "with; 1 where none is given",
         optional=True,
     )
+    dealt_expert_read: dict[str, Number] | None = by_name(
+        "1",
+        "rate at which it reads weights of experts dealt out over ranks, by format, once a step has more tokens "
+        "than a rank has experts, over the rate before; 1 where none is given",
+        optional=True,
+    )
+    dealt_expert_rate: dict[str, Number] | None = by_name(
+        "1", "the same of their products over those of tiles tuned for them", optional=True
+    )
     mixed: Number = quantity(
         "1",
         "1 where prompts are read in the steps that generate, 0 where these wait for steps that only read",

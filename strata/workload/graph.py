@@ -233,7 +233,6 @@ class Block:
     captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
     chunked: bool = False  # attention of a model that attends in chunks: not every engine captures it
     ahead: bool = False  # its collectives run an iteration ahead, beside its own work
-
     @property
     def times(self) -> Number:
         """How often it runs in a pass over the program."""

@@ -152,6 +152,34 @@ def expert_tiles(rows: str) -> tuple[Array, Array, Array]:
     return index, heights[index], np.array([COLUMNS[0]] * len(heights) + [COLUMNS[1]])
 
 
+def dealt_share(op: ExpertMatMul, device: Device, ranks: Number, name: str, which: str) -> Number:
+    r"""Rate at which an engine reads or works at experts dealt out over ranks, over that of tiles tuned for them.
+
+    .. math:: \rho = \begin{cases} r & R > 1, \ T > e \\ 1 & \text{otherwise} \end{cases}
+
+    T tokens of a step, e experts held by each of R ranks; r of `Engine.dealt_expert_read` and
+    `Engine.dealt_expert_rate`. Triton kernels have tuned tiles for all experts of a model; for parts of them
+    they fall back to low tiles for few tokens, and to square ones with shallow loads for more.
+
+    >>> from strata.pricing.kernels.device import KernelSoftware, device
+    >>> from strata.hardware.chip import chip
+    >>> from strata.workload.graph import Extent
+    >>> sizes = {"n": (Extent(1.0),), "k": Extent(1.0), "tokens": Extent(32.0), "experts": Extent(16.0)}
+    >>> more = {"top_k": 8.0, "all_experts": 128.0, "skew": 0.0, "weight": "bf16", "activation": "bf16"}
+    >>> op = ExpertMatMul(name="up", module="moe", inputs=(), output="", **sizes, **more)
+    >>> slow = device(chip("h200"), KernelSoftware(dealt_expert_read={"bf16": 0.7}))
+    >>> [float(dealt_share(op, slow, ranks, "bf16", "read")) for ranks in (1.0, 8.0)]
+    [1.0, 0.7]
+    """
+    software = device.software
+    share = (getattr(software, f"dealt_expert_{which}") or {}).get(name)
+    if share is None or software.for_bounds:
+        return 1.0
+    tokens, held = op.tokens.size, op.experts.size
+    xp = namespace(tokens, held, ranks, share)
+    return xp.where((ranks > 1.0) & (tokens > held), share, 1.0)
+
+
 def price_experts(
     op: ExpertMatMul, device: Device, ranks: Number = 1.0, load: ExpertLoad | None = None
 ) -> Price:
@@ -192,9 +220,10 @@ def price_experts(
     tokens = op.tokens.size
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
     index, rows, columns = expert_tiles(measured.tile_rows)
+    read, worked = (dealt_share(op, device, ranks, name, which) for which in ("read", "rate"))
     kernels = GroupedKernels(
-        rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost),
-        bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights),
+        rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost) * worked,
+        bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights) * read,
         tile=measured.tile,
         floor=0.5 * (by_format(measured.floor, name) + sorting) + passes,
         rows=lead(rows, rank, xp),
