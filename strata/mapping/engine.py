@@ -124,8 +124,8 @@ class Engine:
     )
     dealt_expert_read: dict[str, Number] | None = by_name(
         "1",
-        "rate at which it reads weights of experts dealt out over ranks, by format, once a step has more tokens "
-        "than a rank has experts, over the rate before; 1 where none is given",
+        "rate at which it reads weights of experts dealt out over ranks, by format, once a step has more "
+        "tokens than a rank has experts, over the rate before; 1 where none is given",
         optional=True,
     )
     dealt_expert_rate: dict[str, Number] | None = by_name(
