@@ -52,13 +52,13 @@ def assumed_from(text: str, sibling: str, why: str) -> str:
 
 
 def carried(text: str, name: str, sibling: str, why: str) -> str:
-    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock, or the size
-    of its local memory, and what its DRAM takes stays its own where the sibling has another kind.
+    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock, or the
+    size of its local memory, and what its DRAM takes stays its own where the sibling has another kind.
 
     >>> text = '[cache]\\ncore_bandwidth = { value = "40 GB/s", source = "fitted: some rows" }'
-    >>> print(carried(text, "mi355x", "mi300x", "older"))
+    >>> print(carried(text, "mi355x", "mi300x", "old"))
     [cache]
-    core_bandwidth = { value = "100 GB/s", source = "assumed: as fitted on mi300x, older, by its local memory" }
+    core_bandwidth = { value = "100 GB/s", source = "assumed: as fitted on mi300x, old, by its local memory" }
     >>> text = '[energy]\\nmemory = { value = "63 pJ/B", source = "fitted: some rows" }'
     >>> carried(text, "h100", "h200", "its die")  # HBM3, where H200 has HBM3e
     '[energy]\\n'
