@@ -70,8 +70,21 @@ class Engine:
     )
     graph_break_time: Number = quantity(
         "s",
-        "host time of one sparse attention layer, which no captured graph holds: the graph is "
-        "broken around it",
+        "host time of one attention layer that no captured graph holds: the graph is broken around it",
+    )
+    breaks_at_chunks: Number | None = quantity(
+        "1",
+        "1 where captured graphs hold no attention of models that attend in chunks, as none holds sparse "
+        "attention; left out: they hold it",
+        optional=True,
+        minimum=0,
+    )
+    asynchronous: Number | None = quantity(
+        "1",
+        "1 where the host schedules a step and sends tokens while the device works at the step before, so "
+        "that the longer of both counts; left out: the device waits",
+        optional=True,
+        minimum=0,
     )
     separate_quantize_share: Number = quantity(
         "1",
@@ -108,6 +121,15 @@ class Engine:
         "rate of its products of experts by format, over that of the kernels they were measured "
         "with; 1 where none is given",
         optional=True,
+    )
+    dealt_expert_read: dict[str, Number] | None = by_name(
+        "1",
+        "rate at which it reads weights of experts dealt out over ranks, by format, once a step has more "
+        "tokens than a rank has experts, over the rate before; 1 where none is given",
+        optional=True,
+    )
+    dealt_expert_rate: dict[str, Number] | None = by_name(
+        "1", "the same of their products over those of tiles tuned for them", optional=True
     )
     mixed: Number = quantity(
         "1",

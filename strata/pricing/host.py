@@ -13,32 +13,62 @@ from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
 
-def host_time(fixed: Number, each: Number, sequences: Number, breaks: Number, broken: Number) -> Number:
-    r"""Host time of a step that no kernel hides [s].
+def host_time(fixed: Number, each: Number, sequences: Number) -> Number:
+    r"""Host time of a step [s], which no kernel hides unless it is spent a step ahead (`beside_host`).
 
-    .. math:: T_h = h + n s + b u
+    .. math:: T_h = h + n s
 
-    fixed time h; n sequences of the rank, s each; b breaks of the captured graph, u each.
+    fixed time h; n sequences of the rank, s each.
 
     Fitted, not derived: see docs/engines.md for the rows behind each engine's numbers.
 
-    >>> [round(host_time(4e-4, 2e-5, 64.0, breaks, 1.5e-4) * 1e3, 2) for breaks in (0.0, 61.0)]
-    [1.68, 10.83]
+    >>> round(host_time(4e-4, 2e-5, 64.0) * 1e3, 2)
+    1.68
     """
-    return fixed + sequences * each + breaks * broken
+    return fixed + sequences * each
 
 
-def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, sharding: Sharding) -> Number:
-    """A step of kernels with its engine's host time. Data-parallel ranks have schedulers of their own."""
+def beside_host(device: Number, sampling: Number, host: Number, asynchronous: Number) -> Number:
+    r"""Time of a step [s] whose host schedules it and sends its tokens after the device is done, or beside
+    it, a step ahead.
+
+    .. math:: T = \begin{cases} T_d + T_h & \text{one after the other} \\
+        \max(T_d + T_s, T_h) & \text{beside each other} \end{cases}
+
+    device time T_d; host time T_h, with T_s of it the device's, at the logits (`Engine.sampling`).
+
+    >>> [float(beside_host(d, 1.0, 4.0, a)) for d, a in ((10.0, 0.0), (10.0, 1.0), (2.0, 1.0))]
+    [14.0, 11.0, 4.0]
+    """
+    xp = namespace(device, sampling, host, asynchronous)
+    return xp.where(asynchronous > 0, xp.maximum(device + sampling, host), device + host)
+
+
+def graph_breaks(engine: Engine, graph: Graph) -> Number:
+    """How often a captured graph is broken in a step."""
+    at_chunks = 0.0 if engine.breaks_at_chunks is None else engine.breaks_at_chunks
     breaks: Number = 0.0
     for block in graph.blocks:
         if not block.captured:
             breaks = breaks + block.count
+        elif block.chunked:
+            breaks = breaks + block.count * at_chunks
+    return breaks
+
+
+def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, sharding: Sharding) -> Number:
+    """A step of kernels with its engine's host time. Data-parallel ranks have schedulers of their own; where
+    a graph is broken the device waits, whatever is scheduled beside it.
+    """
     xp = namespace(engine.graphs, engine.graph_break_time)
     broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
-    return time + host_time(
-        engine.step, engine.sequence + engine.stream, work.batch / sharding.replicas, breaks, broken
-    )
+    each, sequences = engine.sequence + engine.stream, work.batch / sharding.replicas
+    device = time + graph_breaks(engine, graph) * broken
+    host = host_time(engine.step, each, sequences)
+    if engine.asynchronous is None:
+        return device + host
+    share = 0.0 if engine.sampling is None else engine.sampling
+    return beside_host(device, share * each * sequences, host, engine.asynchronous)
 
 
 def sampling_energy(chip: Chip, engine: Engine, work: Workload, sharding: Sharding) -> Number:

@@ -10,7 +10,6 @@ from functools import cached_property
 
 from strata.errors import UnknownName, require
 from strata.pricing.block import PricedBlock
-from strata.pricing.host import with_host
 from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import stage_bounds
 from strata.pricing.price import Price
@@ -61,8 +60,7 @@ class StepPasses:
     @cached_property
     def host(self) -> float:
         """Time of the host that no kernel hides [s]."""
-        g = self.given
-        return float(with_host(0.0, g.engine, g.graph, g.work, g.sharding))
+        return float(self.step.time_by_bound["host"])
 
     @cached_property
     def placed(self) -> tuple[PlacedBlock, ...]:

@@ -33,6 +33,7 @@ def _backward(block: Block, graph: Graph) -> Block:
         leaves=every[0][2],
         gradient_of=block.name,
         captured=True,
+        chunked=False,
     )
 
 

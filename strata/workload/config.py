@@ -19,7 +19,7 @@ from strata.workload.vision import read_tower
 FLAGS_OF_A_MODEL = (
     "qkv_bias", "output_bias", "ffn_bias", "expert_bias", "router_bias", "qk_norm", "norm_bias",
     "learned_positions", "output_gate", "post_norms", "parallel_residual", "shared_norm", "shared_gate",
-    "latent_experts", "hyper_connections",
+    "latent_experts", "chunked_attention", "hyper_connections",
 )  # fmt: skip
 WIDE = 4.0  # a feed-forward over the width of its model, where a family does not say
 
@@ -207,6 +207,8 @@ def _flags(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
             found |= set(flags)
     if keys.told.get("topk_method") == "noaux_tc":
         found.add("router_bias")
+    if keys.has("attention_chunk_size") and not keys.size("sliding_window", 0.0):
+        found.add("chunked_attention")
     if keys.has("moe_latent_size"):
         found.add("latent_experts")
     if keys.flag("learned_pos_emb") and not _part(keys, "attn_config").get("alibi", False):

@@ -18,9 +18,7 @@ from strata.precision import bytes_of
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Extent:
-    """`count` indivisible units of `unit` elements along a logical axis; padding lets count exceed what is
-    useful.
-    """
+    """`count` indivisible units of `unit` elements along a logical axis; more than is useful with padding."""
 
     count: Number
     unit: Number = 1.0
@@ -231,6 +229,7 @@ class Block:
     leaves: tuple[str, ...] = ()  # tensors whose sum that is; the last op's result where none is named
     gradient_of: str = ""  # the forward block of a backward one
     captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
+    chunked: bool = False  # attention of a model that attends in chunks: not every engine captures it
     ahead: bool = False  # its collectives run an iteration ahead, beside its own work
 
     @property

@@ -167,6 +167,7 @@ class Model:
     shared_norm: bool = False  # in a parallel residual: the ffn reads the norm of attention
     shared_gate: bool = False  # shared experts are weighed by a gate of their own
     latent_experts: bool = False  # routed experts work in a latent of all tokens
+    chunked_attention: bool = False  # windows are chunks: a token attends to those before it in its own
     hyper_connections: bool = False  # the residual has several streams that every block mixes
     mixer: Mixer | None = None  # of layers with a state in place of a cache
     vision_tower: bool = False  # loaded beside the decoder; its images are not timed

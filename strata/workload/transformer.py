@@ -228,7 +228,13 @@ def _attention_block(model: Model, work: Workload, tokens: Extent, kind: str) ->
     ops, leaves = _mixing(model, work, tokens, kind, norm.output)
     count = model.pattern.total(0, kind)
     block = _layer_block(model, tokens, "attention", (*before, norm, *ops), leaves)
-    return replace(block, name=f"attention.{kind}", count=count, captured=kind != UNCAPTURED)
+    return replace(
+        block,
+        name=f"attention.{kind}",
+        count=count,
+        captured=kind != UNCAPTURED,
+        chunked=model.chunked_attention,
+    )
 
 
 def _ffn_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:
@@ -257,7 +263,13 @@ def _joint_block(model: Model, work: Workload, tokens: Extent, pair: tuple[str, 
         ops, leaves = [*ops, *fed], (*leaves, *also)
     block = _layer_block(model, tokens, "attention", tuple(ops), leaves)
     count = model.pattern.total_pair(pair)
-    return replace(block, name=f"layer.{pair[0]}.{pair[1]}", count=count, captured=pair[0] != UNCAPTURED)
+    return replace(
+        block,
+        name=f"layer.{pair[0]}.{pair[1]}",
+        count=count,
+        captured=pair[0] != UNCAPTURED,
+        chunked=model.chunked_attention and pair[0] != "none",
+    )
 
 
 def _mixing(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import strata as st
@@ -135,3 +136,57 @@ def test_sampling_costs_energy_and_no_time():
     watts = chip.memory.bandwidth * chip.memory.stream_efficiency * (chip.energy.memory + chip.energy.cache)
     more = (runs[1].metrics.device_power - runs[0].metrics.device_power) * runs[0].metrics.step_time
     assert more == pytest.approx(0.5 * 64 * 1e-5 * watts, rel=0.02)
+
+
+def test_a_host_a_step_ahead_counts_only_where_it_is_the_longer():
+    """Runs with asynchronous scheduling: the device's own part of the logits stays, the host's is hidden."""
+    host = {"step": 1e-3, "sequence": 0.0, "stream": 4e-5}
+    bare = engine("vllm", step=0.0, sequence=0.0, stream=0.0)
+    after = engine("vllm", sampling=0.25, **host)
+    ahead = engine("vllm", sampling=0.25, asynchronous=1.0, **host)
+    kernels = step_of(bare)  # 64 sequences
+    assert step_of(after) == pytest.approx(kernels + 1e-3 + 64 * 4e-5, rel=1e-6)
+    assert step_of(ahead) == pytest.approx(kernels + 64 * 1e-5, rel=1e-6)
+    slow = engine("vllm", sampling=0.25, asynchronous=1.0, step=1.0, sequence=0.0, stream=0.0)
+    assert step_of(slow) == pytest.approx(1.0, rel=1e-6)
+    assert step_of(engine("vllm", asynchronous=0.0, **host)) == step_of(engine("vllm", **host))
+
+
+def test_a_model_that_attends_in_chunks_breaks_the_graphs_of_an_engine_that_cannot_capture_it():
+    """All 48 attention layers of Llama 4 Scout, 12 of them full: the engine falls back as a whole."""
+    for by, layers in (
+        (engine("vllm"), 48),
+        (engine("vllm", breaks_at_chunks=0.0), 0),
+        (engine("trtllm"), 0),
+    ):
+        quick, slow = (
+            step_of(replace(by, graph_break_time=u), plan="tp=8,ep=8", model="llama-4-scout")
+            for u in (0.0, 1e-4)
+        )
+        assert slow - quick == pytest.approx(layers * 1e-4, rel=1e-6, abs=1e-12)
+    # a window that slides is captured
+    quick, slow = (
+        step_of(engine("vllm", graph_break_time=u), plan="tp=8", model="gemma-3-27b") for u in (0.0, 1e-4)
+    )
+    assert slow == quick
+
+
+def test_experts_dealt_out_over_ranks_lose_their_tuned_tiles_with_more_tokens_than_experts():
+    """A jump of the inter-token latency at as many tokens as a rank has experts; none without ranks."""
+    tuned = replace(engine("vllm"), dealt_expert_read=None, dealt_expert_rate=None)
+
+    def slower(batch, plan):
+        where = {"plan": plan, "model": "qwen3-30b-a3b", "system": "1xh200" if plan == "tp=1" else "2xh200"}
+        steps = [step_of(e, batch=batch, **where) for e in (engine("vllm"), tuned)]
+        return steps[0] / steps[1]
+
+    assert slower(64.0, "tp=2,ep=2") == 1.0 and slower(65.0, "tp=2,ep=2") > 1.1  # 64 of 128 experts
+    assert slower(256.0, "tp=1") == 1.0
+    work = st.decode(batch=np.array([64.0, 65.0]), context=1024)
+    both = st.evaluate("2xh200", "qwen3-30b-a3b", work, "tp=2,ep=2", "vllm")
+    each = [
+        st.evaluate("2xh200", "qwen3-30b-a3b", st.decode(batch=b, context=1024), "tp=2,ep=2", "vllm")
+        for b in (64.0, 65.0)
+    ]
+    for name in ("step_time", "power"):
+        assert np.allclose(getattr(both.metrics, name), [getattr(e.metrics, name) for e in each])

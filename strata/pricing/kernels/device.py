@@ -50,6 +50,8 @@ class KernelSoftware:
     fused: Number = 1.0  # 1 where vector ops are one kernel each
     pads_remote_experts: Number = 0.0  # 1 where ranks of experts have rows for the picks of the others too
     shared_expert_stream: Number = 0.0  # 1 where shared experts run beside routed ones
+    dealt_expert_read: dict[str, Number] | None = None  # rates of experts dealt out over ranks, by format
+    dealt_expert_rate: dict[str, Number] | None = None
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
     for_bounds: bool = False
@@ -64,6 +66,8 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
         fusion=engine.fusion,
         pads_remote_experts=engine.pads_remote_experts,
         shared_expert_stream=engine.shared_expert_stream,
+        dealt_expert_read=engine.dealt_expert_read,
+        dealt_expert_rate=engine.dealt_expert_rate,
         **more,
     )
 

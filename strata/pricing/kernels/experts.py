@@ -32,6 +32,7 @@ SORTED = 256.0
 # rows with one token each cost 0.4 pJ for each of their operations, as full ones do (our measurement: a
 # Triton kernel over 128 experts of 2048 x 1536, bf16, at 3.5 to 4.3 TB/s and 695 W, by the clock it held).
 PADDING = 1.0
+DEALT_ROWS = 64.0  # of the tiles that `dealt_share` is about
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -51,6 +52,7 @@ class GroupedKernels:
     columns: Number
     core_bandwidth: Number | None = None  # what one core draws of weights at most [B/s]; None: no limit
     padding: float = 0.0  # 1 where operations on the empty rows of a tile cost what others do, else 0
+    padded_rows: Number = 0.0  # rows of all its tiles at least, where it does not choose the quickest
 
 
 def grouped_product(
@@ -137,6 +139,7 @@ def _best_tiles(
     worked = tiles * (2.0 * kernels.padding * rows * columns) * k
     cost = xp.maximum(computing, moved / device.cache_bandwidth)
     quickest, crossing, done = (as_float(chosen) for chosen in choose(cost, computing, moved, worked))
+    done = xp.maximum(done, 2.0 * kernels.padded_rows * n * k)
     return quickest, crossing, xp.min(worked, axis=0) if device.software.for_bounds else done, least
 
 
@@ -150,6 +153,45 @@ def expert_tiles(rows: str) -> tuple[Array, Array, Array]:
     heights = tile_heights(rows)
     index = np.array([*range(len(heights)), len(heights) - 1])
     return index, heights[index], np.array([COLUMNS[0]] * len(heights) + [COLUMNS[1]])
+
+
+def dealt_share(op: ExpertMatMul, device: Device, ranks: Number, name: str, which: str) -> Number:
+    r"""Rate at which an engine reads or works at experts dealt out over ranks, over that of tuned tiles.
+
+    .. math:: \rho = \begin{cases} r & R > 1, \ T > e \\ 1 & \text{otherwise} \end{cases}
+
+    T tokens of a step, e experts held by each of R ranks; r of `Engine.dealt_expert_read` and
+    `Engine.dealt_expert_rate`. Triton kernels have tuned tiles for all experts of a model; for parts of them
+    they fall back to low tiles for few tokens, and to square ones with shallow loads for more.
+
+    >>> from strata.pricing.kernels.device import KernelSoftware, device
+    >>> from strata.hardware.chip import chip
+    >>> from strata.workload.graph import Extent
+    >>> sizes = {"n": (Extent(1.0),), "k": Extent(1.0), "tokens": Extent(32.0), "experts": Extent(16.0)}
+    >>> more = {"top_k": 8.0, "all_experts": 128.0, "skew": 0.0, "weight": "bf16", "activation": "bf16"}
+    >>> op = ExpertMatMul(name="up", module="moe", inputs=(), output="", **sizes, **more)
+    >>> slow = device(chip("h200"), KernelSoftware(dealt_expert_read={"bf16": 0.7}))
+    >>> [float(dealt_share(op, slow, ranks, "bf16", "read")) for ranks in (1.0, 8.0)]
+    [1.0, 0.7]
+    """
+    software = device.software
+    share = (getattr(software, f"dealt_expert_{which}") or {}).get(name)
+    if share is None or software.for_bounds:
+        return 1.0
+    tokens, held = op.tokens.size, op.experts.size
+    xp = namespace(tokens, held, ranks, share)
+    return xp.where((ranks > 1.0) & (tokens > held), share, 1.0)
+
+
+def _fallen_rows(load: ExpertLoad, read: Number) -> Number:
+    """Rows of all tiles of one height where an engine falls back to it: a whole tile for an expert with few
+    tokens, half a one empty for others.
+    """
+    if read.__class__ is float and read == 1.0:
+        return 0.0
+    xp = namespace(load.tokens, load.experts, read)
+    rows = xp.maximum(DEALT_ROWS * load.experts, load.tokens + 0.5 * DEALT_ROWS * load.experts)
+    return xp.where(read < 1.0, rows, 0.0)
 
 
 def price_experts(
@@ -192,15 +234,18 @@ def price_experts(
     tokens = op.tokens.size
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
     index, rows, columns = expert_tiles(measured.tile_rows)
+    read, worked = (dealt_share(op, device, ranks, name, which) for which in ("read", "rate"))
     kernels = GroupedKernels(
-        rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost),
-        bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights),
+        rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost)
+        * worked,
+        bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights) * read,
         tile=measured.tile,
         floor=0.5 * (by_format(measured.floor, name) + sorting) + passes,
         rows=lead(rows, rank, xp),
         columns=lead(columns, rank, xp),
         core_bandwidth=measured.core_bandwidth,
         padding=PADDING,
+        padded_rows=_fallen_rows(load, read),
     )
     assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])

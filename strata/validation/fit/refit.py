@@ -39,6 +39,7 @@ SIBLINGS = {
     "mi350x": ("mi300x", "the generation before: shares of peaks, fixed times"),
     "mi355x": ("mi300x", "the generation before: shares of peaks, fixed times"),
 }
+OF_ITS_DRAM = ("energy.memory",)  # not of the die: what a chip with another kind of DRAM states itself
 # What one core draws from the caches: so many bytes a clock; or, far below that, as much as its local memory
 # holds of what is under way, for each latency.
 PER_CLOCK, PER_SRAM = "experts.core_bandwidth", "cache.core_bandwidth"
@@ -51,15 +52,22 @@ def assumed_from(text: str, sibling: str, why: str) -> str:
 
 
 def carried(text: str, name: str, sibling: str, why: str) -> str:
-    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock, or the size
-    of its local memory.
+    """A sibling's fitted file as assumptions of another chip; what a core draws follows the clock, or the
+    size of its local memory, and what its DRAM takes stays its own where the sibling has another kind.
 
     >>> text = '[cache]\\ncore_bandwidth = { value = "40 GB/s", source = "fitted: some rows" }'
-    >>> print(carried(text, "mi355x", "mi300x", "older"))
+    >>> print(carried(text, "mi355x", "mi300x", "old"))
     [cache]
-    core_bandwidth = { value = "100 GB/s", source = "assumed: as fitted on mi300x, older, by its local memory" }
+    core_bandwidth = { value = "100 GB/s", source = "assumed: as fitted on mi300x, old, by its local memory" }
+    >>> text = '[energy]\\nmemory = { value = "63 pJ/B", source = "fitted: some rows" }'
+    >>> carried(text, "h100", "h200", "its die")  # HBM3, where H200 has HBM3e
+    '[energy]\\n'
     """
     document = tomlkit.parse(assumed_from(text, sibling, why))
+    if chip(name).memory.kind.lower() != chip(sibling).memory.kind.lower():
+        for path in OF_ITS_DRAM:
+            table, key = path.split(".")
+            document.get(table, {}).pop(key, None)
     own, others = chip(name).compute, chip(sibling).compute
     larger = {
         PER_CLOCK: (float(own.clock / others.clock), "by the clock"),

@@ -178,6 +178,8 @@ class EnergyConditions:
     engine: str = text("the engine that served")
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
     tokens: Number = quantity("1", "tokens of one step at most", positive=True)
+    asynchronous: Number = quantity("1", "1 where the host worked beside the device, a step ahead")
+    sampling: Number = quantity("1", "share of the time a sequence adds to a step that is the device's own")
     prompt: dict[str, Number] = by_name("1", "likely tokens of a prompt, by task")
     shortest_prompt: dict[str, Number] = by_name("1", "tokens of a prompt at least, by task")
     longest_prompt: dict[str, Number] = by_name("1", "tokens of a prompt at most, by task")

@@ -119,7 +119,12 @@ def served_steadily(
         raise UnknownName("task", task, sorted(prompts), "strata/data/conditions/serving/ml_energy.toml")
     model = stored_model(catalogue, model_name, weights)
     layout = _layout(rows, model)
-    engine = replace(catalogue.engine(known.engine), tokens=known.tokens)
+    engine = replace(
+        catalogue.engine(known.engine),
+        tokens=known.tokens,
+        asynchronous=known.asynchronous,
+        sampling=known.sampling,
+    )
     devices = parallel_degree(rows, "num_gpus")
     serving = Serving(systems_of(catalogue, gpu.lower(), devices), model, layout, engine, known.skew)
     # Its gauge of running requests is that of one attention rank: the highest of them.

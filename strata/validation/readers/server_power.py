@@ -18,6 +18,7 @@ from strata.search.power_caps import capped_system
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
+from strata.validation.readers.mlperf_prompts import mlperf_prompts
 from strata.validation.readers.served_models import in_process, largest_running_batch, served_model
 from strata.validation.readers.steps import Serving, used_bytes
 from strata.validation.readers.tables import Table
@@ -28,12 +29,10 @@ WORDS = 3  # of a chip's name, at most
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedBenchmark:
-    """A benchmark's model and the mean lengths of its requests; of prompts an interval."""
+    """A benchmark's model and the mean length of its answers."""
 
     name: str = text("the benchmark's name in the file, without its accuracy")
     model: str = text("the model's name")
-    input_least: Number = quantity("1", "mean tokens read, at least", positive=True)
-    input_most: Number = quantity("1", "mean tokens read, at most", positive=True)
     output: Number = quantity("1", "mean tokens generated", positive=True)
 
 
@@ -132,7 +131,7 @@ def server_power_range(
     name, count = machine_named(system_name, catalogue)
     whole = catalogue.system(f"{count}x{name}")
     limits = known.power_limits_of(whole.chip, served.name, system_name)
-    lengths = (float(served.input_least), float(served.input_most))
+    lengths = mlperf_prompts().interval(served.model)
     cap, length = (v.ravel() for v in np.meshgrid(limits, lengths))
     shared = _smallest_replica(served, name, count, known, catalogue)
     serving = replace(shared, system=capped_system(shared.system, cap))

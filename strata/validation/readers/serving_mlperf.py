@@ -24,6 +24,7 @@ from strata.validation.readers.closed_loop import client_times
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.labels import dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.mlperf_prompts import PROMPTS, mlperf_prompts
 from strata.validation.readers.served_models import (
     engine_times,
     in_process,
@@ -45,7 +46,6 @@ class MlperfConditions:
 
     title: str = text("what was run")
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
-    input: dict[str, Number] = by_name("1", "mean tokens of a prompt by model, where a row does not say")
     beams: dict[str, Number] = by_name("1", "sequences generated for one request, by model; 1 for others")
 
 
@@ -64,7 +64,7 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
             raise BadValue(f"scenario must be one of {', '.join(SCENARIOS)}, but got '{scenario}'")
         part = table.keep(rows)
         serving, replicas = _replica(part, catalogue, (chip_name, server_of(engine), model, weights), known)
-        run = _requests(part, model, known)
+        run = _requests(part, model)
         beams = float(known.beams.get(model, 1.0))
         offline = scenario == SCENARIOS[0]
         each = _offline(serving, run, beams) if offline else _loaded(part, serving, replicas, run, beams)
@@ -106,12 +106,13 @@ def _replica(
     return Serving(system, model, plan(tp=tp, pp=pp, dp=dp, **experts), engine, known.skew), copies
 
 
-def _requests(rows: Table, model: str, known: MlperfConditions) -> RunConditions:
+def _requests(rows: Table, model: str) -> RunConditions:
     """Mean requests of the data set; nothing of a run's start shows, as it lasts for minutes."""
     told = rows.number("mean_input")
-    if np.any(np.isnan(told)) and model not in known.input:
-        raise BadValue(f"mean_input is empty, and the prompts of {model} are not known ({FILE})")
-    length = np.where(np.isnan(told), known.input.get(model, np.nan), told)
+    likely = mlperf_prompts().likely
+    if np.any(np.isnan(told)) and model not in likely:
+        raise BadValue(f"mean_input is empty, and the prompts of {model} are not known ({PROMPTS})")
+    length = np.where(np.isnan(told), likely.get(model, np.nan), told)
     return plain_runs(length, rows.number("mean_output"), np.inf)
 
 

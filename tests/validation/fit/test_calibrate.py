@@ -1,16 +1,19 @@
 """Calibration: it finds what made the data, says what it rests on, and refuses what it cannot know."""
 
 import csv
+import tomllib
 
 import numpy as np
 import pytest
 
 import strata as st
 from strata.errors import BadFile, UnknownName
+from strata.params import data_folder
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.validation.fit.calibrate import calibrate
 from strata.validation.fit.overlay import overlay_toml
+from strata.validation.fit.refit import SIBLINGS, carried
 
 TRUTH = {"overhead.kernel": 4.2e-6, "memory.efficiency": 0.7, "compute.matrix_efficiency.bf16": 0.62}
 
@@ -91,3 +94,16 @@ def test_products_that_dram_does_not_bind_tell_no_energy_of_it(tmp_path):
     (tmp_path / "ops" / "gemm_power.csv").write_text("\n".join((head, *rows)) + "\n")
     with pytest.raises(BadFile, match="nothing to fit b200 on"):
         calibrate("b200", tmp_path, only=("power",), date="2026-01-01")
+
+
+def test_what_dram_takes_is_carried_only_to_chips_with_the_same_kind_of_it():
+    """A refit wrote H200's HBM3e over what H100 says of its HBM3."""
+    fitted = '[energy]\ncache = { value = "58 pJ/B", source = "fitted: x" }\n'
+    fitted += 'memory = { value = "63 pJ/B", source = "fitted: x" }\n'
+    for name, kept in (("h100", False), ("h200-nvl", True)):
+        text = carried(fitted, name, "h200", "the same die")
+        assert "cache" in text and ("memory" in text) == kept
+    for name, (sibling, _) in SIBLINGS.items():
+        if st.chip(name).memory.kind.lower() != st.chip(sibling).memory.kind.lower():
+            shipped = (data_folder("calibration") / f"{name}.toml").read_text(encoding="utf-8")
+            assert "memory" not in tomllib.loads(shipped).get("energy", {})

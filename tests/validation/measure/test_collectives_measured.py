@@ -161,7 +161,9 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert f"next: strata calibrate --log {out / 'ops' / 'nccl.csv'}" in said.err
     assert run_command(["calibrate", "--log", str(out / "ops" / "nccl.csv"), "--json"]) == 0
     (fitted,) = json.loads(capsys.readouterr().out)["transports"]
-    assert fitted["transport"] == "nvlink4" and fitted["families"][0]["after"] < fitted["families"][0]["before"]
+    assert (
+        fitted["transport"] == "nvlink4" and fitted["families"][0]["after"] < fitted["families"][0]["before"]
+    )
     for more, line in (
         (["--only", "gemm"], "by themselves, under torchrun"),
         (["--sizes", "x"], "--sizes are whole numbers"),

@@ -48,11 +48,13 @@ def test_groups_are_metric_gpu_and_model(points):
 
 
 def test_servers_nobody_fitted_draw_what_we_say(points):
-    # before the energies of Blackwell came from H200's and sampling counted: 26, 33, 21 and 33 %
-    assert error(points, "power/") < 0.155
-    assert error(points, "power/B200") < 0.175 and error(points, "power/H100") < 0.145
-    assert error(points, "energy/") < 0.20
-    assert error(points, "itl/") < 0.155
+    # 14.7, 13.5, 19.0, 14.9 and 26 % before hosts ran a step ahead, chunks broke graphs, experts dealt out lost
+    # their tiles, and text asked for experts more evenly. Seven rows of B200 that the file does not explain
+    # (Qwen3 30B Thinking, three times slower than on H100) are a quarter of the error of power.
+    assert error(points, "power/") < 0.145 and error(points, "power/H100") < 0.10
+    assert error(points, "energy/") < 0.125
+    assert error(points, "itl/") < 0.11
+    assert error(points, "itl/H100/Llama-4-Scout") < 0.08
 
 
 def test_a_row_that_cannot_be_read_is_named(tmp_path):

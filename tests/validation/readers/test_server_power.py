@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.errors import BadValue
+from strata.errors import BadValue, UnknownName
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.mlperf_prompts import mlperf_prompts
 from strata.validation.readers.registry import reader_of
 from strata.validation.readers.server_power import (
     ServerPowerConditions,
@@ -95,3 +96,14 @@ def test_benchmarks_without_lengths_say_which_have_them(known):
     with pytest.raises(BadValue, match="llama2-70b, gptj"):
         known.served("bert-99")
     assert known.served("llama2-70b-interactive-99.9").model == "llama-2-70b"
+
+
+def test_both_files_of_mlperf_rest_on_one_table_of_prompts(known):
+    prompts = mlperf_prompts()
+    assert set(prompts.likely) == set(prompts.least) == set(prompts.most)
+    for model, likely in prompts.likely.items():
+        least, most = prompts.interval(model)
+        assert least <= likely <= most
+    assert {b.model for b in known.benchmark} <= set(prompts.likely)
+    with pytest.raises(UnknownName, match="bert"):
+        prompts.interval("bert")
