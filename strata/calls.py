@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from strata.errors import BadFile, BadValue, StrataError, Unforeseen, nearest
-from strata.units import finite_array, finite_number, sensible
+from strata.units import finite_array, finite_quantity, sensible
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Made = TypeVar("Made", bound=type)
@@ -172,13 +172,7 @@ def _quantity(value: Any, what: str) -> Any:
     """What may be a quantity of a record: a list of numbers as an array, and no number that is not finite."""
     if isinstance(value, list) and value and all(isinstance(v, int | float) for v in value):
         return finite_array(value, what)
-    if isinstance(value, np.ndarray):
-        return finite_array(value, what)
-    if isinstance(value, int | float | np.number) and not isinstance(
-        value, bool | complex | np.complexfloating
-    ):
-        finite_number(value if isinstance(value, int | float) else value.item(), what)
-    return value
+    return finite_quantity(value, what)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

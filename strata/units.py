@@ -174,6 +174,21 @@ def finite_array(values: Any, what: str = "value") -> Array:
     return found
 
 
+def finite_quantity(value: Any, what: str = "value") -> Any:
+    """A quantity as given, a number or an array, each number of it finite; what is traced stays as it is.
+
+    >>> finite_quantity(float("inf"), "model.hidden")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: model.hidden must be a finite number, but got 'inf'
+    """
+    if isinstance(value, np.ndarray):
+        return finite_array(value, what)
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool | np.complexfloating):
+        finite_number(value if isinstance(value, int | float) else value.item(), what)
+    return value
+
+
 def _brief(values: Any) -> str:
     text = " ".join(repr(values).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
+from math import prod
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def shards_of(mesh: Sequence[LogicalDimension]) -> list[Coordinates]:
 
 def shard_count(mesh: Sequence[LogicalDimension]) -> int:
     """Shards of a mesh: the product of its degrees."""
-    return int(np.prod([d.degree for d in mesh], dtype=int))
+    return prod(int(d.degree) for d in mesh)
 
 
 def talking_shards(mesh: Sequence[LogicalDimension]) -> dict[str, list[tuple[Coordinates, Coordinates]]]:

@@ -2,14 +2,18 @@
 
 import json
 
+import numpy as np
 import pytest
 from mutations import bad_table
 
 import strata as st
-from strata.errors import StrataError
+from strata.drawing import MOST_SHAPES, Canvas
+from strata.errors import StrataError, Unforeseen
 from strata.hardware.part_of_domain import SPARE, _shared_out
 from strata.mapping.kernel_parallel import parse_strategy
 from strata.optimise.joint import typed_degrees
+from strata.params import data_folder
+from strata.params.paths import value_at, with_value
 from strata.studies import plain_numbers
 from strata.validation.readers.routing import busiest_rank_counts, multinomial_counts
 from strata.workload.program import program
@@ -125,3 +129,84 @@ def test_a_mistake_after_a_file_was_written_is_one_line_that_names_it(tmp_path, 
     sweep = ["sweep", "--model", "llama-3-8b", "--system", "8xh200", "--plan", "tp=8", "--vary", "batch=1,8"]
     got = strata(*sweep, "--table", tmp_path / "t.csv", "--report", tmp_path / "taken" / "r.html")
     assert got.code == 2 and len(got.err.strip().splitlines()) == 1 and "written before: t.csv" in got.err
+
+
+@pytest.mark.parametrize("name", [".rocm", "rocm.", "a.b", ".", "", "..x"])
+def test_names_of_a_table_may_hold_dots(tmp_path, name, strata):
+    """They stand in paths, which are cut at dots."""
+    text = (data_folder("engines") / "vllm.toml").read_text()
+    path = tmp_path / "my.toml"
+    path.write_text(text.replace("product_rate.rocm", f'product_rate."{name}"'))
+    assert path.read_text() != text and strata("show", "engine", path).code == 0
+    record = {"rates": {name: 2.0, "other": 3.0}, "part": {"x": (1.0, {name: 4.0})}}
+    assert value_at(record, f"rates.{name}") == 2.0 and value_at(record, f"part.x.1.{name}") == 4.0
+    assert with_value(record, f"part.x.1.{name}", 5.0)["part"]["x"][1] == {name: 5.0}
+
+
+@pytest.mark.parametrize("line", ["matrix_rate = -2.5", "matrix_rate = 7", "matrix_efficiency = 1e9"])
+def test_a_number_where_a_chip_has_a_table_is_refused(tmp_path, line, strata):
+    path = tmp_path / "my.toml"
+    path.write_text(f'like = "h200"\nsource = "a drawing of ours"\n[compute]\n{line}\n')
+    got = strata("show", "chip", path)
+    assert got.code == 2 and line.split()[0] in got.err and "fault" not in got.err
+
+
+@pytest.mark.parametrize("name", ["gemm-8192", "fft-1024", "hpl-65536", "dlrm-mlperf"])
+def test_what_has_no_layers_has_one_stage(name):
+    """More are an answer, of a plan and of a layout, alone and in a box."""
+    for given in (st.plan(pp=8), st.layout({"pp": 8})):
+        assert not st.evaluate("8xh200", name, st.prefill(8.0, 128.0), given).fits
+    both = st.evaluate("8xh200", name, st.prefill(8.0, 128.0), st.layout({"pp": np.array([1.0, 8.0])}))
+    assert both.reason[0] & 64 == 0 and both.reason[1] & 64
+
+
+@pytest.mark.parametrize("value", ["Infinity", "inf", "nan", "1e300", "1" + "0" * 400])
+@pytest.mark.parametrize("field", ["hidden", "layers", "ffn", "window"])
+def test_sizes_of_a_model_are_finite(field, value, strata):
+    got = strata(
+        "predict", "-m", "llama-3-8b", "-s", "8xh200", "--plan", "tp=8", "--set", f"model.{field}={value}"
+    )
+    assert got.code == 2 and f"model.{field}" in got.err and "fault" not in got.err
+    with pytest.raises(StrataError):
+        st.model("llama-3-8b", **{field: np.array([1.0, float(value)])})
+
+
+@pytest.mark.parametrize("text", ["tp=1e300", "dp=1e12", "tp=8,microbatches=1e30", "ep=1e200"])
+def test_degrees_beyond_any_system_are_refused_before_pricing(text, strata):
+    with pytest.raises(StrataError, match="at most 1,000,000,000"):
+        st.plan(text)
+    asked = ["-m", "llama-3-8b", "-s", "8xh200", "--plan", text]
+    for command in (["predict"], ["serving", "-i", "128", "-o", "32", "--clients", "8"]):
+        got = strata(*command, *asked)
+        assert got.code == 2 and "at most 1,000,000,000" in got.err
+    for given in (f"RC-1{'0' * 12}-2", "p1000000000000", "d1000000000000"):
+        with pytest.raises(StrataError, match="at most"):
+            parse_strategy(given)
+    with pytest.raises(StrataError, match="at most"):
+        st.layout({"p": np.array([2.0, 1e12])})
+
+
+@pytest.mark.parametrize(
+    "plan", [[1, "a"], 3, {"tp": 8}, st.Plan(tp="x"), st.Plan(tp=None), st.Plan(dp=np.nan)]
+)
+def test_a_plan_is_one(plan):
+    asked = ("8xh200", "gemm-8192", st.decode(8, 128), plan)
+    for call in (st.evaluate, st.search.power_caps):
+        with pytest.raises(StrataError) as raised:
+            call(*asked)
+        assert not isinstance(raised.value, Unforeseen)
+
+
+@pytest.mark.parametrize("grid", [("8x8", "65537"), ("8x8", "1e12"), ("1x1", "2000"), ("1e6x1e6", "1")])
+def test_a_picture_of_a_grid_is_refused_before_it_is_drawn(tmp_path, grid, strata):
+    asked = ["RC-1-1", "--package", grid[0], "--packages", grid[1], "--table", tmp_path / "t.csv"]
+    got = strata("mapping", *asked, "--svg", tmp_path / "m.svg")
+    assert got.code == 2 and "a picture shows" in got.err and not list(tmp_path.iterdir())
+
+
+def test_a_drawing_has_so_many_shapes():
+    canvas = Canvas(10.0, 10.0)
+    canvas._drawn = MOST_SHAPES - 1
+    canvas.line((0.0, 0.0), (1.0, 1.0), "#000")
+    with pytest.raises(StrataError, match="a picture has at most"):
+        canvas.box((0.0, 0.0), (1.0, 1.0), fill="#fff")
