@@ -109,6 +109,7 @@ def _bound(
 ) -> inspect.BoundArguments:
     """Arguments in their places, each checked against its annotation."""
     signature, hints = _signature(function)
+    given, named = _in_place(signature, given, named)
     try:
         bound = signature.bind(*given, **named)
     except TypeError as error:
@@ -125,6 +126,22 @@ def _bound(
             unlimited = isinstance(parameter.default, float) and parameter.default == np.inf
             bound.arguments[key] = _argument(value, hints[key], f"{called}: {key}", unlimited)
     return bound
+
+
+def _in_place(
+    signature: inspect.Signature, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments whose place alone tells them from changes of the same name, where they are named all the same.
+
+    A function with ``**changes`` takes those, so that `chip("h200", name=...)` is a change that no chip has.
+    """
+    first = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_ONLY][len(given) :]
+    last = max((i for i, p in enumerate(first) if p.name in named), default=-1)
+    inside = first[: last + 1]
+    if any(p.name not in named and p.default is p.empty for p in inside):
+        return given, named
+    moved = tuple(named.get(p.name, p.default) for p in inside)
+    return (*given, *moved), {k: v for k, v in named.items() if k not in {p.name for p in inside}}
 
 
 def _no_argument(name: str, known: list[str]) -> str:

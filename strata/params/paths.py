@@ -34,8 +34,8 @@ def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
                 found.update(leaf_paths(inner, f"{prefix}{f.name}.{name}."))
         elif meta.get("text"):
             continue
-        elif meta.get("table") and isinstance(value, dict):
-            found.update({f"{prefix}{f.name}.{k}": meta for k in value})
+        elif meta.get("table"):
+            found.update({f"{prefix}{f.name}.{k}": meta for k in value or ()})
         elif "unit" in meta:
             found[prefix + f.name] = meta
     return found
@@ -47,7 +47,8 @@ def value_at(record: Any, path: str) -> Any:
     >>> value_at({"prompt": {"llama-3.1-8b": 5, ".x": 7}}, "prompt.llama-3.1-8b")
     5
     """
-    node, rest = record, path
+    node: Any = record
+    rest: str | None = path
     while rest is not None:
         name, rest = _first_name(node, rest)
         node = (

@@ -209,7 +209,7 @@ class Model:
         return trace_transformer(self, work)
 
 
-def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
+def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
     """A model by shipped name, by path of a `config.json` (or its folder), or from such a dict; keywords
     replace fields.
 

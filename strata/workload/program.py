@@ -55,7 +55,7 @@ PROGRAMS = {
 TRUTH = {"true": True, "false": False}
 
 
-def program(name: str | Path, **changes: Any) -> Any:
+def program(name: str | Path, /, **changes: Any) -> Any:
     """A program by shipped name or file: a language model, one of `PROGRAMS`, or an ONNX model; keywords
     replace fields (of an ONNX model: sizes of its open dimensions, `precision`).
 

@@ -1,6 +1,7 @@
 """Classes of bad inputs that runs of the fuzz harness found, each as one case."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,13 +10,19 @@ from mutations import bad_table
 import strata as st
 from strata.drawing import MOST_SHAPES, Canvas
 from strata.errors import StrataError, Unforeseen
+from strata.expression import calculate
 from strata.hardware.part_of_domain import SPARE, _shared_out
 from strata.mapping.kernel_parallel import parse_strategy
 from strata.optimise.joint import typed_degrees
 from strata.params import data_folder
-from strata.params.paths import value_at, with_value
+from strata.params.paths import leaf_paths, value_at, with_value
+from strata.pricing.kernels.expert_load import _most_popular
+from strata.search.tiling_spread import run_tilings
 from strata.studies import plain_numbers
 from strata.validation.readers.routing import busiest_rank_counts, multinomial_counts
+from strata.workload.expert_ops import ExpertMatMul
+from strata.workload.graph import Extent
+from strata.workload.moe import chance, expert_shares, load_of
 from strata.workload.program import program
 
 LONG = "9" * 5000
@@ -210,3 +217,110 @@ def test_a_drawing_has_so_many_shapes():
     canvas.line((0.0, 0.0), (1.0, 1.0), "#000")
     with pytest.raises(StrataError, match="a picture has at most"):
         canvas.box((0.0, 0.0), (1.0, 1.0), fill="#fff")
+
+
+ARGUMENTS = ("name", "what", "on", "chip", "given", "self", "changes", "power", "map", "layers", "cooled")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("fabric", "hgx-h200"),
+        ("heat", "stack-ref"),
+        ("dram", "hbm3e"),
+        ("cost", "h200"),
+        ("kernel", "gemm", "--chip", "h200", "--m", "8", "--n", "8", "--k", "8"),
+        ("generate", "deepflow-v100", "deepflow-v100", "deepflow-2021"),
+        ("predict", "-m", "gpt3-layer", "-s", "8xh200"),
+    ],
+)
+def test_what_is_set_is_no_argument_of_ours(asked, strata):
+    """A quantity that bears the name of an argument of the function behind a command."""
+    owners = ("chip.", "engine.", "model.", "fabric.", "economics.") if asked[0] == "predict" else ("",)
+    for name in ARGUMENTS:
+        for owner in owners:
+            got = strata(*asked, "--set", f"{owner}{name}=500W")
+            assert "fault" not in got.err and len(got.err.splitlines()) <= 1, (name, owner, got.err)
+
+
+def test_arguments_that_stand_before_changes_may_be_named():
+    assert st.chip(name="h200").name == "h200" and st.engine(name="vllm").name == "vllm"
+    assert st.system(what="8xh200", on="nvl72").name == st.system("8xh200", "nvl72").name
+    for wrong in ({"name": "x"}, {"on": 1}):
+        with pytest.raises(StrataError, match="no chip quantity called"):
+            st.chip("h200", **wrong)
+    with pytest.raises(StrataError, match="missing"):
+        st.system(on="nvl72")
+
+
+@pytest.mark.parametrize("skew", [30.0, 200.0, 65537.0, 1e10, 1e39])
+def test_no_skew_overflows(skew):
+    """All picks go to as many experts as a token picks."""
+    shares = expert_shares(16.0, skew)
+    with np.errstate(all="raise", under="ignore"):
+        load, touched = load_of(512.0, chance(shares, 16.0, 2.0))
+        assert np.all(np.isfinite(load)) and np.all(np.isfinite(touched))
+        op = expert_op(16.0, skew)
+        assert _most_popular(op, None, shares) == pytest.approx(8.0)
+
+
+def expert_op(experts, skew):
+    one = Extent(1.0)
+    sizes = {"n": (one,), "k": one, "tokens": Extent(512.0), "experts": Extent(experts)}
+    formats = {"weight": "bf16", "activation": "bf16", "inputs": (), "output": ""}
+    routing = {"top_k": 2.0, "all_experts": experts, "skew": skew}
+    return ExpertMatMul(name="up", module="moe", **sizes, **routing, **formats)
+
+
+def test_whole_numbers_of_expressions_fit_arrays():
+    assert isinstance(calculate("10**30", {}, "here"), float) and calculate("7", {}, "here") == 7
+    for text in ("9" * 400, "-" + "9" * 400, f"[1, {'9' * 400}]"):
+        with pytest.raises(StrataError):
+            calculate(text, {}, "here")
+
+
+@pytest.mark.parametrize("told", ["'10**30'", f"'{'9' * 400}'", "'[1, 2]'", "'-1'", "[1]", "'samples > 1'"])
+def test_settings_of_a_kernel_are_numbers(tmp_path, told, strata):
+    text = (data_folder("programs") / "dlrm-dcnv2.toml").read_text()
+    (tmp_path / "my.toml").write_text(re.sub(r"elements_read = .*", f"elements_read = {told}", text, count=1))
+    got = strata("predict", "-m", tmp_path / "my.toml", "-s", "8xh200", "--batch", "8")
+    assert got.code in (0, 2) and "fault" not in got.err
+
+
+@pytest.mark.parametrize("name", ["8xh200", "8xmi325x", "8xtpu-v5p"])
+def test_every_quantity_of_a_chip_may_be_a_box_or_nothing(name):
+    """Two equal values give what one gives; 0 is an answer, or refused, where a quantity may be 0."""
+    asked = ("deepseek-v3", st.decode(64.0, 1024.0), "tp=8,ep=8")
+    chip = st.system(name).chip
+    for path, meta in leaf_paths(chip).items():
+        value = value_at(chip, path)
+        try:
+            one = st.evaluate(st.system(name, **{path: value}), *asked)
+        except StrataError as error:  # what follows from others
+            assert not isinstance(error, Unforeseen), path
+            continue
+        both = st.evaluate(st.system(name, **{path: np.array([value, value])}), *asked)
+        assert both.metrics.step_time == pytest.approx(one.metrics.step_time, rel=1e-9), path
+        if not meta["positive"]:
+            try:
+                st.evaluate(st.system(name, **{path: 0.0}), *asked)
+            except StrataError as error:
+                assert not isinstance(error, Unforeseen), path
+
+
+def test_a_table_that_a_chip_lacks_is_no_number():
+    assert st.chip("h200").compute.rescale is None
+    with pytest.raises(StrataError, match="no chip quantity"):
+        st.chip("h200", **{"compute.rescale": 1.0})
+
+
+def test_curves_of_more_plans_and_sequences_than_memory_holds_are_refused():
+    with pytest.raises(StrataError, match="--sequences"):
+        st.serving.curve("100000x8xh200", "llama-3-8b", st.serving.Requests(input=128, output=32))
+
+
+@pytest.mark.parametrize("size", [-65536, 0, "many", [1], True])
+def test_sides_of_a_studied_product_are_positive(size):
+    entry = {"chip": "h200", "tilings": [1, 4], "gemm": {"m": 64, "n": size, "k": 64}}
+    with pytest.raises(StrataError, match="'n' is a positive number"):
+        run_tilings(entry, "run one")
