@@ -131,7 +131,7 @@ def _bound(
 def _in_place(
     signature: inspect.Signature, given: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments whose place alone tells them from changes of the same name, where they are named all the same.
+    """Arguments whose place alone tells them from changes of the same name, where they are named still.
 
     A function with ``**changes`` takes those, so that `chip("h200", name=...)` is a change that no chip has.
     """

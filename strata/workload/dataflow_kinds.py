@@ -13,7 +13,7 @@ from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
 from strata.precision import bytes_of
 from strata.records import readable
-from strata.units import finite_quantity
+from strata.units import sensible
 from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.fft import FftLines
 from strata.workload.graph import ONE, Extent, Op
@@ -71,11 +71,9 @@ class AxisSizes:
 
 def _from_zero(value: Any, what: str) -> Any:
     """A number from 0, or a word; traced numbers were looked at before."""
-    if value is None or isinstance(value, list | tuple | dict):
-        raise BadValue(f"{what} is a number from 0, but got {value}")
-    if isinstance(value, int | float | np.ndarray | np.number) and not np.all(
-        finite_quantity(value, what) >= 0
-    ):
+    known = isinstance(value, int | float | np.ndarray | np.number)
+    wrong = value is None or isinstance(value, list | tuple | dict)
+    if wrong or (known and not np.all(sensible(value) & (value >= 0))):
         raise BadValue(f"{what} is a number from 0, but got {value}")
     return value
 
