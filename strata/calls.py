@@ -220,10 +220,27 @@ def _as(value: Any, member: Any, members: tuple[Any, ...], unlimited: bool) -> t
     if origin in (dict, Mapping):
         return isinstance(value, Mapping) and _held(value, inner, unlimited), value
     if origin is collections.abc.Callable:
-        return callable(value), value
+        return callable(value), _theirs(value) if callable(value) else value
     if getattr(origin, "_is_protocol", False):
         return not isinstance(value, type) and all(hasattr(value, n) for n in _asked_of(origin)), value
     return isinstance(origin, type) and isinstance(value, origin), value
+
+
+def _theirs(given: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a user's: a mistake in it is theirs, and said so."""
+
+    def calling(*values: Any, **named: Any) -> Any:
+        try:
+            return given(*values, **named)
+        except StrataError:
+            raise
+        except _MISTAKES as error:
+            name = getattr(given, "__name__", type(given).__name__)
+            raise BadValue(
+                f"the function {name} that was given failed ({type(error).__name__}: {error})"
+            ) from error
+
+    return calling
 
 
 def _held(value: Mapping[Any, Any], inner: tuple[Any, ...], unlimited: bool) -> bool:

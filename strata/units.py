@@ -189,6 +189,21 @@ def finite_quantity(value: Any, what: str = "value") -> Any:
     return value
 
 
+def box_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape arrays broadcast to.
+
+    >>> box_shape([(3, 1), (4,)])
+    (3, 4)
+    """
+    try:
+        return tuple(np.broadcast_shapes(*shapes)) if shapes else ()
+    except ValueError:
+        distinct = sorted({str(s) for s in shapes})
+        raise BadValue(
+            f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}"
+        ) from None
+
+
 def _brief(values: Any) -> str:
     text = " ".join(repr(values).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

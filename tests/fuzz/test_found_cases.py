@@ -4,7 +4,9 @@ import json
 import re
 
 import numpy as np
+import pyarrow.parquet
 import pytest
+from bases import SPACE
 from mutations import bad_table
 
 import strata as st
@@ -324,3 +326,50 @@ def test_sides_of_a_studied_product_are_positive(size):
     entry = {"chip": "h200", "tilings": [1, 4], "gemm": {"m": 64, "n": size, "k": 64}}
     with pytest.raises(StrataError, match="'n' is a positive number"):
         run_tilings(entry, "run one")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a, b: st.mixed(batch=a, context=128, prompts=8, chunk=b),
+        lambda a, b: st.mixed(batch=8, context=128, prompts=8, chunk=b, cached=a),
+        lambda a, b: st.prefill(a, 128, cached=b),
+        st.decode,
+        lambda a, b: st.serve(a, 128, b),
+        st.train,
+    ],
+)
+def test_arrays_of_a_workload_broadcast(make):
+    with pytest.raises(StrataError, match="must broadcast together"):
+        make([1.0, 8.0], [1.0] * 10)
+    make([1.0, 8.0], [1.0])
+
+
+@pytest.mark.parametrize("top", [[1024, [1, 1]], [[1024], 1], [[]]])
+def test_a_programs_file_has_no_boxes_inside_of_lists(tmp_path, top, strata):
+    path = tmp_path / "my.json"
+    path.write_text(json.dumps({"kind": "dlrm", "top": top}))
+    got = strata("show", "program", path)
+    assert got.code == 2 and "top of my is a list of numbers" in got.err
+
+
+def test_a_mistake_in_a_function_of_the_users_is_theirs(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    with pytest.raises(StrataError, match="the function len that was given failed") as raised:
+        st.search.search(str(tmp_path / "space.toml"), sampler="random", budget=8, on_progress=len)
+    assert not isinstance(raised.value, Unforeseen)
+
+
+def test_a_part_whose_columns_changed_places_is_done_again(tmp_path):
+    """Checksums of pages do not tell one column from another: names in the footer do."""
+    (tmp_path / "space.toml").write_text(SPACE)
+    asked = {"sampler": "random", "budget": 24, "seed": 1, "out": tmp_path / "kept"}
+    whole = st.search.search(str(tmp_path / "space.toml"), **asked)
+    part = tmp_path / "kept" / "parts" / "00000.parquet"
+    table = pyarrow.parquet.read_table(part)
+    names = ["upper" if n == "lower" else "lower" if n == "upper" else n for n in table.column_names]
+    swapped = table.rename_columns(names).replace_schema_metadata(table.schema.metadata)
+    pyarrow.parquet.write_table(swapped, part, compression="zstd", write_page_checksum=True)
+    again = st.search.search(str(tmp_path / "space.toml"), **asked, resume=True)
+    assert str(again.best) == str(whole.best)
+    assert str(pyarrow.parquet.read_table(part)["lower"]) == str(table["lower"])
