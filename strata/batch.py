@@ -16,6 +16,7 @@ import numpy as np
 from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
 from strata.params import Sources
+from strata.units import box_shape
 
 MOST_MEMORY = 2 << 30  # bytes of a box's results: all of them are kept until the last chunk is priced
 CHUNK = 65536  # points of a box priced at once; more do not fit the caches, fewer waste time between calls
@@ -82,21 +83,6 @@ def unlabelled(tree: Any) -> Any:
 
 
 _NO_SOURCES = Sources()
-
-
-def box_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape arrays broadcast to.
-
-    >>> box_shape([(3, 1), (4,)])
-    (3, 4)
-    """
-    try:
-        return tuple(np.broadcast_shapes(*shapes)) if shapes else ()
-    except ValueError:
-        distinct = sorted({str(s) for s in shapes})
-        raise BadValue(
-            f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}"
-        ) from None
 
 
 def pieces(shape: tuple[int, ...], limit: int = CHUNK, even: bool = False) -> Iterator[tuple[slice, ...]]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from strata.errors import BadFile, BadValue, StrataError, Unforeseen, nearest
-from strata.units import finite_array, finite_number, sensible
+from strata.units import finite_array, finite_quantity, sensible
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Made = TypeVar("Made", bound=type)
@@ -109,6 +109,7 @@ def _bound(
 ) -> inspect.BoundArguments:
     """Arguments in their places, each checked against its annotation."""
     signature, hints = _signature(function)
+    given, named = _in_place(signature, given, named)
     try:
         bound = signature.bind(*given, **named)
     except TypeError as error:
@@ -125,6 +126,22 @@ def _bound(
             unlimited = isinstance(parameter.default, float) and parameter.default == np.inf
             bound.arguments[key] = _argument(value, hints[key], f"{called}: {key}", unlimited)
     return bound
+
+
+def _in_place(
+    signature: inspect.Signature, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments whose place alone tells them from changes of the same name, where they are named still.
+
+    A function with ``**changes`` takes those, so that `chip("h200", name=...)` is a change that no chip has.
+    """
+    first = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_ONLY][len(given) :]
+    last = max((i for i, p in enumerate(first) if p.name in named), default=-1)
+    inside = first[: last + 1]
+    if any(p.name not in named and p.default is p.empty for p in inside):
+        return given, named
+    moved = tuple(named.get(p.name, p.default) for p in inside)
+    return (*given, *moved), {k: v for k, v in named.items() if k not in {p.name for p in inside}}
 
 
 def _no_argument(name: str, known: list[str]) -> str:
@@ -172,13 +189,7 @@ def _quantity(value: Any, what: str) -> Any:
     """What may be a quantity of a record: a list of numbers as an array, and no number that is not finite."""
     if isinstance(value, list) and value and all(isinstance(v, int | float) for v in value):
         return finite_array(value, what)
-    if isinstance(value, np.ndarray):
-        return finite_array(value, what)
-    if isinstance(value, int | float | np.number) and not isinstance(
-        value, bool | complex | np.complexfloating
-    ):
-        finite_number(value if isinstance(value, int | float) else value.item(), what)
-    return value
+    return finite_quantity(value, what)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -209,10 +220,27 @@ def _as(value: Any, member: Any, members: tuple[Any, ...], unlimited: bool) -> t
     if origin in (dict, Mapping):
         return isinstance(value, Mapping) and _held(value, inner, unlimited), value
     if origin is collections.abc.Callable:
-        return callable(value), value
+        return callable(value), _theirs(value) if callable(value) else value
     if getattr(origin, "_is_protocol", False):
         return not isinstance(value, type) and all(hasattr(value, n) for n in _asked_of(origin)), value
     return isinstance(origin, type) and isinstance(value, origin), value
+
+
+def _theirs(given: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a user's: a mistake in it is theirs, and said so."""
+
+    def calling(*values: Any, **named: Any) -> Any:
+        try:
+            return given(*values, **named)
+        except StrataError:
+            raise
+        except _MISTAKES as error:
+            name = getattr(given, "__name__", type(given).__name__)
+            raise BadValue(
+                f"the function {name} that was given failed ({type(error).__name__}: {error})"
+            ) from error
+
+    return calling
 
 
 def _held(value: Mapping[Any, Any], inner: tuple[Any, ...], unlimited: bool) -> bool:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue
+from strata.errors import BadValue, require
 from strata.shipped import extra_package
 
 COLOURS = (
@@ -24,6 +24,7 @@ COLOURS = (
     "#b8a02e",
     "#4fb0c6",
 )
+MOST_SHAPES = 12_000  # of one drawing: each takes most of a millisecond
 STYLE = {
     "svg.hashsalt": "strata",
     "svg.fonttype": "none",
@@ -89,6 +90,7 @@ class Canvas:
 
     def _above(self) -> int:
         self._drawn += 1
+        require(self._drawn <= MOST_SHAPES, f"a picture has at most {MOST_SHAPES:,} lines, boxes and words")
         return self._drawn
 
     def line(

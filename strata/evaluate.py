@@ -21,7 +21,7 @@ from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system, economics_of
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy
-from strata.mapping.layout import Layout
+from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
 from strata.mapping.shard import shard
@@ -113,10 +113,13 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
 
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     """What a step is priced with: the graph of one rank, laid on the fabric."""
-    engine, active = case.engine, structure.active
+    engine = case.engine
     system = replace(case.system, fabric=with_library(case.system.fabric, engine.collectives))
 
     graph = case.program.trace(work)
+    if not (graph.sequence.prefix or graph.sequence.period):  # no layers, which alone are cut into stages
+        structure = replace(structure, active=structure.active - {STAGES})
+    active = structure.active
     sharding = case.plan.sharding(graph, work, active)
     rank_graph = shard(graph, sharding)
     if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):

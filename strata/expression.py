@@ -200,13 +200,24 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
             raise UnknownName(f"name in {where}", name, known, ", ".join(sorted(names)))
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            return eval(code, {"__builtins__": {}, **_INSIDE}, known)
+            return _in_arrays(eval(code, {"__builtins__": {}, **_INSIDE}, known))
     except UnknownName:
         raise
     except (StrataError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise BadValue(f"{where}: '{text}' has no value: {error}") from None
     except (MemoryError, RecursionError):
         raise BadValue(f"{where}: '{text}' is too large") from None
+
+
+def _in_arrays(value: Any) -> Any:
+    """A value whose whole numbers fit arrays: longer ones are floats, where a float holds them.
+
+    >>> _in_arrays([7, 10**30])
+    [7, 1e+30]
+    """
+    if type(value) in (list, tuple):
+        return type(value)(map(_in_arrays, value))
+    return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def holds_at(text: str, names: Mapping[str, Any], count: int, where: str) -> np.ndarray[Any, Any]:

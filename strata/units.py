@@ -174,6 +174,36 @@ def finite_array(values: Any, what: str = "value") -> Array:
     return found
 
 
+def finite_quantity(value: Any, what: str = "value") -> Any:
+    """A quantity as given, a number or an array, each number of it finite; what is traced stays as it is.
+
+    >>> finite_quantity(float("inf"), "model.hidden")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: model.hidden must be a finite number, but got 'inf'
+    """
+    if isinstance(value, np.ndarray):
+        return finite_array(value, what)
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool | np.complexfloating):
+        finite_number(value if isinstance(value, int | float) else value.item(), what)
+    return value
+
+
+def box_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape arrays broadcast to.
+
+    >>> box_shape([(3, 1), (4,)])
+    (3, 4)
+    """
+    try:
+        return tuple(np.broadcast_shapes(*shapes)) if shapes else ()
+    except ValueError:
+        distinct = sorted({str(s) for s in shapes})
+        raise BadValue(
+            f"arrays of the inputs must broadcast together, but got shapes {', '.join(distinct)}"
+        ) from None
+
+
 def _brief(values: Any) -> str:
     text = " ".join(repr(values).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

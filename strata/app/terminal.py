@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,11 @@ def typed_time(text: str, option: str) -> float:
     return value
 
 
-def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, str]:
+def set_items(
+    items: list[str] | None, owner: str, example: str, call: Callable[..., Any] | None = None
+) -> dict[str, str]:
     """`--set` items of a command about one thing: quantities and their new values, with or without the
-    thing's name before them.
+    thing's name before them. `call`: the function that takes them beside arguments of its own.
 
     >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
     {'bond_thickness': '5 um'}
@@ -97,6 +100,10 @@ def set_items(items: list[str] | None, owner: str, example: str) -> dict[str, st
         if not (equals and path.strip() and value.strip()):
             raise BadValue(f"--set takes PATH=VALUE, like {example}, but got '{item}'")
         changes[path.strip().removeprefix(f"{owner}.")] = value.strip()
+    own: Mapping[str, Parameter] = {} if call is None else signature(call).parameters
+    for path in changes:
+        if path in own and own[path].kind is not Parameter.VAR_KEYWORD:
+            raise BadValue(f"--set changes quantities, like {example}; '{path}' is none of a {owner}")
     return changes
 
 

@@ -156,7 +156,7 @@ def _maker() -> ChipMaker:
     return _MAKERS[0]
 
 
-def chip(name: str, **changes: Any) -> Chip:
+def chip(name: str, /, **changes: Any) -> Chip:
     """A chip by name or TOML path, with some quantities replaced by numbers, arrays or text with units.
 
     >>> h200 = chip("h200", **{"memory.bandwidth": "6 TB/s"})
@@ -175,7 +175,7 @@ def chip(name: str, **changes: Any) -> Chip:
     return finished(*read_chip(name, named), changes)
 
 
-def as_chip(given: Chip | str, **changes: Any) -> Chip:
+def as_chip(given: Chip | str, /, **changes: Any) -> Chip:
     """The chip that is given, or the one of a name, with changes.
 
     >>> as_chip("h200").name, as_chip(chip("h200")).name

@@ -73,7 +73,9 @@ class Compute:
         minimum=1,
     )
     sram_capacity: Number = quantity("B", "local memory of one core", more="faster at equal cores")
-    sram_bandwidth: Number = quantity("B/s", "local memory bandwidth of one core", more="faster")
+    sram_bandwidth: Number = quantity(
+        "B/s", "local memory bandwidth of one core", positive=True, more="faster"
+    )
     units: Number | None = quantity(
         "1",
         "matrix units of one core, each with an array of its own: tensor cores; left out where a core is one",

@@ -40,7 +40,7 @@ class Fabric:
     sources: Sources = field(default_factory=Sources)
 
 
-def fabric(name: str, **changes: Any) -> Fabric:
+def fabric(name: str, /, **changes: Any) -> Fabric:
     """A fabric by name or TOML path; `bandwidth=` and the like change the one dimension there is, or
     `"0.bandwidth"`.
 

@@ -76,7 +76,7 @@ class Economics:
     sources: Sources = field(default_factory=Sources)
 
 
-def economics(name: str = "default", **changes: Any) -> Economics:
+def economics(name: str = "default", /, **changes: Any) -> Economics:
     """The assumptions behind money: lifetime, electricity, facility overhead, utilisation, prices of links;
     with quantities replaced.
 

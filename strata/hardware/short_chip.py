@@ -166,8 +166,8 @@ def _check_units(table: Mapping[str, Any], below: Mapping[str, Any], record: typ
     for path, value in _plain(long_form(dict(table))):
         there = _at(below, path)
         unit = _unit_of(record, path)
-        if unit in (None, "1") or not isinstance(there, Mapping):
-            continue
+        if unit in (None, "1") or not isinstance(there, Mapping) or "value" not in there:
+            continue  # where the other has a table of them, its record says what is wrong
         usual = parse(there["value"], unit, path)
         if value > 0 and usual > 0 and not 1 / FAR < value / usual < FAR:
             raise BadValue(

@@ -64,7 +64,7 @@ def as_system(given: System | str) -> System:
     return system(given) if isinstance(given, str) else given
 
 
-def system(what: str | Chip, on: Fabric | str | None = None, **changes: Any) -> System:
+def system(what: str | Chip, on: Fabric | str | None = None, /, **changes: Any) -> System:
     """A system from its name, or from a chip and a fabric; keywords replace quantities of the chip. A system
     named may stand `on` another fabric: its chips, joined by that.
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-
-import numpy as np
+from math import prod
 
 from strata.errors import BadValue, require
 
@@ -63,7 +62,7 @@ def shards_of(mesh: Sequence[LogicalDimension]) -> list[Coordinates]:
 
 def shard_count(mesh: Sequence[LogicalDimension]) -> int:
     """Shards of a mesh: the product of its degrees."""
-    return int(np.prod([d.degree for d in mesh], dtype=int))
+    return prod(int(d.degree) for d in mesh)
 
 
 def talking_shards(mesh: Sequence[LogicalDimension]) -> dict[str, list[tuple[Coordinates, Coordinates]]]:
@@ -133,7 +132,7 @@ def lay_out(
     by_name = {d.name: d for d in mesh}
     ordered = [by_name[name] for name in order]
     require(
-        shard_count(mesh) <= int(np.prod(sizes, dtype=int)),
+        shard_count(mesh) <= prod(sizes),
         f"a mesh must fit on the {'x'.join(map(str, sizes))} devices",
         shards=shard_count(mesh),
     )
@@ -168,7 +167,7 @@ def _snaked(
     block = [1] * len(sizes)
     for dimension, way in zip(ordered, ways, strict=True):
         room = [sizes[a] // block[a] for a in way]
-        if dimension.degree > int(np.prod(room, dtype=int)):
+        if dimension.degree > prod(room):
             return None
         laid = {}
         for copy in range(dimension.degree):
@@ -192,7 +191,7 @@ def _there_and_back(number: int, room: Sequence[int], turning: int | None = None
     [[0, 0], [1, 0], [2, 0], [2, 1], [1, 1], [0, 1]]
     """
     count = len(room) if turning is None else turning
-    plane = int(np.prod(room[:count], dtype=int))
+    plane = prod(room[:count])
     beyond, inside = divmod(number, plane)
     digits = []
     for slots in room[:count]:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number
-from strata.errors import require
+from strata.errors import BadValue, require
 from strata.units import finite_array
 
 MOST_DEVICES = 2**24
 MOST_PLANS = 50_000  # that are looked at
+MOST_RANKS = 10**9  # of one degree: no system has them, and what is worked out from a few is a number still
 
 
 def divisors(number: int) -> list[int]:
@@ -47,6 +48,20 @@ def bounded_plans(found: int, devices: int) -> None:
     )
 
 
+def bounded_degree(given: Number, name: str) -> Number:
+    """A degree, or many; refused where far beyond any system, before anything is priced with it.
+
+    >>> bounded_degree(1e300, "plan.tp")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: plan.tp must be at most 1,000,000,000, but got 1e+300
+    """
+    most = given.max() if hasattr(given, "max") else given
+    if not most <= MOST_RANKS:
+        raise BadValue(f"{name} must be at most {MOST_RANKS:,}, but got {most:g}")
+    return given
+
+
 def mesh_degree(given: Any, name: str) -> Number:
     """Ranks of a mesh dimension: a number or an array; traced arrays are taken as they are."""
     if not isinstance(given, (int, float, np.number)):
@@ -56,4 +71,4 @@ def mesh_degree(given: Any, name: str) -> Number:
     require(
         bool(np.all(np.asarray(given) >= 1)), f"layout: {name} must have at least one rank", **{name: given}
     )
-    return given * 1.0
+    return bounded_degree(given, f"layout: {name}") * 1.0

@@ -168,7 +168,7 @@ class Engine:
     sources: Sources = field(default_factory=Sources)
 
 
-def engine(name: str = "ideal", **changes: Any) -> Engine:
+def engine(name: str = "ideal", /, **changes: Any) -> Engine:
     """An engine by name or TOML path, with quantities replaced.
 
     >>> float(engine("ideal").step)

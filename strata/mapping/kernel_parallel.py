@@ -17,7 +17,7 @@ import numpy as np
 
 from strata.arrays import Number, map_leaves, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.mapping.divisors import bounded_devices, bounded_plans, divisors
+from strata.mapping.divisors import bounded_degree, bounded_devices, bounded_plans, divisors
 from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
 from strata.units import finite_number
 
@@ -172,7 +172,7 @@ def _split(text: str, whole: str) -> KernelSplit:
 
 def _degree(text: str, whole: str) -> float:
     require(text.strip("0") != "", "degrees of a strategy must be at least 1", strategy=whole)
-    return finite_number(text, "a degree")
+    return float(bounded_degree(finite_number(text, "a degree"), "a degree of a strategy"))
 
 
 def _split_text(split: KernelSplit) -> str:

@@ -244,6 +244,9 @@ class Layout:
     rules: str = ""
 
     def __post_init__(self) -> None:
+        require(
+            isinstance(self.mesh, dict), "the mesh of a layout is a dictionary of degrees", mesh=self.mesh
+        )
         if not self.dimensions:
             object.__setattr__(self, "dimensions", tuple(self.mesh))
 
@@ -316,9 +319,9 @@ class Layout:
             for axis, layout in self._resolved(axes).items():
                 if axis in units:
                     found.append(Violation(AXIS_UNITS, layout.parts > units[axis], layout.parts, units[axis]))
-        if STAGES in self.mesh and "layers" in units:
-            stages = self.mesh[STAGES]
-            most = units["layers"] + (2.0 if self.rules == DEEPFLOW else 0.0)
+        if STAGES in self.mesh:
+            stages, layers = self.mesh[STAGES], units.get("layers", 1.0)  # what has none is one stage
+            most = layers + (2.0 if self.rules == DEEPFLOW and "layers" in units else 0.0)
             found.append(Violation(LAYERS, stages > most, stages, most))
         return found
 

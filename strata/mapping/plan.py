@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, is_leaf, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
+from strata.mapping.divisors import bounded_degree, mesh_degree
 from strata.mapping.kernel_parallel import (
     KERNEL_MESH,
     WRITTEN,
@@ -32,6 +33,7 @@ from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
 from strata.mapping.rules import Violation
 from strata.records import brief, to_dict
+from strata.units import finite_array, finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -216,6 +218,7 @@ def _degree(key: str, value: Any) -> Number:
         f"plan.{key} must be a whole number",
         **{key: value},
     )
+    bounded_degree(value, f"plan.{key}")
     if words:
         require(
             bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value}
@@ -250,7 +253,7 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
     if isinstance(given, Strategy):
         return layout_of(given, program)
     if given is not None and not isinstance(given, str):
-        return given
+        return _checked_record(given)
     known = layout_degrees(program)
     if given and is_strategy(given) and (not known or known == KERNEL_MESH):
         return layout_of(with_degrees(parse_strategy(given), degrees), program)
@@ -269,6 +272,33 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
         return layout_of(from_mesh(degrees), program)
     told = program.layout(**degrees)
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
+
+
+def _checked_record(given: Any) -> Plan | Layout:
+    """A plan or a layout that was made as a record, its degrees finite numbers or arrays of them, as of those
+    that `plan` and `layout` make; lists become arrays.
+    """
+    if isinstance(given, Layout):
+        degrees = {name: mesh_degree(value, name) for name, value in given.mesh.items()}
+        return replace(given, mesh=degrees) if _has_list(given.mesh) else given
+    if not isinstance(given, Plan):
+        raise BadValue(f"a plan is text like tp=8, a Plan, a Layout or a Strategy, but got {brief(given)}")
+    degrees = {f.name: getattr(given, f.name) for f in fields(Plan)}
+    for name, value in degrees.items():
+        if isinstance(value, list | tuple):
+            degrees[name] = value = finite_array(value, f"plan.{name}")
+        if not is_leaf(value):
+            raise BadValue(f"plan.{name} must be a whole number, but got ({name}={value!r})")
+        if isinstance(value, int | float | np.number | np.ndarray):
+            finite_quantity(value, f"plan.{name}")
+            low = np.min(value)
+            require(bool(low >= _LEAST[name]), f"plan.{name} must be at least {_LEAST[name]}", **{name: low})
+            bounded_degree(value, f"plan.{name}")
+    return Plan(**degrees) if _has_list(vars(given)) else given
+
+
+def _has_list(held: dict[str, Any]) -> bool:
+    return any(isinstance(value, list | tuple) for value in held.values())
 
 
 def divides_itself(program: Any) -> bool:

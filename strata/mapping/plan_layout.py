@@ -293,7 +293,6 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
     if "heads" in units:
         broken = (plan.cp_mode > 1) & (remainder(units["heads"], swapped) > 0)
         found.append(Violation(SWAP, broken, swapped, units["heads"]))
-    if "layers" in units:
-        chunks = plan.pp * plan.virtual_stages
-        found.append(Violation(LAYERS, chunks > units["layers"], chunks, units["layers"]))
+    chunks, layers = plan.pp * plan.virtual_stages, units.get("layers", 1.0)  # what has none is one stage
+    found.append(Violation(LAYERS, chunks > layers, chunks, layers))
     return sorted(found, key=lambda v: v.rule.bit)

@@ -18,6 +18,7 @@ import numpy as np
 
 from strata.errors import BadValue, require
 from strata.hardware.system import System, as_system
+from strata.mapping.divisors import bounded_degree
 from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
@@ -213,7 +214,7 @@ def typed_degrees(plan: str | dict[str, float]) -> dict[str, float]:
         degree = finite_number(value, name) if value.isdecimal() else 0.0
         if not equals or not name or degree < 1:
             raise BadValue(f"a plan is degrees like tp=8,pp=4,dp=2, but got '{item}'")
-        found[name] = degree
+        found[name] = float(bounded_degree(degree, name))
     return found
 
 

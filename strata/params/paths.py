@@ -34,17 +34,23 @@ def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
                 found.update(leaf_paths(inner, f"{prefix}{f.name}.{name}."))
         elif meta.get("text"):
             continue
-        elif meta.get("table") and isinstance(value, dict):
-            found.update({f"{prefix}{f.name}.{k}": meta for k in value})
+        elif meta.get("table"):
+            found.update({f"{prefix}{f.name}.{k}": meta for k in value or ()})
         elif "unit" in meta:
             found[prefix + f.name] = meta
     return found
 
 
 def value_at(record: Any, path: str) -> Any:
-    """The quantity at a dotted path."""
-    node = record
-    for name in path.split("."):
+    """The quantity at a dotted path; names of a table may hold dots themselves.
+
+    >>> value_at({"prompt": {"llama-3.1-8b": 5, ".x": 7}}, "prompt.llama-3.1-8b")
+    5
+    """
+    node: Any = record
+    rest: str | None = path
+    while rest is not None:
+        name, rest = _first_name(node, rest)
         node = (
             node[name]
             if isinstance(node, dict)
@@ -53,6 +59,18 @@ def value_at(record: Any, path: str) -> Any:
             else getattr(node, name)
         )
     return node
+
+
+def _first_name(node: Any, path: str) -> tuple[str, str | None]:
+    """The name that a path begins with inside of a node, and the path from there; None at its end."""
+    if isinstance(node, dict):
+        if path in node:
+            return path, None
+        longest = max((name for name in node if path.startswith(f"{name}.")), key=len, default=None)
+        if longest is not None:
+            return longest, path[len(longest) + 1 :]
+    head, dot, rest = path.partition(".")
+    return head, rest if dot else None
 
 
 def stated(record: Any) -> dict[str, Param]:
@@ -175,10 +193,12 @@ def with_value(record: Any, path: str, value: Any) -> Any:
     >>> with_value({"a": {"b": (1, 2)}}, "a.b.1", 5)
     {'a': {'b': (1, 5)}}
     """
-    head, _, rest = path.partition(".")
+    head, rest = _first_name(record, path)
     if isinstance(record, dict):
-        return {**record, head: with_value(record[head], rest, value) if rest else value}
+        return {**record, head: value if rest is None else with_value(record[head], rest, value)}
     if isinstance(record, tuple):
         i = int(head)
-        return (*record[:i], with_value(record[i], rest, value) if rest else value, *record[i + 1 :])
-    return replace(record, **{head: with_value(getattr(record, head), rest, value) if rest else value})
+        return (*record[:i], value if rest is None else with_value(record[i], rest, value), *record[i + 1 :])
+    return replace(
+        record, **{head: value if rest is None else with_value(getattr(record, head), rest, value)}
+    )

@@ -65,7 +65,7 @@ class FusionRules:
     sources: Sources = field(default_factory=Sources, compare=False, repr=False)
 
 
-def fusion_rules(name: str | FusionRules = "strata", **changes: Any) -> FusionRules:
+def fusion_rules(name: str | FusionRules = "strata", /, **changes: Any) -> FusionRules:
     """The rules of a shipped name or a TOML path, with some switches changed.
 
     >>> fusion_rules().overlap, fusion_rules("dfmodel-2024", overlap="none").overlap

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,10 @@ from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.money import plug_power
 from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine
+from strata.mapping.kernel_parallel import Strategy
+from strata.mapping.layout import Layout
+from strata.mapping.plan import Plan
 from strata.mapping.rules import LIMITS
 from strata.pricing.power_limits import static_power_of
 from strata.result import Result
@@ -176,8 +179,8 @@ def power_caps(
     system: System | str,
     program: Program | str,
     workload: Workload,
-    plan: Any = None,
-    engine: Any = "ideal",
+    plan: Plan | Layout | Strategy | str | None = None,
+    engine: Engine | str = "ideal",
     *,
     caps: Sequence[float] | Array | None = None,
 ) -> PowerCaps:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PARTS, STATES, LEFTOVER = "parts", "state", ".partial"
 KEPT_STATES = 2
+CHECKSUM = b"strata_columns"  # of a part, in its metadata
 # of a manifest, besides hashes: what makes it this study and no other
 FIXED = ("goal", "sampler", "seed", "budget", "version")
 
@@ -181,6 +182,7 @@ class Store:
         """The points of a round: index, axes, metrics, reason."""
         pyarrow = _arrow()
         table = pyarrow.table(columns_of(space, number, evaluated))
+        table = table.replace_schema_metadata({CHECKSUM: _checksum(table)})
         write_atomically(
             self.part(number),
             lambda f: pyarrow.parquet.write_table(table, f, compression="zstd", write_page_checksum=True),
@@ -196,6 +198,8 @@ class Store:
             table = pyarrow.parquet.read_table(
                 self.part(number), partitioning=None, page_checksum_verification=True
             )
+            if (table.schema.metadata or {}).get(CHECKSUM) != _checksum(table):
+                raise ValueError("its columns are not those that were written")
             found = {name: table.column(name).to_numpy().astype(float) for name in POINT_METRICS}
             index, reason = (table.column(k).to_numpy().astype(np.int64) for k in ("index", "reason"))
             if not np.all((index >= 0) & (index < space.size)):
@@ -250,6 +254,16 @@ class Store:
         return sorted(
             (p for p in (self.folder / STATES).glob("*.npz") if p.stem.isdecimal()), key=lambda p: int(p.stem)
         )
+
+
+def _checksum(table: Any) -> bytes:
+    """A hash of a part's columns, names and values: those of pages do not tell one column from another."""
+    found = hashlib.sha256()
+    for name in table.column_names:
+        values = table.column(name).to_numpy()
+        held = values.tobytes() if values.dtype != object else "\0".join(map(str, values)).encode()
+        found.update(f"{name} {len(held)} ".encode() + held)
+    return found.hexdigest().encode()
 
 
 def axis_columns(space: Space) -> dict[str, str]:

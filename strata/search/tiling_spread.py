@@ -18,8 +18,10 @@ from strata.mapping.kernel_parallel import strategies, strategy_text
 from strata.precision import bytes_of
 from strata.pricing.kernels.intensity import tiling_intensities
 from strata.pricing.kernels.product import Product
+from strata.reading import known_keys, number_of, table_of
 from strata.workload.gemm import Gemm
 
+SIDES = ("m", "n", "k")
 TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")
 
 
@@ -89,10 +91,9 @@ def run_tilings(entry: dict[str, Any], where: str) -> dict[str, Any]:
         if key not in ("name", *TILING_KEYS):
             raise UnknownName(f"key of {where}", key, TILING_KEYS, ", ".join(TILING_KEYS))
     own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
-    sizes: dict[str, Any] = {name: float(size) for name, size in entry.get("gemm", {}).items()}
-    for name in sizes:
-        if name not in ("m", "n", "k"):
-            raise UnknownName(f"size of the product of {where}", name, ("m", "n", "k"), "m, n, k")
+    told = table_of(entry, "gemm", where)
+    known_keys(told, SIDES, f"{where}: gemm")
+    sizes: dict[str, Any] = {name: number_of(told, name, f"{where}: gemm") for name in told}
     found = tiling_spread(Gemm(**sizes), own, entry["tilings"])
     return {
         "devices": found.devices,

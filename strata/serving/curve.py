@@ -31,6 +31,7 @@ from strata.workload.model import model as make_model
 # lines
 NODES = 20
 MOST_NODES = 1000  # steps that are priced of one plan
+MOST_TIMES = 24_000_000  # of all plans together: a load works with a dozen numbers beside each
 # sequences at once that are looked at unless told: in all, or of each device where that is more
 SEQUENCES, EACH = 2048.0, 16.0
 
@@ -189,7 +190,14 @@ def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -
         np.minimum(slots, np.max(np.where(good, nodes, 0.0), axis=1)),
         0.0,
     )
-    whole = np.arange(1.0, max(float(np.max(slots)), 1.0) + 1.0)
+    most = max(float(np.max(slots)), 1.0)
+    require(
+        len(slots) * most <= MOST_TIMES,
+        f"plans times sequences of their curves are at most {MOST_TIMES:,}; say one --plan, or --sequences",
+        plans=len(slots),
+        sequences=most,
+    )
+    whole = np.arange(1.0, most + 1.0)
     return Curve(
         system=served.system,
         model=served.model,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number, is_leaf, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import calculate, mentions
 from strata.records import readable
@@ -168,7 +168,7 @@ class Dataflow:
                 raise UnknownName(f"dimension of the mesh of {self.name}", name, known, ", ".join(known))
         return replace(self, layouts=tuple(pair for pair in self.layouts if pair[0] in dimensions))
 
-    def with_changes(self, **changes: Any) -> Dataflow:
+    def with_changes(self, /, **changes: Any) -> Dataflow:
         """The program with sizes or fields replaced: a number, or an expression for a size.
 
         >>> Dataflow(sizes={"rows": 8.0}).with_changes(rows=16, layers=2).sizes
@@ -177,6 +177,8 @@ class Dataflow:
         sizes, derived, own = dict(self.sizes), dict(self.derived), dict[str, Any]()
         plain = ("layers", "precision", "stream", "output", "items", "item")
         for key, value in changes.items():
+            if key == "layers" and not is_leaf(value):
+                raise BadValue(f"{self.name}: layers is a number, but got {value!r}")
             if key in plain:
                 own[key] = value if isinstance(value, str) else value * 1.0
             elif key in sizes or key in derived:

@@ -13,6 +13,7 @@ from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
 from strata.precision import bytes_of
 from strata.records import readable
+from strata.units import sensible
 from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.fft import FftLines
 from strata.workload.graph import ONE, Extent, Op
@@ -70,8 +71,9 @@ class AxisSizes:
 
 def _from_zero(value: Any, what: str) -> Any:
     """A number from 0, or a word; traced numbers were looked at before."""
-    seen = isinstance(value, int | float | np.ndarray | np.generic)
-    if seen and not np.all((np.asarray(value) >= 0) & np.isfinite(value)):
+    known = isinstance(value, int | float | np.ndarray | np.number)
+    wrong = value is None or isinstance(value, list | tuple | dict)
+    if wrong or (known and not np.all(sensible(value) & (value >= 0))):
         raise BadValue(f"{what} is a number from 0, but got {value}")
     return value
 

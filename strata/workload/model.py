@@ -11,6 +11,7 @@ from strata.arrays import Number, is_leaf, namespace, register_pytree
 from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
+from strata.units import finite_quantity
 from strata.workload.graph import Graph, places_within
 from strata.workload.mixer import Mixer
 from strata.workload.tasks import Workload
@@ -208,7 +209,7 @@ class Model:
         return trace_transformer(self, work)
 
 
-def model(name: str | Path | dict[str, Any], **changes: Any) -> Model:
+def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
     """A model by shipped name, by path of a `config.json` (or its folder), or from such a dict; keywords
     replace fields.
 
@@ -245,6 +246,7 @@ def _check_field(key: str, value: Any) -> None:
         check(value)
     else:
         require(is_leaf(value), f"model.{key} is a number", **{key: value})
+        finite_quantity(value, f"model.{key}")
         low = value.min() if hasattr(value, "min") else value
         require(bool(low > 0 or (held == 0.0 and low == 0)), f"model.{key} must be positive", **{key: low})
         require(key != LAYERS or _is_whole(value), "model.layers is a whole number", layers=value)

@@ -244,7 +244,7 @@ def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = No
     mean = tokens * p
     # Popular experts at the high nodes: one axis carries both chance and popularity.
     touched = -xp.expm1(tokens * xp.log1p(-p))
-    given = mean / touched
+    given = xp.where(touched > 0.0, mean / xp.maximum(touched, 1e-300), 1.0)  # one token, where hardly any
     over = 1.0 - p + mean - given  # the variance is this times the mean
     # a single token has none, but for rounding
     spread = xp.sqrt(given) * xp.sqrt(xp.where(over > 1e-9 * given, over, 0.0))

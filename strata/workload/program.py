@@ -55,7 +55,7 @@ PROGRAMS = {
 TRUTH = {"true": True, "false": False}
 
 
-def program(name: str | Path, **changes: Any) -> Any:
+def program(name: str | Path, /, **changes: Any) -> Any:
     """A program by shipped name or file: a language model, one of `PROGRAMS`, or an ONNX model; keywords
     replace fields (of an ONNX model: sizes of its open dimensions, `precision`).
 
@@ -83,8 +83,10 @@ def program(name: str | Path, **changes: Any) -> Any:
     module, record = PROGRAMS[kind]
     made = getattr(import_module(f"strata.workload.{module}"), record)(name=path.stem)
     for key, value in table.items():  # boxes of sizes are for calls; a file describes one program
-        several = isinstance(value, list) and not isinstance(getattr(made, key, ()), tuple)
-        require(not several, f"{key} of {made.name} is a number", got=value)
+        listed = isinstance(getattr(made, key, ()), tuple)
+        several = isinstance(value, list) and not (listed and not any(isinstance(v, list) for v in value))
+        what = "a list of numbers" if listed else "a number"
+        require(not several, f"{key} of {made.name} is {what}", got=value)
     return with_fields(made, {**table, **changes})
 
 

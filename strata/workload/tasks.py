@@ -8,6 +8,7 @@ from typing import Any
 from strata.arrays import Number, register_pytree
 from strata.errors import require
 from strata.records import readable
+from strata.units import box_shape
 from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
@@ -76,7 +77,8 @@ class Workload:
         )
 
 
-def _positive(**values: Any) -> None:
+def _positive(*others: Any, **values: Any) -> None:
+    """Refuse sizes that are none, and arrays that do not broadcast, with those of `others` too."""
     for name, value in values.items():
         require(
             not isinstance(value, str) and value is not None, f"workload.{name} is a number", **{name: value}
@@ -84,6 +86,7 @@ def _positive(**values: Any) -> None:
         require(getattr(value, "size", 1) != 0, f"workload.{name} has at least one value")
         low = value.min() if hasattr(value, "min") else value
         require(low > 0, f"workload.{name} must be positive", **{name: value})
+    box_shape([tuple(value.shape) for value in (*values.values(), *others) if hasattr(value, "shape")])
 
 
 def prefill(
@@ -92,7 +95,7 @@ def prefill(
     """Reading `length` new tokens of each of `batch` sequences, after `cached` tokens that are in the cache
     already.
     """
-    _positive(batch=batch, length=length)
+    _positive(cached, skew, batch=batch, length=length)
     return Workload("prefill", batch, length, length + cached, skew=skew, routing=routing)
 
 
@@ -107,7 +110,7 @@ def decode(
     """One step that adds `tokens` tokens (1 without speculation) to each of `batch` sequences of `context`
     tokens.
     """
-    _positive(batch=batch, context=context, tokens=tokens)
+    _positive(skew, batch=batch, context=context, tokens=tokens)
     return Workload("decode", batch, tokens, context, skew=skew, routing=routing)
 
 
@@ -127,7 +130,7 @@ def mixed(
     All tokens go through the same products, so that weights are read once and operations add up; attention is
     priced for either kind of token by itself; only generated tokens, and one of each prompt, reach the head.
     """
-    _positive(batch=batch, context=context, prompts=prompts, chunk=chunk)
+    _positive(cached, skew, batch=batch, context=context, prompts=prompts, chunk=chunk)
     tokens = 1.0 + prompts * chunk / batch
     return Workload(
         "decode",
@@ -148,7 +151,7 @@ def serve(
     """`batch` requests at once, each `input` tokens read and `output` tokens generated, averaged over the
     generation.
     """
-    _positive(batch=batch, input=input, output=output)
+    _positive(skew, batch=batch, input=input, output=output)
     return Workload("serve", batch, input, input, output, skew=skew, routing=routing)
 
 

@@ -74,12 +74,22 @@ def found_line(rng: random.Random) -> tuple[str, ...]:
         value = rng.choice(usual)
         if i == bad and rng.random() < 0.9:
             value = rng.choice(OUTPUT_VALUES) if written else bad_text(rng, value)
+        if option in BOUNDS.get(name, {}) and _longer(value, BOUNDS[name][option]):
+            value = BOUNDS[name][option]  # as much work as is asked for is no mistake
         line += [option, value] if option else [value]
     held = {o[0] for o in taken}
     for option, value in BOUNDS.get(name, {}).items():
         if option not in held:
             line += [option, value]
     return tuple(line)
+
+
+def _longer(value: str, bound: str) -> bool:
+    """Whether a value is a larger number than another."""
+    try:
+        return float(value) > float(bound)
+    except ValueError:
+        return False
 
 
 # Where an answer cannot be written, or can.

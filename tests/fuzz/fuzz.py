@@ -353,7 +353,7 @@ def smaller(case: FuzzCase, failure: str, folder: Path) -> FuzzCase:
     def same(trial: FuzzCase) -> bool:
         return _class(run_case(trial, folder)) == _class(failure)
 
-    if "ran over" in failure or "took over" in failure:
+    if "ran over" in failure or "took over" in failure or case.best is not None:
         return case
     i = len(case.words) - 1
     while i > 0:

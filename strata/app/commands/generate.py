@@ -100,7 +100,7 @@ def generate_command(
 
     if out is not None:
         require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))
-    changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W"))
+    changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W", generation))
     found = generation(
         technology, budget, template, device=device or None, links=typed_links(link), **changes
     )

@@ -92,7 +92,7 @@ def heat_command(
     from strata.hardware.thermal.report import heat
     from strata.units import parse
 
-    changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'")
+    changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'", heat)
     temperatures = heat(
         name,
         typed_quantity(power, "W", "--power") if power else None,

@@ -6,26 +6,33 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 from strata.drawing import COLOURS, DARK, GREY, Canvas, Point
 from strata.errors import require
 from strata.mapping.device_mapping import Coordinates
-from strata.pricing.network.link_sharing import DeviceMapping
+from strata.pricing.network.link_sharing import DeviceGrid, DeviceMapping
 
 CELL, DEVICE, GAP, LEFT, TOP = 74.0, 34.0, 22.0, 40.0, 92.0
 STROKE, WIDEST, STUB = 1.5, 22.0, 17.0
 BOW, BENDS = 21.0, 10
-MOST = 1024  # devices that a picture can show
+MOST, MOST_PLACES = 1024, 65_536  # devices that a picture can show, and places for them on the grid
 FRAME, PALE = "#dfe3e8", "#f6f7f9"
+
+
+def check_drawn(grid: DeviceGrid, shards: int) -> None:
+    """Refuse a grid of which a picture would show nothing, before anything is laid on it."""
+    require(shards <= MOST, f"a picture shows at most {MOST} devices", shards=shards)
+    places, frames = prod(grid.sizes), prod(grid.sizes[2:])
+    require(places <= MOST_PLACES, f"a picture shows a grid of at most {MOST_PLACES} devices", devices=places)
+    require(frames <= MOST, f"a picture shows at most {MOST} packages", packages=frames)
 
 
 def draw_mapping(mapping: DeviceMapping, path: Path) -> Path:
     """A mapping as SVG; axes beyond the second put grids side by side, then below each other."""
     sizes = mapping.grid.sizes
-    require(
-        len(mapping.places) <= MOST, f"a picture shows at most {MOST} devices", shards=len(mapping.places)
-    )
+    check_drawn(mapping.grid, len(mapping.places))
     wide, high = _extent(sizes)
     names = [d.name for d in mapping.mesh if d.degree > 1]
     title = f"{' > '.join(mapping.order)} on {mapping.grid.name}, laid by {mapping.laying}"

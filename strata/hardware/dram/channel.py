@@ -153,7 +153,7 @@ class Sustained:
         return min(self.bounds, key=lambda name: float(self.bounds[name]))
 
 
-def dram_channel(name: str, **changes: Any) -> Dram:
+def dram_channel(name: str, /, **changes: Any) -> Dram:
     """A channel of a memory by name or TOML path, with some quantities replaced.
 
     >>> dram_channel("hbm3").burst, dram_channel("hbm3", **{"timing.faw": "20 ns"}).timing.faw

@@ -19,7 +19,7 @@ LEVERS = (
 )
 
 
-def area(chip: str | Chip, *, cores: Number | None = None, **changes: Any) -> Area:
+def area(chip: str | Chip, /, *, cores: Number | None = None, **changes: Any) -> Area:
     """The parts of a chip's logic die, and the cores that fit it; keywords replace quantities of the chip and
     of how it is made.
 

@@ -163,7 +163,7 @@ def chip_cost(
     )
 
 
-def cost(chip: str | Chip, **changes: Any) -> Cost:
+def cost(chip: str | Chip, /, **changes: Any) -> Cost:
     """What one packaged chip costs to make, without margin, masks and design.
 
     >>> found = cost("stack-ref")

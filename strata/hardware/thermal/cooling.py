@@ -105,7 +105,7 @@ OUTSIDE = (
 SHAPING = tuple(f.name for f in fields(Cooling) if "unit" in f.metadata and f.name not in OUTSIDE)
 
 
-def cooling(name: str, **changes: Any) -> Cooling:
+def cooling(name: str, /, **changes: Any) -> Cooling:
     """A way of cooling by name or TOML path, with some quantities replaced.
 
     >>> cooling("liquid", ambient="40 degC").ambient

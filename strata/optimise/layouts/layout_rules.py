@@ -62,7 +62,7 @@ class LayoutRules:
     sources: Sources = field(default_factory=Sources, compare=False, repr=False)
 
 
-def layout_rules(name: str | LayoutRules = "strata", **changes: Any) -> LayoutRules:
+def layout_rules(name: str | LayoutRules = "strata", /, **changes: Any) -> LayoutRules:
     """The rules of a shipped name or a TOML path, with some switches changed.
 
     >>> layout_rules().objective, layout_rules("dfmodel-2024", objective="time").objective

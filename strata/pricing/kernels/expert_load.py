@@ -189,8 +189,8 @@ def _most_popular(op: ExpertMatMul, copies: Array | None, shares: Array) -> Numb
     xp = namespace(op.all_experts, op.skew, op.top_k, op.redundant_experts)
     power = 1.0 - xp.where(xp.abs(op.skew - 1.0) < 1e-6, 1.0 + 1e-5, op.skew)
 
-    def first(count: Number) -> Number:
-        return ((count + 0.5) ** power - 0.5**power) / ((op.all_experts + 0.5) ** power - 0.5**power)
+    def first(count: Number) -> Number:  # over (1/2)^(1-a), which no skew overflows
+        return ((2.0 * count + 1.0) ** power - 1.0) / ((2.0 * op.all_experts + 1.0) ** power - 1.0)
 
     most = (1.0 - (1.0 - first(1.0)) ** op.top_k) * op.all_experts / op.top_k
     if copies is not None:
@@ -219,6 +219,8 @@ def load_rank(op: ExpertMatMul, device: Device, ranks: Number) -> int:
     """Axes of the sizes and the hardware a product of experts is priced with."""
     chip, kernels, unit = device.chip, device.chip.experts, device.matrix(op.weight, op.activation)
     sizes = (op.tokens.size, op.experts.size, op.slots, op.top_k, op.skew, ranks, total(op.n), op.k.size)
-    rates = (device.cores, device.cache_bandwidth, device.grain, chip.memory.bandwidth)
+    drawn = 0.0 if kernels.core_bandwidth is None else kernels.core_bandwidth
+    rates = (device.cores, device.cache_bandwidth, device.grain, chip.memory.bandwidth, drawn)
+    rescaling = (chip.compute.vector_rate, *(chip.compute.rescale or {}).values())
     shares = (kernels.memory_efficiency, kernels.tile, *kernels.efficiency.values())
-    return rank_of(*sizes, *rates, *shares, unit.peak, unit.widening)
+    return rank_of(*sizes, *rates, *shares, *rescaling, unit.peak, unit.widening)

@@ -331,7 +331,8 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
     chip, batch = device.chip, product.batch
     sizes = (product.m, product.n, product.k, batch)
     rates = (device.cores, device.cache_bandwidth, device.core_bandwidth, unit.sustained)
-    fixed = (device.grain, device.tile, unit.split)
+    most = chip.compute.tile_results
+    fixed = (device.grain, device.tile, unit.split, unit.step, unit.widening, 0.0 if most is None else most)
     xp = namespace(*sizes, *rates, *fixed)
     rank = 0 if xp is SCALARS else rank_of(*sizes, *rates, *fixed)
     of = tiling(product, device, unit, xp)

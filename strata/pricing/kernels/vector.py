@@ -51,7 +51,7 @@ def cache_miss_share(footprint: Number, capacity: Number) -> Number:
     [0.0, 0.5, 1.0]
     """
     xp = namespace(footprint, capacity)
-    return xp.minimum(xp.maximum((footprint / capacity - KEPT) / (1.0 - KEPT), 0.0), 1.0)
+    return xp.minimum(xp.maximum((footprint / xp.maximum(capacity, 1.0) - KEPT) / (1.0 - KEPT), 0.0), 1.0)
 
 
 def row_wait(rows: RowSchedule, cold: Number, device: Device) -> tuple[Number, Number]:
