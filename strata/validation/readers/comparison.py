@@ -63,7 +63,9 @@ def _fill(
     price: Callable[[tuple[Any, ...], Array], Any],
 ) -> None:
     try:
-        values[:, rows] = np.broadcast_to(np.asarray(price(key, rows), float), (values.shape[0], len(rows)))
+        with np.errstate(all="ignore"):  # sizes no kernel has: what is no positive number is a failed row
+            priced = np.asarray(price(key, rows), float)
+        values[:, rows] = np.broadcast_to(priced, (values.shape[0], len(rows)))
     except UnknownName as error:
         why.update(dict.fromkeys(map(int, rows), str(error)))
     except StrataError as error:
