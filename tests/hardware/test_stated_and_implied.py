@@ -72,11 +72,11 @@ def test_bytes_of_caches_and_local_memory(name):
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_bytes_of_dram(name):
-    """Chips take DFModel's 7 pJ/bit; devices add up 3.9 pJ/bit of HBM and 1 pJ/bit of PHY. B200's has the way
-    to its cores in it, as H200's was measured: 51 pJ/B more.
+    """Chips take DFModel's 7 pJ/bit; devices add up 3.9 pJ/bit of HBM and 1 pJ/bit of PHY. B200's and H100's
+    have the way to the cores in them, as H200's was measured: 51 pJ/B more, and 14.
     """
     _, device, *_ = CHIPS[name]
-    way = 51e-12 if name == "b200" else 0.0
+    way = {"b200": 51e-12, "h100": 14e-12}.get(name, 0.0)
     assert memory_device(device).access_energy == pytest.approx(stated_energy(name, "memory") - way, rel=0.35)
 
 

@@ -42,7 +42,6 @@ from strata.validation.readers.network_names import (
     pattern_of_test,
 )
 from strata.validation.readers.tables import Table
-from strata.workload.graph import Collective
 
 COLUMNS = ("gpu", "fabric", "links", "op", "setting", "dtype")
 # A time this often as long as one of a longer message of the same run is a first use (connections, buffers).
@@ -65,8 +64,7 @@ def multinode(table: Table, catalogue: Catalogue) -> ComparedPoints:
         if dtype.lower() in NOT_SUMMED or asked.in_node is False:
             node, *outer = joined.dimension
             joined = replace(joined, dimension=(replace(node, reduction=None), *outer))
-        op = collective_op(pattern, s["bytes"][rows])
-        return asked_time(op, spread(1.0, float(sizes[1]), joined), joined, asked)
+        return asked_time(pattern, s["bytes"][rows], spread(1.0, float(sizes[1]), joined), joined, asked)
 
     forecasts = forecast(table, [*keys, *counts], price, tuple(s))
     group = group_names(keys[3], keys[0], keys[1], table.text("nodes"), count=len(table))
@@ -91,10 +89,13 @@ def first_uses(runs: list[Array], size: Array, measured: Array) -> Array:
     return found
 
 
-def asked_time(op: Collective, layouts: tuple[GroupLayout, ...], joined: Fabric, asked: Asked) -> Number:
+def asked_time(
+    pattern: str, payload: Array, layouts: tuple[GroupLayout, ...], joined: Fabric, asked: Asked
+) -> Number:
     """The cheapest of the algorithms that a setting leaves to the library [s]; where it leaves none that the
     collective knows, the library goes its own way.
     """
+    op = collective_op(pattern, payload)
     free = price_collective(op, layouts, joined).time
     known = {name for times in times_by_dimension(op, layouts, joined) for name in times}
     left = {name for name in known if asked.allows(name)}
