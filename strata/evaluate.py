@@ -25,7 +25,8 @@ from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
 from strata.mapping.shard import shard
-from strata.pricing.step import Pricing, Step, Structure, price
+from strata.pricing.given import Pricing, Structure
+from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
 from strata.stages import staged

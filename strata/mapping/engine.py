@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, by_name, override, quantity, read_record, remembered, text
+from strata.mapping.trainer import Trainer
+from strata.params import Sources, by_name, override, part, quantity, read_record, remembered, text
 from strata.records import readable
 
 
@@ -165,6 +166,7 @@ class Engine:
     reserve: Number = quantity(
         "B", "memory of each device that is never the engine's: context, libraries, buffers"
     )
+    training: Trainer | None = part(Trainer, "how it trains; left out: as Megatron's defaults", optional=True)
     sources: Sources = field(default_factory=Sources)
 
 

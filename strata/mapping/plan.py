@@ -32,12 +32,12 @@ from strata.mapping.kernel_parallel import (
 from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
 from strata.mapping.rules import Violation
+from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
 from strata.records import brief, to_dict
 from strata.units import finite_array, finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
-RECOMPUTE = ("none", "selective", "full")
 CONTEXT = ("gather", "ring", "ulysses")
 
 
@@ -73,6 +73,17 @@ class Plan:
     recompute: Number = degree(
         0.0, "training: keep activations, recompute attention, recompute layers", words=RECOMPUTE
     )
+    recompute_layers: Number = degree(
+        0.0, "training: layers of each chunk of a stage that recompute=full recomputes; 0: all of them"
+    )
+    schedule: Number = degree(
+        0.0, "order of a pipeline's passes (1f1b is interleaved with virtual_stages)", words=SCHEDULE
+    )
+    split_ends: Number = degree(
+        0.0, "1: embedding and head count as layers where a pipeline is split into stages"
+    )
+    dp_shard: Number = degree(0.0, "ranks that ZeRO shards over, copies of them beside (HSDP); 0: all")
+    offload: Number = degree(0.0, "training: what lies in the host's memory between uses", words=OFFLOAD)
     # keys are gathered first, keys go round a ring beside attention, or tokens are swapped for heads
     # (Ulysses)
     cp_mode: Number = degree(0.0, "how context ranks meet in attention", words=CONTEXT)

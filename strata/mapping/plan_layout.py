@@ -4,6 +4,7 @@ legal.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from strata.arrays import Number, namespace
@@ -25,6 +26,7 @@ from strata.mapping.rules import (
     remainder,
     unequal,
 )
+from strata.mapping.training_plan import TrainingPlan
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
@@ -174,7 +176,7 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         microbatches=pieces,
         stages=plan.pp,
         virtual_stages=plan.virtual_stages,
-        recompute=plan.recompute,
+        training=TrainingPlan(**{f.name: getattr(plan, f.name) for f in fields(TrainingPlan)}),
         zero=plan.zero,
         replicas=plan.dp,
         state_replicas=plan.dp * plan.cp,

@@ -29,8 +29,8 @@ from strata.optimise.layouts.layout_factors import layout_tables
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
 from strata.optimise.layouts.layout_states import LayoutTables, RankMemory
+from strata.pricing.given import Structure, rank_in_step
 from strata.pricing.pricers import Rank, price_op
-from strata.pricing.step import Structure, rank_in_step
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program

@@ -196,7 +196,7 @@ def _recomputed(
     ops: list[PricedOp], whole: Price, kinds: dict[str, Number], sharding: Sharding
 ) -> tuple[Price, dict[str, Number]]:
     """What a forward block repeats before its backward pass: all of it, its attention kernels, or nothing."""
-    level = sharding.recompute
+    level = sharding.training.recompute
     xp = namespace(level)
     full, part = (xp.where(test, 1.0, 0.0) for test in (level > 1, (level > 0) & (level <= 1)))
     attention = total_price([(1.0, price) for op, price in ops if op.category == "attention"])

@@ -140,7 +140,9 @@ def kept_activations(held: Footprint, sharding: Sharding) -> Number:
     kept = held.activations
     if isinstance(kept, float) and kept == 0.0:
         return 0.0
-    return namespace(sharding.recompute, kept).where(sharding.recompute > 1, held.boundary, kept)
+    return namespace(sharding.training.recompute, kept).where(
+        sharding.training.recompute > 1, held.boundary, kept
+    )
 
 
 def memory_by_purpose(

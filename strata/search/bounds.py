@@ -21,9 +21,10 @@ from strata.evaluate import summarised
 from strata.hardware.money import Economics
 from strata.hardware.silicon.system_cost import cost_rate
 from strata.hardware.system import System
+from strata.pricing.given import Structure
 from strata.pricing.metrics import METRICS, RATE, TIME
 from strata.pricing.power_cap import LEAST, voltage_energy
-from strata.pricing.step import Step, Structure
+from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.search.derived_metrics import DERIVED_METRICS, GOAL_METRICS, metric_column
 from strata.search.goal import Goal

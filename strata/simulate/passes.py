@@ -10,11 +10,14 @@ from functools import cached_property
 
 from strata.errors import UnknownName, require
 from strata.pricing.block import PricedBlock
+from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import stage_bounds
 from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
-from strata.pricing.step import Pricing, Step, block_runs, rank_in_step, stage_send, update_parts
+from strata.pricing.stage_times import block_runs, stage_send
+from strata.pricing.step import Step
+from strata.pricing.update import update_parts
 from strata.simulate.orders import Pass
 from strata.simulate.pipelines import Groups, Segment, StageTimes
 from strata.workload.graph import is_collective

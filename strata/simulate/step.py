@@ -13,8 +13,8 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate_case, pricing_of
+from strata.pricing.given import Structure
 from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.pricing.step import Structure
 from strata.result import Result
 from strata.simulate.bubbles import SCHEDULES, bubble_share, schedule_time
 from strata.simulate.events import Schedule, Task, run_tasks

@@ -13,7 +13,7 @@ from strata.optimise.fusion.fusion_graph import fusion_problem
 from strata.pricing.block import price_block
 from strata.pricing.fused_block import TILES
 from strata.pricing.fused_tensors import tensor_sizes
-from strata.pricing.step import Structure, rank_in_step
+from strata.pricing.given import Structure, rank_in_step
 
 UNFUSED = engine("ideal", fusion="none")
 CASES = [

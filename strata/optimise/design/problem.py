@@ -27,8 +27,8 @@ from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, layout_of
 from strata.mapping.rules import MEMORY
 from strata.optimise.design.variables import ChoiceVariable, DesignVariables, RealVariable, ShareClass
+from strata.pricing.given import Structure
 from strata.pricing.metrics import METRICS
-from strata.pricing.step import Structure
 from strata.result import Result
 from strata.search.fields import changed_fabric
 from strata.search.generated_readings import with_chip_numbers

@@ -22,7 +22,8 @@ from strata.hardware.money import economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
-from strata.pricing.step import Step, Structure
+from strata.pricing.given import Structure
+from strata.pricing.step import Step
 from strata.validation.readers.catalogue import Catalogue
 from strata.workload.model import Model, Pattern
 from strata.workload.tasks import Workload, serve

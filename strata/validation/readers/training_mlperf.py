@@ -14,7 +14,8 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
-from strata.mapping.plan import RECOMPUTE, plan
+from strata.mapping.plan import plan
+from strata.mapping.training_plan import RECOMPUTE
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
     ComparedPoints,
