@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.hardware.linear_parts import linear_link, linear_memory
 from strata.optimise.dfmodel.dfmodel_training import (
-    TrainingPlan,
+    DfmodelPlan,
     batch_time,
     batch_utilisation,
     domain_links,
@@ -83,7 +83,7 @@ def solved(run, gradient_passes=None):
         for name, place, often in (("sums", "TP", passes), ("gradients", "DP", gradient_passes or passes)):
             law = kinds.get(place, "ring")
             told[name] = float(dfmodel_all_reduce(law, 1.0, degrees[place], links.get(place, 1e9), often))
-    plan = TrainingPlan(layers=run["num_layer"], batch=run["global_batch_size"], **told)
+    plan = DfmodelPlan(layers=run["num_layer"], batch=run["global_batch_size"], **told)
     layer = gpt(
         tp, hidden=run["hidden_dim"], heads=run["num_head"], head=run["head_dim"], sequence=run["seq_len"]
     )
@@ -198,7 +198,7 @@ def test_dfmodel_reference_figure_6(run):
 def test_dfmodel_reference_figure_6_on_sn10_is_at_least_theirs():
     run = next(r for r in RUNS["fig6"] if r["run"] == "RDU/arxiv/1024")
     layer = gpt(1.0, hidden=5120, heads=40, head=128, sequence=1024)
-    plan = TrainingPlan(
+    plan = DfmodelPlan(
         tp=1.0, pp=1.0, dp=16.0, layers=40.0, batch=8192.0, sums=0.0, gradients=15 / 16 / 50e9, link=50e9
     )
     chip = fusion_chip(st.chip("dfmodel-sn10"), dram_bandwidth=100e9, dram_capacity=float("inf"))
@@ -253,7 +253,7 @@ def test_one_call_is_its_systems_one_by_one():
     code = program("dfmodel-gpt-training", **GPT_1T)
     both = systems(CHIPS[:1], (0,))
     every = train_systems(code, both)
-    plan = TrainingPlan(
+    plan = DfmodelPlan(
         tp=8.0, pp=128.0, dp=1.0, layers=128.0, batch=3072.0, sums=1.75 / 450e9, gradients=0.0, link=50e9
     )
     chip = fusion_chip(st.chip(CHIPS[0]), dram_bandwidth=3072e9)
@@ -268,7 +268,7 @@ def test_one_call_is_its_systems_one_by_one():
 @settings(max_examples=20, deadline=None)
 @given(some.sampled_from([1.0, 2.0, 8.0, 32.0]), some.sampled_from([1.0, 4.0, 64.0]), some.floats(1.1, 10.0))
 def test_more_samples_fill_a_pipeline_and_faster_links_never_hurt(tp, pp, more):
-    plan = TrainingPlan(
+    plan = DfmodelPlan(
         tp=tp, pp=pp, dp=4.0, layers=128.0, batch=256.0, sums=1e-11, gradients=1e-11, link=50e9
     )
     layer, token = gpt(tp), gpt(tp).token

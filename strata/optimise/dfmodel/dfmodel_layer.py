@@ -14,8 +14,8 @@ import numpy as np
 from strata.arrays import Number
 from strata.hardware.chip import chip as make_chip
 from strata.optimise.dfmodel.dfmodel_training import (
+    DfmodelPlan,
     TrainingLayer,
-    TrainingPlan,
     batch_time,
     batch_utilisation,
     fusion_chip,
@@ -89,7 +89,7 @@ class LayerRank:
     """A layer on one rank of TP x PP x DP chips with links of one bandwidth."""
 
     layer: TrainingLayer
-    plan: TrainingPlan
+    plan: DfmodelPlan
     problem: FusionProblem
 
     @property
@@ -147,7 +147,7 @@ def layer_rank(
     def spread(ranks: float) -> Number:
         return float(dfmodel_all_reduce(kind, 1.0, ranks, link, passes)) if ranks > 1.0 else 0.0
 
-    plan = TrainingPlan(
+    plan = DfmodelPlan(
         tp=tp, pp=pp, dp=dp, layers=layers, batch=batch, sums=spread(tp), gradients=spread(dp), link=link
     )
     made = fusion_chip(make_chip(chip), **chip_changes or {})

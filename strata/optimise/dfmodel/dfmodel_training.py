@@ -161,7 +161,7 @@ def _stack(values: Sequence[Number]) -> Array:
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TrainingPlan:
+class DfmodelPlan:
     """How a model of equal layers trains on tp x pp x dp chips: micro-batches of one sequence."""
 
     tp: Number
@@ -192,7 +192,7 @@ def rank_links(
     passes: Number = PUBLISHED_PASSES,
 ) -> dict[str, Number]:
     """Seconds a byte of all-reduces where tensor parallel ranks lie on the innermost dimension of a topology
-    and pipelines and data parallel ranks on the outermost: fields of a `TrainingPlan`.
+    and pipelines and data parallel ranks on the outermost: fields of a `DfmodelPlan`.
 
     Topologies lie along axis 1 of (chip, topology, memory, link), as in `study_machine`.
 
@@ -245,7 +245,7 @@ def _last(value: Number) -> Number:
     return np.asarray(value, float)[..., None]
 
 
-def layer_network(layer: TrainingLayer, plan: TrainingPlan) -> Number:
+def layer_network(layer: TrainingLayer, plan: DfmodelPlan) -> Number:
     r"""Network time of each kernel for one sequence [s].
 
     .. math:: N_k = V_k t_{TP} + \frac{G_k t_{DP}}{m}
@@ -257,7 +257,7 @@ def layer_network(layer: TrainingLayer, plan: TrainingPlan) -> Number:
     >>> shape = dict(hidden=25600, heads=160, head=160)
     >>> layer = training_layer(program("dfmodel-gpt-training", **shape), 8.0)
     >>> links = rank_links((8.0, 64.0, 2.0), [(("ring",) * 3, (8.0, 64.0, 2.0))], 50e9, 50e9)
-    >>> plan = TrainingPlan(layers=128.0, batch=3072.0, **links)
+    >>> plan = DfmodelPlan(layers=128.0, batch=3072.0, **links)
     >>> round(1e3 * float(layer_network(layer, plan).sum()), 6)  # logged: 14,705,664 ns
     14.705664
     """
@@ -266,7 +266,7 @@ def layer_network(layer: TrainingLayer, plan: TrainingPlan) -> Number:
 
 def layer_times(
     layer: TrainingLayer,
-    plan: TrainingPlan,
+    plan: DfmodelPlan,
     machine: StudyMachine,
     compute: Number | None = None,
 ) -> KernelTimes:
@@ -287,7 +287,7 @@ def layer_times(
     )  # fmt: skip
 
 
-def batch_time(interval: Number, plan: TrainingPlan, token: Number) -> Number:
+def batch_time(interval: Number, plan: DfmodelPlan, token: Number) -> Number:
     r"""Time of a batch of training through a pipeline of stages [s].
 
     .. math:: T = \tau \left(1 + \frac{PP - 1}{m \max(L - 1, 1)}\right) L m + T_{p2p}
@@ -297,7 +297,7 @@ def batch_time(interval: Number, plan: TrainingPlan, token: Number) -> Number:
     layer at a time, wherever they have more than two.
 
     >>> links = {"sums": 0.0, "gradients": 0.0, "link": 12.5e9}
-    >>> plan = TrainingPlan(tp=8.0, pp=4.0, dp=32.0, layers=60.0, batch=1792.0, **links)
+    >>> plan = DfmodelPlan(tp=8.0, pp=4.0, dp=32.0, layers=60.0, batch=1792.0, **links)
     >>> round(float(batch_time(9.749507240944797e-3, plan, 10240 * 2048 * 2.0)), 6)  # Megatron, as logged
     8.623577
     """
@@ -308,7 +308,7 @@ def batch_time(interval: Number, plan: TrainingPlan, token: Number) -> Number:
     return interval * filled * stage * samples + sent
 
 
-def batch_utilisation(time: Number, layer: TrainingLayer, plan: TrainingPlan, peak: Number) -> Number:
+def batch_utilisation(time: Number, layer: TrainingLayer, plan: DfmodelPlan, peak: Number) -> Number:
     r"""Share of the peak of all chips that a batch reaches.
 
     .. math:: u = \frac{F\, L_{all} B}{P R\, T}
@@ -341,7 +341,7 @@ def fusion_chip(chip: Chip, **changes: Any) -> FusionChip:
 
 def layer_fusion(
     layer: TrainingLayer,
-    plan: TrainingPlan,
+    plan: DfmodelPlan,
     chip: FusionChip,
     *,
     rules: FusionRules | str = "dfmodel-2024",
@@ -373,7 +373,7 @@ def layer_fusion(
 
 def layer_mapping(
     layer: TrainingLayer,
-    plan: TrainingPlan,
+    plan: DfmodelPlan,
     chip: FusionChip,
     *,
     partitions: int = 0,
@@ -386,7 +386,7 @@ def layer_mapping(
     >>> from strata.hardware.chip import chip
     >>> from strata.workload.program import program
     >>> layer = training_layer(program("dfmodel-gpt-training", hidden=25600, heads=160, head=160), 8.0)
-    >>> plan = TrainingPlan(tp=8.0, pp=16.0, dp=32.0, layers=128.0, batch=3072.0, sums=1.75 / 150e9,
+    >>> plan = DfmodelPlan(tp=8.0, pp=16.0, dp=32.0, layers=128.0, batch=3072.0, sums=1.75 / 150e9,
     ...                     gradients=2 * 31 / 32 / 25e9, link=25e9)
     >>> rules = fusion_rules("dfmodel-2024", compute="utilisation", overlap="none")
     >>> a100 = fusion_chip(chip("dfmodel-a100"), dram_bandwidth=2039e9)

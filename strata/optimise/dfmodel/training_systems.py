@@ -20,8 +20,8 @@ from strata.hardware.linear_parts import LinearLink, LinearMemory
 from strata.optimise.dfmodel.dfmodel_systems import Topology, study_machine, study_point
 from strata.optimise.dfmodel.dfmodel_training import (
     TILES,
+    DfmodelPlan,
     TrainingLayer,
-    TrainingPlan,
     batch_time,
     batch_utilisation,
     fusion_chip,
@@ -101,7 +101,7 @@ def train_systems(
     chips = list(systems.chips)
     machine = study_machine(chips, systems.topologies, systems.memories, systems.links)
     links = rank_links(degrees, systems.topologies, machine.link, systems.outer.bandwidth)
-    plan = TrainingPlan(layers=systems.layers, batch=systems.batch, **links)
+    plan = DfmodelPlan(layers=systems.layers, batch=systems.batch, **links)
     whole = _along(systems, [float(p == ONE) for p in systems.partitions])
     point = study_point(layer_times(layer, plan, machine), machine, whole, systems.overlap)
     shape = np.broadcast_shapes(np.shape(plan.dp), np.shape(plan.tp), np.shape(point.time), systems.shape)
@@ -160,12 +160,12 @@ def _one(layer: TrainingLayer, place: tuple[int, ...], shape: tuple[int, ...]) -
     return replace(layer, **made)
 
 
-def _one_plan(plan: TrainingPlan, place: tuple[int, ...], shape: tuple[int, ...]) -> TrainingPlan:
+def _one_plan(plan: DfmodelPlan, place: tuple[int, ...], shape: tuple[int, ...]) -> DfmodelPlan:
     told = {f.name: float(np.broadcast_to(getattr(plan, f.name), shape)[place]) for f in fields(plan)}
-    return TrainingPlan(**told)
+    return DfmodelPlan(**told)
 
 
-def _fits(layer: TrainingLayer, plan: TrainingPlan, systems: TrainingSystems) -> Array:
+def _fits(layer: TrainingLayer, plan: DfmodelPlan, systems: TrainingSystems) -> Array:
     """Whether DRAM holds the weights of a stage and the tensors alive, and one partition its buffers and
     weights in SRAM.
     """
@@ -198,7 +198,7 @@ class _Solver:
     used: dict[str, tuple[int, ...]]
     found: dict[str, Fusion] = field(default_factory=dict)
 
-    def problem(self, layer: TrainingLayer, plan: TrainingPlan, place: tuple[int, ...]) -> FusionProblem:
+    def problem(self, layer: TrainingLayer, plan: DfmodelPlan, place: tuple[int, ...]) -> FusionProblem:
         memory = self.systems.memories[place[-2]]
         chip = fusion_chip(
             self.systems.chips[self.chip],
@@ -208,7 +208,7 @@ class _Solver:
         most = self.systems.partitions[self.chip]
         return layer_fusion(layer, plan, chip, rules=rules, tiles=(self.systems.tiles,), max_partitions=most)
 
-    def at(self, layer: TrainingLayer, plan: TrainingPlan, place: tuple[int, ...]) -> Fusion:
+    def at(self, layer: TrainingLayer, plan: DfmodelPlan, place: tuple[int, ...]) -> Fusion:
         problem = self.problem(layer, plan, place)
         network = sum(k.network[0] for k in problem.kernels)
         memory = problem.chip.dram_bandwidth / 1e9
