@@ -17,6 +17,11 @@ FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
 class Trainer:
     """Settings of a training framework, by the names its users know (Megatron-LM's flags)."""
 
+    attention: str = text(
+        "one fused kernel, or batched products with scores in DRAM between them",
+        choices=("fused", "unfused"),
+        default="fused",
+    )
     main_gradients: str = text("format in which gradients are added up over micro-batches", choices=FORMATS)
     reduced_gradients: str = text("format in which gradients cross between ranks", choices=FORMATS)
     gathered_parameters: str = text(

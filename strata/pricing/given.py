@@ -61,6 +61,9 @@ def rank_in_step(given: Pricing) -> Rank:
         expert_launch=expert_launch,
         weight_only=given.graph.weight_only,
         for_bounds=given.structure.for_bounds,
+        unfused_attention=given.training
+        and engine.training is not None
+        and engine.training.attention == "unfused",
     )
     dev = device(chip, software)
     return Rank(device=dev, placement=given.placement, fabric=with_ring_memory(given.system.fabric, dev))

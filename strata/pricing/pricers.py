@@ -12,7 +12,7 @@ from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
-from strata.pricing.kernels.attention import price_attention
+from strata.pricing.kernels.attention import attention_shape, price_attention
 from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_experts, price_gather
@@ -21,6 +21,7 @@ from strata.pricing.kernels.lu import price_lu
 from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
+from strata.pricing.kernels.unfused_attention import unfused_attention
 from strata.pricing.kernels.vector import price_vector
 from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
@@ -119,6 +120,13 @@ def _attention_pieces(op: Attention, device: Device, ranks: Number) -> Number:
     return ranks
 
 
+def _price_attention(op: Attention, rank: Rank) -> Price:
+    """One fused kernel, or kernels one by one where the software has no other."""
+    if rank.device.software.unfused_attention:
+        return unfused_attention(attention_shape(op), rank.device)
+    return price_attention(op, rank.device)
+
+
 def _price_collective(op: Collective, rank: Rank) -> Price:
     price = price_collective if op.exchange is None else price_exchange
     once = price(op, rank.placement.groups[op.group], rank.fabric)
@@ -130,7 +138,7 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
 
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
 register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
-register_pricer("attention", lambda op, rank: price_attention(op, rank.device), _attention_pieces)
+register_pricer("attention", _price_attention, _attention_pieces)
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))

@@ -82,9 +82,9 @@ class AttentionShape:
         return xp.where(self.key_dim == self.kv_width, FEW_QUERIES, 1.0)
 
 
-def price_attention(op: Attention, device: Device) -> Price:
-    """Price of an attention op of a graph: bare, or as a serving framework runs it."""
-    shape = AttentionShape(
+def attention_shape(op: Attention) -> AttentionShape:
+    """The shape of an attention op of a graph."""
+    return AttentionShape(
         sequences=op.sequences.size,
         queries=op.queries.size,
         span=op.span.size,
@@ -99,9 +99,13 @@ def price_attention(op: Attention, device: Device) -> Price:
         products=op.products,
         backward=op.backward,
     )
+
+
+def price_attention(op: Attention, device: Device) -> Price:
+    """Price of an attention op of a graph: bare, or as a serving framework runs it."""
     framework = device.chip.latent if op.latent else device.chip.paged
     served = framework if device.software.served and not op.backward else None
-    return attention_kernel(shape, device, served=served)
+    return attention_kernel(attention_shape(op), device, served=served)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -55,6 +55,7 @@ class KernelSoftware:
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
     for_bounds: bool = False
+    unfused_attention: bool = False  # scores lie in DRAM between kernels
 
 
 def software_of(engine: Engine, **more: Any) -> KernelSoftware:
