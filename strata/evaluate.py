@@ -19,11 +19,12 @@ from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system, economics_of
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
+from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.step import Step, price
@@ -104,7 +105,9 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     found = price(pricing_of(case, work, structure))
     if structure.for_bounds or not case.engine.at_least:
         return found
-    bare = replace(case, engine=replace(as_engine(case.engine.at_least), overlap=case.engine.overlap))
+    # formats in which gradients and weights cross are its user's choice, no cost of the software
+    same = {"overlap": case.engine.overlap, "training": case.engine.training}
+    bare = replace(case, engine=replace(as_engine(case.engine.at_least), **same))
     least = price(pricing_of(bare, work, structure)).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)
@@ -122,12 +125,16 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
         structure = replace(structure, active=structure.active - {STAGES})
     active = structure.active
     sharding = case.plan.sharding(graph, work, active)
+    training = any(block.direction == "backward" for block in graph.blocks)
+    if training:
+        sharding = replace(sharding, trainer=trainer_of(engine))
     rank_graph = shard(graph, sharding)
     if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):
         raise BadValue(
             f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
         )
-    placement = place(case.plan, system.fabric, active)
+    idle = frozenset() if training else TRAINING_GROUPS - ({"expert_dp"} & active if "fsdp" in active else set())
+    placement = place(case.plan, system.fabric, active - idle)
     halves = None
     if engine.overlap == "dual_batch" and active and isinstance(case.plan, Plan):
         half_batch = replace(case.plan, microbatches=2.0 * sharding.microbatches)

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number
+from strata.arrays import Number, namespace
 from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
+from strata.precision import bytes_of
 from strata.workload.graph import Block, Collective, Op, Tensor
 
 SUFFIXES = {
@@ -69,6 +70,45 @@ def summed_gradient(op: Op, partial: tuple[str, ...], sharding: Sharding) -> lis
     have, want = (sharding.by_axis(module, op.result_axes()) for module in (op.module, module_of(op)))
     made, words = conversions(have, (), want), (op.name, "_stored", (op.output,), op.output)
     return sums + _collectives(made, op, sharding, op.output_bytes(), words)
+
+
+def sharded_weights(
+    ops: list[Op], sharding: Sharding, training: bool
+) -> tuple[list[Collective], list[Collective]]:
+    """Sharded weights of a block brought together before it runs, beside the work of the block before, and
+    their gradients summed in shards, beside the gradients of the next.
+
+    Ranks shard what they all hold: data parallel ones where nothing is trained, as a trainer's ranks of one
+    sequence hold the same weights too. Experts are held by fewer ranks, and sharded over those. A trainer
+    gathers and sums in formats of its own, once for each micro-batch (Zhao et al., PyTorch FSDP, arXiv
+    2304.11277, sec. 3.2; --reshard-after-forward).
+    """
+    routed = [op for op in ops if op.category == "experts"]
+    rest = [op for op in ops if op.category != "experts"]
+    groups, ranks = ("dp", "expert_dp"), sharding.replicas
+    if training:
+        groups, ranks = ("dp_shard", "expert_shard"), sharding.state_replicas
+    if groups[0] not in sharding.active:
+        return [], []
+    held = [("weights", groups[0], rest)]
+    if routed and (training or groups[1] in sharding.active):
+        held.append(("experts", groups[1] if groups[1] in sharding.active else groups[0], routed))
+    where = (sharding.zero > 2) & (ranks > 1)
+
+    def move(name: str, pattern: str, group: str, held: Number) -> Collective:
+        share = namespace(where, held).where(where, held, 0.0)
+        return Collective(name=name, output=name, pattern=pattern, group=group, payload=share, prefetch=True)
+
+    trainer = sharding.trainer if training else None
+    if trainer is None:
+        found = [(name, group, sum((op.weight_bytes() for op in own), 0.0)) for name, group, own in held]
+        return [move(f"gather_{name}", "all_gather", group, size) for name, group, size in found], []
+    elements = [(name, group, sum((op.weight_elements() for op in own), 0.0)) for name, group, own in held]
+    whole, summed = (bytes_of(f) for f in (trainer.gathered_parameters, trainer.reduced_gradients))
+    return (
+        [move(f"gather_{name}", "all_gather", group, count * whole) for name, group, count in elements],
+        [move(f"scatter_{name}", "reduce_scatter", group, count * summed) for name, group, count in elements],
+    )
 
 
 def _collectives(

@@ -17,6 +17,7 @@ from strata.arrays import Mask, Number, ceil_div, field_names, namespace, regist
 from strata.errors import BadValue, require
 from strata.mapping.divisors import mesh_degree
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
+from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import TrainingPlan
 from strata.records import readable
 from strata.workload.graph import Block, Extent, Graph, Op
@@ -91,6 +92,7 @@ class Sharding:
     # times a stage hands on what it made while it works on a micro-batch: time steps of a recurrence
     handovers: Number = 1.0
     training: TrainingPlan = field(default_factory=TrainingPlan)
+    trainer: Trainer | None = None  # software that trains: formats in which sharded weights and gradients cross
     zero: Number = 0.0  # ZeRO level
     # ranks that hold the same weights for other sequences: they shard weights and sum gradients
     replicas: Number = 1.0

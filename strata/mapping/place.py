@@ -111,7 +111,7 @@ def layout_key(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray
     group has the same spread.
     """
     # a spread's mark is a sum that no other spread has
-    marks = np.random.default_rng(0).random((8, len(fabric.dimension), 3))
+    marks = np.random.default_rng(0).random((16, len(fabric.dimension), 3))
     placed = place(plan, fabric, active | {ORDERED})
     mark = np.zeros(np.size(plan.tp))
     for group, lies in zip(marks, placed.groups.values(), strict=False):

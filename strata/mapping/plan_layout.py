@@ -4,6 +4,7 @@ legal.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
 RING, ULYSSES = "ring", "ulysses"
+# Groups that training alone has: all ranks that hold the same weights, those among them that ZeRO shards
+# over, copies of these; the same three of experts; and the two stages that hold a tied embedding.
+SUMS_OF_WEIGHTS = ("dp_cp", "dp_shard", "dp_copies")
+SUMS_OF_EXPERTS = ("expert_dp", "expert_shard", "expert_copies")
+ENDS = "ends"
+TRAINING_GROUPS = frozenset((*SUMS_OF_WEIGHTS, *SUMS_OF_EXPERTS, ENDS))
 
 
 def active_groups(plan: Plan) -> frozenset[str]:
@@ -52,8 +59,9 @@ def active_groups(plan: Plan) -> frozenset[str]:
             found.add("expert_tp")
     if any_above(expert_tp_dp_ranks(plan), 1):
         found.add("expert_tp_dp")
-    if any_above(plan.zero, 2) and "dp" in found:
+    if any_above(plan.zero, 2) and not found.isdisjoint(("dp", "cp")):
         found |= {"fsdp", "expert_dp"} if any_above(plan.moe_groups, 1) else {"fsdp"}
+    found |= _weight_groups(plan, any_above)
     for name, value in ((RING, plan.cp_mode == 1), (ULYSSES, plan.cp_mode > 1)):
         if "cp" in found and any_above(value * 1.0, 0):
             found.add(name)
@@ -62,6 +70,34 @@ def active_groups(plan: Plan) -> frozenset[str]:
     if any_above(plan.order, 0):
         found.add(ORDERED)
     return frozenset(found)
+
+
+def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> set[str]:
+    """Groups over which gradients are summed and weights sharded; experts have their own where these are held
+    by other ranks than the rest.
+    """
+    found = {ENDS} if any_above(plan.pp, 1) else set()
+    copies, sharded = plan.dp * plan.cp, any_above(plan.zero, 0)
+    if not any_above(copies, 1):
+        return found
+    apart = any_above(abs(plan.ep * plan.moe_tp - plan.tp), 0)
+    for names in (SUMS_OF_WEIGHTS, SUMS_OF_EXPERTS) if apart else (SUMS_OF_WEIGHTS,):
+        found |= {names[0], names[1]} if sharded else {names[0]}
+        if sharded and any_above(copies / shard_ranks(plan), 1):
+            found.add(names[2])
+    return found
+
+
+def shard_ranks(plan: Plan) -> Number:
+    """Ranks that ZeRO shards over: all that hold the same weights, or as many as told (HSDP).
+
+    >>> from strata.mapping.plan import plan
+    >>> [float(shard_ranks(p)) for p in (plan(dp=8, cp=2, zero=3), plan(dp=8, cp=2, zero=3, dp_shard=4))]
+    [16.0, 4.0]
+    """
+    copies = plan.dp * plan.cp
+    xp = namespace(plan.dp_shard, copies)
+    return xp.where(plan.dp_shard > 0, xp.minimum(plan.dp_shard, copies), copies)
 
 
 def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
@@ -77,7 +113,27 @@ def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
     found["expert_tp_dp"] = (plan.tp, expert_tp_dp_ranks(plan), levels)
     found["ep"] = (expert_stride(plan), exchange_ranks(plan), levels)
     found["expert_dp"] = (plan.ep * plan.moe_tp, plan.moe_groups, levels)  # the same part of the same experts
-    return found
+    return found | _sum_ranks(plan, apart["pp"], levels)
+
+
+def _sum_ranks(plan: Plan, stage: Number, levels: Any) -> dict[str, Any]:
+    """Groups of ranks that hold the same weights: shards innermost, copies of all shards outside.
+
+    Experts have as many copies as the rest, and shards over what is left of the ranks that hold the same ones
+    (Megatron-LM, --num-distributed-optimizer-instances).
+    """
+    xp = namespace(plan.tp, plan.ep, plan.moe_tp, plan.pp)
+    ranks, shards = plan.dp * plan.cp, shard_ranks(plan)
+    own = plan.ep * plan.moe_tp
+    expert_shards = xp.maximum(plan.moe_groups * shards / ranks, 1.0)
+    return {
+        "dp_cp": (plan.tp, ranks, levels),
+        "dp_shard": (plan.tp, shards, levels),
+        "dp_copies": (plan.tp * shards, ranks / shards, levels),
+        "expert_shard": (own, expert_shards, levels),
+        "expert_copies": (own * expert_shards, plan.moe_groups / expert_shards, levels),
+        ENDS: (stage * xp.maximum(plan.pp - 1.0, 1.0), xp.minimum(plan.pp, 2.0), None),
+    }
 
 
 def _usual_strides(degrees: dict[str, Number]) -> dict[str, Number]:

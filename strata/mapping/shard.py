@@ -14,6 +14,7 @@ from strata.mapping.gradients import (
     once_block,
     relaid_operand,
     relaid_weight,
+    sharded_weights,
     summed_gradient,
 )
 from strata.mapping.layout import (
@@ -43,7 +44,8 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     if sharding.whole:
         return graph
     known: dict[tuple[int, str], Extent] = {}
-    gathers: dict[str, list[Collective]] = {}  # weights a block needs whole, forward and again backward
+    # weights a block needs whole, forward and again backward, and their gradients
+    moved: dict[str, tuple[list[Collective], list[Collective]]] = {}
     training = any(block.direction == "backward" for block in graph.blocks)
     blocks = []
     for block in graph.blocks:
@@ -58,8 +60,10 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
         made = [(weight, walk.run(ops)) for weight, walk, ops in passes]
         if "fsdp" in sharding.active:
             if block.direction == "forward":
-                gathers[block.name] = _gather_weights(nodes[0][1], sharding)
-            made = [(w, gathers[block.gradient_of or block.name] + ops) for w, ops in made]
+                moved[block.name] = sharded_weights(nodes[0][1], sharding, training)
+            gathers, scatters = moved[block.gradient_of or block.name]
+            last = scatters if block.direction == "backward" else []
+            made = [(w, [*gathers, *ops, *last]) for w, ops in made]
         final = tuple((weight, tuple(ops)) for weight, ops in made)
         blocks.append(replace(local, ops=final[0][1], nodes=final if block.nodes else (), role=block.role))
         if passes[0][1].once:
@@ -89,27 +93,6 @@ def _dealt_out(op: ExpertMatMul, sharding: Sharding) -> ExpertMatMul:
     held = ceil_div(op.all_experts + sharding.redundant_experts, ranks)
     experts = replace(op.experts, count=held)
     return replace(op, ranks=ranks, experts=experts, redundant_experts=sharding.redundant_experts)
-
-
-def _gather_weights(ops: list[Op], sharding: Sharding) -> list[Collective]:
-    """Sharded weights of a block brought together before it runs, beside the work of the block before.
-
-    Data parallel ranks shard what they all hold; experts are held by fewer ranks, and sharded over those.
-    """
-    zero, dp = sharding.zero, sharding.replicas
-
-    def gather(name: str, group: str, held: Number) -> Collective:
-        share = namespace(zero, dp, held).where((zero > 2) & (dp > 1), held, 0.0)
-        return Collective(
-            name=name, output=name, pattern="all_gather", group=group, payload=share, prefetch=True
-        )
-
-    routed = [op.weight_bytes() for op in ops if op.category == "experts"]
-    rest = sum((op.weight_bytes() for op in ops if op.category != "experts"), 0.0)
-    found = [gather("gather_weights", "dp", rest)]
-    if routed and "expert_dp" in sharding.active:
-        found.append(gather("gather_experts", "expert_dp", sum(routed, 0.0)))
-    return found
 
 
 def _once(found: list[tuple[list[Conversion], TensorState]]) -> list[tuple[list[Conversion], TensorState]]:

@@ -43,6 +43,15 @@ class Trainer:
         "1", "1 where stages hand on activations beside their work, 0 where they wait for them"
     )
     bucket: Number = quantity("1", "parameters of a bucket of gradients that cross together", positive=True)
+    bucket_per_rank: Number | None = quantity(
+        "1", "parameters that a bucket has at least for each rank that sums it; none when left out", optional=True
+    )
+    update_rate: Number | None = quantity(
+        "1",
+        "rate at which the optimiser's kernel streams over a chip's streams: chunks of many tensors are "
+        "launched a few hundred at a time, and cores wait at the end of each launch; 1 when left out",
+        optional=True,
+    )
     fused_loss: Number = quantity(
         "1", "1 where the loss is one kernel over the logits, 0 where softmax and loss are kernels in fp32"
     )

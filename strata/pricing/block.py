@@ -20,7 +20,7 @@ from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import PricedOp, Rank, price_op
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
 
-DATA_GROUP = "dp"  # whose links the sums of gradients need
+DATA_GROUP = "dp_cp"  # whose links the sums of gradients need
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,8 +113,11 @@ def assembled(
         own, price = _with_prefetched(node, rank, by_tile)
         own_kinds = _by_kind(own)
         if training and block.direction == "forward":
-            repeated, extra = _recomputed(own, price, own_kinds, sharding)
-            own_kinds = {kind: time + extra[kind] for kind, time in own_kinds.items()}
+            # weights that are gathered for gradients are there when layers run again
+            there = [(op, p) for op, p in own if not _prefetched(op)]
+            run_again = total_price([(1.0, p) for _, p in there])
+            repeated, extra = _recomputed(there, run_again, _by_kind(there), sharding)
+            own_kinds = {kind: time + extra.get(kind, 0.0) for kind, time in own_kinds.items()}
             again = again + repeated.times(weight) if block.nodes else repeated
         if training and DATA_GROUP in rank.placement.groups:
             busy = busy + weight * _busy(DATA_GROUP, node.apart, rank)

@@ -12,6 +12,7 @@ import numpy as np
 from strata.arrays import Mask, Number, namespace
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.footprint import memory_by_purpose, resident_bytes
+from strata.pricing.exposed import add_times, exposed_in_blocks
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.host import with_host, with_sampling
@@ -21,7 +22,7 @@ from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
 from strata.pricing.pricers import Rank
 from strata.pricing.stage_times import deepflow_time, mean_device, stage_counts_of, stage_send, stage_times
-from strata.pricing.update import busy_backward, update_price
+from strata.pricing.update import update_price
 from strata.workload.graph import Graph
 
 OP_KINDS = ("matmul", "experts", "attention", "vector", "collective")
@@ -48,6 +49,8 @@ class Step:
     static: Number  # power of a device that flows whatever the load, at its temperature [W]
     logic: Number  # hottest place of logic and of DRAM [K]; nan where the chip's cooling is not described
     dram: Number
+    # communication that nothing hides on a mean device, by what it is for: gradients, parameters, tp, cp, ep
+    exposed: dict[str, Number]
     within_limits: Number  # 1 where a device keeps its limits of power and heat at that clock
     blocks: tuple[PricedBlock, ...] = field(default=())
 
@@ -126,10 +129,10 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         time = deepflow_time(given, blocks, counts, send)
     else:
         time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
+    seen = exposed_in_blocks(blocks, sharding, training)
     if training:
-        extra = update_price(
-            given, rank, blocks, backward, busy_backward(blocks, counts, sharding, structure)
-        )
+        update = update_price(given, rank, blocks, counts, (forward, backward))
+        extra, seen = update.price, add_times(seen, update.exposed)
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
@@ -163,6 +166,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         static=held.static,
         logic=held.logic,
         dram=held.dram,
+        exposed=seen,
         within_limits=1.0 if structure.for_bounds else held.holds,
         blocks=blocks,
     )

@@ -1,64 +1,287 @@
-"""The end of a training step: gradients summed over ranks that hold the same weights, and the optimiser."""
+"""The end of a training step: gradients summed over ranks that hold the same weights, updated weights sent to
+them, and the optimiser.
+"""
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from dataclasses import dataclass
+
+from strata.arrays import Mask, Number, namespace
+from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
+from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
+from strata.mapping.trainer import Trainer
+from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
-from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.given import Pricing, Structure
-from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.overlap.equations import beside
+from strata.pricing.optimiser import optimiser_price
+from strata.pricing.overlap.equations import exposed
 from strata.pricing.price import ZERO, Price, network_price
 from strata.pricing.pricers import Rank
 from strata.pricing.stage_times import block_runs
 from strata.workload.graph import Collective
 
+NORM_BYTES = 4.0  # one number, the norm of all gradients
 
-def busy_backward(
-    blocks: tuple[PricedBlock, ...], counts: list[Number], sharding: Sharding, structure: Structure
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sums:
+    """Collectives of the weights that one rank holds, whole and bucket by bucket: their gradients once, and
+    the updated weights.
+    """
+
+    gradients: Price = ZERO
+    last_gradients: Price = ZERO  # of one bucket
+    parameters: Price = ZERO
+    first_parameters: Price = ZERO
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            gradients=self.gradients + other.gradients,
+            last_gradients=self.last_gradients + other.last_gradients,
+            parameters=self.parameters + other.parameters,
+            first_parameters=self.first_parameters + other.first_parameters,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UpdateParts:
+    """What ends a training step, as if nothing ran beside anything."""
+
+    optimiser: Price  # the update, and the norm of gradients before it
+    sums: Sums
+    often: Number  # times that gradients are summed in a step
+    ends: Price  # gradients of a tied embedding, between the first and the last stage
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Update:
+    """What the end of a training step adds to it: its price, and which of that is communication, by name."""
+
+    price: Price
+    exposed: dict[str, Number]
+
+
+def busy_pass(
+    blocks: tuple[PricedBlock, ...],
+    counts: list[Number],
+    sharding: Sharding,
+    structure: Structure,
+    direction: str = "backward",
 ) -> Number:
-    """Time of a backward pass in which the links that gradients need are taken: its own collectives and those
-    of recomputed layers.
+    """Time of a pass in which the links that gradients and weights need are taken: its own collectives and,
+    backward, those of recomputed layers.
     """
     again = namespace(sharding.training.recompute).where(sharding.training.recompute > 1, 1.0, 0.0)
     busy: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
-        busy = busy + block_runs(b, count) * b.busy * (1.0 if b.block.direction == "backward" else again)
+        if direction == "backward" or b.block.direction == direction:
+            own = 1.0 if b.block.direction == direction else again
+            busy = busy + block_runs(b, count) * b.busy * own
     return namespace(busy).max(busy, axis=0) if structure.pipelined else busy
 
 
-def update_price(
-    given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], backward: Number, busy: Number
-) -> Price:
-    """Gradients summed over data parallel ranks, and the optimiser.
+def exposed_beside_chunks(sent: Number, work: Number, stages: Number, chunks: Number, piece: Number) -> Number:
+    r"""What is seen of gradients that cross beside the last backward pass, or of weights that cross beside the
+    first forward pass [s].
 
-    The sum runs beside the last backward pass, as far as that pass leaves the links free.
+    .. math:: T = \max\left(b, \frac{s - w}{v}, s - w \frac{1 + P (v - 1)}{v}\right)
+
+    s all that a rank sends; w the pass of its layers, less what that pass itself needs the links for; v
+    chunks of layers, between which the other micro-batches of a round of P pass; b the one bucket that no
+    work is left to cover (0 where nothing is sent). Of chunks, the first to be complete has the longest to
+    send, and both ends of a line rule.
+
+    Li et al., PyTorch Distributed, arXiv 2006.15704, sec. 3.2 (buckets); Narayanan et al., SC 2021, sec. 2.2
+    (order of chunks).
+
+    >>> [float(exposed_beside_chunks(s, 4.0, 4.0, 1.0, 0.5)) for s in (3.0, 6.0)]
+    [0.5, 2.0]
+    >>> float(exposed_beside_chunks(6.0, 4.0, 4.0, 2.0, 0.5))
+    1.0
     """
-    update, sent = update_parts(given, rank, blocks)
-    if sent is ZERO:
-        return update
-    left = beside(sent.time, backward, busy)
-    return update + network_price(left, sent.energy, upper=sent.time)
+    xp = namespace(sent, work, stages, chunks, piece)
+    first = (sent - work) / chunks
+    last = sent - work * ((1.0 + stages * (chunks - 1.0)) / chunks)
+    return xp.maximum(xp.maximum(first, last), piece)
 
 
-def update_parts(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[Price, Price]:
-    """The optimiser on a mean device, and the whole sum of its gradients over data parallel ranks."""
-    sharding = given.sharding
-    forward = [b for b in blocks if b.block.direction == "forward"]
-    held = sum((b.block.count * b.held.parameters for b in forward), 0.0) / sharding.stages
-    experts = sum((b.block.count * b.held.parameters * b.held.expert_share for b in forward), 0.0)
-    experts = experts / sharding.stages
-    zero, groups = sharding.zero, sharding.expert_replicas
-    xp = namespace(zero, groups)
-    copies, expert_copies = (xp.where(zero > 0, c, 1.0) for c in (sharding.state_replicas, groups))
-    owned = (held - experts) / copies + experts / expert_copies
-    # Adam reads gradient, weight copy and two moments and writes three of them and the working weight: 16 +
-    # 14 bytes.
-    update = vector_kernel(16.0 * owned, 14.0 * owned, 12.0 * owned, owned, rank.device)
-    if "dp" not in given.structure.active or sharding.gradient_sums:
-        return update, ZERO
-    summed = (held - xp.where(groups > 1, 0.0, experts)) * GRADIENT_BYTES
-    op = Collective(name="sum_gradients", pattern="all_reduce", group="dp", payload=summed)
-    return update, price_collective(op, rank.placement.groups["dp"], rank.fabric)
+def update_price(
+    given: Pricing,
+    rank: Rank,
+    blocks: tuple[PricedBlock, ...],
+    counts: list[Number],
+    passes: tuple[Number, Number],
+) -> Update:
+    """The end of a step as it is seen: gradients cross beside the last backward pass, updated weights beside
+    the first forward pass of the next step, as far as these leave the links free and the trainer lets them.
+
+    The first stage of a pipeline counts: its passes come first and end last. `passes`: its forward and
+    backward time for one micro-batch. Gradients that are sharded as they are made (ZeRO-2) cross beside every
+    backward pass.
+    """
+    sharding, structure = given.sharding, given.structure
+    parts = update_parts(given, rank, blocks, counts)
+    trainer, sums = trainer_of(given.engine), parts.sums
+    price, found = parts.optimiser + parts.ends, {"gradients": parts.ends.time, "parameters": 0.0}
+    if sums.gradients is ZERO and sums.parameters is ZERO:
+        return Update(price=price, exposed=found)
+    xp = namespace(sharding.stages, sharding.microbatches)
+    shape = xp.minimum(sharding.stages, sharding.microbatches), sharding.virtual_stages
+    rows = (
+        ("gradients", "backward", passes[1], sums.gradients, sums.last_gradients, parts.often),
+        ("parameters", "forward", passes[0], sums.parameters, sums.first_parameters, 1.0),
+    )
+    flags = {"gradients": trainer.overlap_grad_reduce, "parameters": trainer.overlap_param_gather}
+    for name, direction, work, whole, piece, often in rows:
+        if whole is ZERO:
+            continue
+        free = exposed(work, busy_pass(blocks, counts, sharding, structure, direction))
+        hidden = exposed_beside_chunks(whole.time, free, *shape, piece.time)
+        seen = often * namespace(flags[name], hidden, whole.time).where(flags[name] > 0, hidden, whole.time)
+        found[name] = found[name] + seen
+        price = price + network_price(seen, often * whole.energy, upper=often * whole.time)
+    return Update(price=price, exposed=found)
+
+
+def update_parts(
+    given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], counts: list[Number] | None = None
+) -> UpdateParts:
+    """What ends a step on a device of the first stage, or, without counts of its blocks, on a mean one."""
+    sharding, trainer = given.sharding, trainer_of(given.engine)
+    held, experts, most = _held(blocks, counts, given)
+    zero, degrees, xp = sharding.zero, sharding.degrees, namespace(sharding.zero)
+    names = {"dense": SUMS_OF_WEIGHTS, "experts": SUMS_OF_EXPERTS}
+    if SUMS_OF_EXPERTS[0] not in rank.placement.groups:  # held by the same ranks as the rest
+        names["experts"] = SUMS_OF_WEIGHTS
+    shards = {kind: xp.where(zero > 0, degrees.get(own[1], 1.0), 1.0) for kind, own in names.items()}
+    owned = (most[0] - most[1]) / shards["dense"] + most[1] / shards["experts"]
+    optimiser = optimiser_price(owned, trainer, given, rank)
+    if sharding.gradient_sums:
+        return UpdateParts(optimiser=optimiser, sums=Sums(), often=1.0, ends=ZERO)
+    sums, optimiser = Sums(), optimiser + _norm(given, rank)
+    for kind, count in (("dense", held - experts), ("experts", experts)):
+        if names[kind][0] in rank.placement.groups and not (isinstance(count, float) and count == 0.0):
+            sums = sums + _sums(count, names[kind], shards[kind], trainer, given, rank)
+    often = xp.where((zero > 1) & (zero <= 2), sharding.microbatches, 1.0)
+    return UpdateParts(optimiser=optimiser, sums=sums, often=often, ends=_ends(given, rank, blocks, trainer))
+
+
+def _held(
+    blocks: tuple[PricedBlock, ...], counts: list[Number] | None, given: Pricing
+) -> tuple[Number, Number, tuple[Number, Number]]:
+    """Parameters of the first stage, or of a mean one, and those of routed experts among them; and the same of
+    the stage that has most.
+    """
+    every, pipelined = [b.block.count for b in blocks], given.structure.pipelined
+    rows = every if counts is None else counts
+    held: Number = 0.0
+    experts: Number = 0.0
+    for b, count in zip(blocks, rows, strict=True):
+        if b.block.direction == "forward":
+            held = held + count * b.held.parameters
+            if not (isinstance(b.held.expert_share, float) and b.held.expert_share == 0.0):
+                experts = experts + count * b.held.parameters * b.held.expert_share
+    if counts is None:
+        held, experts = held / given.sharding.stages, experts / given.sharding.stages
+        return held, experts, (held, experts)
+    if not pipelined:
+        return held, experts, (held, experts)
+    xp = namespace(held, experts)
+    first = experts if isinstance(experts, float) else experts[0]
+    most = experts if isinstance(experts, float) else xp.max(experts, axis=0)
+    return held[0], first, (xp.max(held, axis=0), most)
+
+
+def _sums(
+    count: Number, names: tuple[str, str, str], shards: Number, trainer: Trainer, given: Pricing, rank: Rank
+) -> Sums:
+    """Collectives of so many parameters: summed whole where every rank updates all (ZeRO-0), else summed in
+    shards, these summed over their copies (HSDP), and gathered when they are updated. Weights that are sharded
+    themselves (ZeRO-3) cross in their blocks.
+    """
+    every, shard, copies = names
+    zero = given.sharding.zero
+    xp = namespace(count, zero)
+    ranks = given.sharding.degrees[every]
+    width = {"gradients": bytes_of(trainer.reduced_gradients), "parameters": bytes_of(trainer.gathered_parameters)}
+    moves = (
+        ("gradients", "all_reduce", every, zero < 1, 1.0),
+        ("gradients", "reduce_scatter", shard, (zero > 0) & (zero <= 2), 1.0),
+        ("gradients", "all_reduce", copies, zero > 0, shards),
+        ("parameters", "all_gather", shard, (zero > 0) & (zero <= 2), 1.0),
+    )
+    flags = {"gradients": trainer.overlap_grad_reduce, "parameters": trainer.overlap_param_gather}
+    whole = {"gradients": ZERO, "parameters": ZERO}
+    piece = {"gradients": ZERO, "parameters": ZERO}
+    for name, pattern, group, where, parts in moves:
+        if group not in rank.placement.groups or _nowhere(where):
+            continue
+        held = xp.where(where, count / parts, 0.0)
+        pieces = buckets(count, ranks, flags[name], trainer)
+        op = Collective(name=f"{pattern}_{name}", pattern=pattern, group=group, payload=held * width[name] / pieces)
+        one = price_collective(op, rank.placement.groups[group], rank.fabric)
+        whole[name], piece[name] = whole[name] + one.times(pieces), piece[name] + one
+    return Sums(
+        gradients=whole["gradients"],
+        last_gradients=piece["gradients"],
+        parameters=whole["parameters"],
+        first_parameters=piece["parameters"],
+    )
+
+
+def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) -> Number:
+    r"""Buckets in which so many parameters cross; one where nothing runs beside them.
+
+    .. math:: n = \max\left(1, \frac{N}{\max(b, b_r R)}\right)
+
+    parameters N; a bucket has at least b of them, and b_r for each of R ranks, so that large groups do not wait
+    for latencies.
+
+    Megatron-LM, DistributedDataParallelConfig.bucket_size.
+
+    >>> from strata.mapping.engine import engine
+    >>> [float(buckets(1e9, ranks, 1.0, engine("megatron").training)) for ranks in (8.0, 100.0)]
+    [25.0, 10.0]
+    """
+    least: Number = 0.0 if trainer.bucket_per_rank is None else trainer.bucket_per_rank
+    xp = namespace(count, ranks, overlapped, trainer.bucket, least)
+    many = xp.maximum(count / xp.maximum(trainer.bucket, least * ranks), 1.0)
+    return xp.where(overlapped > 0, many, 1.0)
+
+
+def _nowhere(where: Mask) -> bool:
+    """Whether no point of a batch has a collective, as far as is known at a glance."""
+    return where is False or (getattr(where, "shape", None) == () and type(where).__module__ == "numpy" and not where)
+
+
+def _ends(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], trainer: Trainer) -> Price:
+    """Gradients of a head that is tied to the embedding, added up between the last and the first stage when
+    all others are (Megatron-LM, finalize_model_grads).
+    """
+    if ENDS not in rank.placement.groups:
+        return ZERO
+    tied: Number = 0.0
+    for b in blocks:
+        if b.block.direction == "forward" and not (isinstance(b.held.tied, float) and b.held.tied == 0.0):
+            for op in b.block.ops:
+                tied = tied + op.tied_bytes() / bytes_of(getattr(op, "weight", trainer.main_gradients))
+    if isinstance(tied, float) and tied == 0.0:
+        return ZERO
+    stages = given.sharding.stages
+    payload = namespace(stages, tied).where(stages > 1, tied * bytes_of(trainer.main_gradients), 0.0)
+    op = Collective(name="sum_embeddings", pattern="all_reduce", group=ENDS, payload=payload)
+    return price_collective(op, rank.placement.groups[ENDS], rank.fabric)
+
+
+def _norm(given: Pricing, rank: Rank) -> Price:
+    """The norm of all gradients: one number summed over the ranks that hold different ones."""
+    found = ZERO
+    for group in ("tp", "dp_shard", "pp"):
+        if group in rank.placement.groups:
+            zero = given.sharding.zero
+            payload = namespace(zero).where(zero > 0, NORM_BYTES, 0.0) if group == "dp_shard" else NORM_BYTES
+            op = Collective(name="norm", pattern="all_reduce", group=group, payload=payload)
+            found = found + price_collective(op, rank.placement.groups[group], rank.fabric)
+    return found

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from strata.errors import UnknownName, require
-from strata.pricing.block import PricedBlock
+from strata.mapping.engine import trainer_of
+from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import stage_bounds
@@ -142,7 +143,7 @@ class StepPasses:
             group = self._block(p.what, b, device, how)
             if whole and self.optimiser[1]:
                 time = self.optimiser[1] * self.stages * _parameters(b) / whole
-                link = (f"stage {device} links {self.shared_links['dp']}",)
+                link = (f"stage {device} links {self.shared_links[DATA_GROUP]}",)
                 name = f"{b.layer} {b.forward.block.name} sum"
                 group.append(Segment(name, time, link, True, detached=True, kind="collective"))
             if group:
@@ -194,8 +195,12 @@ class StepPasses:
         """The optimiser on a mean stage, and the whole sum of its gradients over ranks [s]."""
         if not self.given.training:
             return 0.0, 0.0
-        update, summed = update_parts(self.given, self.rank, self.step.blocks)
-        return float(update.time) * self.stretch, float(summed.time) * self.stretch
+        parts = update_parts(self.given, self.rank, self.step.blocks)
+        beside = float(trainer_of(self.given.engine).overlap_grad_reduce) > 0
+        summed = float(parts.often) * float(parts.sums.gradients.time)
+        alone = float(parts.optimiser.time + parts.ends.time) + float(self.step.exposed["parameters"])
+        alone += 0.0 if beside else summed
+        return alone * self.stretch, summed * self.stretch if beside else 0.0
 
 
 def _parameters(placed: PlacedBlock) -> float:
