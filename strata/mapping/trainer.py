@@ -34,6 +34,12 @@ class Trainer:
     tp_comm_overlap: Number = quantity(
         "1", "1 where collectives of a tensor group run tile by tile beside the products they feed"
     )
+    split: str = text(
+        "layers of a pipeline's stages: as even as whole layers allow, or balanced by the work of products, "
+        "the head's among them",
+        choices=("even", "balanced"),
+        default="even",
+    )
     overlap_p2p: Number = quantity(
         "1", "1 where stages hand on activations beside their work, 0 where they wait for them"
     )

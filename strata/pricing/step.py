@@ -16,11 +16,11 @@ from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.host import with_host, with_sampling
 from strata.pricing.overlap.equations import price_where
-from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
 from strata.pricing.pricers import Rank
-from strata.pricing.stage_times import deepflow_time, mean_device, stage_counts_of, stage_send, stage_times
+from strata.pricing.stage_passes import pass_times
+from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
 from strata.pricing.update import busy_backward, update_price
 from strata.workload.graph import Graph
 
@@ -33,6 +33,8 @@ class Step:
 
     time: Number  # until every sequence has its result
     stage: Number  # the slowest pipeline stage, one micro-batch
+    passes: Number  # of all micro-batches through all stages: without update and host
+    stretch: Number  # by the clock that is held, over the highest
     microbatches: Number
     price: Price  # mean device: work of all micro-batches
     time_by_kind: dict[str, Number]  # mean device, by category of op
@@ -49,6 +51,8 @@ class Step:
     logic: Number  # hottest place of logic and of DRAM [K]; nan where the chip's cooling is not described
     dram: Number
     within_limits: Number  # 1 where a device keeps its limits of power and heat at that clock
+    # of the time, what no kernel covers, by name: a pipeline's bubble and its hand-overs (p2p)
+    exposed: dict[str, Number] = field(default_factory=dict)
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
@@ -114,21 +118,15 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     leaves. `hiding`: collectives run beside kernels, by tiles or by halves.
     """
     sharding, structure, training = given.sharding, given.structure, given.training
-    stages, pieces = sharding.stages, sharding.microbatches
+    pieces = sharding.microbatches
     send = stage_send(given, rank)
     counts = stage_counts_of(given, blocks)
-    forward, backward = stage_times(blocks, counts, send)
-    slowest = forward + backward
-    mean, kinds = mean_device(blocks, send, sharding, training, structure.pipelined)
-    if given.work.phase == "decode":
-        time = decode_cycle(slowest, stages, pieces)
-    elif sharding.deepflow:
-        time = deepflow_time(given, blocks, counts, send)
-    else:
-        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
+    passes = pass_times(given, blocks, counts, send)
+    mean, kinds = mean_device(given, blocks, send, passes.waits)
+    slowest, time = passes.slowest, passes.time
     if training:
         extra = update_price(
-            given, rank, blocks, backward, busy_backward(blocks, counts, sharding, structure)
+            given, rank, blocks, passes.backward, busy_backward(blocks, counts, sharding, structure)
         )
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
@@ -148,6 +146,9 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     return Step(
         time=hosted,
         stage=slowest * stretch,
+        passes=passes.time * stretch,
+        stretch=stretch,
+        exposed={name: each * stretch for name, each in passes.exposed.items()},
         microbatches=pieces,
         price=mean,
         time_by_kind=kinds,
