@@ -133,7 +133,9 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
         raise BadValue(
             f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
         )
-    idle = frozenset() if training else TRAINING_GROUPS - ({"expert_dp"} & active if "fsdp" in active else set())
+    idle = (
+        frozenset() if training else TRAINING_GROUPS - ({"expert_dp"} & active if "fsdp" in active else set())
+    )
     placement = place(case.plan, system.fabric, active - idle)
     halves = None
     if engine.overlap == "dual_batch" and active and isinstance(case.plan, Plan):

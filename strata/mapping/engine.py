@@ -12,6 +12,7 @@ from strata.records import readable
 
 USUAL_TRAINER = "megatron"
 
+
 @register_pytree
 @readable("name", "kernels", "collectives", "overlap")
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -32,20 +32,31 @@ from strata.mapping.kernel_parallel import (
 from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
 from strata.mapping.rules import Violation
-from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
+from strata.mapping.training_plan import (
+    OFFLOAD,
+    RECOMPUTE,
+    RECOMPUTE_MODULES,
+    SCHEDULE,
+    flags_code,
+    flags_text,
+)
 from strata.records import brief, to_dict
 from strata.units import finite_array, finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
+Words = tuple[str, ...]
 CONTEXT = ("gather", "ring", "ulysses")
 
 
-def degree(default: float, divides: str, *, words: tuple[str, ...] = (), dimension: bool = False) -> Any:
-    """A degree of a plan: what it divides, words for its values, and whether it is a dimension of the mesh of
-    devices.
+def degree(
+    default: float, divides: str, *, words: Words = (), flags: Words = (), dimension: bool = False
+) -> Any:
+    """A degree of a plan: what it divides, words for its values (`flags`: words that are joined by +), and
+    whether it is a dimension of the mesh of devices.
     """
-    row = {"divides": divides, "least": 1 if default else 0, "words": words, "dimension": dimension}
+    least = 1 if default else 0
+    row = {"divides": divides, "least": least, "words": words, "flags": flags, "dimension": dimension}
     return field(default=default, metadata=row)
 
 
@@ -75,6 +86,9 @@ class Plan:
     )
     recompute_layers: Number = degree(
         0.0, "training: layers of each chunk of a stage that recompute=full recomputes; 0: all of them"
+    )
+    recompute_modules: Number = degree(
+        0.0, "training: what recompute=selective recomputes, like core_attn+mlp", flags=RECOMPUTE_MODULES
     )
     schedule: Number = degree(
         0.0, "order of a pipeline's passes (1f1b is interleaved with virtual_stages)", words=SCHEDULE
@@ -128,6 +142,7 @@ DIMENSIONS = tuple(f.name for f in fields(Plan) if f.metadata["dimension"])
 # innermost first on the fabric; the first is the usual one
 ORDERS = tuple(itertools.permutations(DIMENSIONS))
 _LEAST = {f.name: f.metadata["least"] for f in fields(Plan)} | {"fsdp": 0}
+FLAGS = {f.name: f.metadata["flags"] for f in fields(Plan) if f.metadata["flags"]}
 WORDS = {f.name: f.metadata["words"] for f in fields(Plan) if f.metadata["words"]}
 
 
@@ -213,6 +228,8 @@ def usual_moe_tp(tp: Number, cp: Number, dp: Number, ep: Number) -> Number:
 
 def _degree(key: str, value: Any) -> Number:
     words = WORDS.get(key, ())
+    if isinstance(value, str) and key in FLAGS and not value.isdigit():
+        return flags_code(value, FLAGS[key], f"part of plan.{key}")
     if isinstance(value, str) and value in words:
         return float(words.index(value))
     if not hasattr(value, "shape"):
@@ -230,10 +247,10 @@ def _degree(key: str, value: Any) -> Number:
         **{key: value},
     )
     bounded_degree(value, f"plan.{key}")
-    if words:
-        require(
-            bool(np.all(value < len(words))), f"plan.{key} must be one of {', '.join(words)}", **{key: value}
-        )
+    if words or key in FLAGS:
+        most = len(words) or 2 ** len(FLAGS[key])
+        legal = f"one of {', '.join(words)}" if words else f"below {most}"
+        require(bool(np.all(value < most)), f"plan.{key} must be {legal}", **{key: value})
     return value * 1.0
 
 
@@ -372,7 +389,8 @@ def plan_text(plan: Plan) -> str:
         )
         if f.name != "order" and value != usual:
             words = WORDS.get(f.name)
-            parts.append(f"{f.name}={words[int(value)] if words else f'{value:g}'}")
+            said = words[int(value)] if words else f"{value:g}"
+            parts.append(f"{f.name}={flags_text(value, FLAGS[f.name]) if f.name in FLAGS else said}")
     if order_text(plan):
         parts.append(f"order={order_text(plan)}")
     return ",".join(parts) or "tp=1"

@@ -27,7 +27,7 @@ from strata.mapping.rules import (
     remainder,
     unequal,
 )
-from strata.mapping.training_plan import TrainingPlan
+from strata.mapping.training_plan import SCHEDULE, TrainingPlan
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def active_groups(plan: Plan) -> frozenset[str]:
         found.add("redundant_experts")
     if any_above(plan.order, 0):
         found.add(ORDERED)
+    if "pp" in found:
+        found |= {name for i, name in enumerate(SCHEDULE) if i and any_above((plan.schedule == i) * 1.0, 0)}
     return frozenset(found)
 
 

@@ -39,12 +39,20 @@ class Trainer:
     tp_comm_overlap: Number = quantity(
         "1", "1 where collectives of a tensor group run tile by tile beside the products they feed"
     )
+    split: str = text(
+        "layers of a pipeline's stages: as even as whole layers allow, or balanced by the work of products, "
+        "the head's among them",
+        choices=("even", "balanced"),
+        default="even",
+    )
     overlap_p2p: Number = quantity(
         "1", "1 where stages hand on activations beside their work, 0 where they wait for them"
     )
     bucket: Number = quantity("1", "parameters of a bucket of gradients that cross together", positive=True)
     bucket_per_rank: Number | None = quantity(
-        "1", "parameters that a bucket has at least for each rank that sums it; none when left out", optional=True
+        "1",
+        "parameters that a bucket has at least for each rank that sums it; none when left out",
+        optional=True,
     )
     update_rate: Number | None = quantity(
         "1",

@@ -4,10 +4,11 @@ beside each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number
 from strata.mapping.layout import Sharding
+from strata.mapping.recompute import recompute_share, recomputes_whole
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
@@ -43,7 +44,8 @@ class PricedBlock:
     price: Price
     time_by_kind: dict[str, Number]
     held: Footprint
-    again: Price = ZERO  # what runs a second time before the backward pass
+    again: Price = ZERO  # what runs a second time before the backward pass, where its layer does
+    again_by_kind: dict[str, Number] = field(default_factory=dict)
     # training: time in which its collectives, hidden or not, use links of the data parallel group
     busy: Number = 0.0
     raw: tuple[PricedNode, ...] = ()  # before anything overlaps
@@ -108,6 +110,7 @@ def assembled(
     shown, again = ZERO, ZERO
     busy: Number = 0.0
     kinds: dict[str, Number] = {}
+    again_kinds: dict[str, Number] = {}
     for node in raw:
         weight = node.weight
         own, price = _with_prefetched(node, rank, by_tile)
@@ -116,9 +119,10 @@ def assembled(
             # weights that are gathered for gradients are there when layers run again
             there = [(op, p) for op, p in own if not _prefetched(op)]
             run_again = total_price([(1.0, p) for _, p in there])
-            repeated, extra = _recomputed(there, run_again, _by_kind(there), sharding)
-            own_kinds = {kind: time + extra.get(kind, 0.0) for kind, time in own_kinds.items()}
+            repeated, extra = _recomputed(block, there, run_again, _by_kind(there), sharding)
             again = again + repeated.times(weight) if block.nodes else repeated
+            for kind, time in extra.items():
+                again_kinds[kind] = again_kinds.get(kind, 0.0) + (time * weight if block.nodes else time)
         if training and DATA_GROUP in rank.placement.groups:
             busy = busy + weight * _busy(DATA_GROUP, node.apart, rank)
         shown = shown + price.times(weight) if block.nodes else price
@@ -133,6 +137,7 @@ def assembled(
         time_by_kind=kinds,
         held=held,
         again=again,
+        again_by_kind=again_kinds,
         busy=busy,
         raw=raw,
     )
@@ -196,15 +201,21 @@ def _busy(group: str, ops: list[PricedOp], rank: Rank) -> Number:
 
 
 def _recomputed(
-    ops: list[PricedOp], whole: Price, kinds: dict[str, Number], sharding: Sharding
+    block: Block, ops: list[PricedOp], whole: Price, kinds: dict[str, Number], sharding: Sharding
 ) -> tuple[Price, dict[str, Number]]:
-    """What a forward block repeats before its backward pass: all of it, its attention kernels, or nothing."""
-    level = sharding.training.recompute
-    xp = namespace(level)
-    full, part = (xp.where(test, 1.0, 0.0) for test in (level > 1, (level > 0) & (level <= 1)))
-    attention = total_price([(1.0, price) for op, price in ops if op.category == "attention"])
-    repeated = {kind: time * (full + part if kind == "attention" else full) for kind, time in kinds.items()}
-    return whole.times(full) + attention.times(part), repeated
+    """What a forward block repeats before its backward pass, and its time by category of op."""
+    training = sharding.training
+    level = training.recompute
+    if isinstance(level, float) and level == 0.0:
+        return ZERO, {}
+    if isinstance(level, float) and level > 1 and recomputes_whole(block):
+        return whole, kinds
+    shares = [(recompute_share(block, op, training), op, price) for op, price in ops]
+    some = [(share, op, price) for share, op, price in shares if not isinstance(share, float) or share]
+    extra: dict[str, Number] = {}
+    for share, op, price in some:
+        extra[op.category] = extra.get(op.category, 0.0) + share * price.time
+    return total_price([(share, price) for share, _, price in some]), extra
 
 
 def _by_kind(ops: list[PricedOp]) -> dict[str, Number]:

@@ -32,7 +32,9 @@ def add_times(one: dict[str, Number], other: dict[str, Number]) -> dict[str, Num
     return one | {name: one.get(name, 0.0) + time for name, time in other.items()}
 
 
-def exposed_in_blocks(blocks: tuple[PricedBlock, ...], sharding: Sharding, training: bool) -> dict[str, Number]:
+def exposed_in_blocks(
+    blocks: tuple[PricedBlock, ...], sharding: Sharding, training: bool
+) -> dict[str, Number]:
     """Time of collectives that kernels of their blocks do not hide, on a mean device over all micro-batches
     [s]; layers that are recomputed have theirs again, but for weights, which are there already.
     """

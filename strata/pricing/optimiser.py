@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
 from strata.pricing.given import Pricing

@@ -6,28 +6,83 @@ from strata.arrays import Number, floor_div, namespace
 from strata.workload.graph import BlockSequence
 
 
-def stage_bounds(layers: Number, stages: Number, nodes: Number) -> tuple[Number, Number]:
-    r"""First layer and number of layers of a stage, for a contiguous split as even as whole layers allow.
+def stage_start(
+    layers: Number, stages: Number, nodes: Number, ends: Number = 0.0, head: Number | None = None
+) -> Number:
+    r"""The layer that a stage begins with, of a contiguous split; at the number of stages: all layers.
 
-    .. math:: q = \lfloor L/P \rfloor, \quad r = L - qP, \quad n_j = q + [P-1-r \le j \le P-2]
+    .. math:: s_j = \mathrm{clip}\big(q j + \mathrm{clip}(j - P + 1 + r, 0, r) - e, 0, L\big), \quad
+        q = \lfloor (L + 2e)/P \rfloor, \quad r = L + 2e - qP
 
-    layers L, stages P, stage j counted from 0. The r longer stages stand just before the last, which also
-    carries the head; the first carries the embedding.
+    layers L, stages P, stage j counted from 0; e = 1 where embedding and head count as a layer each
+    (Megatron-LM's --account-for-embedding-in-pipeline-split and -loss-). As even as whole layers allow: the r
+    longer stages stand just before the last, as vLLM's pipeline partition has them
+    (vllm.distributed.utils.get_pp_indices). Trainers that need an even split have r = 0.
 
-    Same rule as vLLM's pipeline partition (vllm.distributed.utils.get_pp_indices, described in its
-    documentation).
+    With `head`, the head's products over a layer's, stages are balanced by the work of products, as nanotron
+    does it (huggingface/nanotron, models/base.py): a stage ends with the first layer that takes all until
+    then beyond its share,
+
+    .. math:: s_j = \min\big(L, \max(j, \lfloor (L + h) j/P \rfloor + 1)\big), \quad j > 0
+
+    >>> every = __import__("numpy").arange(9.0)
+    >>> stage_start(126.0, 8.0, every, 1.0).tolist()
+    [0.0, 15.0, 31.0, 47.0, 63.0, 79.0, 95.0, 111.0, 126.0]
+    >>> stage_start(32.0, 8.0, every, head=2.16).tolist()
+    [0.0, 5.0, 9.0, 13.0, 18.0, 22.0, 26.0, 30.0, 32.0]
+    """
+    xp = namespace(layers, stages, nodes, ends)
+    if head is not None:
+        ahead = xp.maximum(nodes, floor_div((layers + head) * nodes, stages) + 1.0)
+        inside = xp.minimum(layers, xp.where(nodes > 0.0, ahead, 0.0))
+        return xp.where(nodes >= stages, layers + 0.0 * inside, inside)
+    placed = layers + 2.0 * ends
+    even = floor_div(placed, stages)
+    rest = placed - even * stages
+    start = even * nodes + xp.minimum(xp.maximum(nodes - (stages - 1.0 - rest), 0.0), rest) - ends
+    return xp.minimum(xp.maximum(start, 0.0), layers)
+
+
+def stage_bounds(
+    layers: Number, stages: Number, nodes: Number, ends: Number = 0.0, head: Number | None = None
+) -> tuple[Number, Number]:
+    """First layer and number of layers of a stage (`stage_start`).
 
     >>> start, size = stage_bounds(61.0, 32.0, __import__("numpy").array([0.0, 1.0, 2.0, 30.0, 31.0]))
     >>> start.tolist(), size.tolist()
     ([0.0, 1.0, 2.0, 58.0, 60.0], [1.0, 1.0, 2.0, 2.0, 1.0])
     """
-    xp = namespace(layers, stages, nodes)
-    even = floor_div(layers, stages)
-    rest = layers - even * stages
-    first_long = stages - 1.0 - rest
-    start = even * nodes + xp.minimum(xp.maximum(nodes - first_long, 0.0), rest)
-    longer = (nodes >= first_long) & (nodes <= stages - 2.0)
-    return start, even + xp.where(longer, 1.0, 0.0)
+    start = stage_start(layers, stages, nodes, ends, head)
+    return start, stage_start(layers, stages, nodes + 1.0, ends, head) - start
+
+
+def interleaved_layers(
+    layers: Number, stages: Number, nodes: Number, virtual_stages: Number, ends: Number = 0.0
+) -> Number:
+    r"""Layers of a stage that holds several chunks of the model, each P chunks after the one before.
+
+    .. math:: n_j = v q + \Big\lfloor \tfrac{C - 2 - j}{P} \Big\rfloor
+        - \Big\lfloor \tfrac{C - 2 - r - j}{P} \Big\rfloor - e [j = 0] - e [j = P - 1]
+
+    stages P of v chunks each, C = P v chunks in all, which split L + 2e layers as `stage_start` splits them
+    over stages: q each, the r before the last one more.
+
+    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
+
+    >>> every = __import__("numpy").arange(8.0)
+    >>> interleaved_layers(96.0, 8.0, every, 12.0).tolist()
+    [12.0, 12.0, 12.0, 12.0, 12.0, 12.0, 12.0, 12.0]
+    >>> interleaved_layers(126.0, 8.0, every, 8.0, 1.0).tolist()
+    [15.0, 16.0, 16.0, 16.0, 16.0, 16.0, 16.0, 15.0]
+    """
+    xp = namespace(layers, stages, nodes, virtual_stages, ends)
+    chunks, placed = stages * virtual_stages, layers + 2.0 * ends
+    even = floor_div(placed, chunks)
+    rest = placed - even * chunks
+    longer = floor_div(chunks - 2.0 - nodes, stages) - floor_div(chunks - 2.0 - rest - nodes, stages)
+    first, last = nodes == 0.0, nodes == stages - 1.0
+    held = virtual_stages * even + longer - xp.where(first, ends, 0.0) - xp.where(last, ends, 0.0)
+    return xp.maximum(held, 0.0)
 
 
 def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0, ends: float = 0.0) -> Number:
@@ -54,17 +109,47 @@ def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0, ends
     return nodes.reshape((nodes.shape[0],) + (1,) * (rank + 1 - nodes.ndim) + nodes.shape[1:])
 
 
-def stage_counts(order: BlockSequence, block: str, stages: Number, nodes: Number) -> Number:
+def stage_counts(
+    order: BlockSequence,
+    block: str,
+    stages: Number,
+    nodes: Number,
+    virtual_stages: Number = 1.0,
+    ends: Number = 0.0,
+    head: Number | None = None,
+) -> Number:
     """How often a block stands in each of some stages: blocks before and after all layers in the first and
-    last one.
+    last one. A stage of several chunks holds kinds of layers as the whole model mixes them.
     """
-    xp = namespace(nodes, stages)
+    xp = namespace(nodes, stages, virtual_stages)
     if block in order.first:
         return xp.where(nodes == 0.0, 1.0, 0.0)
     if block in order.last:
         return xp.where(nodes == stages - 1.0, 1.0, 0.0)
-    start, size = stage_bounds(order.layers, stages, nodes)
-    return order.within(start + size, block) - order.within(start, block)
+    start, size = stage_bounds(order.layers, stages, nodes, ends, head)
+    inside = order.within(start + size, block) - order.within(start, block)
+    if isinstance(virtual_stages, float) and virtual_stages == 1.0:
+        return inside
+    dealt = interleaved_layers(order.layers, stages, nodes, virtual_stages, ends)
+    mixed = dealt * order.within(order.layers, block) / order.layers
+    return xp.where(virtual_stages > 1.0, mixed, inside)
+
+
+def counts_before(
+    order: BlockSequence,
+    block: str,
+    stages: Number,
+    nodes: Number,
+    ends: Number = 0.0,
+    head: Number | None = None,
+) -> Number:
+    """How often a block stands in all stages before each of some, one chunk a stage."""
+    xp = namespace(nodes, stages)
+    if block in order.first:
+        return xp.where(nodes > 0.0, 1.0, 0.0)
+    if block in order.last:
+        return 0.0 * nodes
+    return order.within(stage_start(order.layers, stages, nodes, ends, head), block)
 
 
 def ends_apart_counts(order: BlockSequence, block: str, stages: Number, nodes: Number) -> Number:

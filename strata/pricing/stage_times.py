@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from strata.arrays import Number, namespace
-from strata.mapping.layout import Sharding
+from strata.mapping.recompute import recomputed_layers
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.pipeline import ends_apart_counts, line_time, stage_counts, stage_nodes
-from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.pipeline import (
+    ends_apart_counts,
+    interleaved_layers,
+    stage_bounds,
+    stage_counts,
+    stage_nodes,
+)
+from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
-from strata.workload.graph import Collective, is_collective
+from strata.workload.graph import Collective, Graph
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:
@@ -26,69 +32,86 @@ def stage_send(given: Pricing, rank: Rank) -> Price:
     return once.times(given.sharding.handovers * (2.0 if given.training else 1.0))
 
 
+def stages_seen(given: Pricing) -> Number:
+    """The stages that can be slowest, on a leading axis."""
+    order, stages = given.graph.sequence, given.sharding.stages
+    nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
+    if given.sharding.deepflow:
+        inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
+        nodes = namespace(nodes, inner).concatenate([nodes, inner])
+    return nodes
+
+
 def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Number]:
     """How often each block stands in the stages that can be slowest (leading axis), or in all without a
     pipeline.
     """
     if not given.structure.pipelined:
         return [b.block.count for b in blocks]
-    order, stages = given.graph.sequence, given.sharding.stages
-    nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
+    order, stages, nodes = given.graph.sequence, given.sharding.stages, stages_seen(given)
     if given.sharding.deepflow:
-        inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
-        nodes = namespace(nodes, inner).concatenate([nodes, inner])
-    counted = ends_apart_counts if given.sharding.deepflow else stage_counts
-    return [counted(order, b.block.gradient_of or b.block.name, stages, nodes) for b in blocks]
+        return [ends_apart_counts(order, place_of(b), stages, nodes) for b in blocks]
+    return [split_counts(given, b, nodes) for b in blocks]
 
 
-def deepflow_time(
-    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
-) -> Number:
-    """Time of an LSTM's step as DeepFlow's program has it: each pass a wave of time steps over stages, then
-    sums of gradients, those of every block on links of their own.
+def place_of(b: PricedBlock) -> str:
+    """The block of the sequence that a block or its gradient belongs to."""
+    return b.block.gradient_of or b.block.name
+
+
+def split_counts(given: Pricing, b: PricedBlock, nodes: Number) -> Number:
+    """How often a block stands in some stages, as layers are split over them."""
+    order, stages = given.graph.sequence, given.sharding.stages
+    if not given.training:
+        return stage_counts(order, place_of(b), stages, nodes)
+    ends, head = stage_split(given)
+    return stage_counts(order, place_of(b), stages, nodes, given.sharding.virtual_stages, ends, head)
+
+
+def stage_split(given: Pricing) -> tuple[Number, Number | None]:
+    """Whether embedding and head count as layers, and the head's work over a layer's where a trainer balances
+    stages by it.
     """
-    sharding, pipelined = given.sharding, given.structure.pipelined
-    found: Number = 0.0
-    last: Number = 0.0
-    for direction in ("forward", "backward"):
-        total: Number = 0.0
-        by_stage: Number = 0.0
-        for b, count in zip(blocks, counts, strict=True):
-            if b.block.direction != direction:
-                continue
-            if all(is_collective(op) for op in b.block.ops):  # once, beside all time steps
-                held = namespace(count).max(count, axis=0) if pipelined else count
-                last = namespace(last, held, b.price.time).maximum(last, held * b.price.time)
-                continue
-            total = total + block_runs(b, b.block.count) * b.price.time
-            by_stage = by_stage + block_runs(b, count) * b.price.time
-        if not pipelined:
-            found = found + total
+    trainer = given.engine.training
+    head = head_layers(given.whole) if trainer is not None and trainer.split == "balanced" else None
+    return given.sharding.training.split_ends, head
+
+
+def head_layers(graph: Graph) -> Number:
+    """Work of the products behind all layers, over that of a mean layer's.
+
+    >>> from strata.workload.program import program
+    >>> from strata.workload.tasks import train
+    >>> round(float(head_layers(program("llama-3-8b").trace(train(1.0, 8.0)))), 2)
+    2.41
+    """
+    order = graph.sequence
+    layers: Number = 0.0
+    behind: Number = 0.0
+    for block in graph.blocks:
+        if block.direction != "forward" or block.name in order.first:
             continue
-        passes = 2.0 if given.training else 1.0
-        hand_over = send.time / (passes * sharding.handovers)
-        slowest = namespace(by_stage).max(by_stage, axis=0)
-        if given.training or direction == "forward":
-            found = found + line_time(total, slowest, sharding.stages, sharding.handovers, hand_over)
-    return found + last
+        work = sum((op.flop() for op in block.ops if op.category in ("matmul", "experts")), 0.0)
+        if block.name in order.last:
+            behind = behind + block.times * work
+        else:
+            layers = layers + block.times * work
+    return behind * order.layers / layers
 
 
-def stage_times(blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price) -> tuple[Number, Number]:
-    """Forward and backward time of the slowest stage for one micro-batch; what is recomputed belongs to the
-    backward pass.
-    """
-    sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
-    for b, count in zip(blocks, counts, strict=True):
-        runs = block_runs(b, count)
-        sums[b.block.direction] = sums[b.block.direction] + runs * b.price.time
-        if b.again is not ZERO:
-            sums["backward"] = sums["backward"] + runs * b.again.time
-    forward, backward = sums["forward"], sums["backward"]
-    if send is ZERO:
-        return forward, backward
-    xp = namespace(forward, backward)
-    slowest, share = xp.max(forward + backward, axis=0), xp.max(forward, axis=0)
-    return share + send.time, slowest - share
+def again_share(given: Pricing, nodes: Number | None = None) -> Number:
+    """Share of the layers that are recomputed, of those of some stages or of all."""
+    sharding, layers = given.sharding, given.graph.sequence.layers
+    stages, chunks = sharding.stages, sharding.virtual_stages
+    if nodes is None:
+        return recomputed_layers(layers, chunks * stages, sharding.training)
+    ends, head = stage_split(given)
+    held = namespace(nodes, chunks).where(
+        chunks > 1.0,
+        interleaved_layers(layers, stages, nodes, chunks, ends),
+        stage_bounds(layers, stages, nodes, ends, head)[1],
+    )
+    return recomputed_layers(held, chunks, sharding.training)
 
 
 def block_runs(b: PricedBlock, count: Number) -> Number:
@@ -98,17 +121,29 @@ def block_runs(b: PricedBlock, count: Number) -> Number:
 
 
 def mean_device(
-    blocks: tuple[PricedBlock, ...], send: Price, sharding: Sharding, training: bool, pipelined: bool
+    given: Pricing, blocks: tuple[PricedBlock, ...], send: Price, waits: Number = 1.0
 ) -> tuple[Price, dict[str, Number]]:
-    """Work of a mean device over the step, and its time by category of op."""
+    """Work of a mean device over the step, and its time by category of op. `waits`: 1 where it waits for
+    what stages hand over, 0 where that crosses beside its work.
+    """
+    sharding, pipelined = given.sharding, given.structure.pipelined
     pieces, stages = sharding.microbatches, sharding.stages
-    parts = total_price([(b.block.times, b.price + b.again if training else b.price) for b in blocks])
+    share = again_share(given) if given.training else 1.0
+    parts = total_price(
+        [(b.block.times, b.price) for b in blocks]
+        + [(b.block.times * share, b.again) for b in blocks if b.again is not ZERO and given.training]
+    )
     kinds: dict[str, Number] = {}
     for b in blocks:
         for kind, time in b.time_by_kind.items():
             kinds[kind] = kinds.get(kind, 0.0) + b.block.times * time
+        for kind, time in b.again_by_kind.items():
+            kinds[kind] = kinds.get(kind, 0.0) + b.block.times * share * time
     if not pipelined:
         return parts.times(pieces), {kind: time * pieces for kind, time in kinds.items()}
+    if given.training:
+        send = send.times(sharding.virtual_stages)
+        send = network_price(send.time * waits, send.energy, upper=send.time)
     kinds["collective"] = kinds.get("collective", 0.0) + send.time * stages
     mean = (parts + send.times(stages)).times(pieces / stages)
     return mean, {kind: time * pieces / stages for kind, time in kinds.items()}

@@ -11,17 +11,17 @@ import numpy as np
 
 from strata.arrays import Mask, Number, namespace
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
-from strata.pricing.footprint import memory_by_purpose, resident_bytes
 from strata.pricing.exposed import add_times, exposed_in_blocks
+from strata.pricing.footprint import memory_by_purpose, resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.host import with_host, with_sampling
 from strata.pricing.overlap.equations import price_where
-from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
 from strata.pricing.pricers import Rank
-from strata.pricing.stage_times import deepflow_time, mean_device, stage_counts_of, stage_send, stage_times
+from strata.pricing.stage_passes import pass_times
+from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
 from strata.pricing.update import update_price
 from strata.workload.graph import Graph
 
@@ -34,6 +34,8 @@ class Step:
 
     time: Number  # until every sequence has its result
     stage: Number  # the slowest pipeline stage, one micro-batch
+    passes: Number  # of all micro-batches through all stages: without update and host
+    stretch: Number  # by the clock that is held, over the highest
     microbatches: Number
     price: Price  # mean device: work of all micro-batches
     time_by_kind: dict[str, Number]  # mean device, by category of op
@@ -49,9 +51,10 @@ class Step:
     static: Number  # power of a device that flows whatever the load, at its temperature [W]
     logic: Number  # hottest place of logic and of DRAM [K]; nan where the chip's cooling is not described
     dram: Number
-    # communication that nothing hides on a mean device, by what it is for: gradients, parameters, tp, cp, ep
-    exposed: dict[str, Number]
     within_limits: Number  # 1 where a device keeps its limits of power and heat at that clock
+    # what no kernel covers on a mean device, by what it is for: gradients, parameters, tp, cp, ep, p2p, and a
+    # pipeline's bubble
+    exposed: dict[str, Number] = field(default_factory=dict)
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
@@ -117,21 +120,16 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     leaves. `hiding`: collectives run beside kernels, by tiles or by halves.
     """
     sharding, structure, training = given.sharding, given.structure, given.training
-    stages, pieces = sharding.stages, sharding.microbatches
+    pieces = sharding.microbatches
     send = stage_send(given, rank)
     counts = stage_counts_of(given, blocks)
-    forward, backward = stage_times(blocks, counts, send)
-    slowest = forward + backward
-    mean, kinds = mean_device(blocks, send, sharding, training, structure.pipelined)
-    if given.work.phase == "decode":
-        time = decode_cycle(slowest, stages, pieces)
-    elif sharding.deepflow:
-        time = deepflow_time(given, blocks, counts, send)
-    else:
-        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
-    seen = exposed_in_blocks(blocks, sharding, training)
+    passes = pass_times(given, blocks, counts, send)
+    mean, kinds = mean_device(given, blocks, send, passes.waits)
+    slowest, time = passes.slowest, passes.time
+    seen = add_times(exposed_in_blocks(blocks, sharding, training), passes.exposed)
     if training:
-        update = update_price(given, rank, blocks, counts, (forward, backward))
+        both = passes.slowest - passes.backward, passes.backward
+        update = update_price(given, rank, blocks, counts, both)
         extra, seen = update.price, add_times(seen, update.exposed)
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
@@ -151,6 +149,8 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     return Step(
         time=hosted,
         stage=slowest * stretch,
+        passes=passes.time * stretch,
+        stretch=stretch,
         microbatches=pieces,
         price=mean,
         time_by_kind=kinds,
@@ -166,7 +166,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         static=held.static,
         logic=held.logic,
         dram=held.dram,
-        exposed=seen,
+        exposed={name: each * stretch for name, each in seen.items()},
         within_limits=1.0 if structure.for_bounds else held.holds,
         blocks=blocks,
     )

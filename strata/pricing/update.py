@@ -82,7 +82,9 @@ def busy_pass(
     return namespace(busy).max(busy, axis=0) if structure.pipelined else busy
 
 
-def exposed_beside_chunks(sent: Number, work: Number, stages: Number, chunks: Number, piece: Number) -> Number:
+def exposed_beside_chunks(
+    sent: Number, work: Number, stages: Number, chunks: Number, piece: Number
+) -> Number:
     r"""What is seen of gradients that cross beside the last backward pass, or of weights that cross beside the
     first forward pass [s].
 
@@ -205,7 +207,10 @@ def _sums(
     zero = given.sharding.zero
     xp = namespace(count, zero)
     ranks = given.sharding.degrees[every]
-    width = {"gradients": bytes_of(trainer.reduced_gradients), "parameters": bytes_of(trainer.gathered_parameters)}
+    width = {
+        "gradients": bytes_of(trainer.reduced_gradients),
+        "parameters": bytes_of(trainer.gathered_parameters),
+    }
     moves = (
         ("gradients", "all_reduce", every, zero < 1, 1.0),
         ("gradients", "reduce_scatter", shard, (zero > 0) & (zero <= 2), 1.0),
@@ -220,7 +225,9 @@ def _sums(
             continue
         held = xp.where(where, count / parts, 0.0)
         pieces = buckets(count, ranks, flags[name], trainer)
-        op = Collective(name=f"{pattern}_{name}", pattern=pattern, group=group, payload=held * width[name] / pieces)
+        op = Collective(
+            name=f"{pattern}_{name}", pattern=pattern, group=group, payload=held * width[name] / pieces
+        )
         one = price_collective(op, rank.placement.groups[group], rank.fabric)
         whole[name], piece[name] = whole[name] + one.times(pieces), piece[name] + one
     return Sums(
@@ -253,7 +260,9 @@ def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) 
 
 def _nowhere(where: Mask) -> bool:
     """Whether no point of a batch has a collective, as far as is known at a glance."""
-    return where is False or (getattr(where, "shape", None) == () and type(where).__module__ == "numpy" and not where)
+    return where is False or (
+        getattr(where, "shape", None) == () and type(where).__module__ == "numpy" and not where
+    )
 
 
 def _ends(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], trainer: Trainer) -> Price:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from strata.errors import UnknownName, require
-from strata.simulate.bubbles import SCHEDULES
+from strata.pricing.schedules import SCHEDULES
 
 Order = list["Pass"]
 

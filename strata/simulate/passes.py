@@ -5,18 +5,19 @@ or as a whole.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from strata.errors import UnknownName, require
 from strata.mapping.engine import trainer_of
+from strata.mapping.recompute import recomputed_layers
 from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import stage_bounds
-from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
-from strata.pricing.stage_times import block_runs, stage_send
+from strata.pricing.stage_passes import weight_time
+from strata.pricing.stage_times import block_runs, stage_send, stage_split
 from strata.pricing.step import Step
 from strata.pricing.update import update_parts
 from strata.simulate.orders import Pass
@@ -35,6 +36,7 @@ class PlacedBlock:
     backward: PricedBlock | None
     layer: int  # -1 before all layers
     runs: float  # how often it runs there
+    again: float = 1.0  # share of it that is recomputed where anything is
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,26 +87,26 @@ class StepPasses:
         return tuple(found)
 
     def chunk_blocks(self, chunks: int) -> list[list[PlacedBlock]]:
-        """The blocks of each chunk of the model, split as `pricing.pipeline.stage_bounds` splits layers."""
+        """The blocks of each chunk of the model, split as `pricing.pipeline.stage_bounds` splits layers; of
+        what is recomputed the part that its chunk's layers do.
+        """
         layers = int(float(self.given.graph.sequence.layers))
+        counted, head = stage_split(self.given) if self.given.training else (0.0, None)
         found: list[list[PlacedBlock]] = []
         for chunk in range(chunks):
-            start, size = (float(v) for v in stage_bounds(float(layers), float(chunks), float(chunk)))
+            bounds = stage_bounds(float(layers), float(chunks), float(chunk), counted, head)
+            start, size = (float(v) for v in bounds)
             inside = range(int(start), int(start + size))
             ends = [-1] * (chunk == 0) + [layers] * (chunk == chunks - 1)
-            found.append([p for p in self.placed if p.layer in inside or p.layer in ends])
+            again = float(recomputed_layers(size, 1.0, self.given.sharding.training))
+            here = [p for p in self.placed if p.layer in inside or p.layer in ends]
+            found.append([replace(p, again=again) for p in here])
         return found
 
-    @cached_property
+    @property
     def stretch(self) -> float:
         """How much longer the step takes at the clock it holds than at the highest."""
-        return 1.0 if not self.raw_slowest else float(self.step.stage) / self.raw_slowest
-
-    @cached_property
-    def raw_slowest(self) -> float:
-        """The slowest stage for one micro-batch at the highest clock, its hand-overs included."""
-        sent = float(stage_send(self.given, self.rank).time)
-        return max(sum(_pass_times(blocks)) for blocks in self.chunk_blocks(self.stages)) + sent
+        return float(self.step.stretch)
 
     def stage_times(self, chunks: int) -> StageTimes:
         """Times of each chunk for one micro-batch, without hand-overs."""
@@ -156,7 +158,7 @@ class StepPasses:
         if what == "F":
             return self._ops(label, placed.forward, device, how, often, kind)
         found = []
-        again = float(placed.forward.again.time) * often
+        again = float(placed.forward.again.time) * often * placed.again
         if again and what != "W":
             found.append(Segment(f"{label} again", again, kind="recompute"))
         if placed.backward is not None:
@@ -168,7 +170,7 @@ class StepPasses:
     ) -> list[Segment]:
         """The ops of a block; as a whole where its sizes change over iterations, or where nobody looks."""
         if how.detail == "block" or b.block.nodes:
-            time = {"W": _weight_time(b), "B": float(b.price.time) - _weight_time(b)}.get(
+            time = {"W": float(weight_time(b)), "B": float(b.price.time) - float(weight_time(b))}.get(
                 of, float(b.price.time)
             )
             return [Segment(label, time * often, kind=kind)] if time > 0.0 else []
@@ -227,18 +229,10 @@ def step_passes(given: Pricing, step: Step) -> StepPasses:
 def _pass_times(blocks: list[PlacedBlock]) -> tuple[float, float, float]:
     """Forward pass, gradients to inputs (with what is recomputed), gradients to weights [s]."""
     forward = sum(p.runs * float(p.forward.price.time) for p in blocks)
-    again = sum(p.runs * float(p.forward.again.time) for p in blocks)
+    again = sum(p.runs * p.again * float(p.forward.again.time) for p in blocks)
     back = [(p.runs, p.backward) for p in blocks if p.backward is not None]
-    weights = sum(runs * _weight_time(b) for runs, b in back)
+    weights = sum(runs * float(weight_time(b)) for runs, b in back)
     return forward, again + sum(runs * float(b.price.time) for runs, b in back) - weights, weights
-
-
-def _weight_time(b: PricedBlock) -> float:
-    """Time of a backward block's gradients to weights."""
-    if b.block.nodes:
-        return 0.0
-    prices: list[Price] = [price for op, price in b.ops if op.weight_gradient]
-    return sum(float(price.time) for price in prices)
 
 
 def _whole(value: object, what: str) -> int:

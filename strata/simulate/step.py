@@ -13,10 +13,16 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate_case, pricing_of
+from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.given import Structure
-from strata.pricing.pipeline import decode_cycle, pipeline_time
+from strata.pricing.schedules import (
+    SCHEDULES,
+    bubble_share,
+    filled_time,
+    listed_passes,
+    waits_for_hand_overs,
+)
 from strata.result import Result
-from strata.simulate.bubbles import SCHEDULES, bubble_share, schedule_time
 from strata.simulate.events import Schedule, Task, run_tasks
 from strata.simulate.gantt import gantt_html, gantt_svg, perfetto_json
 from strata.simulate.orders import Pass, device_orders
@@ -40,8 +46,8 @@ class Simulation:
     stages: int
     microbatches: int
     work: float  # what the mean stage computes in the step, its optimiser included [s]
-    closed_form: float  # time by the schedule's own closed form: all stages as slow as the slowest [s]
-    step_time: float  # of the evaluation: that of 1F1B, or of the plan's interleaved schedule [s]
+    closed_form: float  # time by the schedule's own closed form, each stage in its own time [s]
+    step_time: float  # of the evaluation, under the plan's own schedule [s]
     why: tuple[tuple[str, float], ...] = ()  # what leads from the evaluation's time to this one [s]
 
     @property
@@ -91,8 +97,8 @@ def simulate_step(
 ) -> Simulation:
     """Simulate the (last) step of a single evaluated point.
 
-    `schedule` is one of gpipe, 1f1b, interleaved, zero-bubble and dualpipe for training (1f1b where none is
-    named, or interleaved where the plan has virtual stages); other phases have forward passes alone.
+    `schedule` is one of gpipe, 1f1b, interleaved, zero-bubble and dualpipe for training (the plan's where
+    none is named); other phases have forward passes alone.
     `serial`: nothing runs beside anything, as the closed form counts; else hand-overs, weights that are
     fetched ahead and sums of gradients run on links beside the cores. `detail`: ops, blocks or whole passes
     as tasks; "auto" is the finest that stays under 20,000 tasks.
@@ -143,7 +149,9 @@ def _schedule_of(passes: StepPasses, asked: str) -> str:
         )
         return "forward"
     require(asked != "forward", "a training step has backward passes: name a schedule of them")
-    return asked or ("interleaved" if float(passes.given.sharding.virtual_stages) > 1 else "1f1b")
+    sharding = passes.given.sharding
+    planned = SCHEDULE[int(float(sharding.training.schedule))]
+    return asked or ("interleaved" if float(sharding.virtual_stages) > 1 else planned)
 
 
 class _Simulated:
@@ -163,33 +171,23 @@ class _Simulated:
             layers=layers,
         )
         self.own = passes.stage_times(self.stages * self.virtual)
-        whole = passes.stage_times(self.stages)
-        # as the closed form has it: the longest forward pass, and what the slowest stage leaves behind it
-        sums = [f + b + w for f, b, w in zip(whole.forward, whole.inputs, whole.weights, strict=True)]
-        slow = sums.index(max(sums))
-        forward, weights = max(whole.forward), whole.weights[slow]
-        self.alike = (forward, sums[slow] - forward - weights, weights)
-        step_time, pieces, stages = float(passes.step.time), float(self.pieces), float(self.stages)
-        stage = float(passes.step.stage)
-        if self.decoding:
-            self.paced = float(decode_cycle(stage, stages, pieces))
-        else:
-            v = float(passes.given.sharding.virtual_stages)
-            self.paced = float(pipeline_time(stage, stages, pieces, v))
+        self.code = float(SCHEDULE.index(schedule)) if schedule in SCHEDULE else 0.0
+        trainer = passes.given.engine.training
+        overlapped = 1.0 if trainer is None else float(trainer.overlap_p2p)
+        self.waits = float(waits_for_hand_overs(self.code, float(self.virtual), overlapped))
         # update and host, as the evaluation adds them; rounding may leave less than nothing
-        self.rest = max(step_time - self.paced, 0.0)
-        self.step_time = step_time
+        self.step_time, self.paced = float(passes.step.time), float(passes.step.passes)
+        self.rest = max(self.step_time - self.paced, 0.0)
 
     def simulation(self, title: str, *, serial: bool, detail: str) -> Simulation:
         paced, how = self._closed(), self._parts(detail, serial)
-        alike = self._time(self._pipeline(self._slowest()).run())
-        own = self._time(self._pipeline(self._blocking()).run())
+        times = self._blocking() if serial or self.waits or not self.passes.given.training else self.own
+        own = self._time(self._pipeline(times).run())
         events = self._events(how)
         time = self._time(events) + (self.rest if self.decoding else 0.0)
         rows = [
             (f"the schedule: {self.schedule}", paced - self.paced),
-            ("passes wait for each other", alike - paced),
-            ("each stage in its own time", own - alike),
+            ("passes as events", own - paced),
             ("links beside the cores", time - own - self.rest),
         ]
         every = sum(map(sum, (self.own.forward, self.own.inputs, self.own.weights)))
@@ -210,21 +208,13 @@ class _Simulated:
     # ------------------------------------------------------------------------------- variants
 
     def _closed(self) -> float:
-        """The schedule's own closed form, hand-overs counted as work of the stages."""
+        """The schedule's own closed form."""
         if self.schedule == "forward":
             return self.paced
-        f, b, w = self.alike
-        send = self.passes.send
-        counts = (float(self.stages), float(self.pieces), float(self.virtual))
-        return float(schedule_time(self.schedule, f + send, b + send, w, *counts))
-
-    def _slowest(self) -> StageTimes:
-        """All stages as slow as the slowest, hand-overs in their time."""
-        f, b, w = self.alike
-        chunks, v, send = self.own.chunks, float(self.virtual), self.passes.send
-        return StageTimes(
-            forward=((f + send) / v,) * chunks, inputs=((b + send) / v,) * chunks, weights=(w / v,) * chunks
-        )
+        t, stages, v = self.own, float(self.stages), float(self.virtual)
+        one_way = v * self.passes.send if self.stages > 1 else 0.0
+        passes = listed_passes(t.forward, t.inputs, t.weights, self.stages)
+        return float(filled_time(passes, self.code, stages, float(self.pieces), v, one_way, self.waits))
 
     def _blocking(self) -> StageTimes:
         """Each stage in its own time, waiting for what it hands over."""

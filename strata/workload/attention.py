@@ -6,6 +6,7 @@ from typing import Any
 
 from strata.arrays import namespace
 from strata.workload.attention_parts import (
+    LATENT_UP,
     NO_WINDOW,
     ROPE_PIECES,
     Part,
@@ -160,7 +161,7 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         queries = attention_product(model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden))
     else:
         queries = attention_product(
-            model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank)
+            model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank), role=LATENT_UP
         )
     ops: list[Op] = [
         attention_product(model, "qkv_down", (source,), "latent", m=tokens, n=down, k=Extent(model.hidden)),
@@ -239,6 +240,7 @@ def _expanded(model: Model, part: Part, kind: str) -> list[Op]:
             m=known,
             n=(Extent(model.heads, nope + model.v_head_dim, "heads"),),
             k=Extent(rank),
+            role=LATENT_UP,
             stored=not part.beside,
         ),
         _softmax(

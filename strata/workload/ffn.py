@@ -14,6 +14,7 @@ NORM_FLOP, ROPE_FLOP = OPERATIONS["row"]["RMSNormalization"][0], OPERATIONS["row
 SILU_FLOP, SILU_SPECIAL = (
     sum(counts) for counts in zip(OPERATIONS["element"]["Swish"], OPERATIONS["element"]["Mul"], strict=True)
 )
+NORM = "norm"  # role of the norm before a part of a layer
 
 
 def gated_ffn(

@@ -10,7 +10,7 @@ from strata.arrays import Number
 from strata.precision import bytes_of
 from strata.workload.attention import attention_ops
 from strata.workload.backward import with_backward
-from strata.workload.ffn import NORM_FLOP, gated_ffn
+from strata.workload.ffn import NORM, NORM_FLOP, gated_ffn
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
@@ -115,6 +115,7 @@ def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
     return Vector(
         name=name,
         module=module,
+        role=NORM,
         inputs=(RESIDUAL,),
         output=f"{name}_out",
         m=Extent(tokens.count, tokens.unit, "sp_tokens"),

@@ -1,0 +1,195 @@
+"""Passes of a step through the stages of a pipeline: what each takes, all micro-batches under a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, namespace
+from strata.pricing.block import PricedBlock
+from strata.pricing.given import Pricing
+from strata.pricing.pipeline import counts_before, decode_cycle, line_time, pipeline_time
+from strata.pricing.price import ZERO, Price
+from strata.pricing.schedules import (
+    DUALPIPE,
+    ZERO_BUBBLE,
+    StagePasses,
+    filled_time,
+    waits_for_hand_overs,
+    with_hand_overs,
+)
+from strata.pricing.stage_times import (
+    again_share,
+    block_runs,
+    place_of,
+    split_counts,
+    stage_split,
+    stages_seen,
+)
+from strata.workload.graph import is_collective
+
+PASSES = ("forward", "inputs", "weights")
+
+
+def deepflow_time(
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+) -> Number:
+    """Time of an LSTM's step as DeepFlow's program has it: each pass a wave of time steps over stages, then
+    sums of gradients, those of every block on links of their own.
+    """
+    sharding, pipelined = given.sharding, given.structure.pipelined
+    found: Number = 0.0
+    last: Number = 0.0
+    for direction in ("forward", "backward"):
+        total: Number = 0.0
+        by_stage: Number = 0.0
+        for b, count in zip(blocks, counts, strict=True):
+            if b.block.direction != direction:
+                continue
+            if all(is_collective(op) for op in b.block.ops):  # once, beside all time steps
+                held = namespace(count).max(count, axis=0) if pipelined else count
+                last = namespace(last, held, b.price.time).maximum(last, held * b.price.time)
+                continue
+            total = total + block_runs(b, b.block.count) * b.price.time
+            by_stage = by_stage + block_runs(b, count) * b.price.time
+        if not pipelined:
+            found = found + total
+            continue
+        passes = 2.0 if given.training else 1.0
+        hand_over = send.time / (passes * sharding.handovers)
+        slowest = namespace(by_stage).max(by_stage, axis=0)
+        if given.training or direction == "forward":
+            found = found + line_time(total, slowest, sharding.stages, sharding.handovers, hand_over)
+    return found + last
+
+
+def stage_times(
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+) -> tuple[Number, Number]:
+    """Forward and backward time of the slowest stage for one micro-batch, outside of training pipelines; what
+    is recomputed belongs to the backward pass.
+    """
+    share = again_share(given) if given.training else 1.0
+    sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
+    for b, count in zip(blocks, counts, strict=True):
+        runs = block_runs(b, count)
+        sums[b.block.direction] = sums[b.block.direction] + runs * b.price.time
+        if b.again is not ZERO:
+            sums["backward"] = sums["backward"] + runs * b.again.time * share
+    forward, backward = sums["forward"], sums["backward"]
+    if send is ZERO:
+        return forward, backward
+    xp = namespace(forward, backward)
+    slowest, ahead = xp.max(forward + backward, axis=0), xp.max(forward, axis=0)
+    return ahead + send.time, slowest - ahead
+
+
+def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> StagePasses:
+    """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
+    sharding, order, nodes = given.sharding, given.graph.sequence, stages_seen(given)
+    last = sharding.stages - 1.0
+    apart = not given.structure.active.isdisjoint((ZERO_BUBBLE, DUALPIPE))
+    here, every = again_share(given, nodes), again_share(given)
+    dual = DUALPIPE in given.structure.active
+    there = again_share(given, last - nodes) if dual else 1.0
+    ends, head = stage_split(given)
+    passes: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
+    sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
+    before: Number = 0.0
+    mirrored: Number = 0.0
+    for b, count in zip(blocks, counts, strict=True):
+        at = counts_before(order, place_of(b), sharding.stages, nodes, ends, head)
+        for name, time in block_passes(b, apart=apart).items():
+            again = name == "again"
+            kind = "inputs" if again else name
+            passes[kind] = passes[kind] + block_runs(b, count) * time * (here if again else 1.0)
+            sums[kind] = sums[kind] + b.block.times * time * (every if again else 1.0)
+            before = before + block_runs(b, at) * time * (every if again else 1.0)
+            if dual:
+                other = block_runs(b, split_counts(given, b, last - nodes))
+                mirrored = mirrored + other * time * (there if again else 1.0)
+    return StagePasses(
+        **passes,
+        before=before,
+        behind=last - nodes,
+        every=(sums["forward"], sums["inputs"], sums["weights"]),
+        mirrored=mirrored,
+    )
+
+
+def block_passes(b: PricedBlock, *, apart: bool) -> dict[str, Number]:
+    """Times of a block in its passes, and of what it repeats [s]; gradients to weights `apart` or with those
+    to inputs.
+    """
+    if b.block.direction == "forward":
+        return {"forward": b.price.time} | ({} if b.again is ZERO else {"again": b.again.time})
+    weights = weight_time(b) if apart else 0.0
+    return {"inputs": b.price.time - weights, "weights": weights}
+
+
+def weight_time(b: PricedBlock) -> Number:
+    """Time of a backward block's gradients to weights."""
+    if b.block.nodes:
+        return 0.0
+    return sum((price.time for op, price in b.ops if op.weight_gradient), 0.0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PassTimes:
+    """The passes of all micro-batches through all stages [s]."""
+
+    time: Number
+    slowest: Number  # all passes of the slowest stage, one micro-batch, with what it waits for
+    backward: Number  # of these, backward
+    waits: Number = 1.0  # 1 where stages wait for hand-overs between passes
+    exposed: dict[str, Number]  # of the time, what no kernel covers: the bubble of training, and hand-overs
+
+
+def pass_times(
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+) -> PassTimes:
+    """The passes of a step: of training under the plan's schedule, of decoding in a cycle."""
+    sharding = given.sharding
+    stages, pieces = sharding.stages, sharding.microbatches
+    if given.training and given.structure.pipelined and not sharding.deepflow:
+        return pipeline_times(given, blocks, counts, send)
+    forward, backward = stage_times(given, blocks, counts, send)
+    slowest = forward + backward
+    if given.work.phase == "decode":
+        time = decode_cycle(slowest, stages, pieces)
+    elif sharding.deepflow:
+        time = deepflow_time(given, blocks, counts, send)
+    else:
+        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
+    return PassTimes(time=time, slowest=slowest, backward=backward, exposed={})
+
+
+def pipeline_times(
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+) -> PassTimes:
+    """Passes of training under the plan's schedule.
+
+    Stages that wait for hand-overs do so for each chunk of each micro-batch, both ways; else only while the
+    pipeline fills and drains.
+    """
+    sharding, trainer = given.sharding, given.engine.training
+    stages, pieces, schedule = sharding.stages, sharding.microbatches, sharding.training.schedule
+    passes = stage_passes(given, blocks, counts)
+    overlapped = 1.0 if trainer is None else trainer.overlap_p2p
+    waits = waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
+    chunks = sharding.virtual_stages * sharding.handovers
+    xp = namespace(stages, send.time, waits, chunks)
+    # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
+    one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
+    among = given.structure.active
+    time = filled_time(passes, schedule, stages, pieces, chunks, one_way, waits, among)
+    joined = with_hand_overs(passes, waits * one_way, stages)
+    slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
+    p2p = 2.0 * one_way * (waits * pieces + 1.0 / chunks) * (stages - 1.0) / stages
+    bubble = time - pieces * sum(passes.every) / stages - p2p
+    return PassTimes(
+        time=time,
+        slowest=slowest,
+        backward=slowest - forward,
+        waits=waits,
+        exposed={"bubble": xp.maximum(bubble, 0.0), "p2p": p2p},
+    )
