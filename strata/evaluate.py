@@ -19,7 +19,7 @@ from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system, economics_of
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import place
@@ -104,7 +104,9 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     found = price(pricing_of(case, work, structure))
     if structure.for_bounds or not case.engine.at_least:
         return found
-    bare = replace(case, engine=replace(as_engine(case.engine.at_least), overlap=case.engine.overlap))
+    # formats in which gradients and weights cross are its user's choice, no cost of the software
+    same = {"overlap": case.engine.overlap, "training": case.engine.training}
+    bare = replace(case, engine=replace(as_engine(case.engine.at_least), **same))
     least = price(pricing_of(bare, work, structure)).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)
@@ -122,6 +124,9 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
         structure = replace(structure, active=structure.active - {STAGES})
     active = structure.active
     sharding = case.plan.sharding(graph, work, active)
+    training = any(block.direction == "backward" for block in graph.blocks)
+    if training:
+        sharding = replace(sharding, trainer=trainer_of(engine))
     rank_graph = shard(graph, sharding)
     if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):
         raise BadValue(

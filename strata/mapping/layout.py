@@ -17,6 +17,7 @@ from strata.arrays import Mask, Number, ceil_div, field_names, namespace, regist
 from strata.errors import BadValue, require
 from strata.mapping.divisors import mesh_degree
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
+from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import TrainingPlan
 from strata.records import readable
 from strata.workload.graph import Block, Extent, Graph, Op
@@ -60,6 +61,7 @@ class Alternative:
     name: str = ""
     mask: Mask | None = None  # None: every point
     axes: dict[str, dict[str, AxisLayout]] = field(default_factory=dict)  # by module, where it differs
+    everywhere: dict[str, AxisLayout] = field(default_factory=dict)  # in every module
     ring: bool = False  # gathers go round in steps beside the op that waits for them
 
     def masked(self, payload: Number) -> Number:
@@ -91,12 +93,17 @@ class Sharding:
     # times a stage hands on what it made while it works on a micro-batch: time steps of a recurrence
     handovers: Number = 1.0
     training: TrainingPlan = field(default_factory=TrainingPlan)
+    trainer: Trainer | None = None  # software that trains: formats in which sharded weights and gradients cross
     zero: Number = 0.0  # ZeRO level
     # ranks that hold the same weights for other sequences: they shard weights and sum gradients
     replicas: Number = 1.0
     state_replicas: Number = 1.0  # ranks that hold the same weights at all: they shard optimiser state
     expert_replicas: Number = 1.0
     sequence_parts: Number = 1.0  # parts in which sums over a tensor group are kept (sequence parallel)
+    # training: the group that holds the residual stream in parts, so that sums are scattered onto it and
+    # gathered from it, and the axes under which blocks hand it on so
+    sequence_group: str = ""
+    residual_axes: tuple[tuple[str, str], ...] = ()
     redundant_experts: Number = 0.0
     exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
     gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
@@ -132,6 +139,7 @@ class Sharding:
         own, found = alternative.axes.get(module), dict[str, tuple[str, ...]]()
         for axis in axes:
             layout = own.get(axis) if own is not None else None
+            layout = layout or alternative.everywhere.get(axis)
             for coordinate, group in (layout or self.axis(module, axis)).spec:
                 if group in self.active:
                     found[coordinate] = (*found.get(coordinate, ()), group)

@@ -4,10 +4,10 @@ legal.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from strata.arrays import Number, namespace
+from strata.arrays import Mask, Number, namespace
 from strata.mapping.layout import PLAIN, Alternative, AxisLayout, Sharding
 from strata.mapping.rules import (
     BATCH,
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
 RING, ULYSSES = "ring", "ulysses"
+# some plans hold the residual stream in parts over their tensor group; and others of the batch do not
+SEQUENCE, WHOLE_SEQUENCE = "sequence", "whole_sequence"
+RESIDUAL_AXES = (("tokens", "sp_tokens"),)
 
 
 def active_groups(plan: Plan) -> frozenset[str]:
@@ -57,6 +60,10 @@ def active_groups(plan: Plan) -> frozenset[str]:
     for name, value in ((RING, plan.cp_mode == 1), (ULYSSES, plan.cp_mode > 1)):
         if "cp" in found and any_above(value * 1.0, 0):
             found.add(name)
+    if "tp" in found and any_above(plan.sp, 0):
+        found.add(SEQUENCE)
+        if any_above(1.0 - plan.sp, 0):
+            found.add(WHOLE_SEQUENCE)
     if any_above(plan.redundant_experts, 0):
         found.add("redundant_experts")
     if any_above(plan.order, 0):
@@ -167,6 +174,9 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         name: ranks for name, (_, ranks, _) in group_ranks(plan, frozenset()).items() if name in active
     }
     axes, swap = plan_axes(plan, work, pieces), plan.cp_mode > 1
+    parts = SEQUENCE in active and work.phase == "train"
+    if parts and WHOLE_SEQUENCE not in active:
+        axes |= _in_parts(axes)
     return Sharding(
         active=active,
         degrees=degrees,
@@ -182,6 +192,8 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         state_replicas=plan.dp * plan.cp,
         expert_replicas=plan.moe_groups,
         sequence_parts=xp.where(plan.sp > 0, plan.tp, 1.0),
+        sequence_group="tp" if parts else "",
+        residual_axes=RESIDUAL_AXES if parts else (),
         redundant_experts=plan.redundant_experts,
         exchange_ranks=exchange_ranks(plan),
         whole=not active and told and work.phase != "train",
@@ -226,6 +238,14 @@ def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayou
     }
 
 
+def _in_parts(axes: dict[str, AxisLayout]) -> dict[str, AxisLayout]:
+    """The residual stream as sequence parallelism holds it: parts of sequences over the tensor group
+    (Korthikanti et al., arXiv 2205.05198, sec. 4.2.2).
+    """
+    axis = dict(RESIDUAL_AXES)["tokens"]
+    return {axis: replace(axes[axis], spec=(*axes[axis].spec, ("positions", "tp")))}
+
+
 def _attention_axes(plan: Plan, work: Workload, by_heads: Number) -> dict[str, dict[str, AxisLayout]]:
     """Attention where context ranks share out heads (Ulysses): all tokens of its sequences, fewer heads, the
     cache of those.
@@ -248,23 +268,40 @@ def _attention_axes(plan: Plan, work: Workload, by_heads: Number) -> dict[str, d
 def _alternatives(
     plan: Plan, work: Workload, active: frozenset[str], axes: dict[str, AxisLayout]
 ) -> tuple[Alternative, ...]:
-    """The ways context ranks meet in attention, where plans of a batch differ in it.
+    """The ways context ranks meet in attention, and whether tensor groups hold the residual in parts, where
+    plans of a batch differ in it.
 
     Ring: Liu et al., arXiv 2310.01889. Swap of tokens for heads: Jacobs et al., DeepSpeed-Ulysses, arXiv
     2309.14509. In a decode step parts of the cache stay where they are, and nothing goes round.
     """
     swapping, ringing = ULYSSES in active, RING in active and work.phase != "decode"
-    if not (swapping or ringing):
-        return (PLAIN,)
-    swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
-    usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
-    mode = plan.cp_mode
-    found = [Alternative(mask=(mode == 0) | ((mode == 1) if not ringing else False), axes=usual)]
-    if ringing:
-        found.append(Alternative(name=RING, mask=mode == 1, axes=usual, ring=True))
-    if swapping:
-        found.append(Alternative(name=ULYSSES, mask=mode > 1, axes=swapped))
+    found = [PLAIN]
+    if swapping or ringing:
+        swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
+        usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
+        mode = plan.cp_mode
+        found = [Alternative(mask=(mode == 0) | ((mode == 1) if not ringing else False), axes=usual)]
+        if ringing:
+            found.append(Alternative(name=RING, mask=mode == 1, axes=usual, ring=True))
+        if swapping:
+            found.append(Alternative(name=ULYSSES, mask=mode > 1, axes=swapped))
+    if WHOLE_SEQUENCE in active and work.phase == "train":
+        parts = _in_parts(axes)
+        whole = [replace(one, mask=_both(one.mask, plan.sp < 1)) for one in found]
+        found = whole + [
+            replace(
+                one,
+                name="_".join(filter(None, (one.name, SEQUENCE))),
+                mask=_both(one.mask, plan.sp > 0),
+                everywhere=parts,
+            )
+            for one in found
+        ]
     return tuple(found)
+
+
+def _both(one: Mask | None, other: Mask) -> Mask:
+    return other if one is None or one is True else one & other
 
 
 def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
