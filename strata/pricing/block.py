@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
+from strata.mapping.trainer import Trainer
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
@@ -15,6 +16,7 @@ from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
+from strata.pricing.overlap.trainers import overlap_of_trainer
 from strata.pricing.pipeline import ring_exposed
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import PricedOp, Rank, price_op
@@ -110,7 +112,7 @@ def assembled(
     kinds: dict[str, Number] = {}
     for node in raw:
         weight = node.weight
-        own, price = _with_prefetched(node, rank, by_tile)
+        own, price = _with_prefetched(node, rank, sharding.trainer if training else None, by_tile)
         own_kinds = _by_kind(own)
         if training and block.direction == "forward":
             repeated, extra = _recomputed(own, price, own_kinds, sharding)
@@ -135,12 +137,16 @@ def assembled(
     )
 
 
-def _with_prefetched(node: PricedNode, rank: Rank, by_tile: bool) -> tuple[list[PricedOp], Price]:
+def _with_prefetched(
+    node: PricedNode, rank: Rank, trainer: Trainer | None, by_tile: bool
+) -> tuple[list[PricedOp], Price]:
     """Ops with what is fetched ahead shown as far as the rest does not cover it; on links it shares it waits
     its turn.
     """
     visible = [(op, p) for op, p in node.apart if not _prefetched(op)]
     priced = overlap_by_tile(node.ops, rank) if by_tile else node.ops
+    if trainer is not None:
+        priced = overlap_of_trainer(priced, rank, trainer)
     shown = total_price([(1.0, p) for op, p in priced if not _prefetched(op)])
     final = []
     for op, price in priced:
