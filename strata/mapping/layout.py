@@ -61,7 +61,6 @@ class Alternative:
     name: str = ""
     mask: Mask | None = None  # None: every point
     axes: dict[str, dict[str, AxisLayout]] = field(default_factory=dict)  # by module, where it differs
-    everywhere: dict[str, AxisLayout] = field(default_factory=dict)  # in every module
     ring: bool = False  # gathers go round in steps beside the op that waits for them
 
     def masked(self, payload: Number) -> Number:
@@ -104,6 +103,9 @@ class Sharding:
     # gathered from it, and the axes under which blocks hand it on so
     sequence_group: str = ""
     residual_axes: tuple[tuple[str, str], ...] = ()
+    # where plans of a batch differ in that: the layout of each kind, and the points it holds for
+    variants: tuple[Sharding, ...] = ()
+    where: Mask = True
     redundant_experts: Number = 0.0
     exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
     gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
@@ -139,7 +141,6 @@ class Sharding:
         own, found = alternative.axes.get(module), dict[str, tuple[str, ...]]()
         for axis in axes:
             layout = own.get(axis) if own is not None else None
-            layout = layout or alternative.everywhere.get(axis)
             for coordinate, group in (layout or self.axis(module, axis)).spec:
                 if group in self.active:
                     found[coordinate] = (*found.get(coordinate, ()), group)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from strata.arrays import Mask, Number, namespace
+from strata.arrays import Number, namespace
 from strata.mapping.layout import PLAIN, Alternative, AxisLayout, Sharding
 from strata.mapping.rules import (
     BATCH,
@@ -174,10 +174,7 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         name: ranks for name, (_, ranks, _) in group_ranks(plan, frozenset()).items() if name in active
     }
     axes, swap = plan_axes(plan, work, pieces), plan.cp_mode > 1
-    parts = SEQUENCE in active and work.phase == "train"
-    if parts and WHOLE_SEQUENCE not in active:
-        axes |= _in_parts(axes)
-    return Sharding(
+    made = Sharding(
         active=active,
         degrees=degrees,
         axes=axes,
@@ -192,12 +189,27 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         state_replicas=plan.dp * plan.cp,
         expert_replicas=plan.moe_groups,
         sequence_parts=xp.where(plan.sp > 0, plan.tp, 1.0),
-        sequence_group="tp" if parts else "",
-        residual_axes=RESIDUAL_AXES if parts else (),
         redundant_experts=plan.redundant_experts,
         exchange_ranks=exchange_ranks(plan),
         whole=not active and told and work.phase != "train",
     )
+    return _with_sequence(made, plan) if SEQUENCE in active and work.phase == "train" else made
+
+
+def _with_sequence(made: Sharding, plan: Plan) -> Sharding:
+    """A training layout in which tensor groups hold parts of sequences between products (sequence parallel),
+    for all plans of a batch or for some.
+
+    Korthikanti et al., arXiv 2205.05198, sec. 4.2.2.
+    """
+    made = replace(made, residual_axes=RESIDUAL_AXES)
+    axis = dict(RESIDUAL_AXES)["tokens"]
+    spec = (*made.axes[axis].spec, ("positions", "tp"))
+    axes = made.axes | {axis: replace(made.axes[axis], spec=spec)}
+    parts = replace(made, sequence_group="tp", axes=axes, where=plan.sp > 0, known={})
+    if WHOLE_SEQUENCE not in made.active:
+        return replace(parts, where=True)
+    return replace(parts, variants=(replace(made, where=plan.sp < 1, known={}), parts))
 
 
 def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayout]:
@@ -238,14 +250,6 @@ def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayou
     }
 
 
-def _in_parts(axes: dict[str, AxisLayout]) -> dict[str, AxisLayout]:
-    """The residual stream as sequence parallelism holds it: parts of sequences over the tensor group
-    (Korthikanti et al., arXiv 2205.05198, sec. 4.2.2).
-    """
-    axis = dict(RESIDUAL_AXES)["tokens"]
-    return {axis: replace(axes[axis], spec=(*axes[axis].spec, ("positions", "tp")))}
-
-
 def _attention_axes(plan: Plan, work: Workload, by_heads: Number) -> dict[str, dict[str, AxisLayout]]:
     """Attention where context ranks share out heads (Ulysses): all tokens of its sequences, fewer heads, the
     cache of those.
@@ -268,40 +272,23 @@ def _attention_axes(plan: Plan, work: Workload, by_heads: Number) -> dict[str, d
 def _alternatives(
     plan: Plan, work: Workload, active: frozenset[str], axes: dict[str, AxisLayout]
 ) -> tuple[Alternative, ...]:
-    """The ways context ranks meet in attention, and whether tensor groups hold the residual in parts, where
-    plans of a batch differ in it.
+    """The ways context ranks meet in attention, where plans of a batch differ in it.
 
     Ring: Liu et al., arXiv 2310.01889. Swap of tokens for heads: Jacobs et al., DeepSpeed-Ulysses, arXiv
     2309.14509. In a decode step parts of the cache stay where they are, and nothing goes round.
     """
     swapping, ringing = ULYSSES in active, RING in active and work.phase != "decode"
-    found = [PLAIN]
-    if swapping or ringing:
-        swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
-        usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
-        mode = plan.cp_mode
-        found = [Alternative(mask=(mode == 0) | ((mode == 1) if not ringing else False), axes=usual)]
-        if ringing:
-            found.append(Alternative(name=RING, mask=mode == 1, axes=usual, ring=True))
-        if swapping:
-            found.append(Alternative(name=ULYSSES, mask=mode > 1, axes=swapped))
-    if WHOLE_SEQUENCE in active and work.phase == "train":
-        parts = _in_parts(axes)
-        whole = [replace(one, mask=_both(one.mask, plan.sp < 1)) for one in found]
-        found = whole + [
-            replace(
-                one,
-                name="_".join(filter(None, (one.name, SEQUENCE))),
-                mask=_both(one.mask, plan.sp > 0),
-                everywhere=parts,
-            )
-            for one in found
-        ]
+    if not (swapping or ringing):
+        return (PLAIN,)
+    swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
+    usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
+    mode = plan.cp_mode
+    found = [Alternative(mask=(mode == 0) | ((mode == 1) if not ringing else False), axes=usual)]
+    if ringing:
+        found.append(Alternative(name=RING, mask=mode == 1, axes=usual, ring=True))
+    if swapping:
+        found.append(Alternative(name=ULYSSES, mask=mode > 1, axes=swapped))
     return tuple(found)
-
-
-def _both(one: Mask | None, other: Mask) -> Mask:
-    return other if one is None or one is True else one & other
 
 
 def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:

@@ -4,7 +4,6 @@ not meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
@@ -23,12 +22,13 @@ from strata.mapping.layout import (
     WEIGHT_GRADIENTS,
     Alternative,
     Conversion,
+    PartitionSpec,
     Sharding,
     conversions,
     divide,
 )
-from strata.mapping.residual import residual_in_parts
-from strata.mapping.tensor_state import TensorState, TensorStates, added, alike, merged
+from strata.mapping.residual import residual_in_parts, side_by_side
+from strata.mapping.tensor_state import TensorState, TensorStates, added, alike
 from strata.mapping.written_collectives import without_idle_collectives
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
@@ -46,7 +46,9 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     known: dict[tuple[int, str], Extent] = {}
     gathers: dict[str, list[Collective]] = {}  # weights a block needs whole, forward and again backward
     training = any(block.direction == "backward" for block in graph.blocks)
-    kept: dict[str, dict[str, TensorStates]] = {}  # what a block gathers, as it is kept for its gradients
+    # what blocks gather from parts of sequences, as it is kept for their gradients
+    kept: dict[str, TensorStates] = {}
+    variants = sharding.variants or (sharding,)
     blocks = []
     for block in graph.blocks:
         role = sharding.role(block)
@@ -58,20 +60,19 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
             (weight, _with_copies([divide(sharding.laid_out(op), sharding, known) for op in ops], sharding))
             for weight, ops in block.at_nodes()
         ]
-        saved = kept.get(block.gradient_of, {})
-        passes = [
-            (weight, _BlockPass(local, sharding, training, stream, saved), ops) for weight, ops in nodes
-        ]
-        made = [(weight, walk.run(ops)) for weight, walk, ops in passes]
-        kept[block.name] = passes[0][1].kept
+        walks = [[_BlockPass(local, one, training, stream, kept) for _ in nodes] for one in variants]
+        made = []
+        for (weight, ops), *each in zip(nodes, *walks, strict=True):
+            runs = [walk.run(ops) for walk in each]
+            made.append((weight, runs[0] if len(runs) == 1 else side_by_side(ops, runs, variants)))
         if "fsdp" in sharding.active:
             if block.direction == "forward":
                 gathers[block.name] = _gather_weights(nodes[0][1], sharding)
             made = [(w, gathers[block.gradient_of or block.name] + ops) for w, ops in made]
         final = tuple((weight, tuple(ops)) for weight, ops in made)
         blocks.append(replace(local, ops=final[0][1], nodes=final if block.nodes else (), role=block.role))
-        if passes[0][1].once:
-            blocks.append(once_block(blocks[-1], passes[0][1].once))
+        if walks[0][0].once:
+            blocks.append(once_block(blocks[-1], walks[0][0].once))
     return checked(replace(graph, blocks=tuple(blocks)))
 
 
@@ -137,28 +138,20 @@ class _BlockPass:
         sharding: Sharding,
         training: bool,
         stream: Tensor | None,
-        saved: dict[str, TensorStates],
+        kept: dict[str, TensorStates],
     ):
         self.block, self.sharding, self.training = block, sharding, training
         self.stream = stream  # what it hands on, whole
-        self.state: dict[str, TensorStates] = dict(saved)
-        # tensors that were gathered from parts of sequences, as their gradients find them
-        self.kept: dict[str, TensorStates] = {}
-        # alternatives that say of every module how tokens lie
-        self.everywhere = any(one.everywhere for one in sharding.alternatives)
+        self.kept = kept
+        self.state: dict[str, TensorStates] = dict(kept) if sharding.sequence_group else {}
         self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
         self.ops: list[Op] = []
         # of a block that runs many times with the same weights: what moves weights and their gradients
         self.once: list[Collective] = []
         self.names: dict[str, int] = {}  # collectives so far by name
         if block.entry is not None:
-            left = [
-                TensorState(
-                    sharding.spec(block.role, block.entry.axes, one), (), block.entry.bytes, alternative=one
-                )
-                for one in (sharding.alternatives if self.everywhere else (PLAIN,))
-            ]
-            self.state[block.entry.name] = merged(left)
+            spec = sharding.spec(block.role, block.entry.axes)
+            self.state[block.entry.name] = (TensorState(spec, (), block.entry.bytes),)
 
     def run(self, ops: list[Op]) -> list[Op]:
         experts = next((op for op in ops if is_expert_product(op)), None)
@@ -185,7 +178,10 @@ class _BlockPass:
         if op.weight_gradient and not sharding.gradient_sums:
             contracted = ()  # added up once for a whole step
         left = [self._state_of(op, contracted, alternative) for alternative in self._alternatives_of(op)]
-        self.state[op.output] = merged(left)
+        first = left[0]
+        if len(left) > 1 and all(s.spec == first.spec and s.partial == first.partial for s in left):
+            left = [replace(first, alternative=PLAIN)]
+        self.state[op.output] = tuple(left)
 
     def _state_of(self, op: Op, contracted: tuple[str, ...], alternative: Alternative) -> TensorState:
         """How an op leaves its result: partial sums over groups that divide what it sums over."""
@@ -201,8 +197,7 @@ class _BlockPass:
     def _alternatives_of(self, op: Op) -> tuple[Alternative, ...]:
         """Alternatives in which an op's result may lie differently."""
         every = self.sharding.alternatives
-        anywhere = len(every) == 1 or self.everywhere
-        if anywhere or op.module in self.sharding.modules or self._alternatives_differ(op):
+        if len(every) == 1 or op.module in self.sharding.modules or self._alternatives_differ(op):
             return every
         return (PLAIN,)
 
@@ -231,8 +226,7 @@ class _BlockPass:
         whole, wanted = op.whole_axes(), op.operand_axes(place)
         if whole:
             wanted = tuple(axis for axis in wanted if axis not in whole)
-        alone = op.module not in sharding.modules and not self.everywhere
-        plain = not stored and len(left) == 1 and not left[0].partial and alone
+        plain = not stored and len(left) == 1 and not left[0].partial and op.module not in sharding.modules
         if plain and left[0].spec == sharding.spec(op.module, wanted, left[0].alternative):
             return
         found: list[tuple[list[Conversion], TensorState]] = []
@@ -252,7 +246,7 @@ class _BlockPass:
                     self.done.add(key)
                     self._add(self._collective(one, op, place, tensor, state, size))
         if not own and any(state.partial for _, state in found):  # added up: the next reader finds sums
-            self.state[tensor] = tuple(state.added_up(made, sharding.degrees) for made, state in found)
+            self.state[tensor] = tuple(state.added_up(found[0][0], sharding.degrees) for state in left)
         elif any(one.gathered and one.group == sharding.sequence_group for made, _ in found for one in made):
             self.kept[f"{self.block.name}:{tensor}"] = left
 
@@ -286,7 +280,7 @@ class _BlockPass:
         return op if number == 1 else replace(op, name=f"{op.name}_{number}")
 
     def _alternatives(self, op: Op, left: tuple[TensorState, ...], stored: bool) -> tuple[Alternative, ...]:
-        if stored or self.everywhere or op.module in self.sharding.modules:
+        if stored or op.module in self.sharding.modules:
             return self.sharding.alternatives
         return tuple(state.alternative for state in left)
 
@@ -315,7 +309,7 @@ class _BlockPass:
             group=one.group,
             payload=alternative.masked(payload),
         )
-        if alternative.ring and one.pattern == "all_gather":
+        if alternative.ring and one.pattern == "all_gather" and one.group != self.sharding.sequence_group:
             steps = namespace(degree).maximum(degree - 1.0, 1.0)
             return replace(
                 made,
@@ -338,55 +332,38 @@ class _BlockPass:
         if op.route != "combine":
             self.state[op.output] = (TensorState({}, (), op.output_bytes, op.partial_bytes, op.name),)
             return
-        # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to.
-        self.state[op.output] = merged(
-            [self._combined(op, stream, one) for one in self._alternatives_of(op)]
-        )
-
-    def _combined(self, op: Op, stream: Tensor, alternative: Alternative) -> TensorState:
-        """Results of experts, added up for each token: on the ranks of a tensor group that hold parts of
-        sequences the sums of their own tokens, else what the experts of each rank made.
-        """
-        sharding, role = self.sharding, self.block.role
+        # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to, on ranks
+        # that hold parts of sequences their own ones, else what the experts of each rank made of them.
+        spec, partial, size = sharding.spec(self.block.role, stream.axes), (), stream.bytes
         if sharding.sequence_group and self.block.output is not None:
-            spec = sharding.spec(role, self.block.output.axes, alternative)
-            if spec != sharding.spec(role, stream.axes, alternative):
-                return TensorState(spec, (), self._own_rows(stream), producer=op.name, alternative=alternative)
-        spec = sharding.spec(role, stream.axes, alternative)
-        partial = (PARTIAL_OVER,) if PARTIAL_OVER in sharding.active else ()
-        return TensorState(spec, partial, stream.bytes, stream.bytes, op.name, alternative)
-
-    def _own_rows(self, stream: Tensor) -> Callable[[], Number]:
-        return lambda: stream.bytes() / self.sharding.sequence_parts
+            spec = sharding.spec(self.block.role, self.block.output.axes)
+            size = Tensor(rows.name, (self.block.output.extents[0], *stream.extents[1:]), rows.format).bytes
+        elif PARTIAL_OVER in sharding.active:
+            partial = (PARTIAL_OVER,)
+        self.state[op.output] = (TensorState(spec, partial, size, size, op.name),)
 
     def _close(self, ops: list[Op]) -> None:
         """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
         weights that nobody adds up later, and what nobody here reads.
         """
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
-        axes = () if self.block.output is None else self.block.output.axes
+        want = {}
+        if self.block.output is not None:
+            want = self.sharding.spec(self.block.role, self.block.output.axes)
         for tensors in alike(self.state, leaves):
-            self._hand_on(tensors, axes)
+            self._hand_on(tensors, want)
         read = {*leaves, *(tensor for op in ops for tensor in op.inputs)}
         for op in ops:
             if op.weight_gradient:
                 if self.sharding.gradient_sums:
                     self._sum_gradient(op)
             elif op.output not in read and any(s.partial for s in self.state[op.output]):
-                self._hand_on((op.output,), None)
+                self._hand_on((op.output,), self.state[op.output][0].spec)
 
-    def _hand_on(self, tensors: tuple[str, ...], axes: tuple[str, ...] | None) -> None:
-        """Collectives between a result of a block, or the sum of several, and the layout of axes of its
-        boundary; None: whole sums where they are.
-        """
-        left, role = added(self.state, tensors), self.block.role
-        if self.everywhere and len(left) == 1:
-            left = tuple(replace(left[0], alternative=one) for one in self.sharding.alternatives)
-        found = []
-        for state in left:
-            want = state.spec if axes is None else self.sharding.spec(role, axes, state.alternative)
-            found.append((conversions(state.spec, state.partial, want), state))
-        for made, state in _once(found):
+    def _hand_on(self, tensors: tuple[str, ...], want: PartitionSpec) -> None:
+        """Collectives between a result of a block, or the sum of several, and a layout."""
+        left = added(self.state, tensors)
+        for made, state in _once([(conversions(s.spec, s.partial, want), s) for s in left]):
             for one, size in zip(made, held_before(made, self.sharding), strict=True):
                 if state.partial or (tensors[-1], "", one, state.alternative.name) not in self.done:
                     self._add(self._handed_on(one, tensors[-1], state, size))

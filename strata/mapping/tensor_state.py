@@ -71,11 +71,3 @@ def added(left: dict[str, TensorStates], tensors: Sequence[str]) -> TensorStates
         replace(every[-1][min(place, len(every[-1]) - 1)], partial=groups(place), alternative=one.alternative)
         for place, one in enumerate(longest)
     )
-
-
-def merged(states: Sequence[TensorState]) -> TensorStates:
-    """States under each alternative: one for all of them where they are the same."""
-    first = states[0]
-    if len(states) > 1 and all(s.spec == first.spec and s.partial == first.partial for s in states):
-        return (replace(first, alternative=PLAIN),)
-    return tuple(states)

@@ -263,7 +263,10 @@ class Vector(Op):
         return axes_of(self.m, *self.n)
 
     def result_bytes(self) -> Number:
-        return self.elements() * (self.writes - self.also_writes) * bytes_of(self.precision)
+        written = self.output_bytes()
+        if isinstance(self.also_writes, float) and self.also_writes == 0.0:
+            return written
+        return written - self.elements() * self.also_writes * bytes_of(self.precision)
 
     def contracted_axes(self) -> tuple[str, ...]:
         return axes_of(*self.n) if self.row_sums else self.looked_up
