@@ -14,10 +14,10 @@ from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
 from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
+from strata.pricing.overlap.rings import is_ring_step, rings_shown
 from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
 from strata.pricing.overlap.trainers import overlap_of_trainer
-from strata.pricing.pipeline import ring_exposed
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import PricedOp, Rank, price_op
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
@@ -75,8 +75,8 @@ def price_block(
 def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedOp]:
     device = rank.device
     priced = [(op, price_op(op, rank)) for op in uneven_routing(ops, device, sharding)]
-    if any(_passed_round(op) for op, _ in priced):
-        priced = _shown_of_rings(priced)
+    if any(is_ring_step(op) for op, _ in priced):
+        priced = rings_shown(priced, rank, sharding.trainer is not None)
     return overlap_shared_experts(priced, device) if device.software.served else priced
 
 
@@ -163,26 +163,9 @@ def _prefetched(op: Op) -> bool:
     return is_collective(op) and op.prefetch
 
 
-def _passed_round(op: Op) -> bool:
-    return is_collective(op) and bool(op.overlaps)
-
-
 def _hidden_but(left: Number, price: Price) -> Price:
     """A collective of which only so much is seen."""
     return network_price(left, price.energy, upper=price.time)
-
-
-def _shown_of_rings(priced: list[PricedOp]) -> list[PricedOp]:
-    """Ops with what is passed round in steps shown only as far as the parts of the op behind it do not cover
-    them.
-    """
-    times = {op.name: price.time for op, price in priced}
-    found = []
-    for op, price in priced:
-        if is_collective(op) and op.overlaps:
-            price = _hidden_but(ring_exposed(price.time, times[op.overlaps], op.steps), price)
-        found.append((op, price))
-    return found
 
 
 def _busy(group: str, ops: list[PricedOp], rank: Rank) -> Number:

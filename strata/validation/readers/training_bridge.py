@@ -22,6 +22,7 @@ from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.steps import systems_of
 from strata.validation.readers.tables import BadRows, Table
 from strata.validation.readers.training_steps import (
+    CONTEXT_RING,
     TRAINER,
     ranked_by_gpus,
     require_trained_whole,
@@ -85,6 +86,7 @@ def _recipes(
             virtual_stages=np.where(v["pp"] > 1, v["vp"], 1.0),
             zero=np.where(v["fsdp"] > 0, 3.0, 1.0),
             sp=np.ones_like(dp),
+            cp_mode=CONTEXT_RING,
             **experts,
         )
         system = systems_of(catalogue, dashed(key[0]), v["gpus"])

@@ -22,6 +22,7 @@ from strata.workload.tasks import train
 
 GPUS_PER_NODE = 8.0
 TRAINER = "megatron"  # the engine all training runs are priced with
+CONTEXT_RING = "ring"  # how Megatron's context ranks meet unless told (cp_comm_type "p2p")
 ADAPTERS = "lora"  # what data sets call runs of a frozen base with trained adapters
 WRONG = 1e-12  # a wrong call: an error of 1 that is not a failed row
 
