@@ -72,6 +72,10 @@ def expert_collectives(
     if "expert_tp_dp" in sharding.active:
         every = experts.tokens.size * op.width * bytes_of(op.precision)
         found.append(collective(f"{suffix}_all", pattern, "expert_tp_dp", xp.where(apart, 0.0, every)))
+    if sharding.sequence_group:
+        # experts inside the group that holds parts of sequences: all its ranks need the tokens of each other
+        every = xp.where(apart, 0.0, stream.bytes())
+        found.append(collective(f"{suffix}_tokens", pattern, sharding.sequence_group, every))
     return ([], found) if sends else (found[::-1], [])
 
 

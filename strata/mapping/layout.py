@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, ceil_div, field_names, namespace, register_pytree
+from strata.arrays import Mask, Number, ceil_div, namespace, register_pytree
 from strata.errors import BadValue, require
 from strata.mapping.divisors import mesh_degree
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
@@ -92,7 +92,9 @@ class Sharding:
     # times a stage hands on what it made while it works on a micro-batch: time steps of a recurrence
     handovers: Number = 1.0
     training: TrainingPlan = field(default_factory=TrainingPlan)
-    trainer: Trainer | None = None  # software that trains: formats in which sharded weights and gradients cross
+    trainer: Trainer | None = (
+        None  # software that trains: formats in which sharded weights and gradients cross
+    )
     zero: Number = 0.0  # ZeRO level
     # ranks that hold the same weights for other sequences: they shard weights and sum gradients
     replicas: Number = 1.0
@@ -380,28 +382,3 @@ def layout(mesh: dict[str, Any], axes: dict[str, Any] | None = None, **modules: 
         return found
 
     return Layout(mesh, told(axes or {}), tuple((m, told(own)) for m, own in modules.items()))
-
-
-def divide(op: Op, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Op:
-    """The op of one rank: every extent divided as its axis lies; extents that ops share stay shared."""
-    kind: type[Any] = type(op)
-    values: dict[str, Any] = {}
-    for name in field_names(kind):
-        value = getattr(op, name)
-        if value.__class__ is Extent:
-            value = _local(value, op.module, sharding, known)
-        elif value.__class__ is tuple and value and value[0].__class__ is Extent:
-            value = tuple([_local(e, op.module, sharding, known) for e in value])
-        values[name] = value
-    made: Op = kind(**values)
-    return made
-
-
-def _local(extent: Extent, module: str, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Extent:
-    if not extent.axis:
-        return extent
-    key = (id(extent), module if module in sharding.modules else "")
-    made = known.get(key)
-    if made is None:
-        made = known[key] = sharding.axis(module, extent.axis).local(extent)
-    return made

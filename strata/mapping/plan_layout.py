@@ -60,10 +60,9 @@ def active_groups(plan: Plan) -> frozenset[str]:
     for name, value in ((RING, plan.cp_mode == 1), (ULYSSES, plan.cp_mode > 1)):
         if "cp" in found and any_above(value * 1.0, 0):
             found.add(name)
-    if "tp" in found and any_above(plan.sp, 0):
-        found.add(SEQUENCE)
-        if any_above(1.0 - plan.sp, 0):
-            found.add(WHOLE_SEQUENCE)
+    for name, value in ((SEQUENCE, plan.sp), (WHOLE_SEQUENCE, 1.0 - plan.sp)):
+        if "tp" in found and any_above(value * (plan.tp - 1.0), 0):
+            found.add(name)
     if any_above(plan.redundant_experts, 0):
         found.add("redundant_experts")
     if any_above(plan.order, 0):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
+from strata.mapping.divide import divide
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
 from strata.mapping.gradients import (
     SUFFIXES,
@@ -25,7 +26,6 @@ from strata.mapping.layout import (
     PartitionSpec,
     Sharding,
     conversions,
-    divide,
 )
 from strata.mapping.residual import residual_in_parts, side_by_side
 from strata.mapping.tensor_state import TensorState, TensorStates, added, alike

@@ -131,7 +131,9 @@ def _routed_back(op: Dispatch | Combine, kind: type[Dispatch] | type[Combine]) -
     """
     (back,) = Vector.gradient(op)
     rows = op.writes / op.top_k if kind is Combine else op.writes
-    moved = {"reads": op.writes, "writes": op.reads} if kind is Dispatch else {"reads": op.reads, "writes": rows}
+    moved = (
+        {"reads": op.writes, "writes": op.reads} if kind is Dispatch else {"reads": op.reads, "writes": rows}
+    )
     return kind(**{name: getattr(back, name) for name in field_names(kind)} | moved)
 
 

@@ -118,7 +118,7 @@ class Op:
         return 0.0
 
     def result_bytes(self) -> Number:
-        """Bytes of its result as another rank may ask for it: what it writes beside stays where it is."""
+        """Bytes of its result alone, without what it writes beside."""
         return self.output_bytes()
 
     def operand_axes(self, place: int) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number
 from strata.precision import bytes_of
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.overlap.equations import price_where

@@ -120,7 +120,9 @@ def overlap_by_tile(
             # a bound may not depend on which of two collectives came first
             if not device.software.for_bounds:
                 free[j] = namespace(free[j], gain).where(better, 0.0, free[j])
-        free[pair.collective] = namespace(free[pair.collective], gain).where(better, 0.0, free[pair.collective])
+        free[pair.collective] = namespace(free[pair.collective], gain).where(
+            better, 0.0, free[pair.collective]
+        )
         # Both at once are bound by the slower of them, not by their sum.
         hidden = replace(
             alone, time=added, network=added, lower=exposed(alone.lower, before.lower), saved=gain

@@ -70,12 +70,10 @@ def _other_gradient(op: Collective, ops: tuple[Op, ...]) -> int:
 
 
 def _beside_other_batch(priced: list[PricedOp], rank: Rank, on: Number) -> list[PricedOp]:
-    r"""A block of experts whose exchanges run beside kernels of another micro-batch's pass over such a block.
+    """A block of experts whose exchanges run beside kernels of another micro-batch's pass over such a block,
+    as long as its own and slowed by the cores and bytes that exchanges take.
 
-    .. math:: T = \max(0, \sum_i c_i - K)
-
-    exchanges c_i of the block; kernels K as long as its own, slowed by the cores and bytes that exchanges take.
-    Megatron-LM, --overlap-moe-expert-parallel-comm: forward of one micro-batch and backward of another at once.
+    Megatron-LM, --overlap-moe-expert-parallel-comm: forward of one micro-batch and backward of another.
     """
     kernels = [place for place, (op, _) in enumerate(priced) if not is_collective(op)]
     sent: Number = 0.0

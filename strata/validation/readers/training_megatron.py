@@ -31,7 +31,13 @@ from strata.validation.readers.steps import (
     with_layers,
 )
 from strata.validation.readers.tables import Table
-from strata.validation.readers.training_steps import CONTEXT_RING, TRAINER, gpt_model, ranked_by_gpus, training_step
+from strata.validation.readers.training_steps import (
+    CONTEXT_RING,
+    TRAINER,
+    gpt_model,
+    ranked_by_gpus,
+    training_step,
+)
 
 GIB = 2.0**30
 
