@@ -82,7 +82,7 @@ def sums(rank, payload):
 
 def gathers(rank, count=1):
     """Gathers of a residual in parts before the products that read it."""
-    return [("all_gather", "tp", rank.stream)] * count if in_parts(rank) and rank.plan.tp > 1 else []
+    return [("all_gather", "tp", rank.stream)] * int(count) if in_parts(rank) and rank.plan.tp > 1 else []
 
 
 def expert_collectives(rank):
@@ -103,7 +103,7 @@ def expert_collectives(rank):
     if not in_parts(rank):
         return [*there, *back, *sums(rank, rank.stream)]
     # tensor ranks route their own tokens, unless all experts lie inside the group; shared experts see all
-    inside = ranks <= 1
+    inside = int(ranks <= 1)
     shared = [*gathers(rank), *sums(rank, rank.stream)] if made.shared_experts else []
     there += gathers(rank, inside)
     return [*there, *sums(rank, rank.stream) * inside, *back, *shared]
@@ -123,7 +123,9 @@ def head_collectives(rank):
 def expected(rank, block):
     made = rank.made
     if block.role == "embedding":
-        return sums(rank, rank.tokens * made.hidden * bytes_of(made.embedding_dtype))
+        found = sums(rank, rank.tokens * made.hidden * bytes_of(made.embedding_dtype))
+        # learned positions are added to whole sums
+        return [("all_reduce", *one[1:]) for one in found] if made.learned_positions else found
     if block.role == "attention":
         return attention_collectives(rank)
     if block.role == "head":
@@ -193,7 +195,7 @@ def test_backward_collectives_are_those_of_the_formulas(step):
         elif block.role == "head":
             assert_sent(over_tp, [*gathers(rank), *sums(rank, rank.stream)], said)
         elif block.name.startswith("ffn.moe") and in_parts(rank):
-            inside = plan.ep * plan.moe_tp <= max(plan.tp, plan.moe_tp)
+            inside = int(plan.ep * plan.moe_tp <= max(plan.tp, plan.moe_tp))
             count = inside + made.shared_experts
             backward = [*gathers(rank, inside + 2 * made.shared_experts), *sums(rank, rank.stream) * count]
             assert_sent(sorted(over_tp), sorted(backward), said)
