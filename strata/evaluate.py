@@ -26,6 +26,7 @@ from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
 from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
+from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
@@ -118,7 +119,9 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     """What a step is priced with: the graph of one rank, laid on the fabric."""
     engine = case.engine
-    system = replace(case.system, fabric=with_library(case.system.fabric, engine.collectives))
+    kernels = work.phase == "train" and trainer_of(engine).expert_exchange != LIBRARY_EXCHANGE
+    fabric = with_library(case.system.fabric, engine.collectives, experts=kernels)
+    system = replace(case.system, fabric=fabric)
 
     graph = case.program.trace(work)
     if not (graph.sequence.prefix or graph.sequence.period):  # no layers, which alone are cut into stages

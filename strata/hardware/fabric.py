@@ -211,9 +211,9 @@ def peak_link(dimension: Dimension) -> Number:
     )
 
 
-def with_library(joined: Fabric, library: str) -> Fabric:
+def with_library(joined: Fabric, library: str, experts: bool = False) -> Fabric:
     """The fabric as one engine uses it: its transports limited to `library`, to `any` way there is, or to a
-    framework's kernels.
+    framework's kernels; `experts`: with kernels made to exchange tokens, whatever carries the rest.
 
     `ideal` leaves the links alone: closed forms of their latency and sustained bandwidth.
 
@@ -227,7 +227,7 @@ def with_library(joined: Fabric, library: str) -> Fabric:
             d,
             transport_model=None
             if d.transport_model is None or library == IDEAL
-            else limited(d.transport_model, library),
+            else limited(d.transport_model, library, experts),
         )
         for d in joined.dimension
     )

@@ -205,14 +205,14 @@ def transport(name: str) -> Transport:
     return replace(stated, sources=Sources(params))
 
 
-def limited(transport: Transport, library: str) -> Transport:
+def limited(transport: Transport, library: str, experts: bool = False) -> Transport:
     """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework
-    by name.
+    by name; `experts`: with kernels made to exchange tokens, whatever carries the rest.
 
     A framework that was not measured on this link may use any of the kernels that were.
     """
     if library == LIBRARY:
-        return replace(transport, direct=None, experts=None)
+        return replace(transport, direct=None, experts=transport.experts if experts else None)
     if transport.direct is None or library not in transport.direct.start:
         return transport
     return replace(transport, direct=_only(transport.direct, library))

@@ -24,8 +24,8 @@ def expert_collectives(
 ) -> tuple[list[Collective], list[Collective]]:
     """Collectives before and after an op that moves rows between tokens and experts.
 
-    stream: the tokens of a rank, as products read them; training: kernels made for the exchange run in
-    inference only.
+    stream: the tokens of a rank, as products read them; training: the trainer says which
+    kernels carry them.
     """
     sends = op.route == "dispatch"
     suffix, pattern = ("gather", "all_gather") if sends else ("scatter", "reduce_scatter")
@@ -54,7 +54,8 @@ def expert_collectives(
         tokens = stream.extents[0].size / degrees.get("tp", 1.0)
         payload = exchange_bytes(tokens, ranks, op.top_k, op.width * bytes_of(op.precision))
         exchange = Exchange(
-            direction="" if training else op.route,
+            direction=op.route,
+            trains=training,
             tokens=tokens,
             top_k=experts.top_k,
             experts=experts.all_experts,
@@ -71,6 +72,10 @@ def expert_collectives(
     if "expert_tp_dp" in sharding.active:
         every = experts.tokens.size * op.width * bytes_of(op.precision)
         found.append(collective(f"{suffix}_all", pattern, "expert_tp_dp", xp.where(apart, 0.0, every)))
+    if sharding.sequence_group:
+        # experts inside the group that holds parts of sequences: all its ranks need the tokens of each other
+        every = xp.where(apart, 0.0, stream.bytes())
+        found.append(collective(f"{suffix}_tokens", pattern, sharding.sequence_group, every))
     return ([], found) if sends else (found[::-1], [])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, ceil_div, field_names, namespace, register_pytree
+from strata.arrays import Mask, Number, ceil_div, namespace, register_pytree
 from strata.errors import BadValue, require
 from strata.mapping.divisors import mesh_degree
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
@@ -101,6 +101,13 @@ class Sharding:
     state_replicas: Number = 1.0  # ranks that hold the same weights at all: they shard optimiser state
     expert_replicas: Number = 1.0
     sequence_parts: Number = 1.0  # parts in which sums over a tensor group are kept (sequence parallel)
+    # training: the group that holds the residual stream in parts, so that sums are scattered onto it and
+    # gathered from it, and the axes under which blocks hand it on so
+    sequence_group: str = ""
+    residual_axes: tuple[tuple[str, str], ...] = ()
+    # where plans of a batch differ in that: the layout of each kind, and the points it holds for
+    variants: tuple[Sharding, ...] = ()
+    where: Mask = True
     redundant_experts: Number = 0.0
     exchange_ranks: Number = 1.0  # ranks a token may have to be sent to
     gradient_sums: bool = False  # sums of weight gradients stand in the graph, not at the end of the step
@@ -375,28 +382,3 @@ def layout(mesh: dict[str, Any], axes: dict[str, Any] | None = None, **modules: 
         return found
 
     return Layout(mesh, told(axes or {}), tuple((m, told(own)) for m, own in modules.items()))
-
-
-def divide(op: Op, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Op:
-    """The op of one rank: every extent divided as its axis lies; extents that ops share stay shared."""
-    kind: type[Any] = type(op)
-    values: dict[str, Any] = {}
-    for name in field_names(kind):
-        value = getattr(op, name)
-        if value.__class__ is Extent:
-            value = _local(value, op.module, sharding, known)
-        elif value.__class__ is tuple and value and value[0].__class__ is Extent:
-            value = tuple([_local(e, op.module, sharding, known) for e in value])
-        values[name] = value
-    made: Op = kind(**values)
-    return made
-
-
-def _local(extent: Extent, module: str, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Extent:
-    if not extent.axis:
-        return extent
-    key = (id(extent), module if module in sharding.modules else "")
-    made = known.get(key)
-    if made is None:
-        made = known[key] = sharding.axis(module, extent.axis).local(extent)
-    return made

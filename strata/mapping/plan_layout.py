@@ -5,7 +5,7 @@ legal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from strata.arrays import Number, namespace
@@ -41,6 +41,9 @@ SUMS_OF_WEIGHTS = ("dp_cp", "dp_shard", "dp_copies")
 SUMS_OF_EXPERTS = ("expert_dp", "expert_shard", "expert_copies")
 ENDS = "ends"
 TRAINING_GROUPS = frozenset((*SUMS_OF_WEIGHTS, *SUMS_OF_EXPERTS, ENDS))
+# some plans hold the residual stream in parts over their tensor group; and others of the batch do not
+SEQUENCE, WHOLE_SEQUENCE = "sequence", "whole_sequence"
+RESIDUAL_AXES = (("tokens", "sp_tokens"),)
 
 
 def active_groups(plan: Plan) -> frozenset[str]:
@@ -64,6 +67,9 @@ def active_groups(plan: Plan) -> frozenset[str]:
     found |= _weight_groups(plan, any_above)
     for name, value in ((RING, plan.cp_mode == 1), (ULYSSES, plan.cp_mode > 1)):
         if "cp" in found and any_above(value * 1.0, 0):
+            found.add(name)
+    for name, value in ((SEQUENCE, plan.sp), (WHOLE_SEQUENCE, 1.0 - plan.sp)):
+        if "tp" in found and any_above(value * (plan.tp - 1.0), 0):
             found.add(name)
     if any_above(plan.redundant_experts, 0):
         found.add("redundant_experts")
@@ -225,7 +231,7 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         name: ranks for name, (_, ranks, _) in group_ranks(plan, frozenset()).items() if name in active
     }
     axes, swap = plan_axes(plan, work, pieces), plan.cp_mode > 1
-    return Sharding(
+    made = Sharding(
         active=active,
         degrees=degrees,
         axes=axes,
@@ -244,6 +250,23 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
         exchange_ranks=exchange_ranks(plan),
         whole=not active and told and work.phase != "train",
     )
+    return _with_sequence(made, plan) if SEQUENCE in active and work.phase == "train" else made
+
+
+def _with_sequence(made: Sharding, plan: Plan) -> Sharding:
+    """A training layout in which tensor groups hold parts of sequences between products (sequence parallel),
+    for all plans of a batch or for some.
+
+    Korthikanti et al., arXiv 2205.05198, sec. 4.2.2.
+    """
+    made = replace(made, residual_axes=RESIDUAL_AXES)
+    axis = dict(RESIDUAL_AXES)["tokens"]
+    spec = (*made.axes[axis].spec, ("positions", "tp"))
+    axes = made.axes | {axis: replace(made.axes[axis], spec=spec)}
+    parts = replace(made, sequence_group="tp", axes=axes, where=plan.sp > 0, known={})
+    if WHOLE_SEQUENCE not in made.active:
+        return replace(parts, where=True)
+    return replace(parts, variants=(replace(made, where=plan.sp < 1, known={}), parts))
 
 
 def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayout]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
+from strata.mapping.divide import divide
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
 from strata.mapping.gradients import (
     SUFFIXES,
@@ -26,8 +27,8 @@ from strata.mapping.layout import (
     PartitionSpec,
     Sharding,
     conversions,
-    divide,
 )
+from strata.mapping.residual import residual_in_parts, side_by_side
 from strata.mapping.tensor_state import TensorState, TensorStates, added, alike
 from strata.mapping.written_collectives import without_idle_collectives
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
@@ -47,17 +48,25 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
     # weights a block needs whole, forward and again backward, and their gradients
     moved: dict[str, tuple[list[Collective], list[Collective]]] = {}
     training = any(block.direction == "backward" for block in graph.blocks)
+    # what blocks gather from parts of sequences, as it is kept for their gradients
+    kept: dict[str, TensorStates] = {}
+    variants = sharding.variants or (sharding,)
     blocks = []
     for block in graph.blocks:
         role = sharding.role(block)
+        stream = _local(block.output, role, sharding)
+        block = residual_in_parts(block, sharding)
         entry, output = (_local(tensor, role, sharding) for tensor in (block.entry, block.output))
         local = replace(block, entry=entry, output=output, role=role)
         nodes = [
             (weight, _with_copies([divide(sharding.laid_out(op), sharding, known) for op in ops], sharding))
             for weight, ops in block.at_nodes()
         ]
-        passes = [(weight, _BlockPass(local, sharding, training), ops) for weight, ops in nodes]
-        made = [(weight, walk.run(ops)) for weight, walk, ops in passes]
+        walks = [[_BlockPass(local, one, training, stream, kept) for _ in nodes] for one in variants]
+        made = []
+        for (weight, ops), *each in zip(nodes, *walks, strict=True):
+            runs = [walk.run(ops) for walk in each]
+            made.append((weight, runs[0] if len(runs) == 1 else side_by_side(ops, runs, variants)))
         if "fsdp" in sharding.active:
             if block.direction == "forward":
                 moved[block.name] = sharded_weights(nodes[0][1], sharding, training)
@@ -66,8 +75,8 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
             made = [(w, [*gathers, *ops, *last]) for w, ops in made]
         final = tuple((weight, tuple(ops)) for weight, ops in made)
         blocks.append(replace(local, ops=final[0][1], nodes=final if block.nodes else (), role=block.role))
-        if passes[0][1].once:
-            blocks.append(once_block(blocks[-1], passes[0][1].once))
+        if walks[0][0].once:
+            blocks.append(once_block(blocks[-1], walks[0][0].once))
     return checked(replace(graph, blocks=tuple(blocks)))
 
 
@@ -106,9 +115,18 @@ class _BlockPass:
     wants another.
     """
 
-    def __init__(self, block: Block, sharding: Sharding, training: bool):
+    def __init__(
+        self,
+        block: Block,
+        sharding: Sharding,
+        training: bool,
+        stream: Tensor | None,
+        kept: dict[str, TensorStates],
+    ):
         self.block, self.sharding, self.training = block, sharding, training
-        self.state: dict[str, TensorStates] = {}
+        self.stream = stream  # what it hands on, whole
+        self.kept = kept
+        self.state: dict[str, TensorStates] = dict(kept) if sharding.sequence_group else {}
         self.done: set[tuple[str, str, Conversion, str]] = set()  # what was brought where already
         self.ops: list[Op] = []
         # of a block that runs many times with the same weights: what moves weights and their gradients
@@ -154,10 +172,10 @@ class _BlockPass:
         spec = sharding.spec(op.module, op.result_axes(), alternative)
         over = sharding.spec(op.module, contracted, alternative) if contracted else {}
         if not over:
-            return TensorState(spec, (), op.output_bytes, float, op.name, alternative)
+            return TensorState(spec, (), op.result_bytes, float, op.name, alternative)
         partial = tuple(dict.fromkeys(group for groups in over.values() for group in groups))
         spec = {c: kept for c, g in spec.items() if (kept := tuple(x for x in g if x not in partial))}
-        return TensorState(spec, partial, op.output_bytes, op.partial_bytes, op.name, alternative)
+        return TensorState(spec, partial, op.result_bytes, op.partial_bytes, op.name, alternative)
 
     def _alternatives_of(self, op: Op) -> tuple[Alternative, ...]:
         """Alternatives in which an op's result may lie differently."""
@@ -212,6 +230,8 @@ class _BlockPass:
                     self._add(self._collective(one, op, place, tensor, state, size))
         if not own and any(state.partial for _, state in found):  # added up: the next reader finds sums
             self.state[tensor] = tuple(state.added_up(found[0][0], sharding.degrees) for state in left)
+        elif any(one.gathered and one.group == sharding.sequence_group for made, _ in found for one in made):
+            self.kept[f"{self.block.name}:{tensor}"] = left
 
     def _relay(self, op: Op) -> None:
         """Collectives that bring weights, and what the forward pass left, to a gradient that is laid out
@@ -272,7 +292,7 @@ class _BlockPass:
             group=one.group,
             payload=alternative.masked(payload),
         )
-        if alternative.ring and one.pattern == "all_gather":
+        if alternative.ring and one.pattern == "all_gather" and one.group != self.sharding.sequence_group:
             steps = namespace(degree).maximum(degree - 1.0, 1.0)
             return replace(
                 made,
@@ -286,19 +306,24 @@ class _BlockPass:
     def _route(self, op: Op, experts: ExpertMatMul) -> None:
         """An op that moves rows between tokens and experts, with the collectives that carry them."""
         assert is_routed(op)
-        assert self.block.output is not None
+        assert self.stream is not None
         # tokens as experts see them: the residual itself may be wider, or they work in a latent
-        rows = self.block.output
+        rows, sharding = self.stream, self.sharding
         stream = Tensor(rows.name, (rows.extents[0], Extent(op.token)), rows.format)
-        before, after = expert_collectives(op, experts, self.sharding, stream, self.training)
+        before, after = expert_collectives(op, experts, sharding, stream, self.training)
         self.ops += [*before, op, *after]
-        # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to.
-        if op.route == "combine":
-            spec = self.sharding.spec(self.block.role, stream.axes)
-            partial = (PARTIAL_OVER,) if PARTIAL_OVER in self.sharding.active else ()
-            self.state[op.output] = (TensorState(spec, partial, stream.bytes, stream.bytes, op.name),)
-        else:
+        if op.route != "combine":
             self.state[op.output] = (TensorState({}, (), op.output_bytes, op.partial_bytes, op.name),)
+            return
+        # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to, on ranks
+        # that hold parts of sequences their own ones, else what the experts of each rank made of them.
+        spec, partial, size = sharding.spec(self.block.role, stream.axes), (), stream.bytes
+        if sharding.sequence_group and self.block.output is not None:
+            spec = sharding.spec(self.block.role, self.block.output.axes)
+            size = Tensor(rows.name, (self.block.output.extents[0], *stream.extents[1:]), rows.format).bytes
+        elif PARTIAL_OVER in sharding.active:
+            partial = (PARTIAL_OVER,)
+        self.state[op.output] = (TensorState(spec, partial, size, size, op.name),)
 
     def _close(self, ops: list[Op]) -> None:
         """What the block hands on lies as its boundary says, as whole sums; and so do gradients of

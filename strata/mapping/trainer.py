@@ -10,6 +10,8 @@ from strata.arrays import Number, register_pytree
 from strata.params import quantity, text
 
 FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
+LIBRARY_EXCHANGE = "alltoall"
+EXCHANGES = (LIBRARY_EXCHANGE, "deepep")
 
 
 @register_pytree
@@ -44,6 +46,27 @@ class Trainer:
         "the head's among them",
         choices=("even", "balanced"),
         default="even",
+    )
+    async_tp: Number | None = quantity(
+        "1",
+        "1 where a backward pass sums gradients of a column-parallel product's input beside the product of its "
+        "weight's gradient, and gathers its saved input beside that of its input's (Megatron's asynchronous "
+        "tensor parallel communication); as 1 when left out",
+        optional=True,
+        minimum=0,
+    )
+    expert_exchange: str = text(
+        "what carries tokens to experts and back: a library's all-to-all with a row for each pick, sorted "
+        "before and after (Megatron's alltoall dispatcher), or kernels that send a token once to a node "
+        "(its flex dispatcher with DeepEP)",
+        choices=EXCHANGES,
+        default=LIBRARY_EXCHANGE,
+    )
+    overlap_moe_expert_parallel_comm: Number | None = quantity(
+        "1",
+        "1 where tokens go to experts and back beside the kernels of another micro-batch; as 0 when left out",
+        optional=True,
+        minimum=0,
     )
     overlap_p2p: Number = quantity(
         "1", "1 where stages hand on activations beside their work, 0 where they wait for them"

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 from strata.arrays import Number
 from strata.mapping.layout import Sharding
 from strata.mapping.recompute import recompute_share, recomputes_whole
+from strata.mapping.trainer import Trainer
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
 from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
+from strata.pricing.overlap.rings import is_ring_step, rings_shown
 from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
-from strata.pricing.pipeline import ring_exposed
+from strata.pricing.overlap.trainers import overlap_of_trainer
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import PricedOp, Rank, price_op
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
@@ -75,8 +77,8 @@ def price_block(
 def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedOp]:
     device = rank.device
     priced = [(op, price_op(op, rank)) for op in uneven_routing(ops, device, sharding)]
-    if any(_passed_round(op) for op, _ in priced):
-        priced = _shown_of_rings(priced)
+    if any(is_ring_step(op) for op, _ in priced):
+        priced = rings_shown(priced, rank, sharding.trainer is not None)
     return overlap_shared_experts(priced, device) if device.software.served else priced
 
 
@@ -113,7 +115,7 @@ def assembled(
     again_kinds: dict[str, Number] = {}
     for node in raw:
         weight = node.weight
-        own, price = _with_prefetched(node, rank, by_tile)
+        own, price = _with_prefetched(node, rank, sharding.trainer if training else None, by_tile)
         own_kinds = _by_kind(own)
         if training and block.direction == "forward":
             # weights that are gathered for gradients are there when layers run again
@@ -143,12 +145,16 @@ def assembled(
     )
 
 
-def _with_prefetched(node: PricedNode, rank: Rank, by_tile: bool) -> tuple[list[PricedOp], Price]:
+def _with_prefetched(
+    node: PricedNode, rank: Rank, trainer: Trainer | None, by_tile: bool
+) -> tuple[list[PricedOp], Price]:
     """Ops with what is fetched ahead shown as far as the rest does not cover it; on links it shares it waits
     its turn.
     """
     visible = [(op, p) for op, p in node.apart if not _prefetched(op)]
     priced = overlap_by_tile(node.ops, rank) if by_tile else node.ops
+    if trainer is not None:
+        priced = overlap_of_trainer(priced, rank, trainer)
     shown = total_price([(1.0, p) for op, p in priced if not _prefetched(op)])
     final = []
     for op, price in priced:
@@ -165,26 +171,9 @@ def _prefetched(op: Op) -> bool:
     return is_collective(op) and op.prefetch
 
 
-def _passed_round(op: Op) -> bool:
-    return is_collective(op) and bool(op.overlaps)
-
-
 def _hidden_but(left: Number, price: Price) -> Price:
     """A collective of which only so much is seen."""
     return network_price(left, price.energy, upper=price.time)
-
-
-def _shown_of_rings(priced: list[PricedOp]) -> list[PricedOp]:
-    """Ops with what is passed round in steps shown only as far as the parts of the op behind it do not cover
-    them.
-    """
-    times = {op.name: price.time for op, price in priced}
-    found = []
-    for op, price in priced:
-        if is_collective(op) and op.overlaps:
-            price = _hidden_but(ring_exposed(price.time, times[op.overlaps], op.steps), price)
-        found.append((op, price))
-    return found
 
 
 def _busy(group: str, ops: list[PricedOp], rank: Rank) -> Number:

@@ -12,6 +12,7 @@ from strata.workload.ops import Gather, Vector, joined_extent
 from strata.workload.routing import Routing
 
 SHARED_EXPERT = "shared_expert"
+ROUTER = "router"  # work on each token that decides where it goes: on whichever rank holds the token
 EXPERT_ROWS = "expert_rows"  # element-wise work on the rows that were sent to experts
 
 
@@ -125,15 +126,15 @@ class Combine(Gather):
 
 
 def _routed_back(op: Dispatch | Combine, kind: type[Dispatch] | type[Combine]) -> Op:
-    """The gradient of a routed op goes the other way.
-
-    What is sent is what training files were judged with so far: a copy more for each token one way, rows of
-    double width the other. Kernels need send no more than forward; changing it belongs to the work on
-    training.
+    """The gradient of a routed op goes the other way with as many rows: those of a dispatch come back and are
+    added up for each token, those of a combine go out, one for each pick.
     """
     (back,) = Vector.gradient(op)
-    sent = {"top_k": op.top_k + 1.0} if kind is Dispatch else {"width": 2.0 * op.width}
-    return kind(**{name: getattr(back, name) for name in field_names(kind)} | sent)
+    rows = op.writes / op.top_k if kind is Combine else op.writes
+    moved = (
+        {"reads": op.writes, "writes": op.reads} if kind is Dispatch else {"reads": op.reads, "writes": rows}
+    )
+    return kind(**{name: getattr(back, name) for name in field_names(kind)} | moved)
 
 
 def is_routed(op: Op) -> TypeGuard[Dispatch | Combine]:

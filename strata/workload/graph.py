@@ -117,6 +117,10 @@ class Op:
         """Bytes it writes for the ops after it."""
         return 0.0
 
+    def result_bytes(self) -> Number:
+        """Bytes of its result alone, without what it writes beside."""
+        return self.output_bytes()
+
     def operand_axes(self, place: int) -> tuple[str, ...]:
         """Axes of the operand at a place of `inputs`."""
         return ()
@@ -171,7 +175,7 @@ class Op:
 class Exchange:
     """Tokens on their way to experts or back: what kernels made for that send, and how uneven it is."""
 
-    direction: str  # dispatch, combine, or "" where such kernels do not run (training)
+    direction: str  # dispatch, combine, or "" where such kernels do not run (a library's all-to-all)
     tokens: Number  # of one rank
     top_k: Number
     experts: Number  # of the layer
@@ -182,6 +186,7 @@ class Exchange:
     groups: Number = 1.0  # equal parts of the experts, of which a token's router picks from some
     top_groups: Number = 1.0  # that many of them
     generates: bool = False  # of a step that only generates: no kernels for which the host must wait
+    trains: bool = False  # of a training step: the trainer says what carries it
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from strata.arrays import Array, Number, lead, namespace
-from strata.workload.expert_ops import EXPERT_ROWS, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
+from strata.workload.expert_ops import EXPERT_ROWS, ROUTER, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
 from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL, gated_ffn
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
@@ -77,6 +77,7 @@ def _route(model: Model, tokens: Extent, source: str, rows: str, kind: str) -> t
     router = MatMul(
         name="router",
         module="moe",
+        role=ROUTER,
         inputs=(source,),
         output="router_out",
         m=tokens,
@@ -89,6 +90,7 @@ def _route(model: Model, tokens: Extent, source: str, rows: str, kind: str) -> t
     choice = Vector(
         name="top_k",
         module="moe",
+        role=ROUTER,
         inputs=("router_out",),
         output="routes",
         m=tokens,

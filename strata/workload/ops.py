@@ -230,6 +230,9 @@ class Vector(Op):
     beside: tuple[Extent, ...] = ()  # that operands have and the result has not: it reads parts of them
     # a norm's operands are added up before anything else: residuals, and gradients of its readers
     adds: bool = False
+    also_writes: Number = 0.0  # of `writes`, what is not its result: the residual that a norm added up
+    # sums of each row that ranks with parts of it add up in fp32: the terms of a loss over a vocabulary
+    row_sums: float = 0.0
 
     def elements(self) -> Number:
         return self.m.size * total(self.n)
@@ -259,10 +262,18 @@ class Vector(Op):
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(self.m, *self.n)
 
+    def result_bytes(self) -> Number:
+        written = self.output_bytes()
+        if isinstance(self.also_writes, float) and self.also_writes == 0.0:
+            return written
+        return written - self.elements() * self.also_writes * bytes_of(self.precision)
+
     def contracted_axes(self) -> tuple[str, ...]:
-        return self.looked_up
+        return axes_of(*self.n) if self.row_sums else self.looked_up
 
     def partial_bytes(self) -> Number:
+        if self.row_sums:
+            return self.m.size * self.row_sums * bytes_of("fp32")
         return self.elements() * bytes_of(self.precision)
 
     def gradient(self) -> tuple[Op, ...]:
@@ -282,6 +293,7 @@ class Vector(Op):
             flop_per_element=2.0 * self.flop_per_element,
             looked_up=(),
             needs_whole=(),
+            row_sums=0.0,
         )
         return (back,)
 

@@ -30,6 +30,9 @@ from strata.workload.tasks import Workload
 NORM_TRIPS, NORM_LOAD, CHOICE_LOAD = 4.0, 1024.0, 2048.0
 VISION_TOWER = "vision tower"  # what its weights are called among the purposes of memory
 RESIDUAL = "hidden"  # the stream that blocks read and add to
+# of a token, over parts of a vocabulary: the largest logit, that of the target, the sum of exponentials
+# (Megatron-LM, tensor_parallel/cross_entropy.py)
+LOSS_TERMS = 3.0
 UNCAPTURED = "sparse"  # a captured graph of kernels is broken around this kind of attention
 
 
@@ -129,6 +132,7 @@ def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
         pieces=2.0,
         trips=NORM_TRIPS + model.hidden / NORM_LOAD,
         adds=True,
+        also_writes=1.0,
     )
 
 
@@ -138,7 +142,7 @@ def _norm_after(before: list[Op], norm: Vector) -> Vector:
         return norm
     return replace(
         norm, inputs=(before[-1].output,), reads=1.0, writes=1.0, flop_per_element=NORM_FLOP, pieces=1.0,
-        adds=False,
+        adds=False, also_writes=0.0,
     )  # fmt: skip
 
 
@@ -218,6 +222,7 @@ def _head(model: Model, read: Extent, phase: str) -> Block:
         precision="fp32",
         trips=None if training else 2.0 * model.vocab / CHOICE_LOAD,
         needs_whole=() if training else ("vocab",),
+        row_sums=LOSS_TERMS if training else 0.0,
     )
     entry = _stream(model, read, "sp_tokens")
     return Block(name="head", role="head", ops=(*before, final, head, choose), entry=entry)
@@ -320,5 +325,6 @@ def _post_norm(model: Model, tokens: Extent, role: str, leaves: tuple[str, ...])
     """A norm of what attention or an ffn hands on, added up first: the residual comes after it."""
     before = _norm(f"post_{role}_norm", role, model, tokens)
     return replace(
-        before, inputs=leaves, reads=float(len(leaves)), writes=1.0, flop_per_element=NORM_FLOP, pieces=1.0
-    )
+        before, inputs=leaves, reads=float(len(leaves)), writes=1.0, flop_per_element=NORM_FLOP, pieces=1.0,
+        also_writes=0.0,
+    )  # fmt: skip

@@ -66,11 +66,23 @@ def attention_collectives(rank):
         new = rank.sequences * work.sequence * rank.heads(made.kv_heads, ranks) * 2.0 * made.head_dim
         found.append(("all_to_all", "cp", rows * made.head_dim + new * rank.element))
         found.append(("all_to_all", "cp", rows * made.head_dim))
-    return [*found, *sums(rank, rank.stream)]
+    return [*gathers(rank), *found, *sums(rank, rank.stream)]
+
+
+def in_parts(rank):
+    """Whether tensor ranks hold parts of sequences between products (Megatron's sequence parallelism)."""
+    return rank.work.phase == "train" and rank.plan.sp > 0
 
 
 def sums(rank, payload):
-    return [("all_reduce", "tp", payload)] if rank.plan.tp > 1 else []
+    """A sum over a tensor group, whole; of a residual in parts the scatter of it."""
+    pattern = "reduce_scatter" if in_parts(rank) else "all_reduce"
+    return [(pattern, "tp", payload)] if rank.plan.tp > 1 else []
+
+
+def gathers(rank, count=1):
+    """Gathers of a residual in parts before the products that read it."""
+    return [("all_gather", "tp", rank.stream)] * int(count) if in_parts(rank) and rank.plan.tp > 1 else []
 
 
 def expert_collectives(rank):
@@ -88,14 +100,22 @@ def expert_collectives(rank):
     elif plan.moe_tp > plan.tp:  # experts cut over data parallel ranks, whose tokens they all need
         every = rank.stream * plan.moe_tp / plan.tp
         there, back = [("all_gather", "expert_tp_dp", every)], [("reduce_scatter", "expert_tp_dp", every)]
-    return [*there, *back, *sums(rank, rank.stream)]
+    if not in_parts(rank):
+        return [*there, *back, *sums(rank, rank.stream)]
+    # tensor ranks route their own tokens, unless all experts lie inside the group; shared experts see all
+    inside = int(ranks <= 1)
+    shared = [*gathers(rank), *sums(rank, rank.stream)] if made.shared_experts else []
+    there += gathers(rank, inside)
+    return [*there, *sums(rank, rank.stream) * inside, *back, *shared]
 
 
 def head_collectives(rank):
-    """Greedy choice wants every logit in one place; a loss adds up over parts of the vocabulary."""
+    """Greedy choice wants every logit in one place; a loss adds up three numbers of a token in fp32."""
     made, work, plan = rank.made, rank.work, rank.plan
-    if work.phase == "train" or plan.tp == 1:
+    if plan.tp == 1:
         return []
+    if work.phase == "train":
+        return [*gathers(rank), ("all_reduce", "tp", rank.tokens * 3 * 4.0)]
     read = rank.sequences * (work.sequence if work.phase == "decode" else 1.0) / rank.inside
     return [("all_gather", "tp", read * math.ceil(made.vocab / plan.tp) * plan.tp * rank.element)]
 
@@ -103,12 +123,16 @@ def head_collectives(rank):
 def expected(rank, block):
     made = rank.made
     if block.role == "embedding":
-        return sums(rank, rank.tokens * made.hidden * bytes_of(made.embedding_dtype))
+        found = sums(rank, rank.tokens * made.hidden * bytes_of(made.embedding_dtype))
+        # learned positions are added to whole sums
+        return [("all_reduce", *one[1:]) for one in found] if made.learned_positions else found
     if block.role == "attention":
         return attention_collectives(rank)
     if block.role == "head":
         return head_collectives(rank)
-    return expert_collectives(rank) if block.name == "ffn.moe" else sums(rank, rank.stream)
+    if block.name == "ffn.moe":
+        return expert_collectives(rank)
+    return [*gathers(rank), *sums(rank, rank.stream)]
 
 
 def carried(block):
@@ -137,8 +161,8 @@ def divided_steps(draw, names, phases=("decode", "prefill", "train")):
 @given(divided_steps([*GROUPED, LATENT]))
 @settings(max_examples=200)
 def test_forward_collectives_are_those_of_the_formulas(step):
-    """Sequence parallelism changes nothing here: the scatter and the gather around norms are the two
-    halves of the tensor group's all-reduce.
+    """In inference sequence parallelism changes nothing here: the scatter and the gather around norms are the
+    two halves of the tensor group's all-reduce. In training they stand apart.
     """
     made, work, plan = step
     rank = Rank(made, work, plan)
@@ -163,22 +187,28 @@ def test_backward_collectives_are_those_of_the_formulas(step):
         over_tp = [c for c in sent if c[1] == "tp"]
         if block.role == "attention" and made.attention == "mla":
             # Down-projections are not divided: what is summed are gradients of latents.
-            parts = [(made.kv_rank, "kv_up"), (made.q_rank, "q_up")]
-            assert_sent(
-                over_tp, [s for r, _ in parts for s in sums(rank, rank.tokens * r * rank.element)], said
-            )
+            latents = [rank.tokens * r * rank.element for r in (made.kv_rank, made.q_rank)]
+            summed = [("all_reduce", "tp", size) for size in latents] if plan.tp > 1 else []
+            assert_sent(over_tp, [*gathers(rank), *summed, *gathers(rank)], said)
         elif block.role == "embedding":
-            assert over_tp == [], said
+            assert_sent(over_tp, gathers(rank), said)
+        elif block.role == "head":
+            assert_sent(over_tp, [*gathers(rank), *sums(rank, rank.stream)], said)
+        elif block.name.startswith("ffn.moe") and in_parts(rank):
+            inside = int(plan.ep * plan.moe_tp <= max(plan.tp, plan.moe_tp))
+            count = inside + made.shared_experts
+            backward = [*gathers(rank, inside + 2 * made.shared_experts), *sums(rank, rank.stream) * count]
+            assert_sent(sorted(over_tp), sorted(backward), said)
         else:
-            assert_sent(over_tp, sums(rank, rank.stream), said)
+            assert_sent(over_tp, [*gathers(rank, 2), *sums(rank, rank.stream)], said)
         ahead = carried(blocks[block.gradient_of])
         over_cp, before = ([c for c in found if c[1] == "cp"] for found in (sent, ahead))
         if plan.cp_mode == ULYSSES:
             assert sum(c[2] for c in over_cp) == pytest.approx(sum(c[2] for c in before)), said
         else:
             assert_sent(over_cp, [(pattern, group, 2.0 * size) for pattern, group, size in before], said)
-        patterns = [c[:2] for c in sent if c[1] not in ("tp", "cp")]
-        assert patterns == [c[:2] for c in ahead if c[1] not in ("tp", "cp")], said
+        apart, there = ([c for c in found if c[1] not in ("tp", "cp")] for found in (sent, ahead))
+        assert_sent(apart, there, said)  # as many bytes come back from experts as went there
 
 
 @given(divided_steps([*GROUPED, LATENT], phases=("decode", "train")))

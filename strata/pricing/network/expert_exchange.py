@@ -9,14 +9,22 @@ from strata.hardware.fabric import Fabric
 from strata.hardware.fabric_parts import DIRECT
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
+from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_levels import expert_levels, forwarded_exchange, low_latency_exchange
 from strata.pricing.price import Price, network_price
-from strata.workload.expert_ops import EXPERT_ROWS, ExpertMatMul, is_expert_product
-from strata.workload.graph import Collective, Op, is_collective
+from strata.workload.expert_ops import (
+    EXPERT_ROWS,
+    Combine,
+    Dispatch,
+    ExpertMatMul,
+    is_expert_product,
+    is_routed,
+)
+from strata.workload.graph import Collective, Exchange, Op, is_collective
 from strata.workload.ops import is_vector
 
 
@@ -35,6 +43,7 @@ def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> t
         )
     if not any(is_collective(op) and op.exchange for op in ops):
         return ops
+    by_library = sharding.trainer is None or sharding.trainer.expert_exchange == LIBRARY_EXCHANGE
     xp = namespace(ranks, experts.all_experts)
     share = most_on_a_rank(
         shared_load(experts, device, experts.ranks), ranks, xp.maximum(experts.slots / ranks, 1.0)
@@ -44,10 +53,33 @@ def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> t
     made: list[Op] = []
     for op in ops:
         if is_collective(op) and op.exchange is not None:
-            element = taken if op.exchange.direction == "dispatch" else op.exchange.element
+            narrow = op.exchange.direction == "dispatch" and not op.exchange.trains
+            element = taken if narrow else op.exchange.element
             op = replace(op, exchange=replace(op.exchange, busiest=share, received=more, element=element))
+            if op.exchange is not None and op.exchange.trains and by_library:
+                op = _row_for_each_pick(op, op.exchange)
+        elif sharding.trainer is not None and by_library and is_routed(op):
+            op = _sorted_again(op, ranks)
         made.append(op)
     return tuple(made)
+
+
+def _row_for_each_pick(op: Collective, made: Exchange) -> Collective:
+    """An exchange of training by the library: each pick of a token is a row of its own."""
+    payload = made.tokens * made.top_k * made.width * made.element
+    return replace(op, payload=payload, exchange=replace(made, direction="", received=made.busiest))
+
+
+def _sorted_again(op: Dispatch | Combine, ranks: Number) -> Op:
+    """An op that sorts rows of tokens, with the pass that sorts them once more by the experts of a rank where
+    ranks exchange them: a read and a write of every row.
+
+    Megatron-LM, core/transformer/moe/token_dispatcher.py: the all-to-all dispatcher permutes tokens before
+    the exchange and chunks of them after it, and both again on the way back.
+    """
+    rows = op.m.size * op.top_k * op.width / op.elements()
+    rows = namespace(ranks, rows).where(ranks > 1.0, rows, 0.0)
+    return replace(op, reads=op.reads + rows, writes=op.writes + rows)
 
 
 def _expert_rows(op: Op, taken: Number, experts: ExpertMatMul, pads: Number, exchanged: Number) -> Op:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from strata.arrays import Number, namespace
 from strata.pricing.kernels.device import Device
 from strata.pricing.overlap.equations import exposed, price_where, slowed, while_sending
-from strata.pricing.overlap.fused import Link, fuse, tile_link
+from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.price import Price, total_price
 from strata.pricing.pricers import PricedOp, Rank, takes_tiles, tile_pieces
 from strata.workload.expert_ops import SHARED_EXPERT
@@ -78,22 +78,26 @@ def _maker(tensor: str, ops: tuple[Op, ...]) -> int:
     )
 
 
-def overlap_by_tile(priced: list[PricedOp], rank: Rank) -> list[PricedOp]:
+def overlap_by_tile(
+    priced: list[PricedOp], rank: Rank, chosen: list[tuple[Pair, Number]] | None = None
+) -> list[PricedOp]:
     """The ops of a block with each collective beside its neighbours wherever that is quicker than one after
-    the other.
+    the other; `chosen`: pairs with 1 where the software runs them so, else all there are.
 
     Some of a batch's plans lack some of its collectives: those carry nothing there, part nothing and take no
     op.
     """
     device, made = rank.device, list(priced)
     free: list[Number] = [1.0] * len(priced)  # 0 where an op hides a collective already, point by point
-    for pair in pairs(tuple(op for op, _ in priced)):
+    if chosen is None:
+        chosen = [(pair, 1.0) for pair in pairs(tuple(op for op, _ in priced))]
+    for pair, on in chosen:
         op, alone = priced[pair.collective]
         assert is_collective(op)
         link = tile_link(op, rank.placement.groups[op.group], rank.fabric)
         work = [priced[j][1] for j in pair.beside]
         if pair.role == "apart":
-            slower, added = _apart(alone.time, link, work, device)
+            slower, added = kernels_apart(alone.time, link.cores, link.moved, work, device)
         else:
             slower, added = fuse(
                 op,
@@ -106,8 +110,8 @@ def overlap_by_tile(priced: list[PricedOp], rank: Rank) -> list[PricedOp]:
         before = total_price([(1.0, p) for p in work])
         after = total_price([(1.0, p) for p in slower])
         gain = before.time + alone.time - after.time - added
-        better = gain > 0.0
-        for j in pair.beside:
+        better = (gain > 0.0) & (on > 0.0)
+        for j in (pair.collective, *pair.beside):
             better = better & (free[j] > 0.0)
         for j in pair.between:
             better = better & (priced[j][1].time <= 0.0)
@@ -116,22 +120,25 @@ def overlap_by_tile(priced: list[PricedOp], rank: Rank) -> list[PricedOp]:
             # a bound may not depend on which of two collectives came first
             if not device.software.for_bounds:
                 free[j] = namespace(free[j], gain).where(better, 0.0, free[j])
+        free[pair.collective] = namespace(free[pair.collective], gain).where(
+            better, 0.0, free[pair.collective]
+        )
         # Both at once are bound by the slower of them, not by their sum.
         hidden = replace(
             alone, time=added, network=added, lower=exposed(alone.lower, before.lower), saved=gain
         )
-        made[pair.collective] = (op, price_where(better, hidden, alone))
+        made[pair.collective] = (op, price_where(better, hidden, made[pair.collective][1]))
     return made
 
 
-def _apart(sending: Number, link: Link, work: list[Price], device: Device) -> tuple[list[Price], Number]:
+def kernels_apart(
+    sending: Number, cores: Number, moved: Number, work: list[Price], device: Device
+) -> tuple[list[Price], Number]:
     """Kernels that no tile of a collective waits for, slowed while it lasts, and what of it is left when they
     are done [s].
     """
     every = total_price([(1.0, p) for p in work])
-    share = while_sending(link.cores, every.time, sending)
+    share = while_sending(cores, every.time, sending)
     parts = [p.time / namespace(every.time).where(every.time > 0.0, every.time, 1.0) for p in work]
-    slower = [
-        slowed(p, share, link.moved * part, device.bandwidth) for p, part in zip(work, parts, strict=True)
-    ]
+    slower = [slowed(p, share, moved * part, device.bandwidth) for p, part in zip(work, parts, strict=True)]
     return slower, exposed(sending, sum((p.time for p in slower), 0.0))

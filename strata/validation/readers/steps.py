@@ -29,8 +29,10 @@ from strata.workload.model import Model, Pattern
 from strata.workload.tasks import Workload, serve
 
 
-def systems_of(catalogue: Catalogue, chip_name: str, devices: Iterable[float]) -> System:
-    """Systems of one chip whose device counts are an array: the fabric's sizes become arrays."""
+def systems_of(catalogue: Catalogue, chip_name: str, devices: Iterable[float], joined: str = "") -> System:
+    """Systems of one chip whose device counts are an array: the fabric's sizes become arrays; `joined` by
+    another fabric of as many dimensions than the chip's usual one.
+    """
     counts = np.asarray(devices, float)
     distinct, place = np.unique(counts, return_inverse=True)
     systems = [_system_of(catalogue, chip_name, int(n)) for n in distinct]
@@ -39,7 +41,10 @@ def systems_of(catalogue: Catalogue, chip_name: str, devices: Iterable[float]) -
     return System(
         f"{chip_name} systems",
         first.chip,
-        sized(first.fabric, tuple(sizes[place, i] for i in range(sizes.shape[1]))),
+        sized(
+            catalogue.fabric(joined) if joined else first.fabric,
+            tuple(sizes[place, i] for i in range(sizes.shape[1])),
+        ),
     )
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.errors import StrataError
 from strata.mapping.plan import plan
-from strata.params import text
+from strata.mapping.trainer import EXCHANGES
+from strata.params import quantity, text
 from strata.units import finite_number
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
@@ -22,6 +23,7 @@ from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.steps import systems_of
 from strata.validation.readers.tables import BadRows, Table
 from strata.validation.readers.training_steps import (
+    CONTEXT_RING,
     TRAINER,
     ranked_by_gpus,
     require_trained_whole,
@@ -40,13 +42,17 @@ class BridgeConditions:
 
     title: str = text("what was run")
     precision: str = text("the format of rows that name none")
+    exchange_beyond: Number = quantity(
+        "1", "ranks of an expert group above which kernels made for it exchange tokens, a library up to that"
+    )
 
 
 def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """Published pre-training tokens/s/GPU; groups by model."""
     model = table.text("model")
+    known = read_conditions(BridgeConditions, table, "training/megatron_bridge.toml")
     phase = np.full(len(table), TRAINED_WHOLE[0], dtype=object)
-    return _recipes(table, catalogue, phase, table.text("precision"), (model,))
+    return _recipes(table, catalogue, known, phase, table.text("precision"), (model,))
 
 
 def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -57,20 +63,26 @@ def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     told = [first_said(cell) for cell in table.text("precision")]
     precision = np.array([p or known.precision for p in told], dtype=object)
     groups = (table.text("system"), table.text("model"))
-    return _recipes(table, catalogue, table.text("phase"), precision, groups)
+    return _recipes(table, catalogue, known, table.text("phase"), precision, groups)
 
 
 def _recipes(
-    table: Table, catalogue: Catalogue, phase: Array, precision: Array, groups: Sequence[Array]
+    table: Table,
+    catalogue: Catalogue,
+    known: BridgeConditions,
+    phase: Array,
+    precision: Array,
+    groups: Sequence[Array],
 ) -> ComparedPoints:
     """Tokens/s of a GPU; products in the recipe's format, the optimiser sharded over data parallel ranks."""
     s = {c: first_numbers(table, c) for c in SIZES}
     s |= {c: np.maximum(first_numbers(table, c, 1.0), 1.0) for c in DEGREES}
     s["fsdp"] = first_numbers(table, "fsdp", 0.0)
     systems, models = table.text("system"), [first_said(name) for name in table.text("model")]
-    keys = [systems, np.array(models, dtype=object), precision, phase]
+    exchange = np.where(s["ep"] > known.exchange_beyond, EXCHANGES[1], EXCHANGES[0]).astype(object)
+    keys = [systems, np.array(models, dtype=object), precision, phase, exchange]
 
-    def price(key: tuple[str, str, str, str], rows: Array) -> Any:
+    def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
         require_trained_whole("phase", key[3].lower(), TRAINED_WHOLE)
         v = {k: x[rows] for k, x in s.items()}
         model = catalogue.model(key[1], weights=trained_format(key[2]), kv="bf16")
@@ -85,10 +97,11 @@ def _recipes(
             virtual_stages=np.where(v["pp"] > 1, v["vp"], 1.0),
             zero=np.where(v["fsdp"] > 0, 3.0, 1.0),
             sp=np.ones_like(dp),
+            cp_mode=CONTEXT_RING,
             **experts,
         )
         system = systems_of(catalogue, dashed(key[0]), v["gpus"])
-        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout)
+        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, expert_exchange=key[4])
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
     forecasts = forecast(table, keys, price, ())

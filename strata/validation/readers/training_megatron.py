@@ -31,7 +31,13 @@ from strata.validation.readers.steps import (
     with_layers,
 )
 from strata.validation.readers.tables import Table
-from strata.validation.readers.training_steps import TRAINER, gpt_model, ranked_by_gpus, training_step
+from strata.validation.readers.training_steps import (
+    CONTEXT_RING,
+    TRAINER,
+    gpt_model,
+    ranked_by_gpus,
+    training_step,
+)
 
 GIB = 2.0**30
 
@@ -113,6 +119,7 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
             microbatches=microbatches,
             zero=np.ones_like(microbatches),
             sp=np.ones_like(microbatches),
+            cp_mode=CONTEXT_RING,
         )
         system = systems_of(catalogue, "b200", v["tp"] * v["pp"] * v["dp"] * v["cp"])
         model = with_layers(catalogue.model(key[0]), v["layers"])

@@ -29,6 +29,7 @@ from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.steps import priced_step, used_bytes
 from strata.validation.readers.tables import Table
 from strata.validation.readers.training_steps import (
+    CONTEXT_RING,
     TRAINER,
     called_right,
     ranked_by_nodes,
@@ -142,6 +143,7 @@ def _step(
         virtual_stages=np.where(v["pp"] > 1, np.maximum(v["virtual"], 1.0), 1.0),
         zero=v["zero"],
         sp=v["sp"],
+        cp_mode=CONTEXT_RING,
         recompute=recompute,
     )
     step = priced_step(system, model, train(v["global_batch_sequences"], v["seq"]), layout, engine)

@@ -80,7 +80,7 @@ def _nanotron_forecast(table: Table, catalogue: Catalogue, kv_heads: Array) -> F
             sp=np.ones_like(v["tp"]),
         )
         gpus = v["nodes"] * GPUS_PER_NODE
-        system = systems_of(catalogue, CHIP, gpus)
+        system = systems_of(catalogue, CHIP, gpus, known.fabric)
         batch = v["dp"] * v["mbs"] * v["acc"]
         step = training_step(catalogue, system, model, batch, known.sequence + 0.0 * batch, layout)
         fits = used_bytes(step) <= system.chip.memory.capacity

@@ -11,6 +11,7 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.hardware.system import System
+from strata.mapping.engine import trainer_of
 from strata.mapping.plan import Plan
 from strata.pricing.step import Step
 from strata.validation.readers.catalogue import Catalogue
@@ -22,15 +23,18 @@ from strata.workload.tasks import train
 
 GPUS_PER_NODE = 8.0
 TRAINER = "megatron"  # the engine all training runs are priced with
+CONTEXT_RING = "ring"  # how Megatron's context ranks meet unless told (cp_comm_type "p2p")
 ADAPTERS = "lora"  # what data sets call runs of a frozen base with trained adapters
 WRONG = 1e-12  # a wrong call: an error of 1 that is not a failed row
 
 
 def training_step(
-    catalogue: Catalogue, system: System, model: Model, batch: Any, length: Any, plan: Plan
+    catalogue: Catalogue, system: System, model: Model, batch: Any, length: Any, plan: Plan, **trainer: Any
 ) -> Step:
-    """One optimiser step under a Megatron-like trainer."""
-    return priced_step(system, model, train(batch, length), plan, catalogue.engine(TRAINER))
+    """One optimiser step under a Megatron-like trainer; keywords say what of its settings differs."""
+    engine = catalogue.engine(TRAINER)
+    engine = replace(engine, training=replace(trainer_of(engine), **trainer)) if trainer else engine
+    return priced_step(system, model, train(batch, length), plan, engine)
 
 
 def require_trained_whole(column: str, said: str, whole: Sequence[str]) -> None:

@@ -1,0 +1,106 @@
+"""What training software hides of a block's collectives: those of a tensor group beside products of gradients
+or tile by tile, and tokens on their way to experts beside another micro-batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strata.arrays import Number, namespace
+from strata.mapping.trainer import Trainer
+from strata.pricing.overlap.equations import exposed, price_where
+from strata.pricing.overlap.fused import tile_link
+from strata.pricing.overlap.tiles import Pair, kernels_apart, overlap_by_tile, pairs
+from strata.pricing.pricers import PricedOp, Rank
+from strata.workload.graph import Collective, Op, is_collective
+
+TENSOR_GROUP = "tp"
+
+
+def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> list[PricedOp]:
+    """The ops of a training block with its collectives beside kernels, as far as the software runs them so."""
+    ops = tuple(op for op, _ in priced)
+    sums = _beside_gradients(ops)
+    tiles = [pair for pair in pairs(ops) if _of_tensor_group(ops[pair.collective])]
+    bulk = 1.0 if trainer.async_tp is None else trainer.async_tp
+    chosen = [(pair, bulk) for pair in sums] + [(pair, trainer.tp_comm_overlap) for pair in tiles]
+    made = overlap_by_tile(priced, rank, chosen) if chosen else priced
+    beside = trainer.overlap_moe_expert_parallel_comm
+    return made if beside is None else _beside_other_batch(made, rank, beside)
+
+
+def _of_tensor_group(op: Op) -> bool:
+    return is_collective(op) and op.group == TENSOR_GROUP
+
+
+def _beside_gradients(ops: tuple[Op, ...]) -> list[Pair]:
+    """Collectives of a tensor group with the product of a gradient that does not wait for them: sums of an
+    input's gradient with the product for the weight, a gather of the saved input with that for the input.
+
+    Megatron-LM, core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication.
+    """
+    found = []
+    for i, op in enumerate(ops):
+        if not (_of_tensor_group(op) and is_collective(op)) or not op.inputs:
+            continue
+        other = _other_gradient(op, ops)
+        if other >= 0:
+            found.append(Pair(i, (other,), "apart"))
+    return found
+
+
+def _other_gradient(op: Collective, ops: tuple[Op, ...]) -> int:
+    """The product of a gradient beside which a collective may run: of the same result's gradient as the
+    product that made what is summed, or that reads what is gathered; -1 where there is none.
+    """
+    saved = ":" in op.output  # left by the forward pass
+    for mine in ops:
+        if is_collective(mine) or not mine.backward or mine.category != "matmul":
+            continue
+        if saved and not (mine.weight_gradient and op.output in mine.inputs):
+            continue
+        if not saved and (mine.weight_gradient or mine.output != op.inputs[0]):
+            continue
+        arrives = {tensor for tensor in mine.inputs if ":" not in tensor}
+        for place, kernel in enumerate(ops):
+            pair = kernel.category == "matmul" and kernel.backward
+            if pair and kernel.weight_gradient != mine.weight_gradient and arrives & set(kernel.inputs):
+                return place
+    return -1
+
+
+def _beside_other_batch(priced: list[PricedOp], rank: Rank, on: Number) -> list[PricedOp]:
+    """A block of experts whose exchanges run beside kernels of another micro-batch's pass over such a block,
+    as long as its own and slowed by the cores and bytes that exchanges take.
+
+    Megatron-LM, --overlap-moe-expert-parallel-comm: forward of one micro-batch and backward of another.
+    """
+    kernels = [place for place, (op, _) in enumerate(priced) if not is_collective(op)]
+    sent: Number = 0.0
+    cores: Number = 0.0
+    moved: Number = 0.0
+    for op, price in priced:
+        if is_collective(op) and op.exchange is not None:
+            link = tile_link(op, rank.placement.groups[op.group], rank.fabric)
+            xp = namespace(cores, link.cores, link.moved)
+            sent, moved = sent + price.time, moved + link.moved
+            cores = xp.maximum(cores, link.cores)
+    if isinstance(sent, float) and sent == 0.0:
+        return priced
+    work = [priced[place][1] for place in kernels]
+    slower, left = kernels_apart(sent, cores, moved, work, rank.device)
+    before, after = (sum((p.time for p in some), 0.0) for some in (work, slower))
+    xp = namespace(sent, left, before, after)
+    better = (on > 0.0) & (after + left < before + sent)
+    share = left / xp.where(sent > 0.0, sent, 1.0)
+    made = list(priced)
+    for place, new in zip(kernels, slower, strict=True):
+        made[place] = (priced[place][0], price_where(better, new, priced[place][1]))
+    for place, (op, price) in enumerate(priced):
+        if is_collective(op) and op.exchange is not None:
+            seen = price.time * share
+            hidden = replace(
+                price, time=seen, network=seen, lower=exposed(price.lower, after), saved=price.time - seen
+            )
+            made[place] = (op, price_where(better, hidden, price))
+    return made
