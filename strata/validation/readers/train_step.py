@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from strata.arrays import Array, Number
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip
