@@ -6,7 +6,7 @@ from strata.arrays import Number
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.operations import OPERATIONS
-from strata.workload.ops import MatMul, Vector
+from strata.workload.ops import EagerKernels, MatMul, Vector
 
 # Vector work per element (arithmetic, special functions), counted from the definitions; SiLU with the product
 # by the other half of a gated layer.
@@ -14,6 +14,9 @@ NORM_FLOP, ROPE_FLOP = OPERATIONS["row"]["RMSNormalization"][0], OPERATIONS["row
 SILU_FLOP, SILU_SPECIAL = (
     sum(counts) for counts in zip(OPERATIONS["element"]["Swish"], OPERATIONS["element"]["Mul"], strict=True)
 )
+# Where nothing is fused: the function, and the product with the other half; backward gradients of all three.
+EAGER_GATED = EagerKernels(streams=2.0, moved=5.0, backward=EagerKernels(streams=3.0, moved=9.0))
+EAGER_PLAIN = EagerKernels(streams=1.0, moved=2.0, backward=EagerKernels(streams=1.0, moved=3.0))
 
 
 def gated_ffn(
@@ -58,6 +61,7 @@ def gated_ffn(
         special_per_element=SILU_SPECIAL,
         precision=model.activations,
         pieces=2.0 if model.gated else 1.0,
+        eager=EAGER_GATED if model.gated else EAGER_PLAIN,
     )
     down = MatMul(
         name=f"{prefix}down", module=module, role=role, inputs=(act.output,), output=f"{prefix}down_out",

@@ -9,7 +9,7 @@ from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip
 from strata.mapping.plan import plan
 from strata.pricing.block import PricedBlock
-from strata.pricing.power_cap import step_capped, time_at_clock
+from strata.pricing.power_cap import power_capped, time_at_clock
 from strata.pricing.price import Price, total_price
 from strata.pricing.step import Step
 from strata.validation.readers.catalogue import Catalogue
@@ -98,7 +98,7 @@ def pass_times(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
     """
     prices = [total_price(parts) for parts in _passes(step)]
     whole = total_price([(1.0, price) for price in prices])
-    clock = step_capped(whole, chip, whole.time, 0.0 * whole.time).share
+    clock = power_capped(whole, chip, briefly=True).share
     forward, loss, backward = (time_at_clock(price, clock) for price in prices)
     return forward, loss, backward
 
