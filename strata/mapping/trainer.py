@@ -60,6 +60,13 @@ class Trainer:
         optional=True,
         minimum=0,
     )
+    quantize_bytes: Number | None = quantity(
+        "B",
+        "bytes read of an element of an operand to round it before narrow products and to lay it out for both "
+        "of them; left out: the kernel before does so",
+        optional=True,
+        minimum=0,
+    )
     host_kernel: Number | None = quantity(
         "s",
         "host time of a kernel of the forward pass, with the framework's own around it; left out: the "

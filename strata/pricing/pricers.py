@@ -17,8 +17,8 @@ from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
+from strata.pricing.kernels.graph_product import price_matmul
 from strata.pricing.kernels.lu import price_lu
-from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
 from strata.pricing.kernels.unfused_attention import unfused_attention

@@ -57,6 +57,8 @@ class KernelSoftware:
     fused_loss: Number = 1.0  # 1 where the loss is one kernel over the logits
     loss_slots: Number | None = None  # of a vector lane for a logit; None: the loss's own operations
     main_gradients: str = ""  # format in which gradients of weights are added up, where it is said
+    # bytes read of an operand to round it in training; None: it comes rounded
+    quantize_bytes: Number | None = None
     fused_gradient_add: Number = 1.0  # 1 where their product does so
     # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
     for_bounds: bool = False
@@ -92,6 +94,7 @@ def training_software(engine: Engine) -> dict[str, Any]:
         "fused_loss": trainer.fused_loss,
         "loss_slots": trainer.loss_slots,
         "main_gradients": trainer.main_gradients,
+        "quantize_bytes": trainer.quantize_bytes,
         "fused_gradient_add": fused_add,
     }
 
