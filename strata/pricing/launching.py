@@ -35,7 +35,7 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
 
     .. math:: T_p = \max\left(\sum_b n_b T_b, \; \sum_b n_b h_p k_b\right)
 
-    for each pass p, forward and backward: n copies of a block of device time T and k kernels, each of which
+    for each pass p, layers forward, the head and loss, and backward: n copies of a block of device time T and k kernels, each of which
     takes the host h. The host runs ahead inside a pass: what is queued is as long as a pass, so that only its
     longer side counts. Captured graphs need no host. A layer that is recomputed is launched again before its
     backward pass, and checkpointing takes the host the time of some kernels more in each pass.
@@ -55,15 +55,15 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
     host = [_kernels(b.block, device) * (forward if _is_forward(b) else backward) for b in blocks]
     extra = _checkpointing(given, forward)
     made = list(blocks)
-    for direction in ("forward", "backward"):
-        places = [i for i, b in enumerate(blocks) if b.block.direction == direction]
+    for places in _pools(given, blocks):
+        first = blocks[places[0]]
         busy: Number = 0.0
         launched: Number = 0.0
         for i in places:
             busy = busy + blocks[i].block.times * blocks[i].price.time
             launched = launched + blocks[i].block.times * host[i]
-        needed = launched + extra
-        if direction == "backward":
+        needed = launched if first.block.name in given.graph.sequence.last else launched + extra
+        if not _is_forward(first):
             for i, b in enumerate(blocks):
                 if _is_forward(b):
                     busy = busy + b.block.times * b.again.time
@@ -73,6 +73,18 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
         for i in places:
             made[i] = replace(blocks[i], price=_waiting(blocks[i].price, waited * host[i] / safe))
     return tuple(made)
+
+
+def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:
+    """Blocks over which the host runs ahead: those of the backward pass, which begins with the head's long
+    kernels; the layers of the forward pass; and its head, which has no kernels before layers are launched.
+    """
+    last = given.graph.sequence.last
+    pools: dict[str, list[int]] = {}
+    for i, b in enumerate(blocks):
+        ends = _is_forward(b) and b.block.name in last
+        pools.setdefault("head" if ends else b.block.direction, []).append(i)
+    return list(pools.values())
 
 
 def _is_forward(b: PricedBlock) -> bool:

@@ -14,8 +14,11 @@ NORM_FLOP, ROPE_FLOP = OPERATIONS["row"]["RMSNormalization"][0], OPERATIONS["row
 SILU_FLOP, SILU_SPECIAL = (
     sum(counts) for counts in zip(OPERATIONS["element"]["Swish"], OPERATIONS["element"]["Mul"], strict=True)
 )
-# Where nothing is fused: the function, and the product with the other half; backward gradients of all three.
-EAGER_GATED = EagerKernels(streams=2.0, moved=5.0, backward=EagerKernels(streams=3.0, moved=9.0))
+# Where nothing is fused: the function, and the product with the other half, both of columns side by side with
+# others; backward the gradients of all three, and two of them put together.
+EAGER_GATED = EagerKernels(
+    singles=2.0, passes=2.0, backward=EagerKernels(streams=1.0, moved=3.0, singles=3.0, passes=4.0)
+)
 EAGER_PLAIN = EagerKernels(streams=1.0, moved=2.0, backward=EagerKernels(streams=1.0, moved=3.0))
 
 

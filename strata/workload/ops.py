@@ -290,13 +290,15 @@ class Vector(Op):
         read.
         """
         forward = tuple(f"forward:{name}" for name in self.inputs)
+        # Gradients of scales are sums over rows, where one of the operand is a sum along a row: a second pass.
+        again = 2.0 if self.parameters and self.trips is not None else 0.0
         back = replace(
             self,
             name=f"{self.name}_backward",
             backward=True,
             inputs=(f"d_{self.output}", *forward),
             output=f"d_{self.inputs[0]}@{self.name}",
-            reads=self.reads + self.writes,
+            reads=self.reads + self.writes + again,
             writes=self.reads,
             parameters=(),
             flop_per_element=2.0 * self.flop_per_element,

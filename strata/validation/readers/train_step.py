@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from strata.arrays import Array, Number
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip
+from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
 from strata.pricing.block import PricedBlock
 from strata.pricing.power_cap import power_capped, time_at_clock
 from strata.pricing.price import Price, total_price
 from strata.pricing.step import Step
+from strata.validation.readers.benchmark_conditions import TrainedConditions, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
     ComparedPoints,
@@ -39,6 +42,7 @@ def train_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     s = table.numbers(*SIZES)
     modes = table.text("mode")
     system = catalogue.system(f"1x{table.chip}")
+    known = read_conditions(TrainedConditions, table, "h200/train_step.toml")
 
     def price(key: tuple[str, float, float], rows: Array) -> Any:
         mode, gated, recompute = key
@@ -48,9 +52,10 @@ def train_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
             raise BadValue(f"recompute must be 0 or 1, but got {recompute:g}")
         v = {k: x[rows] for k, x in s.items()}
         division = plan(recompute=RECOMPUTE[recompute], microbatches=1)
-        engine = catalogue.engine(ENGINES[mode])
+        engine = _on_host(catalogue.engine(ENGINES[mode]), known.host)
         step = priced_step(system, _decoder(v, gated > 0), train(v["batch"], v["sequence"]), division, engine)
-        times = pass_times(step, system.chip)
+        forward, loss, backward = pass_times(step, system.chip)
+        times = forward + known.start, loss, backward
         return (*times, kept_by_layers(step, recompute > 0))
 
     keys = [modes, table.number("gated"), table.number("recompute")]
@@ -67,6 +72,14 @@ def train_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
         for i, (metric, column) in enumerate(METRICS.items())
     ]
     return join_metrics(parts)
+
+
+def _on_host(engine: Engine, slower: Number) -> Engine:
+    """An engine on a host that takes so many times as long for a kernel."""
+    trainer = engine.training
+    if trainer is None or trainer.host_kernel is None:
+        return replace(engine, launches=engine.launches * slower)
+    return replace(engine, training=replace(trainer, host_kernel=trainer.host_kernel * slower))
 
 
 def _decoder(v: dict[str, Array], gated: bool) -> Model:
