@@ -43,6 +43,19 @@ class Compute:
         "1", "share of a plain product's rate that grouped products of experts reach", positive=True
     )
     softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
+    attention_backward: Number | None = quantity(
+        "1",
+        "rate of the products inside attention's backward pass over those of its forward pass; left out: the "
+        "same, and no passes beside them",
+        optional=True,
+        positive=True,
+    )
+    softmax_backward: Number | None = quantity(
+        "1",
+        "vector work that shows for a pair of query and key in attention's backward pass, over that of its "
+        "forward pass; left out: the same",
+        optional=True,
+    )
     fft_efficiency: Number = quantity(
         "1",
         "fraction of the vector peak that Fourier transforms sustain in several passes, or of lines whose "

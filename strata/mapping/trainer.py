@@ -86,3 +86,41 @@ class Trainer:
     fused_loss: Number = quantity(
         "1", "1 where the loss is one kernel over the logits, 0 where softmax and loss are kernels in fp32"
     )
+    loss_slots: Number | None = quantity(
+        "1",
+        "issue slots of a vector lane for a logit in the loss's kernels, forward and backward each; left out: "
+        "its own operations",
+        optional=True,
+        minimum=0,
+    )
+    fused_gradient_add: Number | None = quantity(
+        "1",
+        "1 where the product that makes a weight's gradient adds it to the main one, 0 where a kernel of its "
+        "own does; left out: 1",
+        optional=True,
+        minimum=0,
+    )
+    quantize_bytes: Number | None = quantity(
+        "B",
+        "bytes read of an element of an operand to round it before narrow products and to lay it out for both "
+        "of them; left out: the kernel before does so",
+        optional=True,
+        minimum=0,
+    )
+    host_kernel: Number | None = quantity(
+        "s",
+        "host time of a kernel of the forward pass, with the framework's own around it; left out: the "
+        "engine's launches at the chip's launch time",
+        optional=True,
+        minimum=0,
+    )
+    host_backward: Number | None = quantity(
+        "1", "host time of a kernel of the backward pass over that; left out: 1", optional=True, minimum=0
+    )
+    host_checkpoint: Number | None = quantity(
+        "1",
+        "kernels of the forward pass whose host time it takes to checkpoint a layer, in each pass; left out: "
+        "none",
+        optional=True,
+        minimum=0,
+    )

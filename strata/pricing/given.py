@@ -9,7 +9,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.pricing.host import chip_under_engine, launch_times
-from strata.pricing.kernels.device import device, software_of
+from strata.pricing.kernels.device import device, software_of, training_software
 from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Graph
@@ -55,15 +55,15 @@ def rank_in_step(given: Pricing) -> Rank:
     """One rank as an engine's kernels find it in a step of this kind."""
     chip, engine = chip_under_engine(given.system.chip, given.engine), given.engine
     launch, expert_launch = launch_times(chip, engine, given.work)
+    if given.training and engine.training is not None:  # launched ahead of the device, pass by pass
+        launch = expert_launch = 0.0
     software = software_of(
         engine,
         launch=launch,
         expert_launch=expert_launch,
         weight_only=given.graph.weight_only,
         for_bounds=given.structure.for_bounds,
-        unfused_attention=given.training
-        and engine.training is not None
-        and engine.training.attention == "unfused",
+        **(training_software(engine) if given.training else {}),
     )
     dev = device(chip, software)
     return Rank(device=dev, placement=given.placement, fabric=with_ring_memory(given.system.fabric, dev))

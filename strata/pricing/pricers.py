@@ -17,12 +17,12 @@ from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.fft import price_fft
+from strata.pricing.kernels.graph_product import price_matmul
 from strata.pricing.kernels.lu import price_lu
-from strata.pricing.kernels.matmul import price_matmul
 from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
 from strata.pricing.kernels.unfused_attention import unfused_attention
-from strata.pricing.kernels.vector import price_vector
+from strata.pricing.kernels.vector import price_loss, price_vector
 from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange
@@ -140,6 +140,7 @@ register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _produ
 register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
 register_pricer("attention", _price_attention, _attention_pieces)
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
+register_pricer("loss", lambda op, rank: price_loss(op, rank.device))
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
 register_pricer("lu", lambda op, rank: price_lu(op, rank.device))

@@ -16,6 +16,7 @@ from strata.pricing.footprint import memory_by_purpose, resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.host import with_host, with_sampling
+from strata.pricing.launching import launch_bound
 from strata.pricing.overlap.equations import price_where
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
@@ -70,12 +71,16 @@ def price(given: Pricing) -> Step:
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
         sizes = tensor_sizes(graph) if rank.device.fuses else None
-        return tuple(
+        made = tuple(
             price_block(b, rank, sharding, training=training, page=page, sizes=sizes) for b in graph.blocks
         )
+        return launch_bound(given, rank.device, made)
 
     def apart(blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-        return tuple(one_by_one(b, rank, sharding, training=training) for b in blocks)
+        if not rank.device.fuses:
+            return blocks
+        made = tuple(one_by_one(b, rank, sharding, training=training) for b in blocks)
+        return launch_bound(given, rank.device, made)
 
     blocks = priced(given.graph, engine.page)
     hiding = training and engine.overlap != "none"  # it has no other way to run: bounds take it so too

@@ -6,7 +6,7 @@ from strata.arrays import Number
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.operations import OPERATIONS
-from strata.workload.ops import MatMul, Vector
+from strata.workload.ops import EagerKernels, MatMul, Vector
 
 # Vector work per element (arithmetic, special functions), counted from the definitions; SiLU with the product
 # by the other half of a gated layer.
@@ -15,6 +15,12 @@ SILU_FLOP, SILU_SPECIAL = (
     sum(counts) for counts in zip(OPERATIONS["element"]["Swish"], OPERATIONS["element"]["Mul"], strict=True)
 )
 NORM = "norm"  # role of the norm before a part of a layer
+# Where nothing is fused: the function, and the product with the other half, both of columns side by side with
+# others; backward the gradients of all three, and two of them put together.
+EAGER_GATED = EagerKernels(
+    singles=2.0, passes=2.0, backward=EagerKernels(streams=1.0, moved=3.0, singles=3.0, passes=4.0)
+)
+EAGER_PLAIN = EagerKernels(streams=1.0, moved=2.0, backward=EagerKernels(streams=1.0, moved=3.0))
 
 
 def gated_ffn(
@@ -59,6 +65,7 @@ def gated_ffn(
         special_per_element=SILU_SPECIAL,
         precision=model.activations,
         pieces=2.0 if model.gated else 1.0,
+        eager=EAGER_GATED if model.gated else EAGER_PLAIN,
     )
     down = MatMul(
         name=f"{prefix}down", module=module, role=role, inputs=(act.output,), output=f"{prefix}down_out",

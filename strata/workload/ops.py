@@ -205,6 +205,25 @@ def paged(tokens: Number, page: Number) -> Number:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class EagerKernels:
+    """Kernels of an element-wise op in training where nothing is fused, as PyTorch runs them one by one:
+    `streams` that move `moved` elements together for each element of the op (and `reread` again), and
+    `singles` whose `passes` address every element by itself (strides, changes of format).
+    """
+
+    streams: float = 0.0
+    moved: Number = 0.0
+    singles: float = 0.0
+    passes: Number = 0.0
+    reread: Number = 0.0
+    backward: EagerKernels | None = None
+
+    @property
+    def count(self) -> float:
+        return self.streams + self.singles
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Vector(Op):
     """Element-wise or row-wise work: `reads` and `writes` count elements moved for each of m x n, with op
     counts beside.
@@ -223,6 +242,7 @@ class Vector(Op):
     parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
     parameter_precision: str = "bf16"
     pieces: float = 1.0  # kernels it takes where nothing is fused: each reads and writes every element
+    eager: EagerKernels | None = None  # the same in training, where that is known
     # loads a row waits for one after the other, where one core takes a whole row; None: elements are free
     trips: Number | None = None
     looked_up: tuple[str, ...] = ()  # axes of the parameters of which one entry is taken: a sum over the rest
@@ -281,21 +301,33 @@ class Vector(Op):
         read.
         """
         forward = tuple(f"forward:{name}" for name in self.inputs)
+        # Gradients of scales are sums over rows, where one of the operand is a sum along a row: a second pass.
+        again = 2.0 if self.parameters and self.trips is not None else 0.0
         back = replace(
             self,
             name=f"{self.name}_backward",
             backward=True,
             inputs=(f"d_{self.output}", *forward),
             output=f"d_{self.inputs[0]}@{self.name}",
-            reads=self.reads + self.writes,
+            reads=self.reads + self.writes + again,
             writes=self.reads,
             parameters=(),
             flop_per_element=2.0 * self.flop_per_element,
             looked_up=(),
             needs_whole=(),
             row_sums=0.0,
+            eager=None if self.eager is None else self.eager.backward,
         )
         return (back,)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class CrossEntropy(Vector):
+    """The loss over logits of a format; its gradient is theirs."""
+
+    kind: ClassVar[str] = "loss"
+
+    logits: str = "bf16"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
 from strata.workload.model import ROUTED, Model
 from strata.workload.moe import expert_ops
-from strata.workload.ops import MatMul, Vector
+from strata.workload.ops import CrossEntropy, EagerKernels, MatMul, Vector
 from strata.workload.scan_ops import STATE
 from strata.workload.tasks import Workload
 
@@ -28,6 +28,16 @@ from strata.workload.tasks import Workload
 # than
 # element-wise kernels of that size, an argmax over 128256 to 151936 logits 9 to 37 us.
 NORM_TRIPS, NORM_LOAD, CHOICE_LOAD = 4.0, 1024.0, 2048.0
+# Where nothing is fused: a norm, which reads twice, and the sum before it; backward gradients of its operand
+# (again in two passes) and of its scales, and sums of its readers' gradients and with the residual's: 12 elements
+# at the rate of streams, as profiled on an H200 (PyTorch 2.11, rows of 2048 to 8192).
+EAGER_NORM = EagerKernels(streams=2.0, moved=6.0, backward=EagerKernels(streams=4.0, moved=12.0))
+# Logits are widened to fp32 and their softmax taken in three passes over a row; backward a gradient of zeros but
+# for the chosen, that of the softmax, and both rounded again.
+EAGER_LOSS = EagerKernels(
+    streams=2.0, moved=2.0, singles=1.0, passes=1.0, reread=2.0,
+    backward=EagerKernels(streams=4.0, moved=5.5, reread=1.0),
+)  # fmt: skip
 VISION_TOWER = "vision tower"  # what its weights are called among the purposes of memory
 RESIDUAL = "hidden"  # the stream that blocks read and add to
 # of a token, over parts of a vocabulary: the largest logit, that of the target, the sum of exponentials
@@ -130,6 +140,7 @@ def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
         precision=model.activations,
         parameters=(weight,),
         pieces=2.0,
+        eager=EAGER_NORM,
         trips=NORM_TRIPS + model.hidden / NORM_LOAD,
         adds=True,
         also_writes=1.0,
@@ -208,7 +219,8 @@ def _head(model: Model, read: Extent, phase: str) -> Block:
     # Greedy choice reads the logits once, all of them in one place; the loss of a training step also takes an
     # exponential of each, and adds up over parts of the vocabulary.
     training = phase == "train"
-    choose = Vector(
+    kind: type[Vector] = CrossEntropy if training else Vector
+    choose = kind(
         name="loss" if training else "sample",
         module="head",
         inputs=("logits",),
@@ -223,6 +235,7 @@ def _head(model: Model, read: Extent, phase: str) -> Block:
         trips=None if training else 2.0 * model.vocab / CHOICE_LOAD,
         needs_whole=() if training else ("vocab",),
         row_sums=LOSS_TERMS if training else 0.0,
+        eager=EAGER_LOSS if training else None,
     )
     entry = _stream(model, read, "sp_tokens")
     return Block(name="head", role="head", ops=(*before, final, head, choose), entry=entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from strata.arrays import Number, ceil_div, floor_div, namespace
@@ -12,6 +12,7 @@ from strata.precision import as_measured, bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
 from strata.pricing.kernels.product import product_bound
+from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
 from strata.workload.ops import Attention
 
@@ -20,6 +21,12 @@ KEY_ROWS = 128.0  # keys of a block: a causal pass computes it whole, and a cach
 # new tokens of a sequence up to which latent attention runs its kernels for generated tokens: drafts that are
 # verified
 FEW_QUERIES = 16.0
+# Bytes that a backward pass moves for each element of the queries outside its products: results times their
+# gradients row by row (4), sums of the queries' gradients in fp32 set to zero and rounded (4 + 6); where heads
+# share keys and values, gradients of every head's copy written and added up (8). As cuDNN's kernels on an H200
+# are profiled.
+BACKWARD_BYTES, SHARED_BYTES = 14.0, 8.0
+BACKWARD_KERNELS = 5.0  # of which one is the products
 # cores end evenly spread over the time of the last and longest block: half of it is waited for on average
 TAIL = 0.5
 
@@ -105,7 +112,45 @@ def price_attention(op: Attention, device: Device) -> Price:
     """Price of an attention op of a graph: bare, or as a serving framework runs it."""
     framework = device.chip.latent if op.latent else device.chip.paged
     served = framework if device.software.served and not op.backward else None
+    if op.backward and device.chip.compute.attention_backward is not None:
+        return attention_backward(attention_shape(op), device)
     return attention_kernel(attention_shape(op), device, served=served)
+
+
+def attention_backward(shape: AttentionShape, device: Device) -> Price:
+    r"""Price of the backward pass of softmax attention: five products for two, with more vector work between
+    them, and the passes around them.
+
+    .. math:: T = T_{attention}(\eta r, \epsilon s) + T_{stream}(e (14 + 8 [h > h_{kv}]))
+
+    products at r of the forward pass's rate η, vector work of s times its ε that shows
+    (`compute.attention_backward`, `compute.softmax_backward`); e elements of the queries, with the bytes that
+    pass once beside the products.
+
+    Dao, FlashAttention-2, arXiv 2307.08691, sec. 3.1.2: scores are computed again, and gradients of queries
+    added up in memory.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> sizes = {"sequences": 1.0, "queries": 4096.0, "span": 2048.5, "cached": 4096.0, "heads": 32.0}
+    >>> widths = {"kv_heads": 8.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
+    >>> shape = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16", backward=True)
+    >>> 0.7e-3 < float(attention_backward(shape, device(chip("h200"))).time) < 0.9e-3  # measured: 0.84 ms
+    True
+    """
+    chip = device.chip
+    rate, vector = chip.compute.attention_backward, chip.compute.softmax_backward
+    usual = standalone_attention(chip, shape.kv)
+    used = replace(
+        usual,
+        efficiency=usual.efficiency * (1.0 if rate is None else rate),
+        softmax_exposed=usual.softmax_exposed * (1.0 if vector is None else vector),
+    )
+    xp = namespace(shape.heads, shape.kv_heads)
+    each = BACKWARD_BYTES + xp.where(shape.heads > shape.kv_heads, SHARED_BYTES, 0.0)
+    moved = each * shape.sequences * shape.queries * shape.heads * shape.key_dim
+    beside = vector_kernel(0.5 * moved, 0.5 * moved, 0.0, 0.0, device)
+    return attention_kernel(shape, device, kernels=used) + beside
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -121,7 +166,12 @@ class AttentionBlocks:
 
 
 def attention_kernel(
-    shape: AttentionShape, device: Device, *, served: ServedAttention | None = None, warm: Number = 0.0
+    shape: AttentionShape,
+    device: Device,
+    *,
+    served: ServedAttention | None = None,
+    kernels: ServedAttention | None = None,
+    warm: Number = 0.0,
 ) -> Price:
     r"""Price of softmax attention over a cache, as one fused kernel, or as a serving framework calls it
     (`served`).
@@ -132,7 +182,8 @@ def attention_kernel(
 
     time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B. A
     step of a served model takes up to ρ until its reads fill DRAM's queues. Floor T_0; a cache cut into parts
-    is merged in σ. `warm` is the share of the keys and values that lie in the shared cache.
+    is merged in σ. `warm` is the share of the keys and values that lie in the shared cache; `kernels` are other
+    ones than the chip's own outside a framework.
 
     Dao, FlashAttention-2, arXiv 2307.08691, secs. 3.1 to 3.3: blocks, work split over the cache, five
     products for two.
@@ -145,7 +196,7 @@ def attention_kernel(
     >>> bool(step.memory > step.compute)
     True
     """
-    chip, kv, used = device.chip, shape.kv, served or standalone_attention(device.chip, shape.kv)
+    chip, kv, used = device.chip, shape.kv, served or kernels or standalone_attention(device.chip, shape.kv)
     xp = namespace(*shape.sizes, warm, device.cores, device.bandwidth, device.core_bandwidth)
     unit = device.matrix(*shape.formats)
     cut, prompt = attention_blocks(shape, device), shape.queries > shape.few_queries

@@ -53,6 +53,13 @@ class KernelSoftware:
     dealt_expert_read: dict[str, Number] | None = None  # rates of experts dealt out over ranks, by format
     dealt_expert_rate: dict[str, Number] | None = None
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
+    trains: bool = False
+    fused_loss: Number = 1.0  # 1 where the loss is one kernel over the logits
+    loss_slots: Number | None = None  # of a vector lane for a logit; None: the loss's own operations
+    main_gradients: str = ""  # format in which gradients of weights are added up, where it is said
+    # bytes read of an operand to round it in training; None: it comes rounded
+    quantize_bytes: Number | None = None
+    fused_gradient_add: Number = 1.0  # 1 where their product does so
     # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
     for_bounds: bool = False
     unfused_attention: bool = False  # scores lie in DRAM between kernels
@@ -71,6 +78,25 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
         dealt_expert_rate=engine.dealt_expert_rate,
         **more,
     )
+
+
+def training_software(engine: Engine) -> dict[str, Any]:
+    """What an engine's kernels do in training, as fields of `KernelSoftware`; nothing where it does not say
+    how it trains.
+    """
+    trainer = engine.training
+    if trainer is None:
+        return {"trains": True}
+    fused_add = 1.0 if trainer.fused_gradient_add is None else trainer.fused_gradient_add
+    return {
+        "trains": True,
+        "unfused_attention": trainer.attention == "unfused",
+        "fused_loss": trainer.fused_loss,
+        "loss_slots": trainer.loss_slots,
+        "main_gradients": trainer.main_gradients,
+        "quantize_bytes": trainer.quantize_bytes,
+        "fused_gradient_add": fused_add,
+    }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from strata.errors import UnknownName
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import RequestStream, dram_time, read_fraction
-from strata.pricing.kernels.vector import EXPOSED, RowSchedule, vector_kernel
+from strata.pricing.kernels.vector import EXPOSED, SLOT_FLOP, RowSchedule, vector_kernel
 from strata.pricing.price import Price
 
 # Issue slots of a vector lane for one element: conversions, address work and checks counted in, of which the
@@ -27,7 +27,6 @@ SOFTMAX_IN_REGISTERS = 101.0
 # (widths 96 to 512, 2 to 60 rows a bag, fp32 and bf16): mean error 6 %; 5 to 11 % of a precision, a width, a
 # number of bags or of rows a bag that is left out.
 BAG_SLOTS, BAG_ROW_SLOTS = 335.0, 51.0
-SLOT_FLOP = 2.0  # a slot could have been a multiply-add, which peaks count as two
 BLOCK = 1024.0  # elements of a block of an element-wise kernel: 128 threads of eight, 16 blocks on a core
 NORM_LOAD = 512.0  # elements of a row that a norm's block loads at once: 128 threads of four
 ROW_THREADS = 1024.0  # of a softmax block, one row each; two blocks fit on a core

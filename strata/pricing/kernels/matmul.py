@@ -11,17 +11,14 @@ import numpy as np
 from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.kernels.deepflow_2021 import deepflow_matmul
-from strata.pricing.kernels.device import Device, MatrixRate, kernel_price, quantized_format
+from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
 from strata.pricing.kernels.hierarchical import hierarchical_matmul
 from strata.pricing.kernels.product import Product, product_bound
-from strata.pricing.kernels.quantize import quantize_activations
 from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.kernels.tilings import wave_traffic
 from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
-from strata.workload.graph import total
-from strata.workload.ops import MatMul
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides
 # shrink a tile.
@@ -293,6 +290,7 @@ def matmul(
     resident: bool = False,
     warm: Number = 0.0,
     unaligned: Number = 0.0,
+    result_bytes: Number | None = None,
 ) -> Price:
     r"""Price of out[b, m, n] = in[b, m, k] weight[b, k, n] with the best of `TILES`, or on arrays the best
     dataflow (`array_matmul`).
@@ -304,7 +302,8 @@ def matmul(
     DRAM bandwidth B [B/s], sustained; bytes B_2 read more than once (`reread_bytes`); share ξ of the shorter
     time that shows beside the longer; floor T_0 of a kernel. With `resident` the activations come from and go
     to the cache as far as they fit half of it; `warm` is the share of the weights that lies in the cache
-    already; `unaligned` is 1 where rows of the weights are no whole 16 bytes (`unaligned_time` for T_p).
+    already; `unaligned` is 1 where rows of the weights are no whole 16 bytes (`unaligned_time` for T_p);
+    `result_bytes` pass for a result where they are not those of an activation.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
@@ -320,7 +319,7 @@ def matmul(
         batch=batch,
         input_bytes=unit.activation,
         weight_bytes=bytes_of(weight),
-        output_bytes=bytes_of(activation),
+        output_bytes=bytes_of(activation) if result_bytes is None else result_bytes,
         unaligned=unaligned,
     )
     chip = device.chip
@@ -381,18 +380,3 @@ def credited_times(cores: Number, cache: Number, starved: Number) -> tuple[Numbe
     """Compute and cache time: cores that wait for their operands count as cache."""
     xp = namespace(cores, cache)
     return xp.where(starved, 0.0, cores), xp.where(starved, xp.maximum(cores, cache), cache)
-
-
-def price_matmul(op: MatMul, device: Device) -> Price:
-    """Price of a product in a graph, with its share of the kernels that round activations before narrow
-    products.
-    """
-    resident, share = device.software.resident, device.software.separate_quantize_share
-    m, k, batch = op.m.size, op.k.size, op.batch.size
-    price = matmul(m, total(op.n), k, device, op.weight, op.activation, batch=batch, resident=resident)
-    if share.__class__ is float and share == 0.0:
-        return price
-    narrow = quantized_format(device, op.weight, op.activation)
-    if not narrow:
-        return price
-    return price + quantize_activations(batch * m * k, narrow, device, resident).times(share)

@@ -11,8 +11,8 @@ from strata.precision import bytes_of
 from strata.pricing.kernels.deepflow_2021 import register_stream
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, read_fraction, sequential_stream
-from strata.pricing.price import Price
-from strata.workload.ops import Vector
+from strata.pricing.price import ZERO, Price
+from strata.workload.ops import CrossEntropy, EagerKernels, Vector
 
 # Data that is used again is still in the cache while it fills less than KEPT of it, and gone when it fills
 # all of it. Measured by reading one tensor of 1 to 75 MB over and over on an H200: 10 TB/s up to 31 MB, the
@@ -22,6 +22,12 @@ KEPT = 0.6
 EXPOSED = 0.4
 # rows a core works on at once in fused kernels: 512 threads each, of the 2048 a core of a GPU holds
 ROWS_HELD = 4.0
+ROWS_EAGER = 2.0  # of a softmax in kernels of PyTorch: 1024 threads each
+SLOT_FLOP = 2.0  # an issue slot could have been a multiply-add, which peaks count as two
+# Issue slots of a vector lane for an element that a kernel addresses by itself: index work with divisions, one
+# element a load. PyTorch 2.11 on an H200, profiled: 3.4e11 elements/s of products with strides and of logits
+# widened to fp32, where streams of that size are three times as fast.
+SINGLE_SLOTS = 98.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -172,6 +178,10 @@ def price_vector(op: Vector, device: Device) -> Price:
         rows=rows,
         read_share=share,
     )
+    if device.software.trains and op.eager is not None:
+        if fused.__class__ is float and fused == 1.0:
+            return whole
+        return whole.times(fused) + eager_price(op, op.eager, device).times(1.0 - fused)
     if op.pieces == 1.0 or (fused.__class__ is float and fused == 1.0):
         return whole
     pieces = op.pieces
@@ -179,3 +189,65 @@ def price_vector(op: Vector, device: Device) -> Price:
         size, size, flop / pieces, special / pieces, device, resident=resident, read_share=0.5
     )
     return whole.times(fused) + piece.times(pieces * (1.0 - fused))
+
+
+def eager_price(op: Vector, kernels: EagerKernels, device: Device) -> Price:
+    r"""Price of an element-wise op of a training step whose parts are kernels of their own.
+
+    .. math:: T = n_s T_{stream}\left(\frac{b e m}{n_s}\right)
+        + n_1 \max\left(T_{stream}\left(\frac{2 b e p}{n_1}\right), \frac{2 \sigma e p}{n_1 R_v}\right)
+
+    e elements of b bytes; n_s kernels that move m elements together for each, as streams; n_1 kernels that
+    make p passes over elements addressed one by one, with σ issue slots each for their index work, at two
+    operations a slot of the vector rate R_v.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> from strata.workload.graph import Extent
+    >>> of = {"name": "v", "module": "", "inputs": (), "output": "", "precision": "bf16"}
+    >>> of |= {"reads": 1.0, "writes": 1.0, "flop_per_element": 1.0, "special_per_element": 0.0}
+    >>> v, d = Vector(m=Extent(4096.0), n=(Extent(4096.0),), **of), device(chip("h200"))
+    >>> stream, single = EagerKernels(streams=1.0, moved=2.0), EagerKernels(singles=1.0, passes=1.0)
+    >>> 2.0 < eager_price(v, single, d).time / eager_price(v, stream, d).time < 4.0  # as profiled
+    True
+    """
+    elements, resident = op.elements(), device.software.resident
+    size = elements * bytes_of(op.precision)
+    price = ZERO
+    if kernels.streams:
+        moved = size * kernels.moved / kernels.streams
+        again = size * kernels.reread / kernels.streams
+        rows = RowSchedule(op.m.size, 0.0, 0.0, ROWS_EAGER, reread=again) if kernels.reread else None
+        flop = elements * op.flop_per_element / kernels.streams
+        each = vector_kernel(
+            0.5 * moved, 0.5 * moved, flop, 0.0, device, resident=resident, rows=rows, read_share=0.5
+        )
+        price = price + each.times(kernels.streams)
+    if kernels.singles:
+        passed = kernels.passes / kernels.singles
+        flop = elements * passed * SINGLE_SLOTS * SLOT_FLOP
+        single = vector_kernel(
+            size * passed, size * passed, flop, 0.0, device, resident=resident, read_share=0.5
+        )
+        price = price + single.times(kernels.singles)
+    return price
+
+
+def price_loss(op: CrossEntropy, device: Device) -> Price:
+    """Price of the loss over logits, or of its gradient: one kernel that reads (and writes) them as they are,
+    bound by its instructions or its bytes; or kernels of their own, in fp32.
+    """
+    software, elements = device.software, op.elements()
+    size = elements * bytes_of(op.logits)
+    slots = software.loss_slots
+    flop = elements * (op.flop_per_element if slots is None else SLOT_FLOP * slots)
+    special = elements * op.special_per_element
+    written = size if op.backward else 0.0 * size
+    share = 0.5 if op.backward else 1.0
+    whole = vector_kernel(
+        size, written, flop, special, device, resident=software.resident, read_share=share
+    )
+    fused = software.fused_loss
+    if op.eager is None or (fused.__class__ is float and fused == 1.0):
+        return whole
+    return whole.times(fused) + eager_price(op, op.eager, device).times(1.0 - fused)

@@ -86,6 +86,15 @@ class HostLaunchedConditions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class TrainedConditions:
+    """Passes of a training step, each timed on the device, the first of them from rest."""
+
+    title: str = text("what was run")
+    host: Number = quantity("1", "host time of a kernel over that of an engine's usual host", positive=True)
+    start: Number = quantity("s", "time until the first kernel of a step reaches the device")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RooflineAssumptions:
     """What the roofline of all memory levels takes as given of a chip that nothing was fitted to."""
 

@@ -1,0 +1,54 @@
+"""Products of a graph: with the kernels that round their operands before narrow products, and those of weights'
+gradients with the sums they go to.
+"""
+
+from __future__ import annotations
+
+from strata.precision import bytes_of
+from strata.pricing.kernels.device import WIDENED, Device, quantized_format
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.quantize import quantize_activations, quantize_both_ways
+from strata.pricing.kernels.vector import vector_kernel
+from strata.pricing.price import Price
+from strata.workload.graph import total
+from strata.workload.ops import MatMul
+
+
+def price_matmul(op: MatMul, device: Device) -> Price:
+    """Price of a product in a graph, with its share of the kernels that round activations before narrow
+    products.
+    """
+    software = device.software
+    if op.weight_gradient and op.backward and software.main_gradients:
+        return _weight_gradient(op, device)
+    resident, share = software.resident, software.separate_quantize_share
+    m, k, batch = op.m.size, op.k.size, op.batch.size
+    price = matmul(m, total(op.n), k, device, op.weight, op.activation, batch=batch, resident=resident)
+    quantized = software.quantize_bytes is not None
+    if not quantized and share.__class__ is float and share == 0.0:
+        return price
+    narrow = quantized_format(device, op.weight, op.activation)
+    if not narrow:
+        return price
+    if quantized and narrow != WIDENED:
+        return price + quantize_both_ways(batch * m * k, narrow, device)
+    return price + quantize_activations(batch * m * k, narrow, device, resident).times(share)
+
+
+def _weight_gradient(op: MatMul, device: Device) -> Price:
+    """Price of a weight's gradient that is added to a wider main one: inside its product, which reads and
+    writes that, or by a kernel of its own. Its operands lie rounded already (`quantize_both_ways`).
+    """
+    software = device.software
+    resident, fused = software.resident, software.fused_gradient_add
+    sizes = (op.m.size, total(op.n), op.k.size, device, op.weight, op.activation)
+    narrow, wide = bytes_of(op.activation), bytes_of(software.main_gradients)
+    plain = matmul(*sizes, batch=op.batch.size, resident=resident)
+    if wide <= narrow:
+        return plain
+    inside = matmul(*sizes, batch=op.batch.size, resident=resident, result_bytes=2.0 * wide)
+    if fused.__class__ is float and fused == 1.0:
+        return inside
+    elements = op.batch.size * op.m.size * total(op.n)
+    added = vector_kernel(elements * (narrow + wide), elements * wide, elements, 0.0, device)
+    return inside.times(fused) + (plain + added).times(1.0 - fused)

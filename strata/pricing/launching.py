@@ -1,0 +1,119 @@
+"""The host beside the passes of a training step: it launches kernels ahead of the device, which waits where
+launching takes longer than running them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strata.arrays import Number, namespace
+from strata.pricing.block import PricedBlock
+from strata.pricing.given import Pricing
+from strata.pricing.kernels.attention import BACKWARD_KERNELS
+from strata.pricing.kernels.device import Device
+from strata.pricing.price import Price
+from strata.workload.graph import Block, Op
+from strata.workload.ops import Attention, CrossEntropy, is_vector
+
+FULL = 1.0  # recompute levels above this run layers again
+
+
+def kernels_launched(op: Op, device: Device) -> Number:
+    """Kernels that the host launches for an op of a training step."""
+    if isinstance(op, Attention):
+        return BACKWARD_KERNELS if op.backward else 1.0
+    if not is_vector(op):
+        return 1.0
+    software = device.software
+    fused = software.fused_loss if isinstance(op, CrossEntropy) else software.fused
+    apart = op.pieces if op.eager is None else op.eager.count
+    return fused + apart * (1.0 - fused)
+
+
+def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+    r"""Blocks of a training step with what the device waits for the host, where the engine says how it trains.
+
+    .. math:: T_p = \max\left(\sum_b n_b T_b, \; \sum_b n_b h_p k_b\right)
+
+    for each pass p, layers forward, the head and loss, and backward: n copies of a block of device time T and k kernels, each of which
+    takes the host h. The host runs ahead inside a pass: what is queued is as long as a pass, so that only its
+    longer side counts. Captured graphs need no host. A layer that is recomputed is launched again before its
+    backward pass, and checkpointing takes the host the time of some kernels more in each pass.
+
+    PyTorch, CUDA semantics: calls return before their kernels have run.
+    """
+    trainer = given.engine.training
+    if not given.training or trainer is None or given.structure.for_bounds:
+        return blocks
+    each = trainer.host_kernel
+    if each is None:
+        each = given.engine.launches * device.chip.overhead.launch
+    xp = namespace(each, given.engine.graphs)
+    forward = xp.where(given.engine.graphs > 0, 0.0, each)
+    backward = forward * (1.0 if trainer.host_backward is None else trainer.host_backward)
+    again = _repeated(given, forward)
+    host = [_kernels(b.block, device) * (forward if _is_forward(b) else backward) for b in blocks]
+    extra = _checkpointing(given, forward)
+    made = list(blocks)
+    for places in _pools(given, blocks):
+        first = blocks[places[0]]
+        busy: Number = 0.0
+        launched: Number = 0.0
+        for i in places:
+            busy = busy + blocks[i].block.times * blocks[i].price.time
+            launched = launched + blocks[i].block.times * host[i]
+        needed = launched if first.block.name in given.graph.sequence.last else launched + extra
+        if not _is_forward(first):
+            for i, b in enumerate(blocks):
+                if _is_forward(b):
+                    busy = busy + b.block.times * b.again.time
+                    needed = needed + b.block.times * host[i] * again
+        waited = namespace(needed, busy).maximum(needed - busy, 0.0)
+        safe = namespace(launched).where(launched > 0.0, launched, 1.0)
+        for i in places:
+            made[i] = replace(blocks[i], price=_waiting(blocks[i].price, waited * host[i] / safe))
+    return tuple(made)
+
+
+def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:
+    """Blocks over which the host runs ahead: those of the backward pass, which begins with the head's long
+    kernels; the layers of the forward pass; and its head, which has no kernels before layers are launched.
+    """
+    last = given.graph.sequence.last
+    pools: dict[str, list[int]] = {}
+    for i, b in enumerate(blocks):
+        ends = _is_forward(b) and b.block.name in last
+        pools.setdefault("head" if ends else b.block.direction, []).append(i)
+    return list(pools.values())
+
+
+def _is_forward(b: PricedBlock) -> bool:
+    return b.block.direction == "forward"
+
+
+def _kernels(block: Block, device: Device) -> Number:
+    count: Number = 0.0
+    for weight, ops in block.at_nodes():
+        count = count + weight * sum((kernels_launched(op, device) for op in ops), 0.0)
+    return count
+
+
+def _repeated(given: Pricing, like: Number) -> Number:
+    """1 where layers run again before their backward pass."""
+    level = given.sharding.training.recompute
+    return namespace(level, like).where(level > FULL, 1.0, 0.0)
+
+
+def _checkpointing(given: Pricing, each: Number) -> Number:
+    """Host time that checkpointing adds to a pass [s]."""
+    trainer = given.engine.training
+    assert trainer is not None
+    kernels = 0.0 if trainer.host_checkpoint is None else trainer.host_checkpoint
+    return _repeated(given, each) * given.graph.sequence.layers / given.sharding.stages * kernels * each
+
+
+def _waiting(price: Price, wait: Number) -> Price:
+    """A block with the part of its pass that it waits for the host."""
+    return price.replaced(
+        time=price.time + wait, overhead=price.overhead + wait, upper=price.upper + wait
+    )

@@ -1,0 +1,126 @@
+"""Passes of a training step on one device: layers forward, the loss, and backward through both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from strata.arrays import Array, Number
+from strata.errors import BadValue, UnknownName
+from strata.hardware.chip import Chip
+from strata.mapping.engine import Engine
+from strata.mapping.plan import plan
+from strata.pricing.block import PricedBlock
+from strata.pricing.power_cap import power_capped, time_at_clock
+from strata.pricing.price import Price, total_price
+from strata.pricing.step import Step
+from strata.validation.readers.benchmark_conditions import TrainedConditions, read_conditions
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import (
+    ComparedPoints,
+    compare_metric,
+    forecast,
+    group_names,
+    join_metrics,
+)
+from strata.validation.readers.steps import dense_model, priced_step
+from strata.validation.readers.tables import Table
+from strata.workload.model import Model
+from strata.workload.tasks import train
+
+SIZES = ("layers", "hidden", "q_heads", "kv_heads", "head_dim", "ffn", "vocab", "batch", "sequence")
+ENGINES = {"compiled": "torch-compile", "eager": "pytorch"}
+RECOMPUTE = {0.0: "none", 1.0: "full"}
+LAYERS, HEAD = ("attention", "ffn"), "head"  # roles of blocks; there is no embedding in what was timed
+METRICS = {"forward": "forward_s", "loss": "loss_forward_s", "backward": "backward_s", "kept": "kept_bytes"}
+
+
+def train_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """A rank's share of a decoder (sizes are the rank's): time of each pass, and what its layers keep for the
+    backward pass.
+    """
+    s = table.numbers(*SIZES)
+    modes = table.text("mode")
+    system = catalogue.system(f"1x{table.chip}")
+    known = read_conditions(TrainedConditions, table, "h200/train_step.toml")
+
+    def price(key: tuple[str, float, float], rows: Array) -> Any:
+        mode, gated, recompute = key
+        if mode not in ENGINES:
+            raise UnknownName("mode of a training step", mode, ENGINES, ", ".join(ENGINES))
+        if recompute not in RECOMPUTE:
+            raise BadValue(f"recompute must be 0 or 1, but got {recompute:g}")
+        v = {k: x[rows] for k, x in s.items()}
+        division = plan(recompute=RECOMPUTE[recompute], microbatches=1)
+        engine = _on_host(catalogue.engine(ENGINES[mode]), known.host)
+        step = priced_step(system, _decoder(v, gated > 0), train(v["batch"], v["sequence"]), division, engine)
+        forward, loss, backward = pass_times(step, system.chip)
+        times = forward + known.start, loss, backward
+        return (*times, kept_by_layers(step, recompute > 0))
+
+    keys = [modes, table.number("gated"), table.number("recompute")]
+    forecasts = forecast(table, keys, price, (*SIZES, "gated", "recompute"), metrics=len(METRICS))
+    parts = [
+        compare_metric(
+            table,
+            table.number(column),
+            forecasts,
+            group_names(metric, modes, table.text("model"), count=len(table)),
+            metric=i,
+            headline=metric in ("forward", "backward"),
+        )
+        for i, (metric, column) in enumerate(METRICS.items())
+    ]
+    return join_metrics(parts)
+
+
+def _on_host(engine: Engine, slower: Number) -> Engine:
+    """An engine on a host that takes so many times as long for a kernel."""
+    trainer = engine.training
+    if trainer is None or trainer.host_kernel is None:
+        return replace(engine, launches=engine.launches * slower)
+    return replace(engine, training=replace(trainer, host_kernel=trainer.host_kernel * slower))
+
+
+def _decoder(v: dict[str, Array], gated: bool) -> Model:
+    named = ("layers", "hidden", "kv_heads", "head_dim", "ffn", "vocab")
+    return dense_model("decoder", heads=v["q_heads"], gated=gated, **{k: v[k] for k in named})
+
+
+def _passes(step: Step) -> tuple[list[tuple[Number, Price]], ...]:
+    """Prices of the layers forward, of the loss forward, and of the backward pass with what runs again."""
+    forward: list[tuple[Number, Price]] = []
+    loss: list[tuple[Number, Price]] = []
+    backward: list[tuple[Number, Price]] = []
+    for b in step.blocks:
+        if b.block.role not in (*LAYERS, HEAD):
+            continue
+        if b.block.direction == "backward":
+            backward.append((b.block.times, b.price))
+        elif b.block.role == HEAD:
+            loss.append((b.block.times, b.price))
+        else:
+            forward.append((b.block.times, b.price))
+            backward.append((b.block.times, b.again))
+    return forward, loss, backward
+
+
+def pass_times(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
+    """Time of the layers forward, of the loss forward, and of the backward pass of both [s], at the clock
+    that all of them together leave.
+    """
+    prices = [total_price(parts) for parts in _passes(step)]
+    whole = total_price([(1.0, price) for price in prices])
+    clock = power_capped(whole, chip, briefly=True).share
+    forward, loss, backward = (time_at_clock(price, clock) for price in prices)
+    return forward, loss, backward
+
+
+def kept_by_layers(step: Step, recomputed: bool) -> Number:
+    """Bytes that the layers keep for their backward pass: all that it reads, or what they take in."""
+    layers = [b for b in step.blocks if b.block.role in LAYERS and b.block.direction == "forward"]
+    return sum((b.block.times * _kept(b, recomputed) for b in layers), 0.0)
+
+
+def _kept(b: PricedBlock, recomputed: bool) -> Number:
+    return b.held.boundary if recomputed else b.held.activations
