@@ -10,6 +10,8 @@ from strata.mapping.trainer import Trainer
 from strata.params import Sources, by_name, override, part, quantity, read_record, remembered, text
 from strata.records import readable
 
+USUAL_TRAINER = "megatron"
+
 
 @register_pytree
 @readable("name", "kernels", "collectives", "overlap")
@@ -186,6 +188,17 @@ def engine(name: str = "ideal", /, **changes: Any) -> Engine:
 def as_engine(given: Engine | str) -> Engine:
     """The engine that is given, or the one of a name."""
     return engine(given) if isinstance(given, str) else given
+
+
+def trainer_of(given: Engine) -> Trainer:
+    """How an engine trains; what does not say so does it as Megatron.
+
+    >>> trainer_of(engine("vllm")).gathered_parameters
+    'bf16'
+    """
+    told = given.training or engine(USUAL_TRAINER).training
+    assert told is not None
+    return told
 
 
 @remembered

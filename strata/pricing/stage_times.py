@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.pricing.block import PricedBlock
@@ -10,7 +12,7 @@ from strata.pricing.network.collectives import price_collective
 from strata.pricing.pipeline import ends_apart_counts, line_time, stage_counts, stage_nodes
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.pricers import Rank
-from strata.workload.graph import Collective, is_collective
+from strata.workload.graph import Block, Collective, is_collective
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:
@@ -32,13 +34,26 @@ def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Num
     """
     if not given.structure.pipelined:
         return [b.block.count for b in blocks]
+    return counts_at_stages(given, [b.block for b in blocks], stage_places(given))
+
+
+def stage_places(given: Pricing) -> Number:
+    """The stages that can be slowest or fullest (leading axis), counted from 0; 0 without a pipeline."""
+    if not given.structure.pipelined:
+        return 0.0
     order, stages = given.graph.sequence, given.sharding.stages
     nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
     if given.sharding.deepflow:
         inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
         nodes = namespace(nodes, inner).concatenate([nodes, inner])
+    return nodes
+
+
+def counts_at_stages(given: Pricing, blocks: Sequence[Block], nodes: Number) -> list[Number]:
+    """How often each block stands in some stages of a pipeline (leading axis)."""
+    order, stages = given.graph.sequence, given.sharding.stages
     counted = ends_apart_counts if given.sharding.deepflow else stage_counts
-    return [counted(order, b.block.gradient_of or b.block.name, stages, nodes) for b in blocks]
+    return [counted(order, b.gradient_of or b.name, stages, nodes) for b in blocks]
 
 
 def deepflow_time(
