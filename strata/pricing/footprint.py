@@ -11,7 +11,7 @@ from strata.mapping.layout import Sharding
 from strata.precision import bytes_of
 from strata.pricing.kept_tensors import SEQUENCE_GROUP, KeptTensors, kept_tensors, tensor_bytes
 from strata.workload.graph import Block, Graph, Op
-from strata.workload.ops import MatMul
+from strata.workload.ops import is_product
 
 # Mixed-precision Adam keeps an fp32 copy of the weights and two fp32 moments, and adds up gradients in fp32
 # (Rajbhandari et al., ZeRO, arXiv 1910.02054, sec. 3.1; Megatron accumulates gradients in fp32).
@@ -85,7 +85,7 @@ def _weights_of(op: Op) -> dict[str, Number]:
     """Weights and parameters of an op, by what a trainer keeps of them."""
     elements, stored = op.weight_elements(), op.weight_bytes()
     found = {"weights": stored, "parameters": elements, "trained": trained_elements(op)}
-    if isinstance(op, MatMul):
+    if is_product(op):
         if op.tied:
             found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
         size = bytes_of(op.weight)

@@ -8,7 +8,7 @@ from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.precision import bytes_of
 from strata.workload.graph import Block, Op, total
-from strata.workload.ops import Attention, MatMul, Vector
+from strata.workload.ops import Attention, MatMul, Vector, is_attention, is_product, is_vector
 
 SEQUENCE_GROUP = "tp"  # whose sums sequence parallelism keeps in pieces
 STATISTIC = bytes_of("fp32")  # of a row: a norm's scale, attention's sum of exponentials
@@ -56,13 +56,13 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     gates: Number = 0.0
     rows: Number = 0.0
     for op in block.ops:
-        if isinstance(op, Attention):
+        if is_attention(op):
             statistics = statistics + STATISTIC * op.sequences.size * op.queries.size * op.heads.size
             attended = attended + op.output_bytes()
             if _rotated(op, made):
                 values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
                 found[op.inputs[0]] = found[op.inputs[0]] - values * bytes_of(op.activation)
-        elif isinstance(op, Vector) and op is not last:
+        elif is_vector(op) and op is not last:
             if op.needs_whole or op.adds:
                 rows = rows + STATISTIC * op.m.size
             elif op.pieces > 1.0 and _gated(op):
@@ -84,7 +84,7 @@ def _readers(block: Block) -> dict[str, list[Op]]:
     found: dict[str, list[Op]] = {}
     for op in block.ops:
         names = [name for gradient in op.gradient() for name in gradient.inputs if name.startswith(KEPT)]
-        if isinstance(op, Attention):
+        if is_attention(op):
             names.append(KEPT + op.output)
         for name in dict.fromkeys(names):
             found.setdefault(name.removeprefix(KEPT), []).append(op)
@@ -95,7 +95,7 @@ def _stored_for(readers: list[Op], size: Number) -> Number:
     """Bytes in which a tensor is stored for the gradients that read it: once, and once as products in a
     narrower format read it, which have rounded it already.
     """
-    narrow = [op for op in readers if isinstance(op, MatMul) and op.stored and _is_narrow(op)]
+    narrow = [op for op in readers if is_product(op) and op.stored and _is_narrow(op)]
     if not narrow:
         return size
     op = narrow[0]
@@ -109,11 +109,11 @@ def _is_narrow(op: MatMul) -> bool:
 
 
 def _rotated(op: Attention, made: dict[str, Op]) -> bool:
-    """Whether attention reads what an element-wise op made of a product with keys and values of every head."""
+    """Whether attention reads what an element-wise op made of a product, with values of every head."""
     before = made.get(op.inputs[0]) if op.inputs else None
-    if op.latent or not isinstance(before, Vector) or before.reads != before.writes:
+    if op.latent or before is None or not is_vector(before) or before.reads != before.writes:
         return False
-    return any(isinstance(made.get(name), MatMul) for name in before.inputs)
+    return any(is_product(made[name]) for name in before.inputs if name in made)
 
 
 def _gated(op: Vector) -> bool:
@@ -122,7 +122,7 @@ def _gated(op: Vector) -> bool:
 
 
 def _element_size(op: Op) -> Number:
-    return bytes_of(op.activation) if isinstance(op, MatMul) else bytes_of("bf16")
+    return bytes_of(op.activation) if is_product(op) else bytes_of("bf16")
 
 
 def tensor_bytes(op: Op, sharding: Sharding) -> Number:
@@ -130,7 +130,7 @@ def tensor_bytes(op: Op, sharding: Sharding) -> Number:
 
     Sums over a tensor group are kept in pieces where it divides the sequence.
     """
-    if isinstance(op, Vector):
+    if is_vector(op):
         return op.partial_bytes()
     written, parts = op.output_bytes(), sharding.sequence_parts
     if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
@@ -153,4 +153,4 @@ def _alive(block: Block, made: dict[str, Op], final: set[str], sharding: Shardin
 
 
 def _product_weights(op: Op) -> Number:
-    return op.k.size * total(op.n) if isinstance(op, MatMul) and op.stored else 0.0
+    return op.k.size * total(op.n) if is_product(op) and op.stored else 0.0
