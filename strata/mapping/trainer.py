@@ -23,6 +23,9 @@ class TrainerMemory:
     unfused_gates: Number = quantity(
         "1", "1 where an activation and the product with its gate are two kernels: what is between is kept"
     )
+    scores: Number = quantity(
+        "B", "kept for each score of attention where that is not one fused kernel: probabilities and a mask"
+    )
     attention_copy: Number = quantity(
         "1", "1 where attention's result is kept a second time, turned as the product after it reads it"
     )

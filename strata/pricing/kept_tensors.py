@@ -21,6 +21,7 @@ class KeptTensors:
 
     activations: Number = 0.0  # tensors that gradients read, with the statistics of rows
     statistics: Number = 0.0  # of these, attention's sums of exponentials: a recomputed attention keeps none
+    scores: Number = 0.0  # of attention, in elements: kept where it is no fused kernel
     gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
     attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
     logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
@@ -52,12 +53,14 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
         elif block.entry is not None and name == block.entry.name:
             found[name] = _stored_for(readers, block.entry.bytes())
     statistics: Number = 0.0
+    scores: Number = 0.0
     attended: Number = 0.0
     gates: Number = 0.0
     rows: Number = 0.0
     for op in block.ops:
         if is_attention(op):
-            statistics = statistics + STATISTIC * op.sequences.size * op.queries.size * op.heads.size
+            own = op.sequences.size * op.queries.size * op.heads.size
+            statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
             attended = attended + op.output_bytes()
             if _rotated(op, made):
                 values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
@@ -70,6 +73,7 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     return KeptTensors(
         activations=sum(found.values(), 0.0) + statistics + rows,
         statistics=statistics,
+        scores=scores,
         gates=gates,
         attended=attended,
         logits=logits,

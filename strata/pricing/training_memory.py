@@ -23,6 +23,7 @@ GATHERED_BLOCKS = 2.0  # whose weights ZeRO-3 has together: the one that runs an
 NOTHING = TrainerMemory(
     logits=0.0,
     unfused_gates=0.0,
+    scores=0.0,
     attention_copy=0.0,
     gradient_buffers=0.0,
     buckets=0.0,
@@ -160,7 +161,7 @@ def training_memory(
         for (b, one), count in zip(blocks, counts, strict=True)
         if b.direction == "forward"
     ]
-    parts = _state(held, sharding, trainer) | _activations(held, sharding, facts, node)
+    parts = _state(held, sharding, trainer) | _activations(held, sharding, trainer, node)
     if trainer.memory is None:
         return parts
     comes = parts["activations"] + parts["logits"] + parts["workspace"]
@@ -222,10 +223,11 @@ def _state(held: list[HeldBlock], sharding: Sharding, trainer: Trainer) -> dict[
 
 
 def _activations(
-    held: list[HeldBlock], sharding: Sharding, facts: TrainerMemory, node: Number
+    held: list[HeldBlock], sharding: Sharding, trainer: Trainer, node: Number
 ) -> dict[str, Number]:
     """Activations in flight, logits, and what the widest gradients and a recomputed layer take meanwhile."""
     training, stages, pieces = sharding.training, sharding.stages, sharding.microbatches
+    facts, unfused = trainer.memory or NOTHING, trainer.attention == "unfused"
     every: Number = 0.0
     entries: Number = 0.0
     ends: Number = 0.0
@@ -234,7 +236,7 @@ def _activations(
     widest: Number = 0.0
     buffers: Number = 0.0
     for one in held:
-        kept = kept_activations(one.held, training.recompute, facts)
+        kept = kept_activations(one.held, training.recompute, facts, unfused)
         if one.layered:
             every = every + one.count * kept
             if one.starts_layer:
@@ -262,15 +264,16 @@ def _activations(
     return {"activations": kept, "logits": logits, "workspace": buffers + xp.maximum(work - logits, 0.0)}
 
 
-def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory) -> Number:
+def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, unfused: bool) -> Number:
     """Activations of one block kept for its backward pass unless its layer is recomputed: all, or all but
-    what a recomputed attention makes anew.
+    what a recomputed attention makes anew; `unfused`: attention that is not one kernel keeps scores.
     """
     kept = held.kept
     every = kept.activations + facts.unfused_gates * kept.gates + facts.attention_copy * kept.attended
+    inside = facts.scores * kept.scores if unfused else kept.statistics
     xp = namespace(recompute, every)
     again = recompute == RECOMPUTE.index("selective")
-    return held.repeats * (every - xp.where(again, kept.statistics, 0.0))
+    return held.repeats * (every - kept.statistics + xp.where(again, 0.0, inside))
 
 
 def communication_buffers(

@@ -46,7 +46,7 @@ def test_kept_tensors_are_those_measured(hidden, heads, kv_heads, head, ffn, com
     for unfused, measured in ((0.0, compiled), (1.0, eager)):
         own = replace(facts, unfused_gates=unfused)
         kept = sum(
-            kept_activations(footprint_of(b, sharding, True), 0.0, own)
+            kept_activations(footprint_of(b, sharding, True), 0.0, own, unfused=False)
             for b in graph.blocks
             if b.direction == "forward" and graph.sequence.in_layers(b.name)
         )
@@ -110,6 +110,19 @@ def test_stages_of_a_pipeline():
     assert needed.max() == pytest.approx(r.metrics.memory_used, rel=1e-9)
     fullest = int(np.argmax(needed))
     assert {k: v[fullest] for k, v in parts.items()} == pytest.approx(r.summary.memory)
+
+
+def test_attention_that_is_not_one_kernel_keeps_scores_unless_recomputed():
+    """arXiv 2205.05198, equation 1: 5 a s / h of 34 + 5 a s / h, in units of sbh B."""
+    usual = engine("megatron")
+    apart = replace(usual, training=replace(usual.training, attention="unfused"))
+    work = st.train(1.0, 2048.0)
+    plain, scores = (memory("1xh200", "llama-3-8b", work, "tp=1", e)["activations"] for e in (usual, apart))
+    heads, layers = 32, 32
+    statistics = layers * heads * 2048 * 4.0
+    assert scores - plain + statistics == pytest.approx(5.0 * heads * 2048.0**2 * layers)
+    selective = memory("1xh200", "llama-3-8b", work, "recompute=selective", apart)["activations"]
+    assert selective == pytest.approx(plain - statistics)
 
 
 def test_offload_hsdp_and_formats():
