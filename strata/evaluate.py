@@ -28,6 +28,7 @@ from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.pricing.given import Pricing, Structure
+from strata.pricing.stage_memory import memory_by_stage
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
@@ -114,6 +115,20 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     longer = xp.maximum(least / found.time, 1.0)
     parts = {name: part * longer for name, part in found.time_by_bound.items()}  # they add up to the time
     return replace(found, time=found.time * longer, time_by_bound=parts, upper=xp.maximum(found.upper, least))
+
+
+def stage_memory(result: Result) -> dict[str, np.ndarray]:
+    """Bytes of every stage of one training step, by purpose.
+
+    >>> import strata as st
+    >>> found = stage_memory(st.evaluate("8xh200", "llama-3-8b", st.train(8, 2048), "pp=8", "megatron"))
+    >>> bool(found["activations"][0] > found["activations"][7])
+    True
+    """
+    require(result.workload.phase == "train", "stages keep micro-batches in training alone")
+    work = result.workload.steps()[1][-1][1]
+    given = pricing_of(result.case, work, Structure(result.case.plan.active()))
+    return {purpose: np.asarray(size) for purpose, size in memory_by_stage(given).items()}
 
 
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:

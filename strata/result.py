@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +16,10 @@ from strata.errors import BadValue, Infeasible, UnknownName, require
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
+from strata.mapping.plan import Plan
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format
+from strata.pricing.memory_levers import training_levers
 from strata.pricing.metrics import METRICS
 from strata.pricing.power_limits import over_limits
 from strata.pricing.step import Step
@@ -157,7 +159,7 @@ class Result:
         found = []
         if self.reason & MEMORY.bit:
             used, limit = float(self.metrics.memory_used), float(self.metrics.memory_limit)
-            found.append(Infeasible(MEMORY.relation, used, limit, "B", MEMORY.levers))
+            found.append(Infeasible(MEMORY.relation, used, limit, "B", self._memory_levers()))
         if self.reason & LIMITS.bit:
             found.append(over_limits(self.system.chip, self.steps))
         if self.reason & CORES.bit:
@@ -176,6 +178,21 @@ class Result:
             if broken:
                 found.append(Infeasible(rule.relation, float(demand), float(limit), "1", rule.levers))
         return found
+
+    def _memory_levers(self) -> tuple[str, ...]:
+        """What would make one point fit: in training the largest purpose, and levers with what they leave."""
+        plan = self.plan
+        if self.workload.phase != "train" or not isinstance(plan, Plan):
+            return MEMORY.levers
+
+        def needed(other: Plan) -> float:
+            there = self._again(replace(self.case, plan=other))
+            return float("inf") if int(there.reason) & ~MEMORY.bit else float(there.metrics.memory_used)
+
+        memory = {purpose: float(size) for purpose, size in self.summary.memory.items()}
+        pieces = float(self.steps[-1].microbatches)
+        sequences = float(self.workload.batch / plan.dp)
+        return training_levers(plan, memory, float(self.metrics.memory_limit), needed, pieces, sequences)
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -251,26 +251,26 @@ def test_megatron_weights_and_optimiser_state(size, gib):
     """
     hidden = MEGATRON[size][0]
     embedding = 18 * (51200 / 8 + 2048) * hidden
-    assert (megatron_run(size).summary.memory["weights"] - embedding) / GIB == pytest.approx(gib, rel=0.01)
+    memory = megatron_run(size).summary.memory
+    held = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+    assert (held - embedding) / GIB == pytest.approx(gib, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("size", "gib"), [("22B", 0.4942 * 59.25), ("175B", 0.5653 * 66.84375 / (1 + 7 / 24))]
-)
+@pytest.mark.parametrize(("size", "gib"), [("22B", 0.4942 * 59.25), ("175B", 0.5653 * 66.84375)])
 def test_megatron_activations_without_scores(size, gib):
-    """arXiv 2205.05198, figure 7, selective recomputation: sbh (10 + 24/t) B a layer, interleaving taken out.
-    We never keep scores, and keep rotated copies where Megatron keeps dropout masks: the same within 30 %.
+    """arXiv 2205.05198, figure 7, selective recomputation: sbh (10 + 24/t) B a layer, interleaved.
+    We never keep scores, and keep rotated copies where Megatron keeps dropout masks: the same within 12 %.
     """
-    assert megatron_run(size, recompute=1).summary.memory["activations"] / GIB == pytest.approx(gib, rel=0.3)
+    assert megatron_run(size, recompute=1).summary.memory["activations"] / GIB == pytest.approx(gib, rel=0.12)
 
 
-@pytest.mark.parametrize(("size", "gib"), [("22B", 9.5625), ("175B", 12.3515625 / (1 + 7 / 24))])
+@pytest.mark.parametrize(("size", "gib"), [("22B", 9.5625), ("175B", 12.3515625)])
 def test_megatron_activations_with_sequence_parallelism(size, gib):
-    """arXiv 2205.05198, equation 4: with sequence parallelism everything is divided, 34 sbh / t B a layer;
-    within 35 % as above.
+    """arXiv 2205.05198, equation 4: with sequence parallelism everything is divided, 34 sbh / t B a layer,
+    and interleaved stages keep 1 + (p - 1) / (p v) of p micro-batches; within 8 % as above.
     """
     assert megatron_run(size, recompute=1, sp=1).summary.memory["activations"] / GIB == pytest.approx(
-        gib, rel=0.35
+        gib, rel=0.08
     )
 
 

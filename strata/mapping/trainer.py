@@ -7,11 +7,49 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, register_pytree
-from strata.params import quantity, text
+from strata.params import part, quantity, text
 
 FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
 LIBRARY_EXCHANGE = "alltoall"
 EXCHANGES = (LIBRARY_EXCHANGE, "deepep")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainerMemory:
+    """What training software holds beside what its arithmetic needs."""
+
+    logits: Number = quantity(
+        "B", "held for each logit while the loss and its gradient are worked out", positive=True
+    )
+    unfused_gates: Number = quantity(
+        "1", "1 where an activation and the product with its gate are two kernels: what is between is kept"
+    )
+    scores: Number = quantity(
+        "B", "kept for each score of attention where that is not one fused kernel: probabilities and a mask"
+    )
+    attention_copy: Number = quantity(
+        "1", "1 where attention's result is kept a second time, turned as the product after it reads it"
+    )
+    gradient_buffers: Number = quantity(
+        "1",
+        "1 where products keep a bf16 buffer for the gradient of each shape of weight",
+    )
+    buckets: Number = quantity(
+        "B", "of a parameter in buckets of gradients beside those added up, where ranks sum them"
+    )
+    gathered: Number = quantity(
+        "B",
+        "of a parameter in buffers of the update's gather, where optimiser state is sharded: all of them and "
+        "a rank's own",
+    )
+    gather_buffers: Number = quantity(
+        "1", "whole residual streams in buffers of a tensor group that keeps sequences in pieces"
+    )
+    communicator: Number = quantity("B", "of a communication library's buffers for each group of ranks")
+    fragments: Number = quantity(
+        "1", "what the allocator holds and cannot use, over what comes and goes within a step"
+    )
 
 
 @register_pytree
@@ -123,4 +161,7 @@ class Trainer:
         "none",
         optional=True,
         minimum=0,
+    )
+    memory: TrainerMemory | None = part(
+        TrainerMemory, "what it holds beside what its arithmetic needs; left out: nothing", optional=True
     )

@@ -105,7 +105,7 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
             sums[kind] = sums[kind] + b.block.times * time * (every if again else 1.0)
             before = before + block_runs(b, at) * time * (every if again else 1.0)
             if dual:
-                other = block_runs(b, split_counts(given, b, last - nodes))
+                other = block_runs(b, split_counts(given, place_of(b), last - nodes))
                 mirrored = mirrored + other * time * (there if again else 1.0)
     return StagePasses(
         **passes,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strata.arrays import Number, namespace
 from strata.mapping.recompute import recomputed_layers
 from strata.pricing.block import PricedBlock
@@ -16,7 +18,7 @@ from strata.pricing.pipeline import (
 )
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
-from strata.workload.graph import Collective, Graph
+from strata.workload.graph import Block, Collective, Graph
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:
@@ -33,7 +35,9 @@ def stage_send(given: Pricing, rank: Rank) -> Price:
 
 
 def stages_seen(given: Pricing) -> Number:
-    """The stages that can be slowest, on a leading axis."""
+    """The stages that can be slowest or fullest, on a leading axis; 0 without a pipeline."""
+    if not given.structure.pipelined:
+        return 0.0
     order, stages = given.graph.sequence, given.sharding.stages
     nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
     if given.sharding.deepflow:
@@ -48,10 +52,16 @@ def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Num
     """
     if not given.structure.pipelined:
         return [b.block.count for b in blocks]
-    order, stages, nodes = given.graph.sequence, given.sharding.stages, stages_seen(given)
+    return counts_at_stages(given, [b.block for b in blocks], stages_seen(given))
+
+
+def counts_at_stages(given: Pricing, blocks: Sequence[Block], nodes: Number) -> list[Number]:
+    """How often each block stands in some stages of a pipeline (leading axis)."""
+    order, stages = given.graph.sequence, given.sharding.stages
+    names = [b.gradient_of or b.name for b in blocks]
     if given.sharding.deepflow:
-        return [ends_apart_counts(order, place_of(b), stages, nodes) for b in blocks]
-    return [split_counts(given, b, nodes) for b in blocks]
+        return [ends_apart_counts(order, name, stages, nodes) for name in names]
+    return [split_counts(given, name, nodes) for name in names]
 
 
 def place_of(b: PricedBlock) -> str:
@@ -59,13 +69,13 @@ def place_of(b: PricedBlock) -> str:
     return b.block.gradient_of or b.block.name
 
 
-def split_counts(given: Pricing, b: PricedBlock, nodes: Number) -> Number:
-    """How often a block stands in some stages, as layers are split over them."""
+def split_counts(given: Pricing, block: str, nodes: Number) -> Number:
+    """How often a block of the sequence stands in some stages, as layers are split over them."""
     order, stages = given.graph.sequence, given.sharding.stages
     if not given.training:
-        return stage_counts(order, place_of(b), stages, nodes)
+        return stage_counts(order, block, stages, nodes)
     ends, head = stage_split(given)
-    return stage_counts(order, place_of(b), stages, nodes, given.sharding.virtual_stages, ends, head)
+    return stage_counts(order, block, stages, nodes, given.sharding.virtual_stages, ends, head)
 
 
 def stage_split(given: Pricing) -> tuple[Number, Number | None]:

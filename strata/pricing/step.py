@@ -12,7 +12,7 @@ import numpy as np
 from strata.arrays import Mask, Number, namespace
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.exposed import add_times, exposed_in_blocks
-from strata.pricing.footprint import memory_by_purpose, resident_bytes
+from strata.pricing.footprint import resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.host import with_host, with_sampling
@@ -21,6 +21,7 @@ from strata.pricing.overlap.equations import price_where
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
 from strata.pricing.pricers import Rank
+from strata.pricing.stage_memory import step_memory
 from strata.pricing.stage_passes import pass_times
 from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
 from strata.pricing.update import update_price
@@ -149,7 +150,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)
     held_by = [(b.block, b.held) for b in blocks]
-    memory = memory_by_purpose(held_by, counts, sharding, training=training, pipelined=structure.pipelined)
+    memory = step_memory(given, held_by, counts)
     xp = namespace(mean.lower, mean.upper, time)
     return Step(
         time=hosted,

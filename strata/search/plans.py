@@ -24,6 +24,7 @@ from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import plans, taken
 from strata.mapping.rules import LIMITS
 from strata.pricing.metrics import RATE, TIME, Metric
+from strata.pricing.training_memory import STATE
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.workload.model import Model
@@ -216,9 +217,8 @@ def _weights_fit(
 ) -> np.ndarray:
     """Plans whose weights alone fit a device, by their smallest batch: no other batch of the rest can fit."""
     box = evaluate(system, model, least, every, engine)
-    room: np.ndarray = np.broadcast_to(
-        box.summary.memory["weights"] <= box.metrics.memory_limit, np.shape(every.tp)
-    )
+    held = sum((size for purpose, size in box.summary.memory.items() if purpose in ("weights", *STATE)), 0.0)
+    room: np.ndarray = np.broadcast_to(held <= box.metrics.memory_limit, np.shape(every.tp))
     return room if room.any() else ~room
 
 

@@ -346,3 +346,11 @@ class Gather(Vector):
 
 def is_vector(op: Op) -> TypeGuard[Vector]:
     return isinstance(op, Vector)
+
+
+def is_product(op: Op) -> TypeGuard[MatMul]:
+    return op.kind == MatMul.kind
+
+
+def is_attention(op: Op) -> TypeGuard[Attention]:
+    return op.kind == Attention.kind

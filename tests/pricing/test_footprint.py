@@ -9,17 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.pricing.footprint import (
-    GRADIENT_BYTES,
-    OPTIMISER_BYTES,
-    Footprint,
-    block_state,
-    footprint_of,
-    gathered_weights,
-    kept_activations,
-    stored_weights,
-    training_state,
-)
+from strata.mapping.engine import trainer_of
+from strata.pricing.footprint import Footprint, footprint_of, gathered_weights, stored_weights
+from strata.pricing.training_memory import STATE, block_state
 
 
 def held(name, work, plan, page=1.0):
@@ -84,10 +76,10 @@ def test_recomputing_more_and_sharding_more_never_hold_more(point):
         for sp in (0.0, 1.0)
     ]
     assert norms[1] < norms[0] if plan.tp > 1 else norms[1] == norms[0]
-    state = [
-        st.evaluate(where, made, work, replace(plan, zero=z)).summary.memory["weights"]
-        for z in (0.0, 1.0, 2.0, 3.0)
+    held = [
+        st.evaluate(where, made, work, replace(plan, zero=z)).summary.memory for z in (0.0, 1.0, 2.0, 3.0)
     ]
+    state = [sum(memory[part] for part in STATE) for memory in held]
     falls = np.diff(state)
     assert np.all(falls < 0) if plan.dp * plan.cp > 1 else np.all(falls <= 0)
 
@@ -97,7 +89,9 @@ def test_what_replicas_share_out_is_all_there_is(routed, replicas, groups, zero)
     """Shares of all replicas add up to one copy of what the level reaches, and to as many as there are of
     the rest.
     """
-    one = Footprint(weights=2e9, parameters=1e9, expert_share=routed)
+    one = Footprint(
+        weights=2e9, parameters=1e9, expert_share=routed, trained=1e9, trained_experts=routed * 1e9
+    )
     graph = model("llama-3-8b").trace(st.train(64.0, 8.0))
     plan = st.plan(dp=replicas, zero=zero)
     sharding = replace(plan.sharding(graph, st.train(64.0, 8.0), plan.active()), expert_replicas=groups * 1.0)
@@ -105,21 +99,13 @@ def test_what_replicas_share_out_is_all_there_is(routed, replicas, groups, zero)
     by_hand = 0.0
     for parameters, copies in ((dense, replicas), (experts, groups)):
         shares = [copies if zero >= level else 1.0 for level in (3, 2, 1)]
-        each = (2.0, GRADIENT_BYTES, OPTIMISER_BYTES)
+        each = (2.0, 4.0, 12.0)
         by_hand += sum(parameters * size / share for size, share in zip(each, shares, strict=True))
-    assert block_state(one, sharding) == pytest.approx(by_hand, rel=1e-12)
+    trainer = trainer_of(st.engine("megatron"))
+    assert sum(block_state(one, sharding, trainer)) == pytest.approx(by_hand, rel=1e-12)
     stored = stored_weights(one, sharding)
     if zero == 3 and replicas > 1:
         assert stored == pytest.approx(2.0 * (dense / replicas + experts / groups), rel=1e-12)
     else:
         assert stored == pytest.approx(one.weights, rel=1e-12)
     assert gathered_weights(one, sharding) == pytest.approx(2.0 * (one.weights - stored), abs=1e-3)
-    assert training_state(1e9, 2e9, 0.0, replicas) == 18e9
-
-
-def test_a_recomputed_block_keeps_its_entry():
-    blocks, sharding = held("llama-3-8b", st.train(8.0, 512.0), "recompute=full")
-    stream = 512 * 4096 * 2.0  # one sequence at a time
-    for name in ("attention.full", "ffn.dense"):
-        assert kept_activations(blocks[name], sharding) == 0.5 * stream
-        assert kept_activations(blocks[name], replace(sharding, recompute=0.0)) > 4 * stream

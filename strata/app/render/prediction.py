@@ -124,10 +124,7 @@ def headline_rows(result: Result) -> list[tuple[str, str, str]]:
         if value is not None
     ]
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
-    told = {"weights": "weights with gradients and optimiser"} if result.workload.phase == "train" else {}
-    parts = ", ".join(
-        f"{told.get(k, k)} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0
-    )
+    parts = ", ".join(f"{k} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0)
     return [*rows, ("memory/device", show(used, "B"), f"of {show(limit, 'B')}: {parts}")]
 
 

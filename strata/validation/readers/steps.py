@@ -16,14 +16,15 @@ import numpy as np
 from strata.arrays import Number
 from strata.batch import as_float64_box
 from strata.case import Case
-from strata.evaluate import step_of
+from strata.evaluate import pricing_of, step_of
 from strata.hardware.fabric import sized
 from strata.hardware.money import economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
-from strata.pricing.given import Structure
+from strata.pricing.given import Pricing, Structure
 from strata.pricing.step import Step
+from strata.pricing.training_memory import OUTSIDE
 from strata.validation.readers.catalogue import Catalogue
 from strata.workload.model import Model, Pattern
 from strata.workload.tasks import Workload, serve
@@ -76,6 +77,12 @@ def priced_step(system: System, model: Model, work: Workload, plan: Plan, engine
     return step_of(case, case.workload, structure)
 
 
+def priced_with(system: System, model: Model, work: Workload, plan: Plan, engine: Engine) -> Pricing:
+    """What one step is priced with, for what a step does not say."""
+    case, structure = _boxed(system, model, work, plan, engine)
+    return pricing_of(case, case.workload, structure)
+
+
 @dataclass(frozen=True, eq=False)
 class Serving:
     """What serves: a system with a model on it, under a plan and an engine; `skew` of what its text asks
@@ -112,8 +119,8 @@ def served_batch(serving: Serving, batch: Number, length: Number, output: Number
 
 
 def used_bytes(step: Step, *, reserve: bool = True) -> Number:
-    """Bytes of the fullest device; without the reserve it is what the framework's allocator sees."""
-    return sum((v for k, v in step.memory.items() if reserve or k != "reserve"), 0.0)
+    """Bytes of the fullest device; without the reserve it is what a framework counts as allocated."""
+    return sum((v for k, v in step.memory.items() if reserve or k not in OUTSIDE), 0.0)
 
 
 # -------------------------------------------------------------------------------------- models

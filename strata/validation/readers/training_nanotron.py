@@ -10,6 +10,7 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.plan import plan
 from strata.params import data_folder
+from strata.pricing.stage_memory import first_stage_at_update
 from strata.validation.readers.benchmark_conditions import NanotronConditions, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
@@ -21,19 +22,21 @@ from strata.validation.readers.comparison import (
     join_metrics,
 )
 from strata.validation.readers.like_cases import case_key
-from strata.validation.readers.steps import dense_model, systems_of, used_bytes
+from strata.validation.readers.steps import dense_model, priced_step, priced_with, systems_of, used_bytes
 from strata.validation.readers.tables import Table, read_table
 from strata.validation.readers.training_steps import (
     GPUS_PER_NODE,
     TRAINER,
     called_right,
     ranked_by_nodes,
-    training_step,
 )
 from strata.workload.model import Model
+from strata.workload.tasks import train
 
 SHAPES = "training/h100_nanotron_models.csv"
 CHIP = "h100"
+ENGINE = "nanotron"
+GIB = 2.0**30
 
 
 def _shapes(table: Table) -> dict[str, dict[str, Any]]:
@@ -61,7 +64,11 @@ def _nanotron_model(shape: dict[str, Any], kv_heads: Array, vocab: Array) -> Mod
 
 
 def _nanotron_forecast(table: Table, catalogue: Catalogue, kv_heads: Array) -> Forecast:
-    """Tokens/s/GPU, bytes of weights, gradients and optimiser, and whether the run fits."""
+    """Tokens/s/GPU, allocated bytes, and whether the run fits.
+
+    The file's memory holds no activations: peaks are counted anew after the backward pass (nanotron's
+    log_memory), so that it is the update's, of the first rank, which stands in the first stage; in GiB.
+    """
     shapes = _shapes(table)
     known = read_conditions(NanotronConditions, table, "training/h100_nanotron.toml")
     s = table.numbers("vocab_k", "nodes", "dp", "tp", "pp", "mbs", "acc", "zero")
@@ -82,11 +89,11 @@ def _nanotron_forecast(table: Table, catalogue: Catalogue, kv_heads: Array) -> F
         gpus = v["nodes"] * GPUS_PER_NODE
         system = systems_of(catalogue, CHIP, gpus, known.fabric)
         batch = v["dp"] * v["mbs"] * v["acc"]
-        step = training_step(catalogue, system, model, batch, known.sequence + 0.0 * batch, layout)
+        given = (system, model, train(batch, known.sequence + 0.0 * batch), layout, catalogue.engine(ENGINE))
+        step = priced_step(*given)
         fits = used_bytes(step) <= system.chip.memory.capacity
-        # The file's memory does not change with the micro-batch: it is read between steps and holds no
-        # activations.
-        return batch * known.sequence / step.time / gpus, step.memory["weights"], fits
+        allocated = first_stage_at_update(priced_with(*given))
+        return batch * known.sequence / step.time / gpus, allocated, fits
 
     return forecast(table, [table.text("model")], price, tuple(s), metrics=3)
 
@@ -115,7 +122,7 @@ def nanotron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     )
     memory = compare_metric(
         table,
-        table.number("mem_alloc_GB") * 1e9,
+        table.number("mem_alloc_GB") * GIB,
         forecasts,
         group_names("memory", models, count=count),
         metric=1,

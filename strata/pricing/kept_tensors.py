@@ -1,0 +1,160 @@
+"""What a forward block leaves for its backward pass: each tensor that some gradient reads, stored once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, namespace
+from strata.mapping.layout import Sharding
+from strata.precision import bytes_of
+from strata.workload.graph import Block, Op, total
+from strata.workload.ops import Attention, MatMul, Vector, is_attention, is_product, is_vector
+
+SEQUENCE_GROUP = "tp"  # whose sums sequence parallelism keeps in pieces
+STATISTIC = bytes_of("fp32")  # of a row: a norm's scale, attention's sum of exponentials
+KEPT = "forward:"  # how a gradient names a tensor of the forward pass
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class KeptTensors:
+    """Bytes that one copy of a block keeps for its backward pass, and what its gradients take meanwhile."""
+
+    activations: Number = 0.0  # tensors that gradients read, with the statistics of rows
+    statistics: Number = 0.0  # of these, attention's sums of exponentials: a recomputed attention keeps none
+    scores: Number = 0.0  # of attention, in elements: kept where it is no fused kernel
+    gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
+    attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
+    logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
+    logit_size: Number = 2.0  # bytes of one of them
+    gradients: Number = 0.0  # gradients of activations alive at once, at most
+    products: Number = 0.0  # gradients of its products' weights, one of each shape
+
+
+def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
+    """Tensors of a forward block that the gradients of its ops read.
+
+    Inputs of products (for gradients of weights), what norms and activations read, queries, keys, values and
+    result of attention. A tensor that two gradients read counts once, one that none reads not at all. Values
+    are no copy: a rotation of queries and keys leaves them in the buffer of the product before, which stays
+    whole for them.
+    """
+    made = {op.output: op for op in block.ops if op.kind != "collective"}
+    last = block.ops[-1] if block.output is None and block.entry is not None else None
+    final = set(last.inputs) if last is not None else set()
+    found: dict[str, Number] = {}
+    logits: Number = 0.0
+    wide: Number = bytes_of("bf16")
+    for name, readers in _readers(block).items():
+        if name in final and name in made:
+            logits = logits + tensor_bytes(made[name], sharding)
+            wide = _element_size(made[name])
+        elif name in made:
+            found[name] = _stored_for(readers, tensor_bytes(made[name], sharding))
+        elif block.entry is not None and name == block.entry.name:
+            found[name] = _stored_for(readers, block.entry.bytes())
+    statistics: Number = 0.0
+    scores: Number = 0.0
+    attended: Number = 0.0
+    gates: Number = 0.0
+    rows: Number = 0.0
+    for op in block.ops:
+        if is_attention(op):
+            own = op.sequences.size * op.queries.size * op.heads.size
+            statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
+            attended = attended + op.output_bytes()
+            if _rotated(op, made):
+                values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
+                found[op.inputs[0]] = found[op.inputs[0]] - values * bytes_of(op.activation)
+        elif is_vector(op) and op is not last:
+            if op.needs_whole or op.adds:
+                rows = rows + STATISTIC * op.m.size
+            elif op.pieces > 1.0 and _gated(op):
+                gates = gates + op.partial_bytes()
+    return KeptTensors(
+        activations=sum(found.values(), 0.0) + statistics + rows,
+        statistics=statistics,
+        scores=scores,
+        gates=gates,
+        attended=attended,
+        logits=logits,
+        logit_size=wide,
+        gradients=_alive(block, made, final, sharding),
+        products=bytes_of("bf16") * sum((_product_weights(op) for op in block.ops), 0.0),
+    )
+
+
+def _readers(block: Block) -> dict[str, list[Op]]:
+    """Tensors of the forward pass that gradients read, each with the ops whose gradients do."""
+    found: dict[str, list[Op]] = {}
+    for op in block.ops:
+        names = [name for gradient in op.gradient() for name in gradient.inputs if name.startswith(KEPT)]
+        if is_attention(op):
+            names.append(KEPT + op.output)
+        for name in dict.fromkeys(names):
+            found.setdefault(name.removeprefix(KEPT), []).append(op)
+    return found
+
+
+def _stored_for(readers: list[Op], size: Number) -> Number:
+    """Bytes in which a tensor is stored for the gradients that read it: once, and once as products in a
+    narrower format read it, which have rounded it already.
+    """
+    narrow = [op for op in readers if is_product(op) and op.stored and _is_narrow(op)]
+    if not narrow:
+        return size
+    op = narrow[0]
+    rounded = size * bytes_of(op.weight) / bytes_of(op.activation)
+    return rounded if len(narrow) == len(readers) else size + rounded
+
+
+def _is_narrow(op: MatMul) -> bool:
+    formats = op.weight, op.activation
+    return all(isinstance(f, str) for f in formats) and bool(bytes_of(op.weight) < bytes_of(op.activation))
+
+
+def _rotated(op: Attention, made: dict[str, Op]) -> bool:
+    """Whether attention reads what an element-wise op made of a product, with values of every head."""
+    before = made.get(op.inputs[0]) if op.inputs else None
+    if op.latent or before is None or not is_vector(before) or before.reads != before.writes:
+        return False
+    return any(is_product(made[name]) for name in before.inputs if name in made)
+
+
+def _gated(op: Vector) -> bool:
+    """Whether it multiplies two operands, one of them after a function of its own."""
+    return isinstance(op.reads, float) and isinstance(op.writes, float) and op.reads > op.writes > 0.0
+
+
+def _element_size(op: Op) -> Number:
+    return bytes_of(op.activation) if is_product(op) else bytes_of("bf16")
+
+
+def tensor_bytes(op: Op, sharding: Sharding) -> Number:
+    """Bytes of an op's result as a tensor: what a norm writes beside it, the residual stream, is another one.
+
+    Sums over a tensor group are kept in pieces where it divides the sequence.
+    """
+    if is_vector(op):
+        return op.partial_bytes()
+    written, parts = op.output_bytes(), sharding.sequence_parts
+    if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
+        return written
+    summed = sharding.spec(op.module, op.contracted_axes())
+    return written / parts if any(SEQUENCE_GROUP in groups for groups in summed.values()) else written
+
+
+def _alive(block: Block, made: dict[str, Op], final: set[str], sharding: Sharding) -> Number:
+    """Most bytes of gradients at once: of an op's result and operands, beside that of the residual stream."""
+    stream = block.entry.bytes() if block.entry is not None else 0.0
+    most: Number = 0.0
+    for op in made.values():
+        if final and (op.output in final or final.intersection(op.inputs)):
+            continue  # gradients of logits are counted with them
+        operands = (tensor_bytes(made[name], sharding) for name in op.inputs if name in made)
+        alive = tensor_bytes(op, sharding) + sum(operands, 0.0)
+        most = namespace(most, alive).maximum(most, alive)
+    return most + stream
+
+
+def _product_weights(op: Op) -> Number:
+    return op.k.size * total(op.n) if is_product(op) and op.stored else 0.0

@@ -1,0 +1,296 @@
+"""Memory of a training step by purpose and stage: parameters, gradients, optimiser state, activations as the
+schedule keeps them, logits, communication, and what an allocator cannot use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata.arrays import Number, namespace
+from strata.mapping.engine import Engine, trainer_of
+from strata.mapping.layout import Sharding
+from strata.mapping.trainer import Trainer, TrainerMemory
+from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
+from strata.precision import bytes_of
+from strata.pricing.footprint import WORKING, Footprint
+from strata.workload.graph import Block, BlockSequence
+
+STATE = ("parameters", "gradients", "optimizer")  # what lies in memory between steps
+OUTSIDE = ("communicators", "allocator", "reserve")  # what a framework does not count as allocated
+NARROW_COPIES = 2.0  # a narrow weight is kept along both of its axes: for products of either pass
+BUFFERED_LAYERS = 2.0  # of offloaded activations on the device: one that is used, one that moves
+GATHERED_BLOCKS = 2.0  # whose weights ZeRO-3 has together: the one that runs and the next
+NOTHING = TrainerMemory(
+    logits=0.0,
+    unfused_gates=0.0,
+    scores=0.0,
+    attention_copy=0.0,
+    gradient_buffers=0.0,
+    buckets=0.0,
+    gathered=0.0,
+    gather_buffers=0.0,
+    communicator=0.0,
+    fragments=0.0,
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeldBlock:
+    """A forward block with what one copy holds, how often it stands in stages (leading axis), and where."""
+
+    block: Block
+    held: Footprint
+    count: Number
+    layered: bool  # of a layer, not before or after all of them
+    starts_layer: bool
+
+
+def in_flight(
+    stages: Number, node: Number, microbatches: Number, chunks: Number = 1.0, schedule: Number = 0.0
+) -> Number:
+    r"""Micro-batches whose activations a stage keeps at most, counted in all layers of the stage.
+
+    .. math::
+        f_{1F1B} = \min(P - j, m), \quad
+        f_{v} = \min\Big(\frac{2 (P - j - 1) + (v - 1) P + 1}{v}, m\Big), \quad
+        f_{GPipe} = m, \quad f_{ZB} = \min(P, m), \quad f_{Dual} = \min(P + 1, m)
+
+    P stages, stage j counted from 0, m micro-batches, v chunks of a stage. Of a bidirectional pipeline, each
+    device works at stages j and P - 1 - j, of which this counts both together.
+
+    Narayanan et al., SC 2021, sec. 2.2 (1F1B and interleaved; Megatron-LM warms up by those chunks); Huang et
+    al., GPipe, arXiv 1811.06965, sec. 2.3; Qi et al., Zero Bubble, arXiv 2401.10241, table 1 (H1, as 1F1B's
+    first stage); DeepSeek-V3, arXiv 2412.19437, table 2 (DualPipe).
+
+    >>> [float(in_flight(8.0, j, 32.0)) for j in (0.0, 7.0)], float(in_flight(8.0, 0.0, 32.0, 2.0))
+    ([8.0, 1.0], 11.5)
+    >>> [float(in_flight(8.0, 3.0, 32.0, 1.0, k * 1.0)) for k in range(4)]
+    [5.0, 32.0, 8.0, 9.0]
+    """
+    xp = namespace(stages, node, microbatches, chunks, schedule)
+    warm = (2.0 * (stages - node - 1.0) + (chunks - 1.0) * stages + 1.0) / chunks
+    usual = xp.where(chunks > 1, warm, stages - node)
+    kept = xp.where(schedule == SCHEDULE.index("zero-bubble"), stages, usual)
+    kept = xp.where(schedule == SCHEDULE.index("dualpipe"), stages + 1.0, kept)
+    kept = xp.where(schedule == SCHEDULE.index("gpipe"), microbatches, kept)
+    return xp.minimum(kept, microbatches)
+
+
+def state_bytes(
+    weights: Number, trained: Number, trainer: Trainer, zero: Number, shards: Number
+) -> tuple[Number, Number, Number]:
+    r"""Bytes of weights, of gradients as they are added up, and of optimiser state on one device.
+
+    .. math:: M = \frac{w}{d_3} + \frac{g n}{d_2} + \frac{o n}{d_1}
+
+    weight bytes w, n trained parameters with g bytes of gradient and o bytes of optimiser state each; each d
+    is the number of ranks that shard where the level of ZeRO reaches it, else 1.
+
+    Rajbhandari et al., ZeRO, arXiv 1910.02054, sec. 5 (with the trainer's formats).
+
+    >>> from strata.mapping.engine import engine
+    >>> found = state_bytes(15e9, 7.5e9, trainer_of(engine("megatron")), 1.0, 64.0)
+    >>> [round(float(part) / 1e9, 2) for part in found]
+    [15.0, 30.0, 1.41]
+    """
+    xp = namespace(weights, trained, zero, shards)
+    return (
+        weights / xp.where(zero > 2, shards, 1.0),
+        bytes_of(trainer.main_gradients) * trained / xp.where(zero > 1, shards, 1.0),
+        trainer.optimizer_bytes * trained / xp.where(zero > 0, shards, 1.0),
+    )
+
+
+def block_state(held: Footprint, sharding: Sharding, trainer: Trainer) -> tuple[Number, Number, Number]:
+    """Weights, gradients and optimiser state of one copy of a block; experts have fewer replicas than the
+    rest.
+    """
+    routed, zero, weights = held.expert_share, sharding.zero, working_weights(held, trainer)
+    shards = sharding_ranks(sharding, sharding.state_replicas)
+    dense = state_bytes(weights * (1.0 - routed), held.trained - held.trained_experts, trainer, zero, shards)
+    if isinstance(routed, float) and routed == 0.0:
+        return dense
+    groups = sharding_ranks(sharding, sharding.expert_replicas)
+    experts = state_bytes(weights * routed, held.trained_experts, trainer, zero, groups)
+    return dense[0] + experts[0], dense[1] + experts[1], dense[2] + experts[2]
+
+
+def working_weights(held: Footprint, trainer: Trainer) -> Number:
+    """Bytes of weights that a trainer works with: where products read narrower ones, copies of them along
+    both axes, beside the wider weights that the optimiser updates, unless those are narrow themselves.
+    """
+    if isinstance(held.narrow, float) and held.narrow == 0.0:
+        return held.weights
+    wide = bytes_of(WORKING) if bytes_of(trainer.gathered_parameters) >= bytes_of(WORKING) else 0.0
+    return held.weights + (NARROW_COPIES - 1.0) * held.narrow_weights + wide * held.narrow
+
+
+def sharding_ranks(sharding: Sharding, replicas: Number) -> Number:
+    """Ranks that ZeRO shards over: all replicas, or as many of them as the plan says (HSDP)."""
+    told = sharding.training.dp_shard
+    if isinstance(told, float) and told == 0.0:
+        return replicas
+    xp = namespace(told, replicas)
+    return xp.where(told > 0, xp.minimum(told, replicas), replicas)
+
+
+def training_memory(
+    blocks: list[tuple[Block, Footprint]],
+    counts: list[Number],
+    sharding: Sharding,
+    order: BlockSequence,
+    given: Engine,
+    node: Number = 0.0,
+) -> dict[str, Number]:
+    """Bytes by purpose of stages of a training step; counts: how often each block stands in a stage, node:
+    the stage's number from 0, both with a leading axis where a pipeline has several.
+
+    Purposes add up to what a device needs at the fullest moment: all micro-batches in flight, and the larger
+    of the loss and the widest gradients; or the update, where its gather needs more than that.
+    """
+    trainer = trainer_of(given)
+    facts = trainer.memory if trainer.memory is not None else NOTHING
+    held = [
+        HeldBlock(
+            block=b,
+            held=one,
+            count=count,
+            layered=order.in_layers(b.name),
+            starts_layer=order.starts_layer(b.name),
+        )
+        for (b, one), count in zip(blocks, counts, strict=True)
+        if b.direction == "forward"
+    ]
+    parts = _state(held, sharding, trainer) | _activations(held, sharding, trainer, node)
+    if trainer.memory is None:
+        return parts
+    comes = parts["activations"] + parts["logits"] + parts["workspace"]
+    lasting, update = communication_buffers(held, sharding, facts)
+    xp = namespace(comes, update)
+    groups = sum((xp.where(ranks > 1, 1.0, 0.0) for ranks in sharding.degrees.values()), 0.0)
+    return parts | {
+        "communication": parts["communication"] + lasting + xp.maximum(update - comes, 0.0),
+        "communicators": facts.communicator * groups,
+        "allocator": facts.fragments * comes,
+    }
+
+
+def update_memory(
+    blocks: list[tuple[Block, Footprint]],
+    counts: list[Number],
+    sharding: Sharding,
+    order: BlockSequence,
+    given: Engine,
+    node: Number = 0.0,
+) -> Number:
+    """Bytes a framework counts as allocated while optimiser state is updated: nothing of a pass is left."""
+    every = training_memory(blocks, counts, sharding, order, given, node)
+    facts = trainer_of(given).memory or NOTHING
+    held = [
+        HeldBlock(block=b, held=one, count=count, layered=False, starts_layer=False)
+        for (b, one), count in zip(blocks, counts, strict=True)
+        if b.direction == "forward"
+    ]
+    return sum((every[purpose] for purpose in STATE), 0.0) + sum(communication_buffers(held, sharding, facts))
+
+
+def _state(held: list[HeldBlock], sharding: Sharding, trainer: Trainer) -> dict[str, Number]:
+    """Parameters, gradients, optimiser state, and weights that ZeRO-3 brings together."""
+    sums: list[Number] = [0.0, 0.0, 0.0]
+    gathered: Number = 0.0
+    stages, zero = sharding.stages, sharding.zero
+    shards = sharding_ranks(sharding, sharding.state_replicas)
+    for one in held:
+        found = block_state(one.held, sharding, trainer)
+        tied = state_bytes(one.held.tied, one.held.tied_parameters, trainer, zero, shards)
+        whole = working_weights(one.held, trainer) - found[0]
+        gathered = namespace(gathered, whole).maximum(gathered, whole)
+        # a head tied to the embedding has its own copy where another stage holds that
+        xp = namespace(stages, one.count, *found)
+        own = [f + xp.where(stages > 1, t, 0.0) for f, t in zip(found, tied, strict=True)]
+        sums = [s + one.count * part for s, part in zip(sums, own, strict=True)]
+    training = sharding.training
+    xp = namespace(training.schedule, training.offload, *sums)
+    # each device of a bidirectional pipeline holds two stages
+    copies = xp.where(training.schedule == SCHEDULE.index("dualpipe"), xp.minimum(stages, 2.0), 1.0)
+    away = (training.offload == OFFLOAD.index("optimizer")) | (training.offload == OFFLOAD.index("both"))
+    return {
+        "parameters": copies * sums[0],
+        "gradients": copies * sums[1],
+        "optimizer": xp.where(away, 0.0, copies * sums[2]),
+        "communication": GATHERED_BLOCKS * gathered,
+    }
+
+
+def _activations(
+    held: list[HeldBlock], sharding: Sharding, trainer: Trainer, node: Number
+) -> dict[str, Number]:
+    """Activations in flight, logits, and what the widest gradients and a recomputed layer take meanwhile."""
+    training, stages, pieces = sharding.training, sharding.stages, sharding.microbatches
+    facts, unfused = trainer.memory or NOTHING, trainer.attention == "unfused"
+    every: Number = 0.0
+    entries: Number = 0.0
+    ends: Number = 0.0
+    layers: Number = 0.0
+    logits: Number = 0.0
+    widest: Number = 0.0
+    buffers: Number = 0.0
+    for one in held:
+        kept = kept_activations(one.held, training.recompute, facts, unfused)
+        if one.layered:
+            every = every + one.count * kept
+            if one.starts_layer:
+                entries = entries + one.count * one.held.repeats * one.held.boundary
+                layers = layers + one.count
+        else:
+            ends = ends + one.count * kept
+        own = one.held.kept
+        size = own.logits if facts is NOTHING else own.logits / own.logit_size * facts.logits
+        logits = logits + one.count * size
+        xp = namespace(widest, own.gradients, own.products, one.count)
+        widest = xp.maximum(widest, xp.where(one.count > 0, own.gradients, 0.0))
+        buffers = buffers + xp.where(one.count > 0, facts.gradient_buffers * own.products, 0.0)
+    xp = namespace(every, layers, training.recompute_layers, training.recompute, pieces, stages)
+    told, full = training.recompute_layers, training.recompute == RECOMPUTE.index("full")
+    chosen = xp.minimum(told * sharding.virtual_stages / xp.maximum(layers, 1.0), 1.0)
+    share = xp.where(full, xp.where(told > 0, chosen, 1.0), 0.0)
+    one_layer = every / xp.maximum(layers, 1.0)
+    flight = in_flight(stages, node, pieces, sharding.virtual_stages, training.schedule)
+    last = xp.where(training.schedule == SCHEDULE.index("gpipe"), pieces, 1.0)
+    kept = flight * (share * entries + (1.0 - share) * every) + last * ends
+    away = (training.offload == OFFLOAD.index("activations")) | (training.offload == OFFLOAD.index("both"))
+    kept = xp.where(away, xp.minimum(kept, BUFFERED_LAYERS * one_layer + ends), kept)
+    work = widest + xp.where(full, one_layer, 0.0)
+    return {"activations": kept, "logits": logits, "workspace": buffers + xp.maximum(work - logits, 0.0)}
+
+
+def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, unfused: bool) -> Number:
+    """Activations of one block kept for its backward pass unless its layer is recomputed: all, or all but
+    what a recomputed attention makes anew; `unfused`: attention that is not one kernel keeps scores.
+    """
+    kept = held.kept
+    every = kept.activations + facts.unfused_gates * kept.gates + facts.attention_copy * kept.attended
+    inside = facts.scores * kept.scores if unfused else kept.statistics
+    xp = namespace(recompute, every)
+    again = recompute == RECOMPUTE.index("selective")
+    return held.repeats * (every - kept.statistics + xp.where(again, 0.0, inside))
+
+
+def communication_buffers(
+    held: list[HeldBlock], sharding: Sharding, facts: TrainerMemory
+) -> tuple[Number, Number]:
+    """Bytes of buffers for gradients and for gathered sequences, which stay, and of the update's gather."""
+    ranks, parts, stages = (
+        sharding_ranks(sharding, sharding.state_replicas),
+        sharding.sequence_parts,
+        sharding.stages,
+    )
+    xp = namespace(ranks, parts, stages, *(one.count for one in held), *(one.held.trained for one in held))
+    tied = xp.where(stages > 1, 1.0, 0.0)  # a head of another stage than the embedding
+    parameters = sum((one.count * (one.held.trained + tied * one.held.tied_parameters) for one in held), 0.0)
+    streams = [one.block.entry.bytes() for one in held if one.block.entry is not None]
+    whole = streams[0] * parts if streams else 0.0
+    lasting = xp.where(sharding.state_replicas > 1, facts.buckets * parameters, 0.0)
+    lasting = lasting + xp.where(parts > 1, facts.gather_buffers * whole, 0.0)
+    sharded = (sharding.zero > 0) & (sharding.zero < 3) & (ranks > 1)
+    return lasting, xp.where(sharded, facts.gathered * parameters * (1.0 + 1.0 / ranks), 0.0)
