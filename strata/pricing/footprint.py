@@ -21,6 +21,8 @@ class Footprint:
     weights: Number = 0.0
     parameters: Number = 0.0
     expert_share: Number = 0.0  # part of weights and parameters that belongs to routed experts
+    trained: Number = 0.0  # parameters with gradients and optimiser state: all but frozen ones
+    trained_experts: Number = 0.0  # of these, those of routed experts
     tied: Number = 0.0  # weights another block stores, which a pipeline may put on another device
     cache: Number = 0.0
     state: Number | None = None  # that layers keep in place of a cache; None where no layer does
@@ -36,6 +38,8 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
     weights: Number = 0.0
     parameters: Number = 0.0
     routed: Number = 0.0
+    trained: Number = 0.0
+    trained_experts: Number = 0.0
     tied: Number = 0.0
     cache: Number = 0.0
     state: Number | None = None
@@ -46,9 +50,10 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
         if forward:
             elements = op.weight_elements()
             weights, parameters = weights + op.weight_bytes(), parameters + elements
-            tied = tied + op.tied_bytes()
+            trained, tied = trained + op.trained_elements(), tied + op.tied_bytes()
             if op.category == "experts":
                 routed, experts = routed + elements, True
+                trained_experts = trained_experts + op.trained_elements()
         if not training:
             cache = cache + op.cache_bytes(page)
             held = op.state_bytes()
@@ -62,6 +67,8 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
         weights=weights,
         parameters=parameters,
         expert_share=routed / parameters if experts else 0.0,
+        trained=trained,
+        trained_experts=trained_experts,
         tied=tied,
         cache=cache,
         state=state,
@@ -124,10 +131,12 @@ def block_state(held: Footprint, sharding: Sharding) -> Number:
     """
     rest, routed = 1.0 - held.expert_share, held.expert_share
     zero = sharding.zero
-    dense = training_state(held.parameters * rest, held.weights * rest, zero, sharding.state_replicas)
+    dense = training_state(
+        held.trained - held.trained_experts, held.weights * rest, zero, sharding.state_replicas
+    )
     if isinstance(routed, float) and routed == 0.0:
         return dense
-    experts = training_state(held.parameters * routed, held.weights * routed, zero, sharding.expert_replicas)
+    experts = training_state(held.trained_experts, held.weights * routed, zero, sharding.expert_replicas)
     return dense + experts
 
 

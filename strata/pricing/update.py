@@ -47,8 +47,8 @@ def update_parts(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
     """The optimiser on a mean device, and the whole sum of its gradients over data parallel ranks."""
     sharding = given.sharding
     forward = [b for b in blocks if b.block.direction == "forward"]
-    held = sum((b.block.count * b.held.parameters for b in forward), 0.0) / sharding.stages
-    experts = sum((b.block.count * b.held.parameters * b.held.expert_share for b in forward), 0.0)
+    held = sum((b.block.count * b.held.trained for b in forward), 0.0) / sharding.stages
+    experts = sum((b.block.count * b.held.trained_experts for b in forward), 0.0)
     experts = experts / sharding.stages
     zero, groups = sharding.zero, sharding.expert_replicas
     xp = namespace(zero, groups)

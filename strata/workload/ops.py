@@ -302,3 +302,7 @@ class Gather(Vector):
 
 def is_vector(op: Op) -> TypeGuard[Vector]:
     return isinstance(op, Vector)
+
+
+def is_product(op: Op) -> TypeGuard[MatMul]:
+    return op.kind == MatMul.kind

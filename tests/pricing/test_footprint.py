@@ -97,7 +97,9 @@ def test_what_replicas_share_out_is_all_there_is(routed, replicas, groups, zero)
     """Shares of all replicas add up to one copy of what the level reaches, and to as many as there are of
     the rest.
     """
-    one = Footprint(weights=2e9, parameters=1e9, expert_share=routed)
+    one = Footprint(
+        weights=2e9, parameters=1e9, expert_share=routed, trained=1e9, trained_experts=routed * 1e9
+    )
     graph = model("llama-3-8b").trace(st.train(64.0, 8.0))
     plan = st.plan(dp=replicas, zero=zero)
     sharding = replace(plan.sharding(graph, st.train(64.0, 8.0), plan.active()), expert_replicas=groups * 1.0)

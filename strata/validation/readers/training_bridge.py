@@ -12,7 +12,7 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import StrataError
 from strata.mapping.plan import plan
-from strata.params import text
+from strata.params import part, text
 from strata.units import finite_number
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
@@ -23,11 +23,13 @@ from strata.validation.readers.steps import systems_of
 from strata.validation.readers.tables import BadRows, Table
 from strata.validation.readers.training_steps import (
     TRAINER,
+    AdapterConditions,
     ranked_by_gpus,
-    require_trained_whole,
+    trained_parts,
     training_step,
 )
 
+CONDITIONS = "training/megatron_bridge.toml"
 SIZES = ("gpus", "gbs", "mbs", "seq_len")
 DEGREES = ("tp", "pp", "cp", "ep", "vp")
 _EMPTY = ("", "n/a", "-")
@@ -40,39 +42,46 @@ class BridgeConditions:
 
     title: str = text("what was run")
     precision: str = text("the format of rows that name none")
+    adapters: AdapterConditions = part(AdapterConditions, "adapters of the recipes that train only those")
 
 
 def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """Published pre-training tokens/s/GPU; groups by model."""
     model = table.text("model")
     phase = np.full(len(table), TRAINED_WHOLE[0], dtype=object)
-    return _recipes(table, catalogue, phase, table.text("precision"), (model,))
+    known = read_conditions(BridgeConditions, table, CONDITIONS)
+    return _recipes(table, catalogue, known, phase, table.text("precision"), (model,))
 
 
 def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """The same over releases, with fine-tuning; groups by system and model. Of cells that state two settings,
     the second in brackets, the first is meant everywhere.
     """
-    known = read_conditions(BridgeConditions, table, "training/megatron_bridge.toml")
+    known = read_conditions(BridgeConditions, table, CONDITIONS)
     told = [first_said(cell) for cell in table.text("precision")]
     precision = np.array([p or known.precision for p in told], dtype=object)
     groups = (table.text("system"), table.text("model"))
-    return _recipes(table, catalogue, table.text("phase"), precision, groups)
+    return _recipes(table, catalogue, known, table.text("phase"), precision, groups)
 
 
 def _recipes(
-    table: Table, catalogue: Catalogue, phase: Array, precision: Array, groups: Sequence[Array]
+    table: Table,
+    catalogue: Catalogue,
+    known: BridgeConditions,
+    phase: Array,
+    precision: Array,
+    groups: Sequence[Array],
 ) -> ComparedPoints:
     """Tokens/s of a GPU; products in the recipe's format, the optimiser sharded over data parallel ranks."""
     s = {c: first_numbers(table, c) for c in SIZES}
     s |= {c: np.maximum(first_numbers(table, c, 1.0), 1.0) for c in DEGREES}
-    s["fsdp"] = first_numbers(table, "fsdp", 0.0)
+    s |= {"fsdp": first_numbers(table, "fsdp", 0.0), "lora_rank": np.full(len(table), np.nan)}
     systems, models = table.text("system"), [first_said(name) for name in table.text("model")]
     keys = [systems, np.array(models, dtype=object), precision, phase]
 
     def price(key: tuple[str, str, str, str], rows: Array) -> Any:
-        require_trained_whole("phase", key[3].lower(), TRAINED_WHOLE)
         v = {k: x[rows] for k, x in s.items()}
+        adapters = trained_parts("phase", key[3].lower(), TRAINED_WHOLE, known.adapters, v["lora_rank"])
         model = catalogue.model(key[1], weights=trained_format(key[2]), kv="bf16")
         dp = v["gpus"] / (v["tp"] * v["pp"] * v["cp"])
         experts: dict[str, Any] = {"ep": v["ep"], "moe_tp": np.ones_like(dp)} if model.has_experts else {}
@@ -88,7 +97,7 @@ def _recipes(
             **experts,
         )
         system = systems_of(catalogue, dashed(key[0]), v["gpus"])
-        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout)
+        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
     forecasts = forecast(table, keys, price, ())
