@@ -112,7 +112,7 @@ def assembled(
         weight = node.weight
         own, price = _with_prefetched(node, rank, by_tile)
         own_kinds = _by_kind(own)
-        if training and block.direction == "forward":
+        if training and block.direction == "forward" and block.keeps:
             repeated, extra = _recomputed(own, price, own_kinds, sharding)
             own_kinds = {kind: time + extra[kind] for kind, time in own_kinds.items()}
             again = again + repeated.times(weight) if block.nodes else repeated

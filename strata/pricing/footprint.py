@@ -72,7 +72,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
         tied=tied,
         cache=cache,
         state=state,
-        activations=kept * block.repeats if training else 0.0,  # of every time step
+        activations=kept * block.repeats if training and block.keeps else 0.0,  # of every time step
         boundary=boundary,
         scratch=2.0 * widest,
     )

@@ -7,6 +7,7 @@ but have no gradient of a weight, and so neither gradients nor optimiser state i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, require
@@ -54,24 +55,33 @@ class Lora:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AdapterSum(Vector):
-    """What an adapter adds to a product, scaled; the gradient of the base is that of the sum, and only the
-    adapter's is scaled.
+    """What an adapter adds to a product, scaled by a kernel of its own; the gradient of the base is that of
+    the sum, and only the adapter's is scaled.
     """
 
     def gradient(self) -> tuple[Op, ...]:
         (back,) = Vector.gradient(self)
         assert is_vector(back)
-        return (replace(back, inputs=(f"d_{self.output}",), reads=1.0, writes=1.0, pieces=1.0, adds=False),)
+        return (replace(back, inputs=(f"d_{self.output}",), reads=1.0, writes=1.0, adds=False),)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Dropout(Vector):
-    """Elements dropped at random. Its gradient reads the mask, and joins the gradient of the base."""
+    """Elements dropped at random, with a mask of what was kept.
+
+    Its gradient reads the mask, and a second kernel adds it to that of the base.
+    """
+
+    linear: ClassVar[bool] = True
+
+    def partial_bytes(self) -> Number:
+        kept = Vector.partial_bytes(self)
+        return kept if self.backward else kept * (1.0 + MASK)
 
     def gradient(self) -> tuple[Op, ...]:
         (back,) = Vector.gradient(self)
         assert is_vector(back)
-        return (replace(back, reads=2.0 + MASK, writes=1.0, pieces=2.0),)
+        return (replace(back, inputs=(f"d_{self.output}",), reads=3.0 + MASK, writes=2.0),)
 
 
 def training_graph(graph: Graph, adapters: Lora | None, frozen: tuple[str, ...]) -> Graph:
@@ -173,12 +183,11 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
         output=f"{base.output}_adapted",
         m=rows,
         n=base.n,
-        reads=2.0,
-        writes=1.0,
+        reads=3.0,
+        writes=2.0,
         flop_per_element=2.0,
         special_per_element=0.0,
         precision=base.activation,
-        pieces=2.0,
         adds=True,
     )
     return [*ops, first, second, added]

@@ -23,7 +23,8 @@ def with_backward(graph: Graph) -> Graph:
         for block in reversed(graph.blocks)
         if block.name in needed
     ]
-    return checked(replace(graph, blocks=(*graph.blocks, *made)))
+    forward = [b if b.name in needed else replace(b, keeps=False) for b in graph.blocks]
+    return checked(replace(graph, blocks=(*forward, *made)))
 
 
 def _reached(graph: Graph) -> dict[str, bool | None]:

@@ -81,6 +81,7 @@ class Op:
     category: ClassVar[str] = "vector"
     # "dispatch" or "combine": it moves rows between the ranks of tokens and those of experts
     route: ClassVar[str] = ""
+    linear: ClassVar[bool] = False  # it takes partial sums of its operand as they are: they may meet after it
 
     name: str
     module: str  # whose layout rules it
@@ -237,6 +238,7 @@ class Block:
     captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
     chunked: bool = False  # attention of a model that attends in chunks: not every engine captures it
     ahead: bool = False  # its collectives run an iteration ahead, beside its own work
+    keeps: bool = True  # of training: a backward pass reads what it leaves; not below all that is trained
 
     @property
     def times(self) -> Number:
