@@ -27,6 +27,7 @@ from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
 from strata.result import Result, reasons
+from strata.workload.adapters import Lora
 from strata.workload.model import Model, model
 from strata.workload.program import Program, program
 from strata.workload.routing import Routing, read_routing, routing
@@ -72,6 +73,7 @@ __all__ = [
     "Infeasible",
     "Kernel",
     "Layout",
+    "Lora",
     "Model",
     "Plan",
     "Program",

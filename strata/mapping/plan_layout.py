@@ -28,6 +28,7 @@ from strata.mapping.rules import (
     unequal,
 )
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan
+from strata.workload.adapters import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
@@ -303,6 +304,9 @@ def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayou
         "shared_ffn": AxisLayout(plan.tp, 1.0, (("shared_ffn", "tp"),)),
         "vocab": AxisLayout(plan.tp, 1.0, (("vocab", "tp"),)),
         "experts": AxisLayout(plan.ep, 1.0),
+        # of adapters beside products whose columns, or whose depth, a tensor group divides
+        RANK_AXIS: AxisLayout(plan.tp, 1.0, ((RANK_AXIS, "tp"),)),
+        COLUMN_AXIS: AxisLayout(plan.tp, 1.0, ((COLUMN_AXIS, "tp"),)),
         "expert_ffn": AxisLayout(plan.moe_tp, 1.0, (("expert_ffn", "expert_tp"),)),
     }
 

@@ -149,6 +149,10 @@ class _BlockPass:
     def _plain(self, op: Op) -> None:
         """An op after the collectives its operands need."""
         sharding = self.sharding
+        if op.linear and any(state.partial for state in self.state.get(op.inputs[0], ())):
+            self.ops.append(op)
+            self.state[op.output] = self.state[op.inputs[0]]
+            return
         if getattr(op, "adds", False):
             self._add_operands(op)
         else:

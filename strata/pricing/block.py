@@ -117,7 +117,7 @@ def assembled(
         weight = node.weight
         own, price = _with_prefetched(node, rank, sharding.trainer if training else None, by_tile)
         own_kinds = _by_kind(own)
-        if training and block.direction == "forward":
+        if training and block.direction == "forward" and block.keeps:
             # weights that are gathered for gradients are there when layers run again
             there = [(op, p) for op, p in own if not _prefetched(op)]
             run_again = total_price([(1.0, p) for _, p in there])

@@ -60,7 +60,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
                 sums[purpose] = sums[purpose] + size
             if op.category == "experts":
                 routed, experts = routed + elements, True
-                trained_experts = trained_experts + trained_elements(op)
+                trained_experts = trained_experts + op.trained_elements()
         if not training:
             cache = cache + op.cache_bytes(page)
             held = op.state_bytes()
@@ -75,7 +75,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
         cache=cache,
         state=state,
         scratch=2.0 * widest,
-        kept=kept_tensors(block, sharding) if training and forward else KeptTensors(),
+        kept=kept_tensors(block, sharding) if training and forward and block.keeps else KeptTensors(),
         boundary=block.entry.bytes() if block.entry is not None and block.output is not None else 0.0,
         repeats=block.repeats,
     )
@@ -84,7 +84,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
 def _weights_of(op: Op) -> dict[str, Number]:
     """Weights and parameters of an op, by what a trainer keeps of them."""
     elements, stored = op.weight_elements(), op.weight_bytes()
-    found = {"weights": stored, "parameters": elements, "trained": trained_elements(op)}
+    found = {"weights": stored, "parameters": elements, "trained": op.trained_elements()}
     if is_product(op):
         if op.tied:
             found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
@@ -96,11 +96,6 @@ def _weights_of(op: Op) -> dict[str, Number]:
                 "narrow_weights": xp.where(narrow, stored, 0.0),
             }
     return found
-
-
-def trained_elements(op: Op) -> Number:
-    """Elements of an op's weights that have gradients."""
-    return op.weight_elements()
 
 
 def _written(op: Op, sharding: Sharding) -> Number:

@@ -114,6 +114,4 @@ def _checkpointing(given: Pricing, each: Number) -> Number:
 
 def _waiting(price: Price, wait: Number) -> Price:
     """A block with the part of its pass that it waits for the host."""
-    return price.replaced(
-        time=price.time + wait, overhead=price.overhead + wait, upper=price.upper + wait
-    )
+    return price.replaced(time=price.time + wait, overhead=price.overhead + wait, upper=price.upper + wait)

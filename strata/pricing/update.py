@@ -76,7 +76,7 @@ def busy_pass(
     again = namespace(sharding.training.recompute).where(sharding.training.recompute > 1, 1.0, 0.0)
     busy: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
-        if direction == "backward" or b.block.direction == direction:
+        if direction in ("backward", b.block.direction):
             own = 1.0 if b.block.direction == direction else again
             busy = busy + block_runs(b, count) * b.busy * own
     return namespace(busy).max(busy, axis=0) if structure.pipelined else busy
@@ -173,7 +173,7 @@ def update_parts(
 def _held(
     blocks: tuple[PricedBlock, ...], counts: list[Number] | None, given: Pricing
 ) -> tuple[Number, Number, tuple[Number, Number]]:
-    """Parameters of the first stage, or of a mean one, and those of routed experts among them; and the same of
+    """Trained parameters of the first stage, or of a mean one, and those of routed experts among them; and the same of
     the stage that has most.
     """
     every, pipelined = [b.block.count for b in blocks], given.structure.pipelined
@@ -182,9 +182,9 @@ def _held(
     experts: Number = 0.0
     for b, count in zip(blocks, rows, strict=True):
         if b.block.direction == "forward":
-            held = held + count * b.held.parameters
+            held = held + count * b.held.trained
             if not (isinstance(b.held.expert_share, float) and b.held.expert_share == 0.0):
-                experts = experts + count * b.held.parameters * b.held.expert_share
+                experts = experts + count * b.held.trained_experts
     if counts is None:
         held, experts = held / given.sharding.stages, experts / given.sharding.stages
         return held, experts, (held, experts)

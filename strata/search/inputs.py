@@ -18,6 +18,8 @@ from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, divides_itself, division, usual_division
 from strata.search.fields import changed_fabric
 from strata.search.relative import set_tables
+from strata.units import finite_number
+from strata.workload.adapters import ALL_MODULES, Lora
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.routing import Routing, read_routing
@@ -25,9 +27,11 @@ from strata.workload.tasks import FORWARD, PHASES, Workload, decode, forward, pr
 
 
 def make_workload(
-    phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None
+    phase: str, batch: Any, input: float, output: float, *, routing: Routing | None = None, **tuned: Any
 ) -> Workload:
-    """A workload from the sizes people state; decode takes the context in the middle of the generation."""
+    """A workload from the sizes people state; decode takes the context in the middle of the generation.
+    `tuned`: what a training step does not train (`fine_tuning`).
+    """
     known = (*PHASES, FORWARD)
     require(phase in known, "phase must be one of " + ", ".join(known), phase=phase)
     if phase == FORWARD:
@@ -36,7 +40,33 @@ def make_workload(
         return prefill(batch, input, routing=routing)
     if phase == "decode":
         return decode(batch, input + output / 2, routing=routing)
-    return train(batch, input) if phase == "train" else serve(batch, input, output, routing=routing)
+    if phase == "train":
+        return train(batch, input, **tuned)
+    return serve(batch, input, output, routing=routing)
+
+
+def fine_tuning(phase: str, rank: str = "", modules: str = "", frozen: str = "") -> dict[str, Any]:
+    """What a training step does not train, as typed: the rank of adapters and their modules, or the modules
+    that are frozen, with commas.
+
+    >>> fine_tuning("train", "16", "attention,ffn.down")["adapters"].modules
+    ('attention', 'ffn.down')
+    >>> fine_tuning("train", frozen="embedding")
+    {'frozen': ('embedding',)}
+    """
+    if not (rank or modules or frozen):
+        return {}
+    require(phase == "train", "adapters and frozen modules are of training: give --phase train", phase=phase)
+    require(bool(rank) or not modules, "--lora-modules goes with --lora-rank", lora_modules=modules)
+    found: dict[str, Any] = {"frozen": _listed(frozen)} if frozen else {}
+    if rank:
+        rank_of_all = finite_number(rank, "--lora-rank")
+        found["adapters"] = Lora(rank=rank_of_all, modules=_listed(modules) or ALL_MODULES)
+    return found
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def phase_of(program: Any, phase: str) -> str:

@@ -206,7 +206,7 @@ class StepPasses:
 
 
 def _parameters(placed: PlacedBlock) -> float:
-    return float(placed.forward.held.parameters)
+    return float(placed.forward.held.trained)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def _softmax(
         held=Extent(1.0, held, "kv_cache_tokens"),
         activation=model.activations,
         kv=model.kv,
+        products=model.attention_products,
         **sizes,
     )
 

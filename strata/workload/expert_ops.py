@@ -81,6 +81,8 @@ class ExpertMatMul(Op):
             k=joined_extent(self.n),
             bias=False,
         )
+        if self.frozen:
+            return (dgrad,)
         wgrad = replace(
             dgrad,
             name=f"{self.name}_wgrad",

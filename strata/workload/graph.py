@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeGuard
 
-from strata.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
+from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.precision import bytes_of
+from strata.workload.periods import places_within
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,6 +81,7 @@ class Op:
     category: ClassVar[str] = "vector"
     # "dispatch" or "combine": it moves rows between the ranks of tokens and those of experts
     route: ClassVar[str] = ""
+    linear: ClassVar[bool] = False  # it takes partial sums of its operand as they are: they may meet after it
 
     name: str
     module: str  # whose layout rules it
@@ -89,6 +91,7 @@ class Op:
     backward: bool = False  # it carries a gradient
     weight_gradient: bool = False  # to a weight
     gradients: int = 99  # operands, from the first on, that its gradient flows back to
+    frozen: bool = False  # its weights are not trained: no gradient of them, no optimiser state
 
     def flop(self) -> Number:
         """Useful operations; those beside matrix products and attention do not count as useful."""
@@ -97,6 +100,10 @@ class Op:
     def weight_elements(self) -> Number:
         """Elements of weights of its own."""
         return 0.0
+
+    def trained_elements(self) -> Number:
+        """Of these, those that have gradients and optimiser state in training."""
+        return 0.0 if self.frozen else self.weight_elements()
 
     def weight_bytes(self) -> Number:
         return 0.0
@@ -236,6 +243,7 @@ class Block:
     captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
     chunked: bool = False  # attention of a model that attends in chunks: not every engine captures it
     ahead: bool = False  # its collectives run an iteration ahead, beside its own work
+    keeps: bool = True  # of training: a backward pass reads what it leaves; not below all that is trained
 
     @property
     def times(self) -> Number:
@@ -245,28 +253,6 @@ class Block:
 
     def at_nodes(self) -> tuple[tuple[Number, tuple[Op, ...]], ...]:
         return self.nodes or ((1.0, self.ops),)
-
-
-def places_within(layers: Number, places: tuple[int, ...], length: int) -> Number:
-    r"""How many of the first layers stand at some places of a period.
-
-    .. math:: n = \sum_p \left\lfloor \frac{L + \ell - 1 - p}{\ell} \right\rfloor
-
-    L layers, a period of ℓ layers, places p in it counted from 0.
-
-    >>> float(places_within(10.0, (3,), 4)), float(places_within(10.0, (0, 1, 2, 3), 4))
-    (2.0, 10.0)
-    """
-    if len(places) == length:
-        return layers
-    if not places:
-        return 0.0 * layers
-    if not has_axes(layers) and namespace(layers) is SCALARS:
-        return sum((floor_div(layers + (length - 1 - place), length) for place in places), 0.0)
-    # all places at once: a long list of layers stays one operation
-    xp = namespace(layers)
-    before = lead([float(length - 1 - place) for place in places], rank_of(layers), xp)
-    return xp.sum(floor_div(layers + before, length), axis=0)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

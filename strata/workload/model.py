@@ -12,8 +12,9 @@ from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
 from strata.units import finite_quantity
-from strata.workload.graph import Graph, places_within
+from strata.workload.graph import Graph
 from strata.workload.mixer import Mixer
+from strata.workload.periods import places_within
 from strata.workload.tasks import Workload
 
 ATTENTION_KINDS = ("full", "window", "sparse", "csa", "hca", "linear", "parallel", "none")
@@ -178,6 +179,7 @@ class Model:
     expert_weights: str = "bf16"
     activations: str = "bf16"
     kv: str = "bf16"
+    attention_products: str = ""  # format of attention's products where it is narrower than activations
     embedding_dtype: str = "bf16"  # embedding and head
     weight_only: bool = False  # narrow weights are widened before each product
     published: tuple[float, str] | None = None

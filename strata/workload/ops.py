@@ -100,7 +100,7 @@ class MatMul(Op):
             joined=(),
             weight_gradient=self.stored,
         )
-        return dgrad, wgrad
+        return (dgrad,) if self.frozen and self.stored else (dgrad, wgrad)
 
     def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
         # Operands of a product with a weight of its own are parts of the one activation.

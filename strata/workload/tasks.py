@@ -9,6 +9,7 @@ from strata.arrays import Number, register_pytree
 from strata.errors import require
 from strata.records import readable
 from strata.units import box_shape
+from strata.workload.adapters import Lora
 from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
@@ -39,6 +40,8 @@ class Workload:
     prompts: Number | None = None
     chunk: Number = 0.0  # new tokens of each of these prompts
     reached: Number = 0.0  # tokens of such a prompt that its last new token attends to, itself included
+    adapters: Lora | None = None  # train: only these are trained; None is structure: every weight is
+    frozen: tuple[str, ...] = ()  # train: modules whose weights are not trained
 
     def __post_init__(self) -> None:
         known = (*PHASES, FORWARD)
@@ -155,10 +158,16 @@ def serve(
     return Workload("serve", batch, input, input, output, skew=skew, routing=routing)
 
 
-def train(batch: Number, length: Number) -> Workload:
-    """One optimiser step over `batch` sequences of `length` tokens: forward, backward, optimiser."""
+def train(
+    batch: Number, length: Number, *, adapters: Lora | None = None, frozen: tuple[str, ...] = ()
+) -> Workload:
+    """One optimiser step over `batch` sequences of `length` tokens: forward, backward, optimiser.
+
+    With `adapters` only these are trained, beside a frozen base; else all but the `frozen` modules.
+    """
     _positive(batch=batch, length=length)
-    return Workload("train", batch, length, length)
+    require(not isinstance(frozen, str), "workload.frozen is a tuple of modules", frozen=frozen)
+    return Workload("train", batch, length, length, adapters=adapters, frozen=tuple(frozen))
 
 
 def forward(batch: Number) -> Workload:

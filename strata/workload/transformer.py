@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from strata.arrays import Number
 from strata.precision import bytes_of
+from strata.workload.adapters import training_graph
 from strata.workload.attention import attention_ops
-from strata.workload.backward import with_backward
 from strata.workload.ffn import NORM, NORM_FLOP, gated_ffn
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
@@ -65,7 +65,9 @@ def trace_transformer(model: Model, work: Workload) -> Graph:
         coordinates={} if model.mixer is None else {KEY_HEADS: STATE_HEADS},
         resident=_resident(model, work),
     )
-    return with_backward(graph) if work.phase == "train" else checked(graph)
+    if work.phase != "train":
+        return checked(graph)
+    return training_graph(graph, work.adapters, work.frozen)
 
 
 def _resident(model: Model, work: Workload) -> dict[str, Number]:

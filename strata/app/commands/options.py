@@ -151,6 +151,36 @@ RoutingFile = Annotated[
 ]
 
 
+LoraRank = Annotated[
+    str,
+    typer.Option(
+        "--lora-rank",
+        metavar="R",
+        help="train only low-rank adapters of this rank, the model frozen (--phase train)",
+    ),
+]
+
+
+LoraModules = Annotated[
+    str,
+    typer.Option(
+        "--lora-modules",
+        metavar="NAMES",
+        help="modules or products with adapters, like attention,ffn.down  [default: attention,ffn,moe]",
+    ),
+]
+
+
+FrozenModules = Annotated[
+    str,
+    typer.Option(
+        "--frozen",
+        metavar="NAMES",
+        help="modules that are not trained, like embedding,attention (--phase train)  [default: none]",
+    ),
+]
+
+
 OverlapMode = Annotated[
     str,
     typer.Option(

@@ -11,9 +11,12 @@ from strata.app.commands.options import (
     CacheFormat,
     DevicePrice,
     EngineName,
+    FrozenModules,
     GoalName,
     InputTokens,
     JsonFlag,
+    LoraModules,
+    LoraRank,
     ModelName,
     OutputTokens,
     OverlapMode,
@@ -33,7 +36,8 @@ from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
 
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
-USUAL = {"phase": "serve", "engine": "ideal", "weights": "", "kv": "", "routing": ""}  # not worth repeating
+UNTYPED = ("weights", "kv", "routing", "lora-rank", "lora-modules", "frozen")
+USUAL = {"phase": "serve", "engine": "ideal", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
 
 
 BatchList = Annotated[
@@ -85,6 +89,9 @@ def plan_command(
     top: TopCount = "8",
     where: PlanCondition = "",
     routing: RoutingFile = "",
+    lora_rank: LoraRank = "",
+    lora_modules: LoraModules = "",
+    frozen: FrozenModules = "",
     overlap: OverlapMode = "",
     price: DevicePrice = "",
     json: JsonFlag = False,
@@ -99,7 +106,7 @@ def plan_command(
     from strata.app.render.accuracy import interval_of
     from strata.app.render.prediction import dimmed
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
-    from strata.search.inputs import named_inputs, phase_of, routing_from_file
+    from strata.search.inputs import fine_tuning, named_inputs, phase_of, routing_from_file
     from strata.search.plan_for import plan_for
 
     batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
@@ -107,7 +114,9 @@ def plan_command(
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    work = _typed_work(kind := phase_of(served, phase), batches, size, routing_from_file(routing, served))
+    told_work = {"routing": routing_from_file(routing, served)}
+    told_work |= fine_tuning(kind := phase_of(served, phase), lora_rank, lora_modules, frozen)
+    work = _typed_work(kind, batches, size, told_work)
     largest = kind in ("prefill", "decode") and batches is None
     limits |= {"share": typed_share(share), "goal": goal, "top": count, "where": where, "largest": largest}
     ranking = plan_for(hardware, served, work, software, **limits)
@@ -123,13 +132,14 @@ def plan_command(
         options = {
             "model": model, "system": system, "input": f"{size['input']:g}", "output": f"{size['output']:g}",
             "phase": phase, "engine": engine, "weights": weights, "kv": kv, "routing": routing,
+            "lora-rank": lora_rank, "lora-modules": lora_modules, "frozen": frozen,
         }  # fmt: skip
         typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
         typed += [f"--set {quote(c)}" for c in changes]
         say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, " ".join(typed)))
 
 
-def _typed_work(phase: str, batches: Any, size: dict[str, float], routing: Any) -> Any:
+def _typed_work(phase: str, batches: Any, size: dict[str, float], told: dict[str, Any]) -> Any:
     """What is asked for: requests whose number at once is to be found, or batches of a phase."""
     import numpy as np
 
@@ -137,6 +147,6 @@ def _typed_work(phase: str, batches: Any, size: dict[str, float], routing: Any) 
     from strata.serving.requests import Requests
 
     if phase == "serve" and batches is None:
-        return Requests(size["input"], size["output"], routing=routing)
+        return Requests(size["input"], size["output"], **told)
     tried = np.array(USUAL_BATCHES) if batches is None else batches
-    return make_workload(phase, tried, size["input"], size["output"], routing=routing)
+    return make_workload(phase, tried, size["input"], size["output"], **told)

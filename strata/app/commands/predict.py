@@ -14,8 +14,11 @@ from strata.app.commands.options import (
     DevicePrice,
     EngineName,
     FabricName,
+    FrozenModules,
     InputTokens,
     JsonFlag,
+    LoraModules,
+    LoraRank,
     ModelName,
     OutputTokens,
     OverlapMode,
@@ -81,6 +84,9 @@ def predict_command(
     set: SetItems = None,
     fabric: FabricName = "",
     routing: RoutingFile = "",
+    lora_rank: LoraRank = "",
+    lora_modules: LoraModules = "",
+    frozen: FrozenModules = "",
     overlap: OverlapMode = "",
     price: DevicePrice = "",
     explain: ExplainFlag = False,
@@ -97,13 +103,19 @@ def predict_command(
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict
+    from strata.search.inputs import fine_tuning
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
     named = {"system": system, "model": model, "engine": engine, "weights": weights, "kv": kv}
     asked = Question(
         **named,
-        work=_work_of(phase, typed_sizes(batch, input, output), routing),
+        work=_work_of(
+            phase,
+            typed_sizes(batch, input, output),
+            routing,
+            fine_tuning(phase, lora_rank, lora_modules, frozen),
+        ),
         plan=plan,
         fabric=fabric,
         always=tuple(with_price(with_overlap([], overlap), price)),
@@ -158,12 +170,14 @@ def _beside(asked: Question, result: Result, changes: list[str]) -> WhatIf | Non
         return None
 
 
-def _work_of(phase: str, size: dict[str, float], routing: str) -> Callable[[Any], Workload]:
+def _work_of(
+    phase: str, size: dict[str, float], routing: str, tuned: dict[str, Any]
+) -> Callable[[Any], Workload]:
     """The workload of a program, as typed."""
     from strata.search.inputs import make_workload, phase_of, routing_from_file
 
     return lambda program: make_workload(
-        phase_of(program, phase), **size, routing=routing_from_file(routing, program)
+        phase_of(program, phase), **size, routing=routing_from_file(routing, program), **tuned
     )
 
 

@@ -244,9 +244,7 @@ def price_loss(op: CrossEntropy, device: Device) -> Price:
     special = elements * op.special_per_element
     written = size if op.backward else 0.0 * size
     share = 0.5 if op.backward else 1.0
-    whole = vector_kernel(
-        size, written, flop, special, device, resident=software.resident, read_share=share
-    )
+    whole = vector_kernel(size, written, flop, special, device, resident=software.resident, read_share=share)
     fused = software.fused_loss
     if op.eager is None or (fused.__class__ is float and fused == 1.0):
         return whole

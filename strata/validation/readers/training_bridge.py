@@ -13,7 +13,7 @@ from strata.arrays import Array, Number
 from strata.errors import StrataError
 from strata.mapping.plan import plan
 from strata.mapping.trainer import EXCHANGES
-from strata.params import quantity, text
+from strata.params import part, quantity, text
 from strata.units import finite_number
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
@@ -25,11 +25,13 @@ from strata.validation.readers.tables import BadRows, Table
 from strata.validation.readers.training_steps import (
     CONTEXT_RING,
     TRAINER,
+    AdapterConditions,
     ranked_by_gpus,
-    require_trained_whole,
+    trained_parts,
     training_step,
 )
 
+CONDITIONS = "training/megatron_bridge.toml"
 SIZES = ("gpus", "gbs", "mbs", "seq_len")
 DEGREES = ("tp", "pp", "cp", "ep", "vp")
 _EMPTY = ("", "n/a", "-")
@@ -45,12 +47,13 @@ class BridgeConditions:
     exchange_beyond: Number = quantity(
         "1", "ranks of an expert group above which kernels made for it exchange tokens, a library up to that"
     )
+    adapters: AdapterConditions = part(AdapterConditions, "adapters of the recipes that train only those")
 
 
 def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """Published pre-training tokens/s/GPU; groups by model."""
     model = table.text("model")
-    known = read_conditions(BridgeConditions, table, "training/megatron_bridge.toml")
+    known = read_conditions(BridgeConditions, table, CONDITIONS)
     phase = np.full(len(table), TRAINED_WHOLE[0], dtype=object)
     return _recipes(table, catalogue, known, phase, table.text("precision"), (model,))
 
@@ -59,7 +62,7 @@ def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """The same over releases, with fine-tuning; groups by system and model. Of cells that state two settings,
     the second in brackets, the first is meant everywhere.
     """
-    known = read_conditions(BridgeConditions, table, "training/megatron_bridge.toml")
+    known = read_conditions(BridgeConditions, table, CONDITIONS)
     told = [first_said(cell) for cell in table.text("precision")]
     precision = np.array([p or known.precision for p in told], dtype=object)
     groups = (table.text("system"), table.text("model"))
@@ -77,14 +80,14 @@ def _recipes(
     """Tokens/s of a GPU; products in the recipe's format, the optimiser sharded over data parallel ranks."""
     s = {c: first_numbers(table, c) for c in SIZES}
     s |= {c: np.maximum(first_numbers(table, c, 1.0), 1.0) for c in DEGREES}
-    s["fsdp"] = first_numbers(table, "fsdp", 0.0)
+    s |= {"fsdp": first_numbers(table, "fsdp", 0.0), "lora_rank": np.full(len(table), np.nan)}
     systems, models = table.text("system"), [first_said(name) for name in table.text("model")]
     exchange = np.where(s["ep"] > known.exchange_beyond, EXCHANGES[1], EXCHANGES[0]).astype(object)
     keys = [systems, np.array(models, dtype=object), precision, phase, exchange]
 
     def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
-        require_trained_whole("phase", key[3].lower(), TRAINED_WHOLE)
         v = {k: x[rows] for k, x in s.items()}
+        adapters = trained_parts("phase", key[3].lower(), TRAINED_WHOLE, known.adapters, v["lora_rank"])
         model = catalogue.model(key[1], weights=trained_format(key[2]), kv="bf16")
         dp = v["gpus"] / (v["tp"] * v["pp"] * v["cp"])
         experts: dict[str, Any] = {"ep": v["ep"], "moe_tp": np.ones_like(dp)} if model.has_experts else {}
@@ -101,7 +104,9 @@ def _recipes(
             **experts,
         )
         system = systems_of(catalogue, dashed(key[0]), v["gpus"])
-        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, expert_exchange=key[4])
+        step = training_step(
+            catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters, expert_exchange=key[4]
+        )
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
     forecasts = forecast(table, keys, price, ())

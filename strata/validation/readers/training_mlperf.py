@@ -5,7 +5,7 @@ would have said that it fits.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,11 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
-from strata.mapping.plan import plan
-from strata.mapping.training_plan import RECOMPUTE
+from strata.mapping.plan import CONTEXT, Plan, plan
+from strata.mapping.trainer import FORMATS
+from strata.mapping.training_plan import OFFLOAD, RECOMPUTE
+from strata.params import part, text
+from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
     ComparedPoints,
@@ -29,40 +32,67 @@ from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.steps import priced_step, used_bytes
 from strata.validation.readers.tables import Table
 from strata.validation.readers.training_steps import (
-    CONTEXT_RING,
     TRAINER,
+    AdapterConditions,
     called_right,
     ranked_by_nodes,
-    require_trained_whole,
+    trained_parts,
+    with_trainer,
 )
 from strata.workload.model import Model
-from strata.workload.tasks import train
+from strata.workload.tasks import Workload, train
 
 SIZES = ("devices", "nodes", "seq", "global_batch_sequences", "micro_batch", "tp", "cp", "pp", "virtual")
+# Settings that are 1 or 0, by the columns that tell them; what a file leaves empty is off.
+TRAINER_SETTINGS = {
+    "tp_comm_overlap": "tp_overlap",
+    "overlap_grad_reduce": "grad_reduce_overlap",
+    "overlap_param_gather": "param_gather_overlap",
+}
+SWITCHES = ("zero", "sp", "pp_embed_loss_balanced", "optimizer_offload", *TRAINER_SETTINGS.values())
+WORDS = ("model", "precision", "attention_precision", "recompute", "trains", "cuda_graph", "fp8_param_gather")
 GBPS = 1e9 / 8.0  # B/s of a Gb/s
 _BLOCK = re.compile(r"full/block/(\d+)")
 
 
-def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Seconds a step, and the share of these runs, which all ran, that we would have called too large.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MlperfTrainingConditions:
+    """What all submissions of a benchmark have in common."""
 
-    Gradients and weights cross as Strata's trainer has them; which overlaps were on is not told apart yet.
-    """
+    title: str = text("what was run")
+    reduced_gradients: str = text("format in which gradients cross between ranks", choices=FORMATS)
+    context: str = text("how context ranks meet in attention", choices=CONTEXT)
+    adapters: AdapterConditions = part(AdapterConditions, "adapters of the runs that train only those")
+
+
+def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Seconds a step, and the share of these runs, which all ran, that we would have called too large."""
+    known = read_conditions(MlperfTrainingConditions, table, "training/mlperf.toml")
     s = table.numbers(*SIZES)
-    s |= {name: table.number(name, empty=0.0) for name in ("zero", "sp")}
-    s["inside"] = domain_used(table)
+    s |= {name: table.number(name, empty=0.0) for name in SWITCHES}
+    s |= {"inside": domain_used(table), "lora_rank": table.number("lora_rank")}
     s["rate"] = table.number("inter_node_gbps_per_device") * GBPS
     chips = np.array(dashed_all(table.text("chip")), dtype=object)
-    keys = [chips, *(table.text(c) for c in ("model", "precision", "recompute", "trains", "cuda_graph"))]
+    keys = [chips, *(table.text(c) for c in WORDS)]
 
-    def price(key: tuple[str, str, str, str, str, str, float], rows: Array) -> Any:
-        chip_name, model_name, precision, recompute, trains, graph, inside = key
-        require_trained_whole("trains", trains, ("all",))
+    def price(key: tuple[Any, ...], rows: Array) -> Any:
+        chip_name, model_name, precision, attention, recompute, trains, graph, gathered, inside = key
         v = {k: x[rows] for k, x in s.items()}
+        adapters = trained_parts("trains", trains, ("all",), known.adapters, v["lora_rank"])
         system = _joined(catalogue, chip_name, v["devices"], inside, v["rate"])
-        model = catalogue.model(model_name, weights=trained_format(precision), kv="bf16")
-        engine = replace(catalogue.engine(TRAINER), graphs=1.0 if graph else 0.0)
-        time, used = _partly_recomputed(system, model, v, recompute, engine)
+        narrow = "" if attention in ("", "bf16", "fp16") else trained_format(attention)
+        model = replace(
+            catalogue.model(model_name, weights=trained_format(precision), kv="bf16"),
+            attention_products=narrow,
+        )
+        engine = with_trainer(
+            replace(catalogue.engine(TRAINER), graphs=1.0 if graph else 0.0),
+            reduced_gradients=known.reduced_gradients,
+            gathered_parameters="fp8" if gathered == "1" else "bf16",
+            **{setting: v[column] for setting, column in TRAINER_SETTINGS.items()},
+        )
+        work = train(v["global_batch_sequences"], v["seq"], adapters=adapters)
+        time, used = _partly_recomputed(system, model, work, v, recompute, engine, known.context)
         return time, used <= system.chip.memory.capacity
 
     forecasts = forecast(table, [*keys, s["inside"]], price, SIZES, metrics=2)
@@ -113,28 +143,38 @@ def _joined(catalogue: Catalogue, chip_name: str, devices: Array, inside: float,
 
 
 def _partly_recomputed(
-    system: System, model: Model, v: dict[str, Array], recompute: str, engine: Engine
+    system: System,
+    model: Model,
+    work: Workload,
+    v: dict[str, Array],
+    recompute: str,
+    engine: Engine,
+    context: str,
 ) -> tuple[Any, Any]:
     """Time of a step and bytes of a device; where some layers of a chunk are recomputed whole and the others
     not at all, time and activations lie between those of both by the share of such layers.
     """
+
+    def step(mode: str) -> tuple[Any, Any]:
+        priced = priced_step(system, model, work, _layout(v, mode, context), engine)
+        return priced.time, used_bytes(priced)
+
     block = _BLOCK.fullmatch(recompute)
     if not block:
         mode = recompute or RECOMPUTE[0]
         if mode not in RECOMPUTE:
             raise BadValue(f"recompute must be {', '.join(RECOMPUTE)} or full/block/N, but got '{recompute}'")
-        return _step(system, model, v, mode, engine)
+        return step(mode)
     layers = float(block.group(1)) * v["pp"] * v["virtual"]
     share = np.minimum(layers / model.pattern.layers, 1.0)
-    kept, again = (_step(system, model, v, mode, engine) for mode in ("none", "full"))
+    kept, again = step("none"), step("full")
     return (1.0 - share) * kept[0] + share * again[0], (1.0 - share) * kept[1] + share * again[1]
 
 
-def _step(
-    system: System, model: Model, v: dict[str, Array], recompute: str, engine: Engine
-) -> tuple[Any, Any]:
+def _layout(v: dict[str, Array], recompute: str, context: str) -> Plan:
+    """The plan of a configuration."""
     dp = v["devices"] / (v["tp"] * v["cp"] * v["pp"])
-    layout = plan(
+    return plan(
         tp=v["tp"],
         cp=v["cp"],
         pp=v["pp"],
@@ -143,8 +183,8 @@ def _step(
         virtual_stages=np.where(v["pp"] > 1, np.maximum(v["virtual"], 1.0), 1.0),
         zero=v["zero"],
         sp=v["sp"],
-        cp_mode=CONTEXT_RING,
         recompute=recompute,
+        split_ends=np.where(v["pp"] > 1, v["pp_embed_loss_balanced"], 0.0),
+        offload=np.where(v["optimizer_offload"] > 0, float(OFFLOAD.index("optimizer")), 0.0),
+        cp_mode=context,
     )
-    step = priced_step(system, model, train(v["global_batch_sequences"], v["seq"]), layout, engine)
-    return step.time, used_bytes(step)

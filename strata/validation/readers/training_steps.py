@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,15 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.hardware.system import System
-from strata.mapping.engine import trainer_of
+from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
+from strata.params import quantity, text
 from strata.pricing.step import Step
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints
 from strata.validation.readers.steps import dense_model, priced_step
 from strata.validation.readers.tables import Table
+from strata.workload.adapters import Lora
 from strata.workload.model import Model
 from strata.workload.tasks import train
 
@@ -29,20 +31,60 @@ WRONG = 1e-12  # a wrong call: an error of 1 that is not a failed row
 
 
 def training_step(
-    catalogue: Catalogue, system: System, model: Model, batch: Any, length: Any, plan: Plan, **trainer: Any
+    catalogue: Catalogue,
+    system: System,
+    model: Model,
+    batch: Any,
+    length: Any,
+    plan: Plan,
+    adapters: Lora | None = None,
+    **trainer: Any,
 ) -> Step:
     """One optimiser step under a Megatron-like trainer; keywords say what of its settings differs."""
-    engine = catalogue.engine(TRAINER)
-    engine = replace(engine, training=replace(trainer_of(engine), **trainer)) if trainer else engine
-    return priced_step(system, model, train(batch, length), plan, engine)
+    work = train(batch, length, adapters=adapters)
+    return priced_step(system, model, work, plan, with_trainer(catalogue.engine(TRAINER), **trainer))
 
 
-def require_trained_whole(column: str, said: str, whole: Sequence[str]) -> None:
-    """Refuse runs that do not train every weight."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AdapterConditions:
+    """Adapters of runs that train only those, where a file tells their rank at most."""
+
+    modules: str = text("modules whose products have adapters beside them, with commas")
+    dropout: Number = quantity("1", "1 where what goes into an adapter is dropped at random")
+    by_rows: Number = quantity(
+        "1", "1 where sums that tensor ranks scatter over rows meet adapters on those rows (NeMo's a2a)"
+    )
+    rank: Number | None = quantity("1", "their rank, where the file tells none", optional=True, minimum=1)
+
+    def of_rank(self, rank: Array) -> Lora:
+        """The adapters of rows with these ranks; where a rank is not told, it is that of the conditions."""
+        told = rank if self.rank is None else np.where(np.isnan(rank), self.rank, rank)
+        if np.any(np.isnan(told)):
+            raise BadValue("column 'lora_rank' is empty")
+        return Lora(
+            rank=told,
+            modules=tuple(self.modules.split(",")),
+            dropout=bool(self.dropout),
+            by_rows=bool(self.by_rows),
+        )
+
+
+def trained_parts(
+    column: str, said: str, whole: Sequence[str], known: AdapterConditions, rank: Array
+) -> Lora | None:
+    """What a run trains: None where every weight, else its adapters."""
     if said == ADAPTERS:
-        raise BadValue(f"{column} is '{said}': a frozen base under adapters is not modelled yet")
+        return known.of_rank(rank)
     if said not in whole:
         raise BadValue(f"{column} must be {', '.join((*whole, ADAPTERS))}, but got '{said}'")
+    return None
+
+
+def with_trainer(engine: Engine, **settings: Any) -> Engine:
+    """An engine whose trainer has other settings."""
+    if engine.training is None:
+        raise BadValue(f"engine {engine.name} says nothing of training")
+    return replace(engine, training=replace(engine.training, **settings))
 
 
 def gpt_model(layers: Any, hidden: Any, heads: Any, length: Any, vocab: Number) -> Model:

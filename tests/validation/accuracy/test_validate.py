@@ -48,9 +48,7 @@ def test_shape_of_the_answer(outcome):
 
 
 def test_every_known_file_is_predicted_and_nothing_else_fails(outcome):
-    # LoRA rows: a frozen base is not modelled yet
-    lora = {"training/megatron_bridge.csv": 3, "training/mlperf.csv": 72}
-    assert {f["file"]: f["failed"] for f in outcome["files"] if f["failed"]} == lora
+    assert {f["file"]: f["failed"] for f in outcome["files"] if f["failed"]} == {}
     assert len(outcome["files"]) == len(READERS) - 1  # ns3/collectives.csv is kept apart
     assert outcome["unknown"] == []
     assert outcome["not_yet"] == [

@@ -32,11 +32,11 @@ NEEDED = {
 FILES = tuple(CHIP)
 
 
-def rows_of(file, count):
-    """The header and the first rows of a file, of runs that train every weight."""
+def rows_of(file, count, trains="all"):
+    """The header and the first rows of a file, of runs that train every weight, or only adapters."""
     table = read_table(DATA, file)
     if "trains" in table.columns:
-        table = table.keep(table.text("trains") == "all")
+        table = table.keep(table.text("trains") == trains)
     return [list(table.columns), *([table.columns[c][i] for c in table.columns] for i in range(count))]
 
 
@@ -82,9 +82,30 @@ def test_labels_of_training():
     points = points_of("training/mlperf.csv")
     assert {"all/h100/gpt3-175b", "lora/mi300x/llama-2-70b", "fits/gb200/llama-3.1-405b"} <= set(points.group)
     assert {g.split("/")[0] for g in points.group} == {"all", "lora", "fits"}
-    assert set(points.why.values()) == {"trains is 'lora': a frozen base under adapters is not modelled yet"}
-    head = points.keep(points.headline & (points.predicted > 0))
-    assert len(head) == 36 and np.median(np.abs(head.predicted / head.measured - 1)) < 0.35
+    assert points.why == {}
+    head = points.keep(points.headline)
+    assert len(head) == 108 and np.median(np.abs(head.predicted / head.measured - 1)) < 0.35
+
+
+def test_rows_of_adapters_need_a_rank_and_train_less(tmp_path):
+    header, tuned = rows_of("training/mlperf.csv", 1, trains="lora")
+    made = {"as it is": {}, "all": {"trains": "all"}, "wide": {"lora_rank": "256"}, "none": {"lora_rank": ""}}
+    made["head"] = {"trains": "head"}
+    changed = []
+    for changes in made.values():
+        row = list(tuned)
+        for column, value in changes.items():
+            row[header.index(column)] = value
+        changed.append(row)
+    folder = written(tmp_path, "training/mlperf.csv", [header, *changed])
+    table = read_table(folder, "training/mlperf.csv")
+    points = reader_of("training/mlperf.csv", Catalogue())(table, Catalogue())
+    usual, whole, wide, *_ = points.predicted[:5]
+    assert usual < 0.9 * whole and usual < wide < 1.1 * usual
+    assert points.why == {
+        5: "column 'lora_rank' is empty",
+        6: "trains must be all, lora, but got 'head'",
+    }
 
 
 def test_a_system_is_laid_out_as_its_segments_say(tmp_path):
@@ -123,7 +144,7 @@ def test_layers_recomputed_in_part_lie_between(tmp_path):
 def test_bridge_holds_the_rows_of_the_older_file():
     points = points_of("training/megatron_bridge.csv")
     assert {"tokens/GB200/LLAMA3.1_405B", "tokens/H100/DeepSeekV3 (dropless)"} <= set(points.group)
-    assert len(points) == 108 and {w.split(":")[0] for w in points.why.values()} == {"phase is 'lora'"}
+    assert len(points) == 108 and points.why == {}
     older = points_of("training/nvidia_bridge.csv", lambda t: t.text("system") != "GB300")
     newer, known = (np.round(np.c_[p.measured, p.predicted], 3).tolist() for p in (points, older))
     assert (
