@@ -144,18 +144,15 @@ def best_plans(
     if orders_matter(system.fabric):
         contenders = _contenders(box, scores, top, declared)
         priced = _try_orders(system, every, batches, score, scores, order, contenders)
-    counts: dict[str, Any] = {
-        "considered": np.size(legal.tp) * len(batches),
-        "feasible": int(np.isfinite(scores).sum()),
-    }
+    counts: dict[str, Any] = {"feasible": int(np.isfinite(scores).sum()), "placed": priced}
     ranked = []
     for rank, flat in enumerate(np.argsort(-scores, axis=None, kind="stable")[:top]):
         i, j = np.unravel_index(flat, scores.shape)
         if np.isfinite(scores[i, j]):
             plan = replace(plan_at(every, int(j)), order=float(order[i, j]))
-            work = replace(workload, batch=float(batches[i]))
-            result = evaluate(system, model, work, plan, engine)
-            ranked.append(RankedPlan(result=result, rank=rank, placed=priced, **counts))
+            result = evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine)
+            considered = np.size(legal.tp) * len(batches)
+            ranked.append(RankedPlan(result=result, rank=rank, considered=considered, **counts))
     return ranked
 
 
