@@ -115,8 +115,7 @@ def search_training(
         choices.append(
             RankedPlan(result=evaluate(system, model, workload, plan, engine), rank=rank, **counts)
         )
-    best = float(getattr(choices[0].result.metrics, metric))
-    levers = tuple(_levers(box, scores, batch, best, declared.higher_is_better))
+    levers = tuple(_levers(box, scores, batch))
     return TrainingSearch(choices=choices, nearest=choices[0].result, levers=levers, **told)
 
 
@@ -247,11 +246,9 @@ def _other_orders(
     return orders, worth, len(codes)
 
 
-def _levers(
-    box: TrainingBox, scores: np.ndarray, batch: float, best: float, higher: bool
-) -> Iterator[LeverWorth]:
-    """What each value of each lever is worth with the best of all others."""
-    plan = box.plan
+def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
+    """What each value of each lever is worth with the best of all others, all in the usual order."""
+    plan, best = box.plan, float(scores.max())
     micro = batch / plan.dp / plan.microbatches
     held = {name: getattr(plan, name) for name in LEVERS if name != "micro_batch"} | {"micro_batch": micro}
     for name in LEVERS:
@@ -261,13 +258,12 @@ def _levers(
             at = (wide == value) & box.legal
             top = float(scores[at].max())
             fits = np.isfinite(top)
-            reached = top if higher else -top
             words = WORDS.get(name)
             yield LeverWorth(
                 name=name,
                 value=words[int(value)] if words else f"{value:g}",
                 fitting=int(np.isfinite(scores[at]).sum()),
                 plans=int(at.sum()),
-                best=reached if fits else float("nan"),
-                loss=abs(reached / best - 1.0) if fits else float("nan"),
+                best=abs(top) if fits else float("nan"),
+                loss=abs(top / best - 1.0) if fits else float("nan"),
             )
