@@ -18,7 +18,6 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.rules import MEMORY
-from strata.records import to_dict
 from strata.result import Result
 from strata.search.plan_for import why_infeasible
 from strata.search.training_search import DIVIDED, TrainingSearch, search_training
@@ -113,10 +112,17 @@ class TrainRun:
             "steps": self.steps,
             "time_s": self.time,
             "days": self.days,
-            "cost_usd": self.cost,
+            "cost_USD": self.cost,
             "energy_J": self.energy,
             "mwh": self.mwh,
-            "goodput": to_dict(self.goodput),
+            "goodput_share": float(self.goodput.share),
+            "goodput_lost": {name: float(share) for name, share in self.goodput.lost.items()},
+            "mtbf_s": float(self.goodput.mtbf),
+            "checkpoint_interval_s": float(self.goodput.interval),
+            "checkpoint_stall_s": float(self.goodput.stall),
+            "checkpoint_B": float(self.goodput.state),
+            "recovery_s": float(self.goodput.recovery),
+            "failures_per_month": float(self.goodput.failures),
             "mfu": self.mfu,
             "hfu": self.hfu,
             "step_time_s": float(m.step_time),

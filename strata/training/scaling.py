@@ -57,9 +57,9 @@ class ScalingCurve:
                 "plan": None if point.run is None else plan_text(point.run.plan),
                 "tokens_per_s_per_device": None if point.run is None else point.run.tokens_per_s_per_device,
                 "mfu": None if point.run is None else point.run.mfu,
-                "goodput": None if point.run is None else float(point.run.goodput.share),
+                "goodput_share": None if point.run is None else float(point.run.goodput.share),
                 "days": None if point.run is None else point.run.days,
-                "cost_usd": None if point.run is None else point.run.cost,
+                "cost_USD": None if point.run is None else point.run.cost,
                 "why_none": point.why_none or None,
             }
             for point in self.points

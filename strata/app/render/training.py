@@ -1,14 +1,16 @@
-"""A run of training for machines and for people: days, money, energy, its plan, memory by stage, what a step waits
-for, what stops take, and what other plans would do.
+"""A run of training for machines and for people: days, money, energy, its plan, memory by stage, what a step
+waits for, what stops take, and what other plans would do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from strata.app.terminal import plain_table, titled
+from strata.arrays import Number
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.pricing.price import RESOURCES
 from strata.search.plan_for import why_behind
@@ -16,7 +18,7 @@ from strata.search.training_search import LeverWorth, TrainingSearch
 from strata.training.reliability import MONTH
 from strata.training.run import DAY, TrainRun, count_text
 from strata.training.scaling import ScalingCurve
-from strata.training.stages import stage_memory
+from strata.training.stages import memory_of_stages
 from strata.units import show
 
 BAR = 60  # columns of a full bar
@@ -24,18 +26,20 @@ GLYPHS, ROOM = "█▓▒░▚▞▪▫", "·"
 MOST_LOSS = 0.3  # of a lever's value that is told by itself
 MOST_STAGES = 16  # bars of memory; more are left out between the first and the last
 STEP_WORDS = {
-    "compute": "computing", "cache": "on-chip memories", "memory": "DRAM", "overhead": "launches, small kernels",
+    "compute": "computing", "cache": "on-chip memories", "memory": "DRAM",
+    "overhead": "launches, small kernels",
     "throttling": "clock held down by power", "bubble": "pipeline bubble", "host": "host",
     "communication": "exposed communication", "gradients": "exposed: gradients summed",
-    "parameters": "exposed: parameters gathered", "tp": "exposed: tensor parallel", "cp": "exposed: context parallel",
-    "ep": "exposed: experts exchanged", "p2p": "exposed: stages' hand-overs", "pp": "exposed: stages' hand-overs",
+    "parameters": "exposed: parameters gathered", "tp": "exposed: tensor parallel",
+    "cp": "exposed: context parallel", "ep": "exposed: experts exchanged",
+    "p2p": "exposed: stages' hand-overs", "pp": "exposed: stages' hand-overs",
 }  # fmt: skip
 
 
 def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
     """The run for machines, in SI units but for days and MWh."""
     found = run.to_dict()
-    found["memory_by_stage_B"] = {name: list(each) for name, each in stage_memory(run.result).items()}
+    found["memory_by_stage_B"] = {name: list(each) for name, each in memory_of_stages(run.result).items()}
     if run.search is not None:
         s = run.search
         found["search"] = {
@@ -90,18 +94,22 @@ def _headline(run: TrainRun) -> Any:
     r, m = run.result, run.result.metrics
     work, kept = r.workload, run.goodput
     size = float(work.batch) * float(work.sequence)
-    title = f"{r.model.name} ({count_text(run.parameters)} parameters) on {r.system.name}: {count_text(run.tokens)} tokens, "
-    title += f"batch {float(work.batch):g} x {float(work.sequence):g} ({count_text(size)} tokens a step), engine {r.engine.name}"
+    title = f"{r.model.name} ({count_text(run.parameters)} parameters) on {r.system.name}: "
+    title += f"{count_text(run.tokens)} tokens, batch {float(work.batch):g} x {float(work.sequence):g} "
+    title += f"({count_text(size)} tokens a step), engine {r.engine.name}"
     hours = float(r.system.devices) * run.time / 3600.0
     rate = float(m.tokens_per_s)
     cost = show(run.cost, "USD") if np.isfinite(run.cost) else "no price"
     table = plain_table(show_header=False)
     for name, value, about in (
-        ("time", days_text(run.days), f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {kept.share:.1%}"),
+        ("time", days_text(run.days), 
+         f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {float(kept.share):.1%}"),
         ("cost", cost, f"{hours:,.0f} device-hours at {float(m.cost_per_device_hour):.3g} USD"),
         ("energy", f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh",
-         f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; PUE {float(r.economics.overhead):g}"),
-        ("tokens/s/GPU", show(run.tokens_per_s_per_device), f"{count_text(rate)} tokens/s; {count_text(rate * kept.share)} over the month"),
+         f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; "
+         f"PUE {float(r.economics.overhead):g}"),
+        ("tokens/s/GPU", show(run.tokens_per_s_per_device),
+         f"{count_text(rate)} tokens/s; {count_text(rate * float(kept.share))} over the month"),
         ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}: operations that are recomputed counted too"),
     ):  # fmt: skip
         table.add_row(name, value, about)
@@ -158,7 +166,7 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     """A bar for every stage, filled by purpose up to what a device may hold."""
     from rich.text import Text
 
-    held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
+    held, limit = memory_of_stages(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
     stages = len(next(iter(held.values())))
     lines = []
@@ -173,7 +181,8 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     legend = "  ".join(
         f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)
     )
-    title = f"memory of a device, {show(float(run.result.metrics.memory_used), 'B')} of {show(limit, 'B')} at most"
+    used = show(float(run.result.metrics.memory_used), "B")
+    title = f"memory of a device, {used} of {show(limit, 'B')} at most"
     return [titled(title, Text("\n".join([*lines, f"  {legend}"])))]
 
 
@@ -203,7 +212,7 @@ def _shown_stages(stages: int) -> list[int | None]:
 
 
 def step_parts(run: TrainRun) -> dict[str, float]:
-    """Where the time of a step goes [s]: what its kernels are bound by, and each wait by name; adds up to it."""
+    """Where the time of a step goes [s]: what its kernels are bound by, and each wait by name."""
     bound = run.result.steps[-1].time_by_bound
     parts = {name: float(bound[name]) for name in RESOURCES if name != "network"}
     parts = {name: time for name, time in parts.items() if time > 0}
@@ -225,9 +234,10 @@ def _step_table(run: TrainRun) -> Any:
 def _goodput_table(run: TrainRun) -> Any:
     kept = run.goodput
     about = {
-        "checkpoints": f"{show(kept.state, 'B')} every {_clock(kept.interval)}, {show(kept.stall, 's')} each; "
-        f"{show(kept.writing, 's')} to write",
-        "restarts": f"{kept.failures:.3g} failures a month (one in {_clock(kept.mtbf)}), {_clock(kept.recovery)} each",
+        "checkpoints": f"{show(kept.state, 'B')} every {_clock(kept.interval)}, {show(kept.stall, 's')} "
+        f"each; {show(kept.writing, 's')} to write",
+        "restarts": f"{kept.failures:.3g} failures a month (one in {_clock(kept.mtbf)}), "
+        f"{_clock(kept.recovery)} each",
         "work done again": "since the last checkpoint",
         "planned stops": "",
         "stragglers": "machines slower than the rest",
@@ -240,18 +250,20 @@ def _goodput_table(run: TrainRun) -> Any:
         table.add_row(name, f"{share:.2%}", about.get(name, ""))
     trained = kept.share * MONTH / DAY
     return titled(
-        f"goodput {kept.share:.1%}: {trained:.1f} days of training in a month of 30; the rest is", table
+        f"goodput {float(kept.share):.1%}: {trained:.1f} days of training in a month of 30; the rest is",
+        table,
     )
 
 
-def _clock(seconds: float) -> str:
+def _clock(span: Number) -> str:
+    seconds = float(span)
     for unit, size in (("days", DAY), ("hours", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return show(seconds, "s")
 
 
-def _lines(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
+def _lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
     """Rows whose last cell may be long: it is never folded nor cut, so that it can be copied."""
     from rich.text import Text
 

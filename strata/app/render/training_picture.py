@@ -1,4 +1,4 @@
-"""A run of training as a picture: memory by stage, where a step's time goes, what a month is made of, and how it
+"""A run of training as a picture: memory by stage, where a step's time goes, what a month loses, and how it
 scales.
 """
 
@@ -15,7 +15,7 @@ from strata.mapping.plan import plan_text
 from strata.training.reliability import MONTH
 from strata.training.run import TrainRun, count_text
 from strata.training.scaling import ScalingCurve
-from strata.training.stages import stage_memory
+from strata.training.stages import memory_of_stages
 from strata.units import show
 
 WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
@@ -55,7 +55,7 @@ def _head(figure: Any, run: TrainRun, height: float) -> None:
 
 def _draw_memory(axes: Any, run: TrainRun) -> None:
     """Stages as bars that lie, the first on top, filled by purpose."""
-    held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
+    held, limit = memory_of_stages(run.result), float(run.result.metrics.memory_limit)
     stages = len(next(iter(held.values())))
     places, left = np.arange(stages), np.zeros(stages)
     for place, (name, sizes) in enumerate((n, s) for n, s in held.items() if np.max(s) > 0):
@@ -111,7 +111,7 @@ def _draw_month(axes: Any, run: TrainRun) -> None:
         axes.text(each + 0.02 * max(hours), place, f"{each:.1f} h", va="center", fontsize=8, color=DARK)
     axes.set_yticks(places, [_folded(name) for name in kept.lost])
     axes.invert_yaxis()
-    axes.set(title="hours lost in a month", xlim=(0, max(max(hours), 1e-9) * 1.25))
+    axes.set(title="hours lost in a month", xlim=(0, max(*hours, 1e-9) * 1.25))
     axes.grid(axis="y", visible=False)
 
 
