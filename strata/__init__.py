@@ -6,7 +6,8 @@ functions.
 >>> r.fits, r.bound_by
 (True, 'memory')
 
-Around this core stand groups of their own: `st.hardware`, `st.network`, `st.serving`, `st.search`.
+Around this core stand groups of their own: `st.hardware`, `st.network`, `st.serving`, `st.search`,
+`st.training`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from strata.workload.routing import Routing, read_routing, routing
 from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 
 if TYPE_CHECKING:
-    from strata import hardware, search, serving
+    from strata import hardware, search, serving, training
     from strata.hardware.generate.generate import generate, generation
     from strata.optimise.codesign import codesign, codesign_problem, model_shapes
     from strata.pricing import network
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from strata.search.sweep import sweep
     from strata.serving.under_load import serve_under_load
     from strata.simulate.step import simulate_step
+    from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
 
@@ -62,8 +64,9 @@ _LAZY = {
     "sweep": "strata.search.sweep",
     "serve_under_load": "strata.serving.under_load",
     "simulate_step": "strata.simulate.step",
+    "train_run": "strata.training.run",
 }
-_GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving")} | {
+_GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving", "training")} | {
     "network": "strata.pricing.network"
 }
 __all__ = [
@@ -121,6 +124,8 @@ __all__ = [
     "sweep",
     "system",
     "train",
+    "train_run",
+    "training",
 ]
 
 

@@ -21,6 +21,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins co
 COMMANDS = {
     "predict": ("predict", "register_predict"),
     "plan": ("plan", "register_plan"),
+    "train": ("train", "register_train"),
     "compare": ("compare", "register_compare"),
     "sweep": ("sweep", "register_sweep"),
     "power-cap": ("power_cap", "register_power_cap"),

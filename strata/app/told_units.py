@@ -24,6 +24,8 @@ KEYS = {
     "FLOP": "flop",
     "FLOP/s": "flop_per_s",
     "J": "energy_per_mtoken",
+    "day": "days",
+    "MWh": "mwh",
     "m2": "design.die_area design.node_area stated_design.die_area stated_design.node_area",
     "as the claim says": "claims.ours claims.paper",
     "as the goal says": "best methods",
@@ -39,7 +41,8 @@ KEYS = {
     "read_share readers reason reduction refresh_leaves rounds row rows samples sequences share "
     "shared_hops shared_unicast_hops sharing size sizes skew slots solved speedup stacking_yield "
     "stages stated_design stride tiles times tokens trace upgrades utilisation variation verified "
-    "vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers",
+    "vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers "
+    "failures_per_month goodput_lost goodput_share hfu length micro_batch plans steps",
 }
 _UNITS = {key: unit for unit, keys in KEYS.items() for key in keys.split()}
 

@@ -1,10 +1,12 @@
-"""Every legal plan of a device count, as one Plan whose degrees are arrays."""
+"""Every legal plan of a device count, as one Plan whose degrees are arrays; of training as a box of plans x
+micro-batches x recomputation x schedules x ZeRO.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,13 @@ import numpy as np
 from strata.errors import require
 from strata.mapping.divisors import bounded_devices, bounded_plans, divisors
 from strata.mapping.plan import Plan, usual_moe_tp
+from strata.mapping.rules import remainder
+from strata.mapping.training_plan import SCHEDULE
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
+
+MOST_MICRO = 32  # sequences of a micro-batch that are looked at
+MESH_DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "sp", "cp_mode")
 
 
 def _factors(devices: int) -> Iterator[tuple[int, int, int]]:
@@ -87,5 +94,113 @@ def taken(many: Plan, which: Any) -> Plan:
             f.name: getattr(many, f.name)[which]
             for f in fields(Plan)
             if isinstance(getattr(many, f.name), np.ndarray)
+        },
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingBox:
+    """Plans of training as a box: meshes x micro-batch sizes x recomputation x schedules x ZeRO levels, and
+    which of its points are plans (`legal`: the batch divides, each plan once).
+    """
+
+    plan: Plan
+    legal: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """How many plans there are."""
+        return int(self.legal.sum())
+
+    def at(self, places: Any) -> Plan:
+        """Plans at flat places of the box, as one Plan of a list."""
+        where = np.unravel_index(np.asarray(places), self.legal.shape)
+        held = {f.name: np.asarray(getattr(self.plan, f.name), float) for f in fields(Plan)}
+        return Plan(**{name: np.broadcast_to(value, self.legal.shape)[where] for name, value in held.items()})
+
+
+def training_plans(
+    devices: int,
+    model: Model,
+    batch: float,
+    *,
+    zero: tuple[int, ...] = (0, 1, 2, 3),
+    recompute: tuple[int, ...] = (0, 1, 2),
+    schedules: tuple[str, ...] = ("1f1b",),
+    cp_mode: tuple[int, ...] = (0, 1, 2),
+    sp: tuple[int, ...] = (0, 1),
+    freely: bool = False,
+) -> TrainingBox:
+    """Every legal plan of training `batch` sequences a step on a device count, as one box.
+
+    The batch divides into ranks and micro-batches of equal size; interleaved pipelines (1f1b with virtual
+    stages) have equal chunks and micro-batches in multiples of their stages (Narayanan et al., SC 2021, sec.
+    2.2.2), DualPipe an even number of stages and twice as many micro-batches or more; zero-bubble, DualPipe
+    and GPipe have one chunk a stage. Not `freely`: ZeRO levels above 1 without a pipeline alone, which would
+    exchange gradients for every micro-batch.
+
+    >>> import strata as st
+    >>> box = training_plans(8, st.model("llama-3-8b"), 16.0)
+    >>> box.legal.shape, box.size, float(box.at([0]).pp[0])
+    ((58, 5, 3, 5, 4), 3891, 8.0)
+    """
+    meshes = _training_meshes(devices, model, batch, cp_mode, sp, freely)
+    sizes = np.array([m for m in divisors(int(batch)) if m <= MOST_MICRO], float)
+    layers = int(float(model.layers))
+    orders = [(name, 1) for name in schedules]
+    if "1f1b" in schedules:
+        chunks = [v for v in divisors(layers) if 1 < v <= layers // 2]
+        orders += [("1f1b", v) for v in chunks if np.any(layers % (meshes.pp * v) == 0)]
+    wide = {
+        name: np.asarray(getattr(meshes, name), float)[:, None, None, None, None] for name in MESH_DEGREES
+    }
+    each = batch / wide["dp"]  # sequences of a rank
+    micro = sizes[None, :, None, None, None]
+    divides = remainder(each, micro) == 0
+    passes = np.where(divides, each / micro, 1.0)
+    recomputed = np.array(recompute, float)[None, None, :, None, None]
+    order = np.array([SCHEDULE.index(name) for name, _ in orders], float)[None, None, None, :, None]
+    virtual = np.array([v for _, v in orders], float)[None, None, None, :, None]
+    level = np.array(zero, float)[None, None, None, None, :]
+    many = Plan(
+        **wide,
+        microbatches=passes,
+        recompute=recomputed,
+        schedule=order,
+        virtual_stages=virtual,
+        zero=level,
+    )
+    staged, plain = wide["pp"] > 1, (order == order.min()) & (virtual == 1)
+    interleaves = (remainder(float(layers), wide["pp"] * virtual) == 0) & (remainder(passes, wide["pp"]) == 0)
+    both_ways = (remainder(wide["pp"], 2.0) == 0) & (passes >= 2.0 * wide["pp"])
+    runs = np.where(virtual > 1, interleaves, np.where(order == SCHEDULE.index("dualpipe"), both_ways, True))
+    sharded = (level == 0) | (wide["dp"] * wide["cp"] > 1)
+    sharded = sharded & ((level < 2) | ~staged | freely)
+    legal = divides & np.where(staged, runs, plain) & sharded & (recomputed >= 0)
+    return TrainingBox(plan=many, legal=legal)
+
+
+def _training_meshes(
+    devices: int,
+    model: Model,
+    batch: float,
+    cp_mode: tuple[int, ...],
+    sp: tuple[int, ...],
+    freely: bool,
+) -> Plan:
+    """Meshes whose data parallel ranks divide the batch, tensor groups with and without sequence
+    parallelism.
+    """
+    found = plans(devices, model, phase="train", batch=batch, cp_mode=cp_mode, freely=freely)
+    found = taken(found, batch % found.dp == 0)
+    split = [
+        taken(replace(found, sp=np.full(np.shape(found.tp), float(s))), (found.tp > 1) | (s == sp[0]))
+        for s in sp
+    ]
+    split[0] = replace(split[0], sp=np.where(split[0].tp > 1, split[0].sp, 0.0))
+    return replace(
+        found,
+        **{
+            name: np.concatenate([np.asarray(getattr(part, name)) for part in split]) for name in MESH_DEGREES
         },
     )

@@ -110,7 +110,8 @@ def best_plans(
     """The best plans for a workload by a metric, whose batch may be a list; plans that miss a limit on
     latency do not count.
 
-    Each plan counts in its best order on the fabric.
+    Each plan counts in its best order on the fabric. Of training micro-batches, recomputation, schedules and
+    ZeRO levels are tried too (`search_training`), and each mesh counts once.
 
     >>> import strata as st
     >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
@@ -120,6 +121,10 @@ def best_plans(
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
     declared = known_metric(metric, workload.phase)
+    if workload.phase == "train":
+        from strata.search.training_search import ranked_training  # it ranks with what stands here
+
+        return ranked_training(system, model, workload, engine, metric=metric, top=top, where=where)
     legal = candidate_plans(system, model, workload, engine, where)
     every, batches = legal, np.atleast_1d(np.asarray(workload.batch, float))
     if len(batches) > 1:
@@ -137,23 +142,18 @@ def best_plans(
 
     box, scores = score(every, batches)
     order, priced = np.zeros(scores.shape), 0
-    if _orders_matter(system.fabric):
+    if orders_matter(system.fabric):
         contenders = _contenders(box, scores, top, declared)
         priced = _try_orders(system, every, batches, score, scores, order, contenders)
+    counts: dict[str, Any] = {"feasible": int(np.isfinite(scores).sum()), "placed": priced}
     ranked = []
     for rank, flat in enumerate(np.argsort(-scores, axis=None, kind="stable")[:top]):
         i, j = np.unravel_index(flat, scores.shape)
         if np.isfinite(scores[i, j]):
             plan = replace(plan_at(every, int(j)), order=float(order[i, j]))
-            ranked.append(
-                RankedPlan(
-                    result=evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine),
-                    rank=rank,
-                    considered=np.size(legal.tp) * len(batches),
-                    feasible=int(np.isfinite(scores).sum()),
-                    placed=priced,
-                )
-            )
+            result = evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine)
+            considered = np.size(legal.tp) * len(batches)
+            ranked.append(RankedPlan(result=result, rank=rank, considered=considered, **counts))
     return ranked
 
 
@@ -222,7 +222,7 @@ def _weights_fit(
     return room if room.any() else ~room
 
 
-def _orders_matter(fabric: Fabric) -> bool:
+def orders_matter(fabric: Fabric) -> bool:
     """Whether groups can lie differently on a fabric: not where every two devices are one step apart."""
     crossed = [d for d in fabric.dimension if np.any(np.asarray(d.size) > 1)]
     return len(crossed) > 1 or any(d.kind not in DIRECT for d in crossed)
@@ -265,6 +265,10 @@ def closest_plan(
     system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
 ) -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
+    if workload.phase == "train":
+        from strata.search.training_search import search_training
+
+        return search_training(system, model, workload, engine, top=1, where=where).nearest
     every = candidate_plans(system, model, workload, engine, where)
     box = evaluate(system, model, workload, every, engine)
     used = np.broadcast_to(box.metrics.memory_used, box.shape)

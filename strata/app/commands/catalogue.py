@@ -49,6 +49,7 @@ KINDS = (
     "memory",
     "engine",
     "economics",
+    "reliability",
     "technology",
     "device",
     "link",

@@ -31,6 +31,7 @@ from strata.params import KINDS, MARKS, data_folder, file_model, names, read_tom
 from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
+from strata.training.reliability import Reliability, reliability
 from strata.units import show
 from strata.workload.config_families import families, wrappers
 from strata.workload.config_keys import FLAGS, WHOLE
@@ -74,6 +75,7 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "memory": dram_channel,
     "engine": engine,
     "economics": economics,
+    "reliability": reliability,
     "space": space,
     "template": template,
     "budget": budget,
@@ -90,6 +92,7 @@ FILES: dict[str, type] = {
     "memory": Dram,
     "engine": Engine,
     "economics": Economics,
+    "reliability": Reliability,
     "technology": Technology,
     "device": MemoryDevice,
     "link": LinkPhy,

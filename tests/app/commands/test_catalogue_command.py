@@ -58,6 +58,7 @@ SHOWABLE = [
     [
         *SHOWABLE,
         ("economics", "default"),
+        ("reliability", "default"),
         ("system", "4x8xh100"),
         ("model", "deepseek-v3"),
         ("model", "gpt3-1t"),
@@ -150,6 +151,7 @@ def test_every_kind_is_shown_and_described():
         "memory",
         "engine",
         "economics",
+        "reliability",
         "system",
         "model",
         "program",

@@ -1,0 +1,332 @@
+"""A run of training for machines and for people: days, money, energy, its plan, memory by stage, what a step
+waits for, what stops take, and what other plans would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from strata.app.terminal import plain_table, titled
+from strata.arrays import Number
+from strata.mapping.plan import WORDS, Plan, order_text, plan_text
+from strata.pricing.price import RESOURCES
+from strata.search.plan_for import why_behind
+from strata.search.training_search import LeverWorth, TrainingSearch
+from strata.training.reliability import MONTH
+from strata.training.run import DAY, TrainRun, count_text
+from strata.training.scaling import ScalingCurve
+from strata.training.stages import memory_of_stages
+from strata.units import show
+
+BAR = 60  # columns of a full bar
+GLYPHS, ROOM = "█▓▒░▚▞▪▫", "·"
+MOST_LOSS = 0.3  # of a lever's value that is told by itself
+MOST_STAGES = 16  # bars of memory; more are left out between the first and the last
+STEP_WORDS = {
+    "compute": "computing", "cache": "on-chip memories", "memory": "DRAM",
+    "overhead": "launches, small kernels",
+    "throttling": "clock held down by power", "bubble": "pipeline bubble", "host": "host",
+    "communication": "exposed communication", "gradients": "exposed: gradients summed",
+    "parameters": "exposed: parameters gathered", "tp": "exposed: tensor parallel",
+    "cp": "exposed: context parallel", "ep": "exposed: experts exchanged",
+    "p2p": "exposed: stages' hand-overs", "pp": "exposed: stages' hand-overs",
+}  # fmt: skip
+
+
+def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
+    """The run for machines, in SI units but for days and MWh."""
+    found = run.to_dict()
+    found["memory_by_stage_B"] = {name: list(each) for name, each in memory_of_stages(run.result).items()}
+    if run.search is not None:
+        s = run.search
+        found["search"] = {
+            "considered": s.considered,
+            "feasible": s.feasible,
+            "out_by_reason": s.out,
+            "plans": [_choice_dict(run, choice.result) for choice in s.choices],
+            "levers": [
+                {
+                    "lever": one.name,
+                    "value": one.value,
+                    "plans": one.plans,
+                    "feasible": one.fitting,
+                    "loss": one.loss,
+                }
+                for one in s.levers
+            ],
+        }
+    return found | ({"scaling": {c.kind: c.to_dict() for c in curves}} if curves else {})
+
+
+def _choice_dict(run: TrainRun, result: Any) -> dict[str, Any]:
+    m = result.metrics
+    return {
+        "plan": plan_text(result.plan),
+        "tokens_per_s_per_device": float(m.tokens_per_s_per_device),
+        "mfu": float(m.mfu),
+        "memory_B": float(m.memory_used),
+        "days": run.days * float(m.step_time) / float(run.result.metrics.step_time),
+    }
+
+
+def train_page(run: TrainRun) -> list[Any]:
+    """The run for people."""
+    parts = [
+        _headline(run),
+        "",
+        _plan_lines(run),
+        "",
+        *_memory_bars(run),
+        "",
+        _step_table(run),
+        "",
+        _goodput_table(run),
+    ]
+    if run.search is not None:
+        parts += ["", *_others_table(run, run.search), "", _levers_table(run.search)]
+    return parts
+
+
+def _headline(run: TrainRun) -> Any:
+    r, m = run.result, run.result.metrics
+    work, kept = r.workload, run.goodput
+    size = float(work.batch) * float(work.sequence)
+    title = f"{r.model.name} ({count_text(run.parameters)} parameters) on {r.system.name}: "
+    title += f"{count_text(run.tokens)} tokens, batch {float(work.batch):g} x {float(work.sequence):g} "
+    title += f"({count_text(size)} tokens a step), engine {r.engine.name}"
+    hours = float(r.system.devices) * run.time / 3600.0
+    rate = float(m.tokens_per_s)
+    cost = show(run.cost, "USD") if np.isfinite(run.cost) else "no price"
+    table = plain_table(show_header=False)
+    for name, value, about in (
+        ("time", days_text(run.days), 
+         f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {float(kept.share):.1%}"),
+        ("cost", cost, f"{hours:,.0f} device-hours at {float(m.cost_per_device_hour):.3g} USD"),
+        ("energy", f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh",
+         f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; "
+         f"PUE {float(r.economics.overhead):g}"),
+        ("tokens/s/GPU", show(run.tokens_per_s_per_device),
+         f"{count_text(rate)} tokens/s; {count_text(rate * float(kept.share))} over the month"),
+        ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}: operations that are recomputed counted too"),
+    ):  # fmt: skip
+        table.add_row(name, value, about)
+    return titled(title, table)
+
+
+def days_text(days: float) -> str:
+    """Days as people say them.
+
+    >>> days_text(37.83), days_text(0.31), days_text(412.0)
+    ('37.8 days', '7.44 hours', '412 days')
+    """
+    return f"{days:.3g} days" if days >= 2 else f"{days * 24:.3g} hours"
+
+
+def plan_words(plan: Plan, micro: float) -> str:
+    """A plan in words.
+
+    >>> from strata.mapping.plan import plan
+    >>> plan_words(plan("tp=8,pp=4,dp=16,sp=1,zero=1,recompute=full,microbatches=64"), 1.0)
+    'tensor 8 (sequence parallel), pipeline 4 (1f1b), data 16 (ZeRO-1), micro-batch 1 x 64, recompute full'
+    """
+    words = []
+    if plan.tp > 1:
+        words.append(f"tensor {plan.tp:g}" + (" (sequence parallel)" if plan.sp else ""))
+    if plan.cp > 1:
+        words.append(f"context {plan.cp:g} ({WORDS['cp_mode'][int(plan.cp_mode)]})")
+    if plan.pp > 1:
+        schedule = WORDS["schedule"][int(plan.schedule)]
+        v = f"interleaved, {plan.virtual_stages:g} chunks a stage" if plan.virtual_stages > 1 else schedule
+        words.append(f"pipeline {plan.pp:g} ({v})")
+    words.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g})" if plan.zero else ""))
+    if plan.ep > 1:
+        words.append(f"experts {plan.ep:g}")
+    words.append(
+        f"micro-batch {micro:g} x {plan.microbatches:g}" if plan.microbatches else f"micro-batch {micro:g}"
+    )
+    return ", ".join([*words, f"recompute {WORDS['recompute'][int(plan.recompute)]}"])
+
+
+def _plan_lines(run: TrainRun) -> Any:
+    from rich.text import Text
+
+    said = f"plan {plan_text(run.plan)}"
+    if run.search is not None:
+        s = run.search
+        said += f": the best of {s.considered:,}, {s.feasible:,} of which fit"
+    order = order_text(run.plan)
+    placed = f"; {order} on the fabric, innermost first" if order else ""
+    return Text(f"{said}\n {plan_words(run.plan, run.micro_batch)}{placed}", no_wrap=True)
+
+
+def _memory_bars(run: TrainRun) -> list[Any]:
+    """A bar for every stage, filled by purpose up to what a device may hold."""
+    from rich.text import Text
+
+    held, limit = memory_of_stages(run.result), float(run.result.metrics.memory_limit)
+    purposes = [name for name, each in held.items() if np.max(each) > 0]
+    stages = len(next(iter(held.values())))
+    lines = []
+    for stage in _shown_stages(stages):
+        if stage is None:
+            lines.append("  ...")
+            continue
+        sizes = [float(held[name][stage]) for name in purposes]
+        label = f"stage {stage}" if stages > 1 else "fullest" if run.plan.pp > 1 else "device"
+        lines.append(f" {label:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
+    full = int(np.argmax(sum(held.values())))
+    legend = "  ".join(
+        f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)
+    )
+    used = show(float(run.result.metrics.memory_used), "B")
+    title = f"memory of a device, {used} of {show(limit, 'B')} at most"
+    return [titled(title, Text("\n".join([*lines, f"  {legend}"])))]
+
+
+def glyph_of(place: int) -> str:
+    return GLYPHS[place % len(GLYPHS)]
+
+
+def bar(sizes: list[float], limit: float, width: int = BAR) -> str:
+    """Sizes side by side, as long as their share of a limit; dots are room that is left.
+
+    >>> bar([2.0, 1.0], 4.0, 8)
+    '████▓▓··'
+    """
+    ends = [round(min(end / limit, 1.0) * width) for end in np.cumsum(sizes)]
+    drawn, last = "", 0
+    for place, end in enumerate(ends):
+        drawn += glyph_of(place) * (end - last)
+        last = end
+    return drawn + ROOM * (width - last)
+
+
+def _shown_stages(stages: int) -> list[int | None]:
+    if stages <= MOST_STAGES:
+        return list(range(stages))
+    half = MOST_STAGES // 2
+    return [*range(half), None, *range(stages - half, stages)]
+
+
+def step_parts(run: TrainRun) -> dict[str, float]:
+    """Where the time of a step goes [s]: what its kernels are bound by, and each wait by name."""
+    bound = run.result.steps[-1].time_by_bound
+    parts = {name: float(bound[name]) for name in RESOURCES if name != "network"}
+    parts = {name: time for name, time in parts.items() if time > 0}
+    return dict(sorted(parts.items(), key=lambda p: -p[1])) | run.waits
+
+
+def _step_table(run: TrainRun) -> Any:
+    whole = float(run.result.metrics.step_time)
+    table = plain_table(show_header=False)
+    for column in range(3):
+        table.add_column(justify="right" if column in (1, 2) else "left")
+    table.add_column()
+    for name, time in step_parts(run).items():
+        share = time / whole
+        table.add_row(STEP_WORDS.get(name, name), show(time, "s"), f"{share:.1%}", "█" * round(share * BAR))
+    return titled(f"a step of {show(whole, 's')} on the mean device", table)
+
+
+def _goodput_table(run: TrainRun) -> Any:
+    kept = run.goodput
+    about = {
+        "checkpoints": f"{show(kept.state, 'B')} every {_clock(kept.interval)}, {show(kept.stall, 's')} "
+        f"each; {show(kept.writing, 's')} to write",
+        "restarts": f"{kept.failures:.3g} failures a month (one in {_clock(kept.mtbf)}), "
+        f"{_clock(kept.recovery)} each",
+        "work done again": "since the last checkpoint",
+        "planned stops": "",
+        "stragglers": "machines slower than the rest",
+    }
+    table = plain_table(show_header=False)
+    for column in range(2):
+        table.add_column(justify="right" if column else "left")
+    table.add_column()
+    for name, share in kept.lost.items():
+        table.add_row(name, f"{share:.2%}", about.get(name, ""))
+    trained = kept.share * MONTH / DAY
+    return titled(
+        f"goodput {float(kept.share):.1%}: {trained:.1f} days of training in a month of 30; the rest is",
+        table,
+    )
+
+
+def _clock(span: Number) -> str:
+    seconds = float(span)
+    for unit, size in (("days", DAY), ("hours", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return show(seconds, "s")
+
+
+def _lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
+    """Rows whose last cell may be long: it is never folded nor cut, so that it can be copied."""
+    from rich.text import Text
+
+    every = [header, *rows]
+    wide = [max(len(row[i]) for row in every) for i in range(len(header) - 1)]
+    lines = ["  ".join([*(c.rjust(w) for c, w in zip(row, wide, strict=False)), row[-1]]) for row in every]
+    return Text("\n".join(f" {line}" for line in lines), no_wrap=True)
+
+
+def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
+    best, rows = float(found.nearest.metrics.tokens_per_s), []
+    for choice in found.choices:
+        r = choice.result
+        told = _choice_dict(run, r)
+        behind = float(r.metrics.tokens_per_s) / best - 1.0
+        cells = (show(told["tokens_per_s_per_device"]), f"{told['days']:.3g}", f"{told['mfu']:.1%}")
+        held = show(told["memory_B"], "B")
+        rows.append((*cells, held, f"{behind:+.1%}" if behind else "", plan_text(r.plan)))
+    table = _lines(("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan"), rows)
+    below = [f" second: {why_behind(c.result, found.nearest)}" for c in found.choices[1:2]]
+    below += [f" {count:,} plans are out: {why}" for why, count in found.out.items()]
+    return [_bold("the best plans, one for each division of the devices"), table, *below]
+
+
+def _bold(title: str) -> Any:
+    from rich.text import Text
+
+    return Text(title, style="bold")
+
+
+def _levers_table(found: TrainingSearch) -> Any:
+    """What each lever is worth, all others at their best: a line a lever."""
+    lines: dict[str, list[LeverWorth]] = {}
+    for one in found.levers:
+        lines.setdefault(one.name, []).append(one)
+    table = plain_table(show_header=False)
+    for name, tried in lines.items():
+        table.add_row(name.replace("_", " "), _lever_texts(tried))
+    return titled("levers: loss against the best with all others at their best", table)
+
+
+def _lever_texts(tried: list[LeverWorth]) -> str:
+    shown = [one for one in tried if one.loss <= MOST_LOSS]
+    said = [f"{one.value} best" if one.loss < 5e-4 else f"{one.value} -{one.loss:.1%}" for one in shown]
+    far = [one.value for one in tried if one.loss > MOST_LOSS]
+    none = [one.value for one in tried if one.loss != one.loss]
+    said += [f"{'/'.join(far)} worse than -{MOST_LOSS:.0%}"] if far else []
+    said += [f"{'/'.join(none)} {'do' if len(none) > 1 else 'does'} not fit"] if none else []
+    return ", ".join(said)
+
+
+def scaling_lines(curve: ScalingCurve) -> list[Any]:
+    """A line for each device count."""
+    efficiency, rows = iter(curve.efficiency()), []
+    for point in curve.points:
+        run, first = point.run, (f"{point.devices:,}", f"{point.batch:g}")
+        if run is None:
+            rows.append((*first, *[""] * 6, point.why_none))
+            continue
+        cells = [show(run.tokens_per_s_per_device), f"{next(efficiency):.1%}", f"{run.mfu:.1%}"]
+        cells += [f"{run.goodput.share:.1%}", f"{run.days:.3g}"]
+        cells += [f"{run.cost:,.0f}" if run.cost == run.cost else ""]
+        rows.append((*first, *cells, plan_text(run.plan)))
+    what = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}[curve.kind]
+    header = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
+    return [_bold(f"{curve.kind} scaling: {what}"), _lines(header, rows)]

@@ -1,0 +1,269 @@
+"""The best plan of training: every mesh x micro-batch x recomputation x schedule x ZeRO level priced as one
+box, best first, with what each lever is worth and why the rest is out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from strata.errors import BadValue, require
+from strata.evaluate import evaluate
+from strata.expression import holds_at
+from strata.hardware.system import System
+from strata.mapping.engine import Engine, as_engine
+from strata.mapping.place import in_every_order
+from strata.mapping.plan import WORDS, Plan
+from strata.mapping.plan_layout import active_groups
+from strata.mapping.plans import TrainingBox, taken, training_plans
+from strata.mapping.rules import RULES
+from strata.result import Result
+from strata.search.derived_metrics import known_metric
+from strata.search.plans import RankedPlan, orders_matter, plan_at
+from strata.workload.model import Model
+from strata.workload.tasks import Workload
+
+PLACED = 48  # of the best meshes whose other orders on the fabric are priced, too
+DIVIDED = ("tp", "cp", "dp", "pp", "ep", "moe_tp")  # two plans of one mesh differ in levers alone
+LEVERS = (
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "sp",
+    "micro_batch",
+    "recompute",
+    "schedule",
+    "virtual_stages",
+    "zero",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LeverWorth:
+    """One value of one lever, whatever the others are: plans that fit, and the best of them."""
+
+    name: str
+    value: str
+    fitting: int
+    plans: int
+    best: float  # value of the metric; nan where none fits
+    loss: float  # against the best plan of all; nan where none fits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingSearch:
+    """Plans of training in order of merit, the best of each mesh; where none fits, the one that needs
+    least.
+    """
+
+    choices: list[RankedPlan]
+    nearest: Result  # the best; else the one that needs the least memory
+    considered: int
+    feasible: int
+    out: dict[str, int] = field(default_factory=dict)  # how many plans break which rule
+    levers: tuple[LeverWorth, ...] = ()
+    metric: str = "tokens_per_s"
+
+
+def search_training(
+    system: System,
+    model: Model,
+    workload: Workload,
+    engine: Engine | str = "megatron",
+    *,
+    metric: str = "tokens_per_s",
+    top: int = 5,
+    where: str = "",
+) -> TrainingSearch:
+    """Price every legal plan of a training step in one box, and rank the best of each mesh.
+
+    Recomputation, the micro-batch, the schedule, ZeRO and sequence parallelism are tried by themselves. The
+    best meshes are also priced in every other order on the fabric.
+
+    >>> import strata as st
+    >>> found = search_training(st.system("8xh100"), st.model("llama-3-8b"), st.train(64, 4096), top=3)
+    >>> found.considered > 3000, found.feasible < found.considered, len(found.choices)
+    (True, True, 3)
+    """
+    declared = known_metric(metric, workload.phase)
+    batch = float(workload.batch)
+    require(batch == np.floor(batch), "a batch is a whole number of sequences", batch=batch)
+    box = training_box(system, model, batch, engine, where)
+    priced = evaluate(system, model, workload, box.plan, engine)
+    values = np.broadcast_to(np.asarray(getattr(priced.metrics, metric), float), box.legal.shape)
+    reason = np.broadcast_to(priced.reason, box.legal.shape)
+    good = box.legal & (reason == 0) & np.isfinite(values)
+    scores = np.where(good, values if declared.higher_is_better else -values, -np.inf)
+    out = {rule.relation: n for rule in RULES if (n := int(np.sum(box.legal & (reason & rule.bit > 0))))}
+    told: dict[str, Any] = {"considered": box.size, "feasible": int(good.sum()), "out": out, "metric": metric}
+    if not good.any():
+        used = np.where(box.legal, np.broadcast_to(priced.metrics.memory_used, box.legal.shape), np.inf)
+        least = plan_at(box.at([int(np.argmin(used))]), 0)
+        return TrainingSearch(choices=[], nearest=evaluate(system, model, workload, least, engine), **told)
+    places = _best_of_each_mesh(box, scores)[: max(PLACED, top)]
+    found, worth = box.at(places), scores.ravel()[places]
+    orders, worth, placed = _other_orders(system, model, workload, found, worth, engine, metric)
+    counts: dict[str, Any] = {"considered": box.size, "feasible": int(good.sum()), "placed": placed}
+    choices = []
+    for rank, i in enumerate(np.argsort(-worth, kind="stable")[:top]):
+        plan = replace(plan_at(found, int(i)), order=float(orders[i]))
+        choices.append(
+            RankedPlan(result=evaluate(system, model, workload, plan, engine), rank=rank, **counts)
+        )
+    levers = tuple(_levers(box, scores, batch))
+    return TrainingSearch(choices=choices, nearest=choices[0].result, levers=levers, **told)
+
+
+def ranked_training(
+    system: System,
+    model: Model,
+    workload: Workload,
+    engine: Engine | str,
+    *,
+    metric: str,
+    top: int,
+    where: str = "",
+) -> list[RankedPlan]:
+    """The best plans of training for a workload whose batch may be a list, of all batches together."""
+    higher = known_metric(metric, workload.phase).higher_is_better
+    found = [
+        search_training(
+            system, model, replace(workload, batch=float(batch)), engine, metric=metric, top=top, where=where
+        )
+        for batch in np.atleast_1d(np.asarray(workload.batch, float))
+    ]
+    counts: dict[str, Any] = {
+        "considered": sum(one.considered for one in found),
+        "feasible": sum(one.feasible for one in found),
+        "placed": sum(choice.placed for one in found for choice in one.choices[:1]),
+    }
+    every = [choice for one in found for choice in one.choices]
+    every.sort(key=lambda c: float(getattr(c.result.metrics, metric)) * (-1.0 if higher else 1.0))
+    return [replace(choice, rank=rank, **counts) for rank, choice in enumerate(every[:top])]
+
+
+def training_box(
+    system: System, model: Model, batch: float, engine: Engine | str = "megatron", where: str = ""
+) -> TrainingBox:
+    """The plans that are priced: what a training framework runs, or all of them where the engine is none;
+    `where` keeps some by a condition over degrees.
+    """
+    bare = as_engine(engine).training is None
+    schedules = ("1f1b", "zero-bubble", "dualpipe") if bare else ("1f1b",)
+    devices = int(float(system.devices))
+    box = training_plans(devices, model, batch, schedules=schedules, freely=bare)
+    if where:
+        places = np.flatnonzero(box.legal)
+        kept = holds_at(where, _named(box.at(places)), len(places), "where")
+        require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
+        legal = np.zeros(box.legal.size, bool)
+        legal[places[kept]] = True
+        box = TrainingBox(plan=box.plan, legal=legal.reshape(box.legal.shape))
+        box = _trimmed(box)
+    if not box.size:
+        raise BadValue(
+            f"{model.name} has no plan of training on {devices} devices with a batch of {batch:g}: "
+            "tp must go with its heads, pp with its layers and dp must divide the batch; "
+            f"nearest batches: {batch_neighbours(batch, devices)}"
+        )
+    return box
+
+
+def batch_neighbours(batch: float, parts: float) -> str:
+    """The nearest batches that so many ranks divide.
+
+    >>> batch_neighbours(1000, 512), batch_neighbours(3, 8)
+    ('512 or 1024', '8')
+    """
+    below = np.floor(batch / parts) * parts
+    return f"{below:g} or {below + parts:g}" if below else f"{below + parts:g}"
+
+
+def _named(many: Plan) -> dict[str, np.ndarray]:
+    return {f.name: np.asarray(getattr(many, f.name)) for f in fields(Plan) if f.name != "order"}
+
+
+def _trimmed(box: TrainingBox) -> TrainingBox:
+    """The box without places of an axis at which no plan is legal."""
+    plan, legal = box.plan, box.legal
+    for axis in range(legal.ndim):
+        kept = np.flatnonzero(legal.any(axis=tuple(a for a in range(legal.ndim) if a != axis)))
+        legal = np.take(legal, kept, axis)
+        cut = {
+            f.name: np.take(value, kept, axis)
+            for f in fields(Plan)
+            if np.ndim(value := getattr(plan, f.name)) and value.shape[axis] > 1
+        }
+        plan = replace(plan, **cut)
+    return TrainingBox(plan=plan, legal=legal)
+
+
+def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:
+    """Flat places of the best plan of every mesh that has one, best first."""
+    each = scores.reshape(scores.shape[0], -1)
+    place = each.argmax(axis=1)
+    best = each[np.arange(len(each)), place]
+    meshes = np.stack([getattr(box.plan, name).ravel() for name in DIVIDED], axis=1)
+    _, which = np.unique(meshes, axis=0, return_inverse=True)
+    order = np.argsort(-best, kind="stable")
+    order = order[np.isfinite(best[order])]
+    _, first = np.unique(which.ravel()[order], return_index=True)
+    rows = order[np.sort(first)]
+    found: np.ndarray = rows * each.shape[1] + place[rows]
+    return found
+
+
+def _other_orders(
+    system: System,
+    model: Model,
+    workload: Workload,
+    found: Plan,
+    worth: np.ndarray,
+    engine: Engine | str,
+    metric: str,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The order on the fabric that is best for each plan, what it is then worth, and how many were priced."""
+    orders, worth = np.zeros(len(worth)), worth.copy()
+    if not orders_matter(system.fabric):
+        return orders, worth, 0
+    rows, which = in_every_order(found, system.fabric, active_groups(found))
+    codes = np.asarray(rows.order)
+    moved = codes > 0
+    if not moved.any():
+        return orders, worth, 0
+    rows, codes, which = taken(rows, moved), codes[moved], which[moved]
+    priced = evaluate(system, model, workload, rows, engine)
+    values = np.broadcast_to(np.asarray(getattr(priced.metrics, metric), float), codes.shape)
+    values = values if known_metric(metric, workload.phase).higher_is_better else -values
+    for i, value in enumerate(np.where(priced.fits, values, -np.inf)):
+        if value > worth[which[i]]:
+            worth[which[i]], orders[which[i]] = value, codes[i]
+    return orders, worth, len(codes)
+
+
+def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
+    """What each value of each lever is worth with the best of all others, all in the usual order."""
+    plan, best = box.plan, float(scores.max())
+    micro = batch / plan.dp / plan.microbatches
+    held = {name: getattr(plan, name) for name in LEVERS if name != "micro_batch"} | {"micro_batch": micro}
+    for name in LEVERS:
+        wide = np.broadcast_to(held[name], box.legal.shape)
+        tried = np.unique(wide[box.legal])
+        for value in tried if len(tried) > 1 else ():
+            at = (wide == value) & box.legal
+            top = float(scores[at].max())
+            fits = np.isfinite(top)
+            words = WORDS.get(name)
+            yield LeverWorth(
+                name=name,
+                value=words[int(value)] if words else f"{value:g}",
+                fitting=int(np.isfinite(scores[at]).sum()),
+                plans=int(at.sum()),
+                best=abs(top) if fits else float("nan"),
+                loss=abs(top / best - 1.0) if fits else float("nan"),
+            )

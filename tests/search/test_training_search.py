@@ -1,0 +1,104 @@
+"""The best plan of training: one box holds every legal plan, prices them as singles, and its best is the best."""
+
+import numpy as np
+import pytest
+
+import strata as st
+from strata.errors import BadValue
+from strata.mapping.plans import training_plans
+from strata.search.plans import plan_at
+from strata.search.training_search import search_training
+from strata.training.checks import check_training_plan
+
+SYSTEM, MODEL, WORK = "64xh100", "llama-3-70b", st.train(128, 4096)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return search_training(st.system(SYSTEM), st.model(MODEL), WORK, "megatron", top=4)
+
+
+@pytest.mark.parametrize("model", ["llama-3-70b", "mixtral-8x7b", "deepseek-v2-lite"])
+@pytest.mark.parametrize("batch", [96.0, 100.0])
+def test_every_plan_of_the_box_is_legal_and_there_once(model, batch):
+    made = st.model(model)
+    box = training_plans(64, made, batch)
+    flat = box.at(np.flatnonzero(box.legal))
+    rows = np.stack([np.asarray(v, float) for v in vars(flat).values()], axis=1)
+    assert len(np.unique(rows, axis=0)) == box.size == len(rows)
+    work = st.train(batch, 4096)
+    for rule in flat.violations(made.units, work, 64.0):
+        assert not np.any(rule.broken), rule.rule.relation
+    for i in np.random.default_rng(0).choice(box.size, 60, replace=False):
+        check_training_plan(plan_at(flat, int(i)), made, work, 64.0)
+
+
+def test_the_box_prices_as_singles_do(found):
+    box = training_plans(64, st.model(MODEL), 128.0)
+    priced = st.evaluate(SYSTEM, MODEL, WORK, box.plan, "megatron")
+    places = np.random.default_rng(1).choice(np.flatnonzero(box.legal), 12, replace=False)
+    flat = box.at(places)
+    for i, place in enumerate(places):
+        one = st.evaluate(SYSTEM, MODEL, WORK, plan_at(flat, i), "megatron")
+        at = np.unravel_index(place, box.legal.shape)
+        assert float(np.broadcast_to(priced.metrics.step_time, box.legal.shape)[at]) == pytest.approx(
+            float(one.metrics.step_time), rel=1e-9
+        )
+        assert bool(np.broadcast_to(priced.fits, box.legal.shape)[at]) == one.fits
+
+
+def test_no_plan_drawn_at_random_is_better(found):
+    box = training_plans(64, st.model(MODEL), 128.0)
+    places = np.random.default_rng(2).choice(np.flatnonzero(box.legal), 3000, replace=False)
+    priced = st.evaluate(SYSTEM, MODEL, WORK, box.at(places), "megatron")
+    assert found.choices[0].result.metrics.tokens_per_s >= priced.metrics.tokens_per_s.max() * (1 - 1e-9)
+
+
+def test_plans_come_best_first_one_for_each_mesh(found):
+    rates = [float(c.result.metrics.tokens_per_s) for c in found.choices]
+    assert rates == sorted(rates, reverse=True) and all(c.result.fits for c in found.choices)
+    meshes = {
+        tuple(float(getattr(c.result.plan, d)) for d in ("tp", "cp", "dp", "pp")) for c in found.choices
+    }
+    assert len(meshes) == len(found.choices) == 4
+    assert found.feasible + sum(found.out.values()) == found.considered
+
+
+def test_levers_are_tried_by_themselves(found):
+    tried = {}
+    for one in found.levers:
+        tried.setdefault(one.name, []).append(one)
+    assert {"tp", "pp", "recompute", "micro_batch", "zero", "virtual_stages", "sp"} <= set(tried)
+    for values in tried.values():
+        assert sum(one.plans for one in values) == found.considered
+        assert min(one.loss for one in values if one.loss == one.loss) == 0.0
+
+
+def test_recomputation_is_found_where_nothing_else_fits():
+    small = search_training(
+        st.system("8xa100-80"), st.model("llama-2-13b"), st.train(32, 32768), "megatron", top=1
+    )
+    assert small.choices[0].result.fits
+    levers = {one.value: one for one in small.levers if one.name == "recompute"}
+    assert levers["full"].fitting > levers["none"].fitting
+
+
+def test_conditions_and_batches_of_a_list():
+    some = search_training(
+        st.system(SYSTEM), st.model(MODEL), WORK, "megatron", where="(tp == 8) & (zero == 1)"
+    )
+    assert all(c.result.plan.tp == 8 and c.result.plan.zero == 1 for c in some.choices)
+    with pytest.raises(BadValue, match="no legal plan is left"):
+        search_training(st.system(SYSTEM), st.model(MODEL), WORK, "megatron", where="tp == 7")
+    ranked = st.plan_for(SYSTEM, MODEL, st.train(np.array([64.0, 128.0]), 4096), "megatron", top=4)
+    assert {float(c.result.workload.batch) for c in ranked.choices} <= {64.0, 128.0}
+    assert ranked.feasible < ranked.considered
+
+
+def test_frameworks_run_fewer_schedules_than_nothing_at_all():
+    framework, free = (
+        search_training(st.system("8xh100"), st.model("llama-3-8b"), st.train(32, 4096), e)
+        for e in ("megatron", "ideal")
+    )
+    assert framework.considered < free.considered
+    assert {one.value for one in free.levers if one.name == "schedule"} == {"1f1b", "zero-bubble", "dualpipe"}
