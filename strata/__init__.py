@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from strata.search.sweep import sweep
     from strata.serving.under_load import serve_under_load
     from strata.simulate.step import simulate_step
+    from strata.training.post_training import post_training
+    from strata.training.post_training_recipe import post_training_recipe
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
 
@@ -60,6 +62,8 @@ _LAZY = {
     "plan_for": "strata.search.plan_for",
     "sweep": "strata.search.sweep",
     "serve_under_load": "strata.serving.under_load",
+    "post_training": "strata.training.post_training",
+    "post_training_recipe": "strata.training.post_training_recipe",
     "simulate_step": "strata.simulate.step",
 }
 _GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving")} | {
@@ -105,6 +109,8 @@ __all__ = [
     "plan",
     "plan_for",
     "plans",
+    "post_training",
+    "post_training_recipe",
     "prefill",
     "program",
     "read_routing",

@@ -36,6 +36,7 @@ ORDER = [
     ("evaluate", "roofline"),
     ("simulate",),
     ("search", "serving"),
+    ("training",),
     ("optimise",),
     ("strata",),
     ("validation.readers",),
