@@ -11,6 +11,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import BadValue, require
+from strata.evaluate import evaluate
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
@@ -18,6 +19,7 @@ from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans
 from strata.records import readable
+from strata.search.plan_for import why_infeasible
 from strata.search.plans import plan_at
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes
@@ -37,6 +39,7 @@ from strata.training.post_training_transfer import colocated_transfer, moved_tim
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
+from strata.workload.tasks import decode, train
 
 POOLS = ("one", "two")
 TRIED = 4  # training plans, best first, whose kept state is tried beside rollouts
@@ -84,6 +87,11 @@ class _Asked:
     partial: bool
     economics: Economics | None
 
+    @property
+    def judges(self) -> float:
+        """Models that only score."""
+        return float(self.recipe.reference + self.recipe.reward_model)
+
     def sampled(self, on: System, beside: float = 0.0) -> Rollouts:
         some = self.rollout_plan or plans(int(float(on.devices)), self.model, freely=False)
         asked = (on, self.model, self.recipe, some, self.rollout_engine)
@@ -114,8 +122,9 @@ def post_training(
 
     `pools`: "one", where phases share all devices one after the other, or "two", with `rollout_devices` of
     their own (every split when left out); both when left out. `asynchronous`: two pools, samples are made
-    with the weights of the iteration before. `keep`: on one pool, whether the state of training stays on the
-    devices while they sample, or moves to the hosts' memory; the quicker when left out. `partial`: responses
+    with the weights of the iteration before. `keep`: whether the state of training stays on devices while
+    they sample, and models that score while others train, or moves to the hosts' memory; the quicker way when
+    left out. `partial`: responses
     not done when enough are go on in the next iteration. Plans left out are the quickest legal ones.
 
     >>> found = post_training("8xh200", "qwen3-8b", "grpo", "dp=8", "dp=8,zero=1,recompute=full", pools="one")
@@ -142,14 +151,14 @@ def post_training(
     if not two:
         ways += [_one_pool(asked, k) for k in ((True, False) if keep is None else (keep,))]
     if two or (not pools and _splittable(asked)):
-        ways += [_two_pools(asked, n, asynchronous) for n in _splits(asked, rollout_devices)]
+        ways += [_two_pools(asked, n, asynchronous, keep) for n in _splits(asked, rollout_devices)]
     return PostTraining(
         system=asked.system,
         model=asked.model,
         recipe=asked.recipe,
         rollout_engine=asked.rollout_engine,
         training_engine=asked.training_engine,
-        ways=sorted(ways, key=lambda w: (w.time, w.colocated is False)),
+        ways=sorted(ways, key=lambda w: (w.time, w.excess)),
     )
 
 
@@ -215,8 +224,8 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
     if not np.isfinite(learnt.time).any():
         order = [_quickest(learnt.time, _over(learnt))]
     for j in order:
-        judges = float(asked.recipe.reference + asked.recipe.reward_model)
-        held = float(learnt.state[j]) + judges * float(learnt.weights[j])
+        judges = asked.judges * float(learnt.weights[j])
+        held = float(learnt.state[j]) + judges
         beside = held if keep else 0.0
         sampled = asked.sampled(on, beside)
         i = _quickest(sampled.time, sampled.lacks)
@@ -224,7 +233,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
         some = learnt
         if keep:  # the engine's weights stay beside training, too
             some = asked.learnt(on, beside=weights)
-        moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges * float(learnt.weights[j])
+        moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges
         out = float(moved_time(moved, float(asked.recipe.host_bandwidth)))
         parts = PooledPhases(
             sampling_pool=on,
@@ -242,13 +251,18 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
     return best
 
 
-def _two_pools(asked: _Asked, count: int, asynchronous: bool) -> Iteration:
-    """So many devices that sample, the others train."""
+def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None) -> Iteration:
+    """So many devices that sample, the others train; models that score lie beside the policy there, or, where
+    they must, in the hosts' memory while it is trained.
+    """
     total = int(float(asked.system.devices))
     first, second = pool(asked.system, count), pool(asked.system, total - count)
-    sampled, learnt = asked.sampled(first), asked.learnt(second)
+    sampled, learnt = asked.sampled(first), asked.learnt(second, parked=keep is False)
+    parked = keep is False
+    if keep is None and not np.isfinite(learnt.time).any():
+        learnt, parked = asked.learnt(second, parked=True), True
     i, j = _quickest(sampled.time, sampled.lacks), _quickest(learnt.time, _over(learnt))
-    weights = float(sampled.memory["weights"][i])
+    moved = asked.judges * float(learnt.weights[j]) if parked else 0.0
     parts = PooledPhases(
         sampling_pool=first,
         training_pool=second,
@@ -256,9 +270,10 @@ def _two_pools(asked: _Asked, count: int, asynchronous: bool) -> Iteration:
         at=i,
         learnt=learnt,
         by=j,
-        transfer=separate_transfer(asked.system, weights, asked.training_engine),
+        transfer=separate_transfer(asked.system, float(sampled.memory["weights"][i]), asked.training_engine),
+        moved=float(moved_time(moved, float(asked.recipe.host_bandwidth))),
     )
-    return _iteration(asked, parts, 0.0, colocated=False, asynchronous=asynchronous, keep=True)
+    return _iteration(asked, parts, 0.0, colocated=False, asynchronous=asynchronous, keep=not parked)
 
 
 def _iteration(
@@ -294,24 +309,24 @@ def _iteration(
 def _why_not(asked: _Asked, parts: PooledPhases) -> str:
     """What does not fit, by how much, in one line with levers."""
     sampling, learnt = parts.times
-    i, j, said = parts.at, parts.by, []
+    i, j, r, said = parts.at, parts.by, asked.recipe, []
+    first, second = plan_at(parts.sampled.plan, i), plan_at(parts.learnt.plan, j)
     if not np.isfinite(sampling):
-        on, plan = parts.sampling_pool, plan_text(plan_at(parts.sampled.plan, i))
         lacks, limit = float(parts.sampled.lacks[i]), float(parts.sampled.limit[i])
         if not np.isfinite(lacks):
-            said.append(f"plan {plan} is not legal for rollouts of {asked.model.name} on {on.name}")
-        else:
-            said.append(
-                f"rollouts with plan {plan} lack {show(lacks, 'B')} a device for one sequence each, of "
-                f"{show(max(limit, 0.0), 'B')}"
-            )
+            work = decode(float(first.dp * first.pp), float(r.length))
+            one = evaluate(parts.sampling_pool, asked.model, work, first, asked.rollout_engine)
+            return f"rollouts: {why_infeasible(one)}"
+        said.append(
+            f"rollouts with plan {plan_text(first)} lack {show(lacks, 'B')} a device for one sequence each, "
+            f"of {show(max(limit, 0.0), 'B')}"
+        )
     if not np.isfinite(learnt):
-        on, plan = parts.training_pool, plan_text(plan_at(parts.learnt.plan, j))
         if not parts.learnt.legal[j]:
-            said.append(f"plan {plan} is not legal for training {asked.model.name} on {on.name}")
-        else:
-            need, have = float(parts.learnt.used[j]), float(parts.learnt.limit[j])
-            said.append(
-                f"training with plan {plan} needs {show(need, 'B')} a device and has {show(have, 'B')}"
-            )
+            work = train(float(r.minibatch), float(r.length))
+            one = evaluate(parts.training_pool, asked.model, work, second, asked.training_engine)
+            return f"training: {why_infeasible(one)}"
+        need, have = float(parts.learnt.used[j]), float(parts.learnt.limit[j])
+        needs = f"needs {show(need, 'B')} a device and has {show(have, 'B')}"
+        said.append(f"training with plan {plan_text(second)} {needs}")
     return f"{'; '.join(said)}; levers: {', '.join(LEVERS)}"

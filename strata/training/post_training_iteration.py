@@ -64,7 +64,7 @@ class Iteration:
     recipe: PostTrainingRecipe
     colocated: bool
     asynchronous: bool
-    keep: bool  # one pool: whether state of training stays on devices that sample
+    keep: bool  # whether what a phase does not need stays on its devices, or moves to the hosts' memory
     rollout_devices: int
     training_devices: int
     rollout_plan: Plan
@@ -81,6 +81,12 @@ class Iteration:
     @property
     def fits(self) -> bool:
         return not self.why_not
+
+    @property
+    def excess(self) -> float:
+        """Bytes that devices lack, over the phases."""
+        over = (sum(held.values()) - self.limits[phase] for phase, held in self.memory.items())
+        return sum(max(0.0, lacks) for lacks in over)
 
     @property
     def question(self) -> str:

@@ -36,6 +36,7 @@ LISTED_KINDS = (
     "templates",
     "budgets",
     "engines",
+    "post_training",
     "precisions",
 )
 KINDS = (
@@ -56,6 +57,7 @@ KINDS = (
     "packaging",
     "template",
     "budget",
+    "recipe",
 )
 
 
