@@ -15,6 +15,7 @@ from strata.errors import require
 
 NODES = 64  # middles of equal parts of the longest response, at which integrals are taken
 HALVINGS = 80  # of an interval that holds the answer: a fixed number, whatever stands beside a point
+EVEN = 1e-6  # spread below which lengths are taken for alike
 FURTHEST = 6.0  # standard deviations of the logarithm beyond which no response is looked for
 
 
@@ -156,7 +157,7 @@ def response_lengths(mean: Any, spread: Any, longest: Any, nodes: int = NODES) -
         response=float(np.max(mean)),
         longest=float(np.min(longest)),
     )
-    even = (spread == 0) | (mean == longest)
+    even = (spread < EVEN) | (mean == longest)
     median = np.where(even, mean, median_length(np.where(even, 0.5 * longest, mean), spread, longest))
     wide = np.where(even, 1.0, spread)
     top = np.where(even, mean, np.minimum(longest, median * np.exp(FURTHEST * wide)))
