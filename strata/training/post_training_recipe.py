@@ -6,9 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.errors import require
+from strata.errors import BadValue, require
+from strata.mapping.divisors import divisors
 from strata.params import Sources, override, quantity, read_record, remembered, text
 from strata.records import readable
+
+MOST_SAMPLES = 2**24  # whose divisors are looked for
 
 
 @register_pytree
@@ -82,13 +85,11 @@ def post_training_recipe(name: str = "grpo", /, **changes: Any) -> PostTrainingR
         changed, given = override(stated, changes, "recipe")
         made = replace(changed, sources=stated.sources.updated(given))
     whole = float(made.samples) / float(made.minibatch)
-    require(
-        whole == int(whole) and whole >= 1,
-        "recipe.minibatch must divide the samples of an iteration, batch x group",
-        minibatch=float(made.minibatch),
-        batch=float(made.batch),
-        group=float(made.group),
-    )
+    if whole != int(whole) or whole < 1:
+        raise BadValue(
+            f"recipe.minibatch must divide the samples of an iteration, batch x group = "
+            f"{float(made.samples):g} (nearest: {_near(made)}), but got {float(made.minibatch):g}"
+        )
     require(
         float(made.response) <= float(made.longest),
         "recipe.response, a mean, must not exceed recipe.longest",
@@ -96,6 +97,14 @@ def post_training_recipe(name: str = "grpo", /, **changes: Any) -> PostTrainingR
         longest=float(made.longest),
     )
     return made
+
+
+def _near(made: PostTrainingRecipe) -> str:
+    """Mini-batches that divide the samples, nearest to the one asked for first."""
+    samples, asked = float(made.samples), float(made.minibatch)
+    if samples != int(samples) or samples > MOST_SAMPLES:
+        return "1"
+    return ", ".join(map(str, sorted(divisors(int(samples)), key=lambda d: abs(d - asked))[:3]))
 
 
 @remembered
