@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from strata.search.sweep import sweep
     from strata.serving.under_load import serve_under_load
     from strata.simulate.step import simulate_step
+    from strata.training.post_training import post_training
+    from strata.training.post_training_recipe import post_training_recipe
     from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
@@ -63,6 +65,8 @@ _LAZY = {
     "plan_for": "strata.search.plan_for",
     "sweep": "strata.search.sweep",
     "serve_under_load": "strata.serving.under_load",
+    "post_training": "strata.training.post_training",
+    "post_training_recipe": "strata.training.post_training_recipe",
     "simulate_step": "strata.simulate.step",
     "train_run": "strata.training.run",
 }
@@ -110,6 +114,8 @@ __all__ = [
     "plan",
     "plan_for",
     "plans",
+    "post_training",
+    "post_training_recipe",
     "prefill",
     "program",
     "read_routing",

@@ -32,6 +32,7 @@ COMMANDS = {
     "diff": ("diff", "register_diff"),
     "serving": ("serving", "register_serving"),
     "speculate": ("speculate", "register_speculate"),
+    "post-train": ("post_train", "register_post_train"),
     "generate": ("generate", "register_generate"),
     "codesign": ("codesign", "register_codesign"),
     "fabric": ("fabric", "register_fabric"),

@@ -30,6 +30,7 @@ EXAMPLES = {
     "serving": "serving -m llama-3-8b -s 1xh200 -i 2048 -o 512 --rate 1 --plan tp=1",
     "serving apart": "serving -m llama-3-8b -s 2xh200 --ttft 500ms --tpot 20ms --disaggregated",
     "speculate": "speculate --target llama-3-70b --draft llama-3.2-1b --system 8xh200 --window 2:3 --acceptance 0.7",
+    "post-train": "post-train -m llama-3.1-8b -s 16xh100 --batch 16 --rollout-plan dp=8 --async",
     "generate": "generate --technology n5 --budget h100 --template gpu",
     "codesign": "codesign --technology deepflow-v100 --template deepflow-2021-capped --budget deepflow-v100 "
     "--program lstm-lm-v100 --batch 256 --system 4 --strategy d4 --evaluations 60",

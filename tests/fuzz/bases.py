@@ -42,6 +42,9 @@ COMMANDS = (
     "speculate --target llama-3-70b --draft llama-3-8b --system 8xh200 --window 1:4 --acceptance 0.6,0.8 --batch 2 "
     "--context 512 --plan tp=8 --draft-plan tp=8 --svg s.svg",
     "speculate --target llama-3-70b --draft llama-3-8b -s 8xh200 --tree --branches 2 --counting independent --json",
+    "post-train -m llama-3.1-8b -s 16xh100 --recipe grpo --batch 8 --group 4 --minibatch 16 --prompt 64 --response 100 "
+    "--longest 400 --spread 0.5 --epochs 1 --rollout-plan dp=8 --training-plan dp=8,zero=3 --async --svg p.svg",
+    "post-train -m llama-3.1-8b -s 8xh100 --recipe ppo --pools one --keep no --rollout-plan dp=8 --partial --json",
     "generate --technology n5 --budget h100 --template gpu --device hbm3e --set power=500W --out chip.toml --json",
     "codesign --technology deepflow-v100 --template deepflow-2021-capped --budget deepflow-v100 --program lstm-lm-v100 "
     "--system 4 --strategy d4 --batch 256 --free area,power --method random --seed 1 | --evaluations 20",

@@ -36,6 +36,7 @@ LISTED_KINDS = (
     "templates",
     "budgets",
     "engines",
+    "post_training",
     "precisions",
 )
 KINDS = (
@@ -57,6 +58,7 @@ KINDS = (
     "packaging",
     "template",
     "budget",
+    "recipe",
 )
 
 

@@ -31,6 +31,7 @@ from strata.params import KINDS, MARKS, data_folder, file_model, names, read_tom
 from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
+from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.reliability import Reliability, reliability
 from strata.units import show
 from strata.workload.config_families import families, wrappers
@@ -58,10 +59,14 @@ LISTED = (
     "templates",
     "budgets",
     "engines",
+    "post_training",
     "spaces",
     "precisions",
 )
-SINGULAR = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
+SINGULAR = {
+    "technology": "technologies",
+    "recipes": "post_training",
+}  # where a kind's name and its folder's differ by more than an s
 
 
 SHOWN: dict[str, Callable[[str], Any]] = {
@@ -79,6 +84,7 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "space": space,
     "template": template,
     "budget": budget,
+    "recipe": post_training_recipe,
     **{kind: read for kind, (_, read) in PARTS.items()},
 }
 
@@ -100,6 +106,7 @@ FILES: dict[str, type] = {
     "packaging": Packaging,
     "template": Template,
     "budget": Budget,
+    "recipe": PostTrainingRecipe,
 }
 
 

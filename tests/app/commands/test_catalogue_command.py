@@ -163,6 +163,7 @@ def test_every_kind_is_shown_and_described():
         "packaging",
         "template",
         "budget",
+        "recipe",
     }
 
 

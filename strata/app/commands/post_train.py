@@ -1,0 +1,182 @@
+"""`strata post-train`: reinforcement-learning post-training, rollouts and training together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from strata.app.commands.options import (
+    CacheFormat,
+    DevicePrice,
+    JsonFlag,
+    ModelName,
+    SetItems,
+    SystemName,
+    TableFile,
+    picture_file,
+    with_price,
+)
+from strata.app.rows_out import answer
+from strata.app.terminal import names_of, one_of, typed_number, whole, wrote
+from strata.errors import BadValue, require
+
+RecipeOption = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        "-r",
+        metavar="NAME",
+        help="what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
+        autocompletion=names_of("recipe"),
+    ),
+]
+RolloutPlan = Annotated[
+    str,
+    typer.Option(metavar="PLAN", help="parallel degrees that sample, like tp=4,dp=8  [default: the best]"),
+]
+TrainingPlan = Annotated[
+    str,
+    typer.Option(
+        metavar="PLAN", help="parallel degrees that train, like tp=4,pp=4,dp=2,zero=1  [default: the best]"
+    ),
+]
+RolloutEngine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="software that samples: vllm, sglang, trtllm", autocompletion=names_of("engine")
+    ),
+]
+TrainingEngine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="software that trains: megatron, pytorch", autocompletion=names_of("engine")
+    ),
+]
+PoolsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="one|two",
+        help="one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
+        autocompletion=one_of("one", "two"),
+    ),
+]
+AsyncOption = Annotated[
+    bool, typer.Option("--async", help="two pools, one step off policy: both work at the same time")
+]
+DevicesOption = Annotated[
+    str, typer.Option(metavar="N", help="devices that sample, of two pools  [default: the best split]")
+]
+KeepOption = Annotated[
+    str,
+    typer.Option(
+        metavar="yes|no",
+        help="whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
+        "[default: the quicker]",
+        autocompletion=one_of("yes", "no"),
+    ),
+]
+PartialOption = Annotated[
+    bool, typer.Option("--partial", help="responses that are not done go on in the next iteration")
+]
+BatchOption = Annotated[
+    str, typer.Option("--batch", "-b", metavar="N", help="prompts of an iteration  [default: the recipe's]")
+]
+GroupOption = Annotated[str, typer.Option(metavar="N", help="responses sampled for each prompt")]
+PromptOption = Annotated[str, typer.Option(metavar="N", help="tokens of a prompt")]
+ResponseOption = Annotated[str, typer.Option(metavar="N", help="tokens of a response, on average")]
+LongestOption = Annotated[str, typer.Option(metavar="N", help="tokens at which a response is cut off")]
+SpreadOption = Annotated[
+    str, typer.Option(metavar="X", help="standard deviation of the logarithm of lengths; 0: all alike")
+]
+MinibatchOption = Annotated[str, typer.Option(metavar="N", help="samples of one optimiser step")]
+EpochsOption = Annotated[str, typer.Option(metavar="N", help="times each sample is trained on")]
+SvgOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="write a picture: phases on a time line", callback=picture_file),
+]
+
+
+def register_post_train(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "post-train",
+        short_help="Reinforcement learning: rollouts, scoring, training.",
+        epilog="Example: strata post-train -m qwen3-32b -s 64xh100 --recipe grpo --svg iteration.svg",
+    )(post_train_command)
+
+
+def post_train_command(
+    model: ModelName,
+    system: SystemName,
+    recipe: RecipeOption = "grpo",
+    rollout_plan: RolloutPlan = "",
+    training_plan: TrainingPlan = "",
+    rollout_engine: RolloutEngine = "vllm",
+    training_engine: TrainingEngine = "megatron",
+    pools: PoolsOption = "",
+    asynchronous: AsyncOption = False,
+    rollout_devices: DevicesOption = "",
+    keep: KeepOption = "",
+    partial: PartialOption = False,
+    batch: BatchOption = "",
+    group: GroupOption = "",
+    prompt: PromptOption = "",
+    response: ResponseOption = "",
+    longest: LongestOption = "",
+    spread: SpreadOption = "",
+    minibatch: MinibatchOption = "",
+    epochs: EpochsOption = "",
+    kv: CacheFormat = "",
+    set: SetItems = None,
+    price: DevicePrice = "",
+    svg: SvgOption = None,
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on one
+    pool of devices or on two, with the best plans and the best split.
+    """
+    from strata.app.render.post_training import post_training_dict, post_training_rows, post_training_tables
+    from strata.search.inputs import named_inputs
+    from strata.training.post_training import post_training
+    from strata.training.post_training_recipe import post_training_recipe
+    from strata.workload.model import Model
+
+    require(keep in ("", "yes", "no"), "--keep is yes or no", keep=keep)
+    typed = {"batch": batch, "group": group, "prompt": prompt, "response": response, "longest": longest}
+    typed |= {"minibatch": minibatch, "epochs": epochs}
+    changes: dict[str, Any] = {k: whole(v, f"--{k}") for k, v in typed.items() if v}
+    changes |= {"spread": typed_number(spread, "--spread")} if spread else {}
+    hardware, learner, software = named_inputs(model, system, rollout_engine, "", kv, with_price(set, price))
+    require(isinstance(learner, Model), "post-training is of a language model", model=model)
+    found = post_training(
+        hardware,
+        learner,
+        post_training_recipe(recipe, **changes),
+        rollout_plan or None,
+        training_plan or None,
+        software,
+        training_engine,
+        pools=pools,
+        asynchronous=asynchronous,
+        rollout_devices=int(whole(rollout_devices, "--rollout-devices")) if rollout_devices else None,
+        keep={"yes": True, "no": False}.get(keep),
+        partial=partial,
+    )
+    if found.why_none and not json:
+        raise BadValue(found.why_none)
+    answer(
+        lambda: post_training_dict(found),
+        lambda: post_training_tables(found),
+        json,
+        table,
+        post_training_rows,
+    )
+    if found.why_none:
+        raise BadValue(found.why_none)
+    if svg is not None:
+        from strata.app.render.post_training_picture import draw_post_training
+
+        wrote("picture", draw_post_training(found, svg))

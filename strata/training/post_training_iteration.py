@@ -1,0 +1,214 @@
+"""One iteration of reinforcement learning, put together: phases on pools of devices, what they take, hold
+and cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.arrays import Number, namespace
+from strata.hardware.money import Economics
+from strata.hardware.system import System
+from strata.mapping.plan import Plan
+from strata.records import readable
+from strata.serving.steps import dollars_per_s
+from strata.training.post_training_learning import Learning
+from strata.training.post_training_recipe import PostTrainingRecipe
+from strata.training.post_training_rollout import Rollouts
+
+KWH = 3.6e6
+SAMPLING, TRAINING, ALL = "rollout pool", "training pool", "all devices"
+LEVERS = (
+    "more devices",
+    "state moved out between phases (keep=False)",
+    "another plan (tp, pp, zero=3)",
+    "recompute=full",
+    "shorter responses or fewer samples at once",
+)
+
+
+def iteration_time(sampling: Number, learning: Number, transfer: Number, asynchronous: Number) -> Number:
+    r"""Time of an iteration [s].
+
+    .. math:: T = r + l + t \quad \text{or, one step off policy,} \quad T = \max(r, l) + t
+
+    rollouts r, scoring and training l, new weights on their way t; asynchronous where samples are made with
+    the weights of the iteration before, on devices of their own.
+
+    >>> float(iteration_time(40.0, 30.0, 1.0, 0.0)), float(iteration_time(40.0, 30.0, 1.0, 1.0))
+    (71.0, 41.0)
+    """
+    xp = namespace(sampling, learning, transfer, asynchronous)
+    return xp.where(asynchronous > 0, xp.maximum(sampling, learning), sampling + learning) + transfer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostTrainingPhase:
+    """One phase of an iteration on a pool of devices."""
+
+    name: str
+    pool: str
+    start: float  # in the iteration [s]
+    time: float
+    bound_by: str = ""
+
+
+@readable("question", "time", "samples_per_s", "fits", "bound_by")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Iteration:
+    """One way to run an iteration: pools, plans, phases, and what it takes, holds and costs."""
+
+    system: System
+    recipe: PostTrainingRecipe
+    colocated: bool
+    asynchronous: bool
+    keep: bool  # whether what a phase does not need stays on its devices, or moves to the hosts' memory
+    rollout_devices: int
+    training_devices: int
+    rollout_plan: Plan
+    training_plan: Plan
+    slots: float  # responses at once
+    phases: tuple[PostTrainingPhase, ...]
+    time: float  # of an iteration [s]; inf where it does not fit
+    energy: float  # [J]
+    usd: float  # nan where the chip has no price
+    memory: dict[str, dict[str, float]]  # phase -> bytes of a device by purpose
+    limits: dict[str, float]  # phase -> bytes that a device may fill
+    why_not: str = ""  # what does not fit, by how much, and levers
+
+    @property
+    def fits(self) -> bool:
+        return not self.why_not
+
+    @property
+    def excess(self) -> float:
+        """Bytes that devices lack, over the phases."""
+        over = (sum(held.values()) - self.limits[phase] for phase, held in self.memory.items())
+        return sum(max(0.0, lacks) for lacks in over)
+
+    @property
+    def question(self) -> str:
+        how = "one pool" if self.colocated else f"{self.rollout_devices} + {self.training_devices} devices"
+        how += ", one step off policy" if self.asynchronous else ""
+        return f"{self.recipe.name} on {self.system.name}, {how}"
+
+    @property
+    def samples_per_s(self) -> float:
+        return float(self.recipe.samples) / self.time
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of samples, prompts included, that an iteration learns from, a second."""
+        return self.samples_per_s * float(self.recipe.length)
+
+    @property
+    def tokens_per_s_per_device(self) -> float:
+        return self.tokens_per_s / float(self.system.devices)
+
+    @property
+    def kwh(self) -> float:
+        return self.energy / KWH
+
+    def phase(self, name: str) -> float:
+        """Time of the phases of a name [s]."""
+        return sum(p.time for p in self.phases if p.name == name)
+
+    @property
+    def bound_by(self) -> str:
+        """The phase that takes most of the time, and what binds it; asynchronous: of the longer pool."""
+        pools: dict[str, float] = {}
+        for p in self.phases:
+            pools[p.pool] = pools.get(p.pool, 0.0) + p.time
+        slowest = max((SAMPLING, TRAINING), key=lambda name: pools.get(name, 0.0))
+        counted = [p for p in self.phases if not self.asynchronous or p.pool in (slowest, ALL)]
+        most = max(counted, key=lambda p: p.time)
+        return f"{most.name} ({most.bound_by})" if most.bound_by else most.name
+
+    def idle_share(self, pool: str) -> float:
+        """Share of an iteration in which a pool waits for the other."""
+        busy = sum(p.time for p in self.phases if p.pool in (pool, ALL))
+        return max(0.0, 1.0 - busy / self.time) if np.isfinite(self.time) else 0.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PooledPhases:
+    """What an iteration is put together from: one plan of each side, on its pool."""
+
+    sampling_pool: System
+    training_pool: System
+    sampled: Rollouts
+    at: int
+    learnt: Learning
+    by: int
+    transfer: float
+    moved: float = 0.0
+
+    @property
+    def times(self) -> tuple[float, float]:
+        return float(self.sampled.time[self.at]), float(self.learnt.time[self.by])
+
+
+def phases_of(parts: PooledPhases, *, colocated: bool, asynchronous: bool) -> tuple[PostTrainingPhase, ...]:
+    """Phases in order, each with its start; on two pools that do not wait for each other both begin at 0."""
+    r, i, learnt, j = parts.sampled, parts.at, parts.learnt, parts.by
+    names = [
+        ("read prompts", float(r.reading[i]), "compute", SAMPLING),
+        ("rollouts", float(r.full[i]), str(r.bound[i]), SAMPLING),
+        ("rollout tail", float(r.tail[i]), str(r.bound[i]), SAMPLING),
+        ("scoring", float(learnt.scoring[j]), "compute", TRAINING),
+        ("training", float(learnt.training[j]), str(learnt.bound[j]), TRAINING),
+    ]
+    found: list[PostTrainingPhase] = []
+    clock = {SAMPLING: 0.0, TRAINING: 0.0}
+    for name, time, bound, pool in names:
+        start = clock[pool] if asynchronous else max(clock.values())
+        clock[pool] = start + time
+        where = ALL if colocated else pool
+        found.append(PostTrainingPhase(name=name, pool=where, start=start, time=time, bound_by=bound))
+    start = max(clock.values())
+    for name, time, bound in (
+        ("moving state", parts.moved, "host link"),
+        ("weight transfer", parts.transfer, "network"),
+    ):
+        found.append(PostTrainingPhase(name=name, pool=ALL, start=start, time=time, bound_by=bound))
+        start += time
+    return tuple(p for p in found if p.time > 0)
+
+
+def spent(
+    parts: PooledPhases, time: float, *, colocated: bool, economics: Economics | None
+) -> tuple[float, float]:
+    """Energy [J] and cost [USD] of an iteration; pools that wait draw what they draw idle."""
+    if not np.isfinite(time):
+        return float("inf"), float("inf")
+    i, j = parts.at, parts.by
+    sampling, learning = parts.times
+    drawn = float(parts.sampled.energy[i])
+    learnt = float(parts.learnt.scoring_energy[j] + parts.learnt.training_energy[j])
+    if colocated:
+        drawn += learnt + max(time - sampling - learning, 0.0) * float(parts.learnt.idle[j])
+        pools = [(parts.training_pool, drawn)]
+    else:
+        drawn += max(time - sampling, 0.0) * float(parts.sampled.idle[i])
+        learnt += max(time - learning, 0.0) * float(parts.learnt.idle[j])
+        pools = [(parts.sampling_pool, drawn), (parts.training_pool, learnt)]
+    cost = sum(float(dollars_per_s(on, np.asarray(e / time), economics)) * time for on, e in pools)
+    return sum(e for _, e in pools), cost
+
+
+def memory_of(
+    parts: PooledPhases, beside: float, capacity: float
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Bytes of a device by purpose in each phase, and what it may fill there."""
+    i, j = parts.at, parts.by
+    sampling = {k: float(v[i]) for k, v in parts.sampled.memory.items()}
+    if beside > 0:
+        sampling["kept by training"] = beside
+    training = {k: float(v[j]) for k, v in parts.learnt.memory.items() if float(v[j]) > 0}
+    limits = {
+        "rollouts": min(float(parts.sampled.limit[i]) + beside, capacity),
+        "training": float(parts.learnt.limit[j]),
+    }
+    return {"rollouts": sampling, "training": training}, limits

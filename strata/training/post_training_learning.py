@@ -1,0 +1,156 @@
+"""Scoring and learning: forward passes of the models that judge samples, the updates of an iteration, and
+what a training device holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.evaluate import evaluate
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.plan import Plan
+from strata.mapping.plans import taken
+from strata.search.plans import candidate_plans
+from strata.serving.curve import as_many
+from strata.serving.steps import idle_power
+from strata.training.post_training_recipe import PostTrainingRecipe
+from strata.workload.model import Model
+from strata.workload.tasks import decode, prefill, train
+
+RECOMPUTED = (0.0, 1.0, 2.0)  # what plans that are searched may recompute: nothing, attention, layers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learning:
+    """Scoring and learning under each of some plans."""
+
+    plan: Plan
+    scoring: Array  # forward passes over all samples [s]; inf where the plan does not fit
+    training: Array  # all updates [s]
+    scoring_energy: Array  # of all devices of the pool [J]
+    training_energy: Array
+    idle: Array  # power of the pool while it waits [W]
+    memory: dict[str, Array]  # bytes of a device by purpose while it trains
+    state: Array  # of these, what lies there between updates: weights, gradients, optimiser
+    weights: Array  # weights of one model on a device, as the plan stores them for forward passes
+    limit: Array  # bytes that a device may fill
+    legal: Array  # whether the plan breaks no rule but that of memory
+    bound: Array  # what binds a training step
+
+    @property
+    def time(self) -> Array:
+        return self.scoring + self.training
+
+    @property
+    def used(self) -> Array:
+        total: Array = np.sum(list(self.memory.values()), axis=0)
+        return total
+
+
+def training_plans(
+    system: System, model: Model, recipe: PostTrainingRecipe, engine: Engine, plan: Plan | None = None
+) -> Plan:
+    """The plan that is told, else every legal one with each way to recompute; micro-batches as samples are
+    packed, where the recipe packs them.
+    """
+    if plan is None:
+        work = train(float(recipe.minibatch), float(recipe.length))
+        every = as_many(candidate_plans(system, model, work, engine))
+        count = len(np.asarray(every.dp))
+        every = taken(every, np.tile(np.arange(count), len(RECOMPUTED)))
+        plan = replace(every, recompute=np.repeat(RECOMPUTED, count))
+    plan = as_many(plan)
+    packed = 0.0 if recipe.packed is None else float(recipe.packed)
+    if packed <= 0:
+        return plan
+    each = np.maximum(np.floor(recipe.minibatch / plan.dp), 1.0)
+    pieces = np.clip(np.ceil(each * recipe.length / packed), 1.0, each)
+    return replace(plan, microbatches=np.where(plan.microbatches > 0, plan.microbatches, pieces))
+
+
+def learning(
+    system: System,
+    model: Model,
+    recipe: PostTrainingRecipe,
+    plan: Plan,
+    engine: Engine,
+    *,
+    beside: Any = 0.0,
+    parked: bool = False,
+) -> Learning:
+    """Price an iteration's scoring and updates under plans on one axis, with `beside` bytes of each device
+    held by others. `parked`: models that only score lie in the host's memory while the policy is trained.
+
+    Samples count with their mean length; a forward pass over them has the logits of all tokens where
+    probabilities are asked for, and of the last one where a value is.
+    """
+    plan = as_many(plan)
+    shape = np.shape(plan.dp)
+
+    def wide(value: Any) -> Array:
+        return np.broadcast_to(np.asarray(value, float), shape)
+
+    step = evaluate(system, model, train(recipe.minibatch, recipe.length), plan, engine)
+    scored, score_power, weights = _scored(system, model, recipe, plan, engine)
+    judges = recipe.reference + recipe.reward_model
+    memory = {name: wide(held) for name, held in step.summary.memory.items()}
+    state = memory["weights"] * (1.0 + recipe.critic)
+    memory["weights"] = state
+    if not parked and float(judges) > 0:
+        memory["models that score"] = judges * weights
+    memory["rollout weights"] = wide(beside)
+    limit = wide(step.metrics.memory_limit)
+    used = np.sum(list(memory.values()), axis=0)
+    # while models score, one of them lies beside the state
+    scoring_used = state + weights + memory["reserve"] + memory["rollout weights"]
+    out = np.where(np.maximum(used, scoring_used) <= limit, 0.0, np.inf)
+    often = recipe.updates * (1.0 + recipe.critic)
+    training = often * wide(step.metrics.step_time)
+    power = wide(step.metrics.power)
+    return Learning(
+        plan=plan,
+        scoring=scored + out,
+        training=training + out,
+        scoring_energy=np.where(np.isfinite(scored), scored, 0.0) * score_power,
+        training_energy=np.where(np.isfinite(training), training, 0.0) * power,
+        idle=wide(idle_power(step)),
+        memory=memory,
+        state=state,
+        weights=weights,
+        limit=limit,
+        legal=np.broadcast_to((step.reason & ~1) == 0, shape),
+        bound=np.broadcast_to(step.bound_by, shape),
+    )
+
+
+def _scored(
+    system: System, model: Model, recipe: PostTrainingRecipe, plan: Plan, engine: Engine
+) -> tuple[Array, Array, Array]:
+    """Time of all forward passes over the samples [s], their power [W], and the weights of one model on a
+    device [B]. The host's share of a step is paid in updates; forward passes follow one another.
+    """
+    quick = replace(engine, step=0.0 * engine.step)
+    plan = replace(plan, microbatches=0.0 * plan.microbatches)
+    packed = 0.0 if recipe.packed is None else float(recipe.packed)
+    lanes = np.asarray(plan.dp * plan.pp, float)
+    each = np.maximum(np.floor(packed / recipe.length), 1.0)
+    each = np.minimum(each, np.maximum(np.ceil(recipe.samples / lanes), 1.0))
+    rounds = np.maximum(recipe.samples / (lanes * each), 1.0)
+    whole, last = recipe.forwards
+    every = evaluate(system, model, decode(lanes * each, recipe.length, tokens=recipe.length), plan, quick)
+    ends = evaluate(system, model, prefill(lanes * each, recipe.length), plan, quick)
+    shape = np.shape(plan.dp)
+
+    def wide(value: Any) -> Array:
+        return np.broadcast_to(np.asarray(value, float), shape)
+
+    times = [
+        float(often) * rounds * wide(one.metrics.step_time) if float(often) > 0 else np.zeros(shape)
+        for often, one in ((whole, every), (last, ends))
+    ]
+    return times[0] + times[1], wide(every.metrics.power), wide(every.summary.memory["weights"])

@@ -1,0 +1,214 @@
+"""Rollouts: responses sampled by a serving engine with continuous batching, over the slots that free memory
+leaves; what they take, and how long the longest responses hold the end up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array, Number, map_leaves
+from strata.evaluate import evaluate
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.plan import Plan
+from strata.serving.curve import as_many
+from strata.serving.steps import idle_power
+from strata.training.post_training_lengths import ResponseLengths, any_running, response_lengths
+from strata.training.post_training_recipe import PostTrainingRecipe
+from strata.workload.model import Model
+from strata.workload.tasks import decode, prefill
+
+MOST_READ = 16384.0  # prompt tokens that one step reads where the engine has no limit of its own
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Filling:
+    """How the slots of a replica are filled: steps with all of them taken, then those until the last response
+    ends, at places of a last axis.
+    """
+
+    steps: Array  # with all slots taken, before the queue of prompts is empty
+    refilled: Array  # share of slots that took a second response or a later one
+    share: Array  # of slots that still run, at each place
+    chance: Array  # that any replica still runs, at each place
+    running: Array  # sequences of a replica that still runs, at each place
+    age: Array  # tokens that they have written
+
+
+def filling(lengths: ResponseLengths, slots: Number, samples: Number, replicas: Number) -> Filling:
+    r"""Slots of replicas under continuous batching, each with its share of the samples.
+
+    .. math:: K = \frac{n L}{S} - (1 - w) L - w \rho, \quad w = 1 - S / n, \quad
+              q(x) = 1 - (1 - s(x))^{S R}, \quad a(x) = \frac{S s(x)}{1 - (1 - s(x))^S}
+
+    n samples of a replica, S of its slots that they fill, mean length L and residual length ρ. All slots are
+    taken for K steps; after x more a replica that runs has a(x) sequences, and any of R runs by chance q(x).
+    Tokens are conserved: S K + S ∫ s = n L. Exact in the mean where n ≤ S; beyond it slots are taken for
+    renewal processes at a random moment, of which w have been refilled (Cox, Renewal Theory, 1962, sec. 5).
+
+    >>> lengths = response_lengths(1000.0, 0.7, 8192.0)
+    >>> once, twice = (filling(lengths, np.array(256.0), np.array(n), 4.0) for n in (256.0, 512.0))
+    >>> float(once.steps), round(float(twice.steps)), round(float(lengths.integral(once.chance)))
+    (0.0, 1095, 7190)
+    """
+    slots, samples = np.asarray(slots, float), np.asarray(samples, float)
+    taken = np.minimum(slots, samples)
+    refilled = 1.0 - taken / samples
+    share, age = lengths.still_running(refilled)
+    left = (1.0 - refilled) * lengths.mean + refilled * lengths.residual
+    steps = np.maximum(samples * lengths.mean / taken - left, 0.0)
+    wide = taken[..., None]
+    alive = any_running(share, wide)
+    return Filling(
+        steps=steps,
+        refilled=refilled,
+        share=share,
+        chance=any_running(share, wide * np.asarray(replicas, float)[..., None]),
+        running=wide * share / np.maximum(alive, 1e-300),
+        age=age + lengths.places,
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rollouts:
+    """Rollouts under each of some plans."""
+
+    plan: Plan
+    reading: Array  # prompts [s]
+    full: Array  # while at least half of the slots that were taken run [s]
+    tail: Array  # from then until the longest response ends [s]; 0 where partial rollouts go on later
+    slots: Array  # sequences there is room for, over all devices; 0 where the plan does not fit
+    energy: Array  # of all devices of the pool [J]
+    idle: Array  # power of the pool while it waits [W]
+    memory: dict[str, Array]  # bytes of a device by purpose, with all slots taken
+    lacks: Array  # bytes of a device beyond its limit with one sequence a lane; 0 where that fits
+    limit: Array  # bytes that a device may fill
+    bound: Array  # what binds a step with all slots taken
+
+    @property
+    def time(self) -> Array:
+        return self.reading + self.full + self.tail
+
+
+def _finite(times: Array) -> Array:
+    return np.where(np.isfinite(times), times, 0.0)
+
+
+def _column(plan: Plan) -> Plan:
+    column: Plan = map_leaves(lambda v: np.asarray(v, float)[:, None], plan)
+    return column
+
+
+def rollouts(
+    system: System,
+    model: Model,
+    recipe: PostTrainingRecipe,
+    plan: Plan,
+    engine: Engine,
+    *,
+    beside: Any = 0.0,
+    partial: bool = False,
+) -> Rollouts:
+    """Price an iteration's rollouts under plans on one axis, with `beside` bytes of each device held by
+    others. `partial`: responses that are not done at the end go on in the next iteration.
+    """
+    plan = as_many(plan)
+    lengths = response_lengths(recipe.response, recipe.spread, recipe.longest)
+    slots, memory, lacks, limit = _room(system, model, recipe, plan, engine, lengths, beside)
+    samples = float(recipe.samples)
+    replicas = np.minimum(plan.dp, samples)
+    each = np.maximum(np.minimum(slots, samples) / replicas, 1.0)
+    filled = filling(lengths, each, np.maximum(samples / replicas, 1.0), replicas)
+    whole = np.concatenate([each[:, None], filled.running], axis=1)
+    context = recipe.prompt + np.concatenate(
+        [np.broadcast_to(lengths.residual, (len(each), 1)), filled.age], axis=1
+    )
+    weight = np.concatenate([filled.steps[:, None], filled.chance * lengths.width], axis=1)
+    if partial:
+        often = samples * lengths.mean / (each * replicas)
+        weight = np.concatenate([often[:, None], 0.0 * filled.chance], axis=1)
+    batch = np.maximum(whole * replicas[:, None], np.asarray(plan.dp)[:, None])
+    steps = evaluate(system, model, decode(batch, context), _column(plan), engine)
+    with np.errstate(invalid="ignore"):  # a plan that is out has no times
+        times = weight * np.broadcast_to(np.asarray(steps.metrics.step_time, float), batch.shape)
+    times = np.where(weight > 0, times, 0.0)
+    reading, reading_power = _reading(system, model, recipe, plan, engine)
+    power = np.broadcast_to(np.asarray(steps.metrics.power, float), batch.shape)
+    out = np.where(slots >= 1, 0.0, np.inf)
+    most = filled.share >= 0.5
+    return Rollouts(
+        plan=plan,
+        reading=reading + out,
+        full=times[:, 0] + np.sum(np.where(most, times[:, 1:], 0.0), axis=1) + out,
+        tail=np.sum(np.where(most, 0.0, times[:, 1:]), axis=1) + out,
+        slots=slots,
+        energy=np.sum(_finite(times) * power, axis=1) + _finite(reading) * reading_power,
+        idle=np.broadcast_to(idle_power(steps), batch.shape)[:, 0],
+        memory=memory,
+        lacks=lacks,
+        limit=limit,
+        bound=np.broadcast_to(steps.bound_by, batch.shape)[:, 0],
+    )
+
+
+def _room(
+    system: System,
+    model: Model,
+    recipe: PostTrainingRecipe,
+    plan: Plan,
+    engine: Engine,
+    lengths: ResponseLengths,
+    beside: Any,
+) -> tuple[Array, dict[str, Array], Array, Array]:
+    """Sequences that memory has room for, what a device then holds, what it lacks for any, and its limit.
+
+    Memory grows evenly with sequences, so that two numbers of them say the most. Those that run hold the
+    context of a random moment, or, where all begin together, of the fullest one.
+    """
+    shape = np.shape(plan.dp)
+    fullest = np.max(lengths.running * (recipe.prompt + lengths.places))
+    context = np.maximum(recipe.prompt + lengths.residual, fullest)
+    lanes = np.asarray(plan.dp * plan.pp, float)
+    capacity = system.chip.memory.capacity
+    limit = np.minimum(capacity * engine.memory_share, capacity - np.asarray(beside, float))
+    limit = np.broadcast_to(limit, shape)
+
+    def held(count: Array) -> Any:
+        return evaluate(system, model, decode(count * lanes, context), plan, engine)
+
+    first, second = held(np.ones(shape)), held(np.full(shape, 2.0))
+    used, more = (np.broadcast_to(np.asarray(r.metrics.memory_used, float), shape) for r in (first, second))
+    legal = np.broadcast_to((first.reason & ~1) == 0, shape)
+    most = np.floor(1.0 + (limit - used) / np.maximum(more - used, 1e-9))
+    allowed = np.minimum(engine.sequences * plan.dp, np.maximum(float(recipe.samples), lanes))
+    slots = np.where(legal & (most >= 1), np.minimum(most * lanes, allowed), 0.0)
+    each = np.maximum(slots / lanes, 1.0)
+    memory = {k: np.broadcast_to(np.asarray(v, float), shape) for k, v in first.summary.memory.items()}
+    grown = {
+        k: np.broadcast_to(np.asarray(v, float), shape) - memory[k] for k, v in second.summary.memory.items()
+    }
+    memory = {k: memory[k] + (each - 1.0) * grown[k] for k in memory}
+    return slots, memory, np.where(legal, np.maximum(used - limit, 0.0), np.inf), limit
+
+
+def _reading(
+    system: System, model: Model, recipe: PostTrainingRecipe, plan: Plan, engine: Engine
+) -> tuple[Array, Array]:
+    """Time to read an iteration's prompts [s], and the power of that [W]: once for a group where its samples
+    share it, in steps as full as the engine makes them.
+    """
+    prompt = float(recipe.prompt)
+    tokens = min(float(engine.tokens), MOST_READ)
+    prompts = np.where(recipe.prefix_caching > 0, recipe.batch, recipe.samples)
+    each = np.maximum(prompts / plan.dp, 1.0)
+    pieces = np.ceil(prompt / tokens)
+    together = np.minimum(np.maximum(np.floor(tokens / prompt), 1.0), np.ceil(each))
+    length = prompt / pieces
+    work = prefill(plan.dp * together, length, cached=0.5 * (prompt - length))
+    read = evaluate(system, model, work, plan, engine)
+    shape = np.shape(plan.dp)
+    time = np.broadcast_to(np.asarray(read.metrics.step_time, float), shape) * pieces * each / together
+    return time, np.broadcast_to(np.asarray(read.metrics.power, float), shape)

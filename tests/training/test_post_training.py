@@ -1,0 +1,254 @@
+"""Post-training: laws of its times, hand sums of its parts, NeMo-RL's published steps, and bad input."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as hy
+
+import strata as st
+from strata.errors import StrataError
+from strata.serving.curve import as_many
+from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, iteration_time
+from strata.training.post_training_learning import learning, training_plans
+from strata.training.post_training_rollout import rollouts
+from strata.training.post_training_transfer import colocated_transfer, resharded_bytes, separate_transfer
+
+MODEL, SMALL = "llama-3.1-8b", {"batch": 16, "group": 8, "minibatch": 64, "response": 400, "longest": 1500}
+TRAIN = "dp=8,zero=3,recompute=full"
+
+
+def small(**changes):
+    return st.post_training_recipe("grpo", **(SMALL | changes))
+
+
+def test_phases_of_one_pool_add_up_and_follow_each_other():
+    way = st.post_training("8xh200", MODEL, small(), "dp=8", TRAIN, pools="one", keep=False).best
+    assert way.fits and way.colocated and not way.asynchronous
+    assert sum(p.time for p in way.phases) == pytest.approx(way.time)
+    ends = 0.0
+    for p in way.phases:
+        assert p.pool == ALL and p.start == pytest.approx(ends) and p.time >= 0
+        ends = p.start + p.time
+    assert way.samples_per_s == pytest.approx(128 / way.time)
+    assert way.tokens_per_s == pytest.approx(128 * (127 + 400) / way.time)
+    names = [p.name for p in way.phases]
+    assert names == ["read prompts", "rollouts", "rollout tail", "scoring", "training", "moving state",
+                     "weight transfer"]  # fmt: skip
+
+
+def test_training_is_the_step_that_evaluate_prices_as_often_as_the_recipe_says():
+    recipe = small(epochs=2)
+    way = st.post_training("8xh200", MODEL, recipe, "dp=8", TRAIN, pools="one").best
+    step = st.evaluate("8xh200", MODEL, st.train(64, 527), way.training_plan, "megatron")
+    assert way.phase("training") == pytest.approx(2 * 128 / 64 * float(step.metrics.step_time))
+    state = float(step.summary.memory["weights"])
+    assert way.memory["training"]["weights"] == pytest.approx(state)
+
+
+def test_rollouts_of_equal_lengths_are_so_many_decode_steps():
+    """All 128 responses run together: 400 steps of 16 sequences a device, at contexts from 127 to 527."""
+    recipe = small(spread=0, longest=400, prefix_caching=0)
+    way = st.post_training("8xh200", MODEL, recipe, "dp=8", TRAIN, pools="one").best
+    contexts = 127 + np.arange(400) + 0.5
+    steps = st.evaluate("8xh200", MODEL, st.decode(128, contexts), "dp=8", "vllm").metrics.step_time
+    assert way.phase("rollouts") + way.phase("rollout tail") == pytest.approx(float(np.sum(steps)), rel=0.01)
+
+
+def test_a_critic_doubles_training_and_models_that_score_add_forward_passes():
+    plain, ppo, ruled = (
+        st.post_training("8xh200", MODEL, small(**how), "dp=8", TRAIN, pools="one", keep=False).best
+        for how in ({}, {"critic": 1, "reward_model": 1}, {"reference": 0, "old_policy": 0})
+    )
+    assert ppo.phase("training") == pytest.approx(2 * plain.phase("training"))
+    assert ppo.phase("scoring") > 1.8 * plain.phase("scoring") and ruled.phase("scoring") == 0
+    assert ppo.memory["training"]["weights"] == pytest.approx(2 * plain.memory["training"]["weights"])
+
+
+def test_asynchronous_is_never_slower_and_waits_less():
+    how = {"rollout_devices": 8}
+    sync = st.post_training("16xh100", MODEL, small(), "dp=8", TRAIN, **how).best
+    off = st.post_training("16xh100", MODEL, small(), "dp=8", TRAIN, asynchronous=True, **how).best
+    assert off.time <= sync.time
+    parts = (sync.phase("read prompts") + sync.phase("rollouts") + sync.phase("rollout tail"),
+             sync.phase("scoring") + sync.phase("training"))  # fmt: skip
+    assert off.time == pytest.approx(max(parts) + sync.phase("weight transfer") + off.phase("moving state"))
+    assert min(off.idle_share(SAMPLING), off.idle_share(TRAINING)) < 0.05
+    assert off.energy < sync.energy and off.usd < sync.usd
+
+
+times = hy.floats(0, 1e4)
+
+
+@given(r=times, learnt=times, t=times)
+def test_iteration_times_are_ordered(r, learnt, t):
+    sync, off = (float(iteration_time(r, learnt, t, a)) for a in (0.0, 1.0))
+    assert 0 <= off <= sync * (1 + 1e-12) and off >= max(r, learnt, t)
+
+
+def priced(devices, plan, **changes):
+    recipe = small(**changes)
+    system, model = st.system(f"{devices}xh100"), st.model(MODEL)
+    return rollouts(system, model, recipe, st.plan(plan), st.engine("vllm"))
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    group=hy.sampled_from([4, 16, 64]),
+    response=hy.floats(50, 1400),
+    spread=hy.sampled_from([0.0, 0.2, 0.5, 0.9]),
+    tp=hy.sampled_from([1, 2]),
+)
+def test_more_replicas_are_never_slower_and_partial_rollouts_have_no_tail(group, response, spread, tp):
+    how = {"group": group, "response": response, "spread": spread}
+    few, many = (float(priced(n, f"tp={tp},dp={n // tp}", **how).time[0]) for n in (4, 8))
+    assert 0 < many <= few * 1.001
+    recipe = small(**how)
+    asked = (st.system("8xh100"), st.model(MODEL), recipe, st.plan("dp=8"), st.engine("vllm"))
+    whole, part = (rollouts(*asked, partial=p) for p in (False, True))
+    assert float(part.time[0]) <= float(whole.time[0]) * 1.01 and float(part.tail[0]) == 0
+
+
+def test_longer_tails_take_longer():
+    times = [float(priced(8, "dp=8", spread=s).time[0]) for s in (0.0, 0.3, 0.6, 0.9)]
+    assert times == sorted(times)
+
+
+def test_less_memory_leaves_fewer_slots_and_more_time():
+    system, model, recipe = st.system("8xh100"), st.model(MODEL), small(batch=512, response=1200)
+    asked = (system, model, recipe, st.plan("dp=8"), st.engine("vllm"))
+    free, tight, none = (rollouts(*asked, beside=b * 1e9) for b in (0.0, 62.0, 80.0))
+    assert free.slots[0] > tight.slots[0] > 0 == none.slots[0]
+    assert free.time[0] < tight.time[0] < none.time[0] == np.inf and none.lacks[0] > 0
+    assert sum(v[0] for v in tight.memory.values()) <= tight.limit[0]
+
+
+def test_many_plans_are_many_singles():
+    system, model, recipe = st.system("8xh100"), st.model(MODEL), small()
+    plans = ("dp=8", "tp=2,dp=4", "tp=4,dp=2")
+    fields = {f: np.array([float(getattr(st.plan(p), f)) for p in plans]) for f in ("tp", "dp", "moe_tp")}
+    many = replace(as_many(st.plan("dp=8")), **fields)
+    one = rollouts(system, model, recipe, many, st.engine("vllm"))
+    learnt = learning(system, model, recipe, training_plans(system, model, recipe, st.engine("megatron"), many),
+                      st.engine("megatron"))  # fmt: skip
+    for i, p in enumerate(plans):
+        single = rollouts(system, model, recipe, st.plan(p), st.engine("vllm"))
+        assert single.time[0] == pytest.approx(one.time[i], rel=1e-12)
+        told = training_plans(system, model, recipe, st.engine("megatron"), st.plan(p))
+        alone = learning(system, model, recipe, told, st.engine("megatron"))
+        assert alone.training[0] == pytest.approx(learnt.training[i], rel=1e-12)
+
+
+def test_the_best_split_is_no_slower_than_any_other_and_plans_that_are_found_no_slower_than_told_ones():
+    found = st.post_training("32xh100", MODEL, small(), pools="two", asynchronous=True)
+    assert {w.rollout_devices for w in found.ways} == {8, 16, 24}
+    assert all(a.time <= b.time for a, b in zip(found.ways, found.ways[1:], strict=False))
+    told = st.post_training(
+        "32xh100", MODEL, small(), "dp=16", "dp=16,zero=1,recompute=full", asynchronous=True
+    )
+    same = next(w for w in found.ways if w.rollout_devices == 16)
+    assert same.time <= told.best.time * (1 + 1e-9)
+
+
+def test_transfer_is_what_the_hybrid_engine_sends():
+    """HybridFlow's table 2: training tp x pp = 8, generation 2: (8 - 2) / (2 x 8) of the model."""
+    assert float(resharded_bytes(1.0, 2.0, 8.0)) == pytest.approx((8 - 2) / (2 * 8))
+    assert float(resharded_bytes(1.0, 8.0, 2.0)) == 0.0
+    system, engine = st.system("8xh100"), st.engine("megatron")
+    copied = 2 * 4e9 / float(system.chip.memory.bandwidth)
+    assert colocated_transfer(system, 4e9, 4e9, engine) == pytest.approx(copied)
+    times = [colocated_transfer(system, 16e9, 16e9 / n, engine) for n in (1, 2, 8)]
+    assert times == sorted(times) and times[0] < times[2] < 0.2
+    far = separate_transfer(st.system("16xh100"), 16e9, engine)
+    assert 16e9 / 50e9 <= far < 2 * 16e9 / 50e9  # one adapter of 400 Gbit/s a device
+
+
+def test_what_does_not_fit_is_an_answer_with_levers():
+    found = st.post_training("8xh100", "llama-3.1-405b", small(), pools="one")
+    assert not found.best.fits and found.best.time == np.inf and found.best.excess > 0
+    assert "levers" in found.why_none and "GB" in found.why_none and "\n" not in found.why_none
+
+
+BAD = [
+    ({"recipe": "grpq"}, "no recipe called"),
+    ({"rollout_devices": 3}, "rollout_devices"),
+    ({"rollout_engine": "vlm"}, "no engine called"),
+    ({"pools": "three"}, "one or two"),
+    ({"pools": "one", "asynchronous": True}, "two pools"),
+    ({"pools": "one", "rollout_devices": 8}, "one pool"),
+    ({"rollout_plan": "dp=3", "pools": "two"}, "as many devices"),
+    ({"training_plan": "tq=3"}, "degree"),
+]
+
+
+@pytest.mark.parametrize(("how", "said"), BAD, ids=str)
+def test_bad_input_is_one_line(how, said):
+    with pytest.raises(StrataError, match=said) as error:
+        st.post_training("16xh100", MODEL, **how)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"minibatch": 100}, "minibatch"), ({"minibatch": 4096}, "minibatch"), ({"response": 9000}, "longest"),
+     ({"batch": 0}, "batch"), ({"grop": 3}, "grop")],
+)  # fmt: skip
+def test_recipes_that_cannot_be_are_refused(changes, said):
+    with pytest.raises(StrataError, match=said):
+        st.post_training_recipe("grpo", **changes)
+
+
+DATA = Path(__file__).parents[1] / "data" / "nemo_rl.csv"
+# predicted over published, as it stands; nothing was fitted. Experts over many devices and GB200 come out too quick.
+RATIOS = {
+    ("llama-3.1-8b", "16xh100", "0"): 0.77,
+    ("qwen3-32b", "32xh100", "0"): 0.88,
+    ("qwen3-235b-a22b", "128xh100", "0"): 0.72,
+    ("llama-3.1-8b", "8xgb200", "0"): 0.64,
+    ("qwen3-32b", "16xgb200", "0"): 0.77,
+    ("llama-3.1-8b", "16xh100", "8"): 0.96,
+    ("qwen3-32b", "64xh100", "32"): 1.01,
+    ("qwen3-235b-a22b", "256xh100", "128"): 0.92,
+}
+
+
+def nemo_rows():
+    return list(csv.DictReader(line for line in DATA.open(encoding="utf-8") if not line.startswith("#")))
+
+
+def predicted(row):
+    sizes = {name: float(row[name]) for name in ("group", "minibatch", "prompt", "longest")}
+    sizes |= {"batch": float(row["prompts"]), "response": float(row["generated"])}
+    recipe = st.post_training_recipe("grpo", packed=sizes["prompt"] + sizes["longest"], **sizes)
+    engine = st.engine("vllm", memory_share=float(row["memory_share"]))
+    two = int(row["rollout_gpus"])
+    how = {"rollout_devices": two, "asynchronous": True} if two else {"pools": "one", "keep": False}
+    model = st.model(row["model"], weights="bf16")
+    plans = (row["rollout_plan"], row["training_plan"])
+    return st.post_training(
+        row["system"], model, recipe, *plans, engine, partial=row["in_flight"] == "1", **how
+    ).best
+
+
+def test_published_steps_of_nemo_rl():
+    """Steps of a framework on 8 to 256 GPUs, from their settings alone: within 40 %, dense models within 25 % on
+    H100s, and asynchronous ones within 10 %; two rows of a mixture are called too large for their memory.
+    """
+    ratios, too_large = {}, []
+    for row in nemo_rows():
+        way = predicted(row)
+        key = (row["model"], row["system"], row["rollout_gpus"])
+        if way.fits:
+            ratios[key] = way.time / float(row["step_s"])
+        else:
+            too_large.append(key)
+    assert all(model == "qwen3-30b-a3b" for model, _, _ in too_large)
+    for key, ratio in RATIOS.items():
+        assert ratios[key] == pytest.approx(ratio, abs=0.15), key
+    dense = [
+        abs(r - 1) for (m, s, _), r in ratios.items() if "h100" in s and m in ("llama-3.1-8b", "qwen3-32b")
+    ]
+    assert np.mean(dense) < 0.15 and max(dense) < 0.3
