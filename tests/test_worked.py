@@ -5,11 +5,12 @@ import pytest
 from cases import MODELS, model, system
 
 import strata as st
-from strata.pricing.footprint import training_state
+from strata.mapping.engine import trainer_of
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.network.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
 from strata.pricing.pipeline import decode_cycle, pipeline_time
+from strata.pricing.training_memory import state_bytes
 from strata.workload.attention_parts import attended
 
 
@@ -189,7 +190,8 @@ def test_pipelines_wait_for_their_first_micro_batch():
 
 def test_mixed_precision_adam_keeps_eighteen_bytes_a_parameter():
     """2 weight + 4 gradient + 12 state; ZeRO shares out state, then gradients, then weights over 4 ranks."""
-    assert [float(training_state(1.0, 2.0, z, 4.0)) for z in (0.0, 1.0, 2.0, 3.0)] == [
+    trainer = trainer_of(st.engine("megatron"))
+    assert [float(sum(state_bytes(2.0, 1.0, trainer, z, 4.0))) for z in (0.0, 1.0, 2.0, 3.0)] == [
         18.0,
         2 + 4 + 3,
         2 + 1 + 3,

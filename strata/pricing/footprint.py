@@ -13,9 +13,7 @@ from strata.pricing.kept_tensors import SEQUENCE_GROUP, KeptTensors, kept_tensor
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.ops import is_product
 
-# Mixed-precision Adam keeps an fp32 copy of the weights and two fp32 moments, and adds up gradients in fp32
-# (Rajbhandari et al., ZeRO, arXiv 1910.02054, sec. 3.1; Megatron accumulates gradients in fp32).
-OPTIMISER_BYTES, GRADIENT_BYTES = 12.0, 4.0
+GRADIENT_BYTES = 4.0  # Megatron adds up gradients in fp32, and they cross so
 WORKING = "bf16"  # format of weights that a trainer works with where products read no narrower one
 
 

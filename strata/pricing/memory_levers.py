@@ -1,4 +1,4 @@
-"""What would make a training step fit: the largest purpose of its memory, and each lever with what it leaves."""
+"""What would make a training step fit: its largest purpose of memory, and levers with what each leaves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def training_levers(
     """
     used = sum(memory.values())
     largest = max(memory, key=lambda purpose: memory[purpose])
-    found = []
+    found: list[tuple[bool, float, str, float]] = []
     for words, other in changed_plans(plan, microbatches, sequences):
         left = needed(other)
         if left < used:

@@ -96,9 +96,18 @@ def state_bytes(
     xp = namespace(weights, trained, zero, shards)
     return (
         weights / xp.where(zero > 2, shards, 1.0),
-        bytes_of(trainer.main_gradients) * trained / xp.where(zero > 1, shards, 1.0),
+        gradient_bytes(trainer) * trained / xp.where(zero > 1, shards, 1.0),
         trainer.optimizer_bytes * trained / xp.where(zero > 0, shards, 1.0),
     )
+
+
+def gradient_bytes(trainer: Trainer) -> Number:
+    """Bytes of a parameter's gradient as it is added up: where no buckets lie beside, it is added up in the
+    buffer that crosses between ranks (Megatron-LM, param_and_grad_buffer.py), in the narrower of both formats.
+    """
+    main, crossing = bytes_of(trainer.main_gradients), bytes_of(trainer.reduced_gradients)
+    buckets = (trainer.memory or NOTHING).buckets
+    return namespace(buckets).where(buckets > 0, main, min(main, crossing))
 
 
 def block_state(held: Footprint, sharding: Sharding, trainer: Trainer) -> tuple[Number, Number, Number]:

@@ -136,7 +136,7 @@ def test_offload_hsdp_and_formats():
     groups = memory(roomy("8xh200"), "llama-3-8b", work, base + ",dp_shard=2")
     assert groups["optimizer"] == pytest.approx(4 * plain["optimizer"])
     usual = engine("megatron")
-    narrow = replace(usual, training=replace(usual.training, main_gradients="bf16"))
+    narrow = replace(usual, training=replace(usual.training, reduced_gradients="bf16"))
     assert memory(roomy("8xh200"), "llama-3-8b", work, base, narrow)["gradients"] == plain["gradients"] / 2
 
 

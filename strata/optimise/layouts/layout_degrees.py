@@ -19,7 +19,7 @@ import numpy as np
 
 from strata.errors import BadValue, require
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import Placement, place
 from strata.mapping.shard import shard
@@ -28,10 +28,11 @@ from strata.optimise.layouts.layout_factors import layout_tables
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.pricing.footprint import GRADIENT_BYTES, training_state
+from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.equations import beside
 from strata.pricing.pipeline import pipeline_time
+from strata.pricing.training_memory import state_bytes
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
@@ -186,7 +187,8 @@ class DegreeSearch:
         if not trains(setting):
             return RankMemory(weight=share)
         flying = min(candidate.stages, candidate.microbatches)
-        element = share * float(training_state(1.0, 0.0, 0.0, 1.0))
+        trainer = trainer_of(as_engine(self.engine))
+        element = share * float(sum(state_bytes(0.0, 1.0, trainer, 0.0, 1.0)))
         return RankMemory(element=element, weight=share, result=share * flying)
 
     def beside_layers(

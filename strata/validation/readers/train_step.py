@@ -8,12 +8,12 @@ from typing import Any
 from strata.arrays import Array, Number
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.plan import plan
-from strata.pricing.block import PricedBlock
 from strata.pricing.power_cap import power_capped, time_at_clock
 from strata.pricing.price import Price, total_price
 from strata.pricing.step import Step
+from strata.pricing.training_memory import NOTHING, kept_activations
 from strata.validation.readers.benchmark_conditions import TrainedConditions, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
@@ -56,7 +56,7 @@ def train_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
         step = priced_step(system, _decoder(v, gated > 0), train(v["batch"], v["sequence"]), division, engine)
         forward, loss, backward = pass_times(step, system.chip)
         times = forward + known.start, loss, backward
-        return (*times, kept_by_layers(step, recompute > 0))
+        return (*times, kept_by_layers(step, recompute > 0, engine))
 
     keys = [modes, table.number("gated"), table.number("recompute")]
     forecasts = forecast(table, keys, price, (*SIZES, "gated", "recompute"), metrics=len(METRICS))
@@ -116,11 +116,10 @@ def pass_times(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
     return forward, loss, backward
 
 
-def kept_by_layers(step: Step, recomputed: bool) -> Number:
+def kept_by_layers(step: Step, recomputed: bool, engine: Engine) -> Number:
     """Bytes that the layers keep for their backward pass: all that it reads, or what they take in."""
     layers = [b for b in step.blocks if b.block.role in LAYERS and b.block.direction == "forward"]
-    return sum((b.block.times * _kept(b, recomputed) for b in layers), 0.0)
-
-
-def _kept(b: PricedBlock, recomputed: bool) -> Number:
-    return b.held.boundary if recomputed else b.held.activations
+    if recomputed:  # a layer keeps what it takes in; of its blocks each has an entry
+        return sum((b.block.times * b.held.boundary for b in layers if b.block.role == LAYERS[0]), 0.0)
+    facts = trainer_of(engine).memory or NOTHING
+    return sum((b.block.times * kept_activations(b.held, 0.0, facts, False) for b in layers), 0.0)
