@@ -172,11 +172,10 @@ class Result:
                 if lacks := why_not(chip.recipe):
                     return list(lacks)  # there is no such chip: what it would break is nothing to know
             found.append(Infeasible(CORES.relation, cores, fit, "1", CORES.levers))
-        for rule, broken, demand, limit in self.plan.violations(
-            self.program.units, self.workload, self.system.devices
-        ):
-            if broken:
-                found.append(Infeasible(rule.relation, float(demand), float(limit), "1", rule.levers))
+        for v in self.plan.violations(self.program.units, self.workload, self.system.devices):
+            if v.broken:
+                levers = (*v.neighbours(), *v.rule.levers)
+                found.append(Infeasible(v.rule.relation, float(v.demand), float(v.limit), "1", levers))
         return found
 
     def _memory_levers(self) -> tuple[str, ...]:

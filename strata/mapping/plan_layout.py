@@ -28,6 +28,7 @@ from strata.mapping.rules import (
     unequal,
 )
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan
+from strata.mapping.training_rules import training_violations
 from strata.workload.adapters import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 
@@ -381,5 +382,8 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
         broken = (plan.cp_mode > 1) & (remainder(units["heads"], swapped) > 0)
         found.append(Violation(SWAP, broken, swapped, units["heads"]))
     chunks, layers = plan.pp * plan.virtual_stages, units.get("layers", 1.0)  # what has none is one stage
+    if work.phase == "train":
+        layers = layers + 2.0 * plan.split_ends
+        found += training_violations(plan, work, microbatches(plan, work))
     found.append(Violation(LAYERS, chunks > layers, chunks, layers))
     return sorted(found, key=lambda v: v.rule.bit)

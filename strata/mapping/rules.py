@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from strata.arrays import Number, floor_div
+from strata.mapping.divisors import divisors
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,26 @@ class Violation(NamedTuple):
     broken: Number
     demand: Number
     limit: Number
+    # the degree that breaks it and its legal values below and above, where some are near (0: none)
+    degree: str = ""
+    below: Number = 0.0
+    above: Number = 0.0
+
+    def neighbours(self) -> tuple[str, ...]:
+        """In words what a single plan may have instead.
+
+        >>> Violation(INTERLEAVED, True, 6.0, 4.0, "microbatches", 4.0, 8.0).neighbours()
+        ('microbatches=4 or 8',)
+        >>> Violation(WHOLE_BATCH, True, 64.0, 10.0, "dp x microbatches").neighbours()
+        ('dp x microbatches=8 or 16',)
+        """
+        near = [self.below, self.above]
+        if self.rule is WHOLE_BATCH:
+            parts = [d for d in divisors(int(self.demand)) if d != self.limit]
+            near = [max([d for d in parts if d < self.limit], default=0)]
+            near += [min([d for d in parts if d > self.limit], default=0)]
+        told = dict.fromkeys(f"{float(value):g}" for value in near if float(value) > 0.0)
+        return (f"{self.degree}={' or '.join(told)}",) if self.degree and told else ()
 
 
 MEMORY = Rule(
@@ -110,9 +131,38 @@ STATE_GROUPS = Rule(
     "plan.tp must divide the key heads (groups) of a state or be a multiple of them",
     ("choose tp among the divisors or multiples of the state's key heads",),
 )
+WHOLE_BATCH = Rule(
+    2**18,
+    "a training batch must be a multiple of dp x microbatches",
+    ("another dp, microbatches or batch",),
+)
+INTERLEAVED = Rule(
+    2**19,
+    "microbatches must be a multiple of pp where stages hold several chunks (virtual_stages)",
+    ("virtual_stages=1",),
+)
+ONE_CHUNK = Rule(
+    2**20,
+    "only schedule=1f1b takes several chunks a stage (virtual_stages)",
+    ("virtual_stages=1", "schedule=1f1b"),
+)
+EVEN_STAGES = Rule(
+    2**21, "schedule=dualpipe needs an even number of stages", ("an even pp", "another schedule")
+)
+DUAL_PIECES = Rule(
+    2**22,
+    "schedule=dualpipe needs an even number of microbatches, at least 2 x pp",
+    ("more microbatches", "lower pp", "another schedule"),
+)
+RECOMPUTED = Rule(
+    2**23,
+    "recompute_layers goes with recompute=full, recompute_modules with recompute=selective",
+    ("recompute=full for recompute_layers", "recompute=selective for recompute_modules"),
+)
 RULES = (
     MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
-    AXIS_UNITS, MESH, STATE_HEADS, STATE_GROUPS, PARTS,
+    AXIS_UNITS, MESH, STATE_HEADS, STATE_GROUPS, PARTS, WHOLE_BATCH, INTERLEAVED, ONE_CHUNK, EVEN_STAGES,
+    DUAL_PIECES, RECOMPUTED,
 )  # fmt: skip
 
 
