@@ -196,8 +196,9 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
     .. math:: T = \max\Big[\frac{m}{2} \max_j (t_j + t_{P-1-j}),\;
         m t + \left(\tfrac{P}{2} - 1\right)\big(F + B + \min(F, B) - W\big)\Big]
 
-    forward pass F, gradients to inputs B and to weights W of the mean stage, t all of its passes: a device holds stage j of the one direction and P - 1 - j of the other. Stages P, even; micro-batches m,
-    even, at least 2P. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C for a
+    forward pass F, gradients to inputs B and to weights W of the mean stage, t all of its passes: a device
+    holds stage j of the one direction and P - 1 - j of the other. Stages P, even; micro-batches m, even, at
+    least 2P. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C for a
     forward and a backward pass beside each other; here C = F + B', nothing gained by that, and F = B for
     which it is exact; else within 3 % of the simulated order in the mean, 10 % at worst.
 

@@ -29,7 +29,7 @@ def test_all_plans_are_legal_whole_and_different(name, devices):
     assert count(made) >= 1
     assert np.all(made.devices == devices)
     assert np.all(made.moe_groups == np.floor(made.moe_groups))
-    for rule, broken, _, _ in made.violations(model(name).units, st.decode(1e9, 1), float(devices)):
+    for rule, broken, *_ in made.violations(model(name).units, st.decode(1e9, 1), float(devices)):
         assert not np.any(broken), rule.relation
     rows = {
         tuple(float(getattr(pick(made, i), f)) for f in ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero"))

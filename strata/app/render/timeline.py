@@ -21,7 +21,7 @@ def simulation_table(made: Simulation) -> list[Any]:
     for name, value, about in (
         ("schedule", made.schedule, f"{made.stages} stages, {made.microbatches} micro-batches"),
         ("time", show(made.time, "s"), f"{len(made.events.tasks):,} tasks, each {DETAIL[made.detail]}"),
-        ("closed form", show(made.closed_form, "s"), "all stages as slow as the slowest, links in line"),
+        ("closed form", show(made.closed_form, "s"), "of the schedule, each stage in its own time"),
         ("evaluation", show(made.step_time, "s"), "what strata predict says"),
         ("bubble", f"{made.bubble:.1%}", "of the step the mean stage waits"),
     ):
