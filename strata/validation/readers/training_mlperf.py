@@ -92,7 +92,7 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
             **{setting: v[column] for setting, column in TRAINER_SETTINGS.items()},
         )
         work = train(v["global_batch_sequences"], v["seq"], adapters=adapters)
-        time, used = _partly_recomputed(system, model, work, v, recompute, engine, known.context)
+        time, used = _recomputed_step(system, model, work, v, recompute, engine, known.context)
         return time, used <= system.chip.memory.capacity
 
     forecasts = forecast(table, [*keys, s["inside"]], price, SIZES, metrics=2)
@@ -142,7 +142,7 @@ def _joined(catalogue: Catalogue, chip_name: str, devices: Array, inside: float,
     return System(f"{chip_name} systems", first.chip, fabric)
 
 
-def _partly_recomputed(
+def _recomputed_step(
     system: System,
     model: Model,
     work: Workload,
@@ -151,24 +151,16 @@ def _partly_recomputed(
     engine: Engine,
     context: str,
 ) -> tuple[Any, Any]:
-    """Time of a step and bytes of a device; where some layers of a chunk are recomputed whole and the others
-    not at all, time and activations lie between those of both by the share of such layers.
-    """
-
-    def step(mode: str) -> tuple[Any, Any]:
-        priced = priced_step(system, model, work, _layout(v, mode, context), engine)
-        return priced.time, used_bytes(priced)
-
+    """Time of a step and bytes of a device, all layers of a chunk recomputed or the first so many."""
     block = _BLOCK.fullmatch(recompute)
-    if not block:
-        mode = recompute or RECOMPUTE[0]
-        if mode not in RECOMPUTE:
-            raise BadValue(f"recompute must be {', '.join(RECOMPUTE)} or full/block/N, but got '{recompute}'")
-        return step(mode)
-    layers = float(block.group(1)) * v["pp"] * v["virtual"]
-    share = np.minimum(layers / model.pattern.layers, 1.0)
-    kept, again = step("none"), step("full")
-    return (1.0 - share) * kept[0] + share * again[0], (1.0 - share) * kept[1] + share * again[1]
+    mode = "full" if block else recompute or RECOMPUTE[0]
+    if mode not in RECOMPUTE:
+        raise BadValue(f"recompute must be {', '.join(RECOMPUTE)} or full/block/N, but got '{recompute}'")
+    layout = _layout(v, mode, context)
+    if block:
+        layout = replace(layout, recompute_layers=float(block.group(1)))
+    priced = priced_step(system, model, work, layout, engine)
+    return priced.time, used_bytes(priced)
 
 
 def _layout(v: dict[str, Array], recompute: str, context: str) -> Plan:
