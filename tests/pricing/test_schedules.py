@@ -160,7 +160,7 @@ def test_schedules_of_plans_are_priced():
     times = {name: step_of(f"{base},schedule={name}").exposed["bubble"] for name in SCHEDULE}
     assert times["dualpipe"] < times["zero-bubble"] < times["1f1b"]
     chunks = step_of(f"{base},virtual_stages=4").exposed
-    assert chunks["bubble"] < 0.5 * times["1f1b"]
+    assert chunks["bubble"] < 0.6 * times["1f1b"]
     assert chunks["p2p"] < 0.2 * step_of(f"{base},virtual_stages=4", overlap_p2p=0.0).exposed["p2p"]
 
 
