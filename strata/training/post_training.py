@@ -17,7 +17,7 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.plans import plans
+from strata.mapping.plans import plans, taken
 from strata.records import readable
 from strata.search.plan_for import why_infeasible
 from strata.search.plans import plan_at
@@ -43,6 +43,7 @@ from strata.workload.tasks import decode, train
 
 POOLS = ("one", "two")
 TRIED = 4  # training plans, best first, whose kept state is tried beside rollouts
+FINE, ROUGH = 12, 12  # rollout plans that are priced at all places, after few places chose them
 MOST_SPLITS = 12  # that are looked at, evenly over all there are
 
 
@@ -93,9 +94,13 @@ class _Asked:
         return float(self.recipe.reference + self.recipe.reward_model)
 
     def sampled(self, on: System, beside: float = 0.0) -> Rollouts:
-        some = self.rollout_plan or plans(int(float(on.devices)), self.model, freely=False)
-        asked = (on, self.model, self.recipe, some, self.rollout_engine)
-        return rollouts(*asked, beside=beside, partial=self.partial)
+        some = self.rollout_plan or as_many(plans(int(float(on.devices)), self.model, freely=False))
+        how: dict[str, Any] = {"beside": beside, "partial": self.partial}
+        if np.size(some.dp) > FINE:  # the quickest at few places are priced at all
+            rough = rollouts(on, self.model, self.recipe, some, self.rollout_engine, nodes=ROUGH, **how)
+            order = np.lexsort((rough.lacks, rough.time))
+            some = taken(some, order[:FINE])
+        return rollouts(on, self.model, self.recipe, some, self.rollout_engine, **how)
 
     def learnt(self, on: System, **how: Any) -> Learning:
         some = training_plans(on, self.model, self.recipe, self.training_engine, self.training_plan)

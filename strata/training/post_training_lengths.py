@@ -16,6 +16,7 @@ from strata.errors import require
 NODES = 64  # middles of equal parts of the longest response, at which integrals are taken
 HALVINGS = 80  # of an interval that holds the answer: a fixed number, whatever stands beside a point
 EVEN = 1e-6  # spread below which lengths are taken for alike
+WIDEST = 4.0  # spread: nine responses of ten within a factor of 700 of the median
 FURTHEST = 6.0  # standard deviations of the logarithm beyond which no response is looked for
 
 
@@ -150,7 +151,11 @@ def response_lengths(mean: Any, spread: Any, longest: Any, nodes: int = NODES) -
     """
     mean, spread, longest = np.broadcast_arrays(*(np.asarray(v, float) for v in (mean, spread, longest)))
     require(bool(np.all(mean >= 1)), "a response has at least 1 token", response=float(np.min(mean)))
-    require(bool(np.all(spread >= 0)), "the spread of lengths must not be negative", spread=np.min(spread))
+    require(
+        bool(np.all((spread >= 0) & (spread <= WIDEST))),
+        f"the spread of lengths must not be negative, nor more than {WIDEST:g}",
+        spread=spread,
+    )
     require(
         bool(np.all(mean <= longest)),
         "the mean response is not longer than the longest",

@@ -16,7 +16,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.serving.curve import as_many
 from strata.serving.steps import idle_power
-from strata.training.post_training_lengths import ResponseLengths, any_running, response_lengths
+from strata.training.post_training_lengths import NODES, ResponseLengths, any_running, response_lengths
 from strata.training.post_training_recipe import PostTrainingRecipe
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
@@ -111,12 +111,14 @@ def rollouts(
     *,
     beside: Any = 0.0,
     partial: bool = False,
+    nodes: int = NODES,
 ) -> Rollouts:
     """Price an iteration's rollouts under plans on one axis, with `beside` bytes of each device held by
-    others. `partial`: responses that are not done at the end go on in the next iteration.
+    others. `partial`: responses that are not done at the end go on in the next iteration. `nodes`: places of
+    the longest response at which steps are priced.
     """
     plan = as_many(plan)
-    lengths = response_lengths(recipe.response, recipe.spread, recipe.longest)
+    lengths = response_lengths(recipe.response, recipe.spread, recipe.longest, nodes)
     slots, memory, lacks, limit = _room(system, model, recipe, plan, engine, lengths, beside)
     samples = float(recipe.samples)
     replicas = np.minimum(plan.dp, samples)

@@ -112,6 +112,17 @@ def test_more_replicas_are_never_slower_and_partial_rollouts_have_no_tail(group,
     assert float(part.time[0]) <= float(whole.time[0]) * 1.01 and float(part.tail[0]) == 0
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_more_devices_at_one_split_are_never_slower(asynchronous):
+    """Half sample and half train, each with its best plan."""
+    asked = {"rollout_plan": None, "asynchronous": asynchronous}
+    times = [
+        st.post_training(f"{n}xh100", MODEL, small(), rollout_devices=n // 2, **asked).best.time
+        for n in (16, 32, 64)
+    ]
+    assert times[0] >= times[1] >= times[2] > 0
+
+
 def test_longer_tails_take_longer():
     times = [float(priced(8, "dp=8", spread=s).time[0]) for s in (0.0, 0.3, 0.6, 0.9)]
     assert times == sorted(times)

@@ -39,8 +39,9 @@ def pools_text(way: Iteration) -> str:
 
 def _ways_table(ways: list[Iteration]) -> Any:
     table = plain_table()
-    for head in ("devices", "rollout plan", "training plan"):
-        table.add_column(head, no_wrap=True)
+    table.add_column("devices", no_wrap=True)
+    for head in ("rollout plan", "training plan"):
+        table.add_column(head, overflow="fold")
     for head in ("iteration", "samples/s", "tokens/s/device", "USD", "kWh"):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("bound by", no_wrap=True)
