@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,9 @@ from strata.app.commands.options import (
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, one_of, typed_number, whole, wrote
 from strata.errors import BadValue, require
+
+if TYPE_CHECKING:
+    from strata.training.post_training import PostTraining
 
 RecipeOption = Annotated[
     str,
@@ -138,7 +141,6 @@ def post_train_command(
     """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on one
     pool of devices or on two, with the best plans and the best split.
     """
-    from strata.app.render.post_training import post_training_dict, post_training_rows, post_training_tables
     from strata.search.inputs import named_inputs
     from strata.training.post_training import post_training
     from strata.training.post_training_recipe import post_training_recipe
@@ -151,29 +153,21 @@ def post_train_command(
     changes |= {"spread": typed_number(spread, "--spread")} if spread else {}
     hardware, learner, software = named_inputs(model, system, rollout_engine, "", kv, with_price(set, price))
     require(isinstance(learner, Model), "post-training is of a language model", model=model)
-    found = post_training(
-        hardware,
-        learner,
-        post_training_recipe(recipe, **changes),
-        rollout_plan or None,
-        training_plan or None,
-        software,
-        training_engine,
-        pools=pools,
-        asynchronous=asynchronous,
-        rollout_devices=int(whole(rollout_devices, "--rollout-devices")) if rollout_devices else None,
-        keep={"yes": True, "no": False}.get(keep),
-        partial=partial,
-    )
-    if found.why_none and not json:
-        raise BadValue(found.why_none)
-    answer(
-        lambda: post_training_dict(found),
-        lambda: post_training_tables(found),
-        json,
-        table,
-        post_training_rows,
-    )
+    asked = (hardware, learner, post_training_recipe(recipe, **changes))
+    how: dict[str, Any] = {"pools": pools, "asynchronous": asynchronous, "partial": partial}
+    how |= {"keep": {"yes": True, "no": False}.get(keep)}
+    how |= {"rollout_devices": int(whole(rollout_devices, "--rollout-devices")) if rollout_devices else None}
+    plans = (rollout_plan or None, training_plan or None)
+    _tell(post_training(*asked, *plans, software, training_engine, **how), json, table, svg)
+
+
+def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None) -> None:
+    """The answer, in the ways that are asked for; what does not fit is one line."""
+    from strata.app.render.post_training import post_training_dict, post_training_rows, post_training_tables
+
+    if json or not found.why_none:
+        told, shown = (lambda: post_training_dict(found)), (lambda: post_training_tables(found))
+        answer(told, shown, json, table, post_training_rows)
     if found.why_none:
         raise BadValue(found.why_none)
     if svg is not None:
