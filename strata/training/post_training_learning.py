@@ -15,6 +15,7 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import taken
+from strata.pricing.training_memory import STATE
 from strata.search.plans import candidate_plans
 from strata.serving.curve import as_many
 from strata.serving.steps import idle_power
@@ -99,8 +100,8 @@ def learning(
     scored, score_power, weights = _scored(system, model, recipe, plan, engine)
     judges = recipe.reference + recipe.reward_model
     memory = {name: wide(held) for name, held in step.summary.memory.items()}
-    state = memory["weights"] * (1.0 + recipe.critic)
-    memory["weights"] = state
+    memory |= {name: memory[name] * (1.0 + recipe.critic) for name in STATE}  # a critic has as much
+    state = np.sum([memory[name] for name in STATE], axis=0)
     if not parked and float(judges) > 0:
         memory["models that score"] = judges * weights
     memory["rollout weights"] = wide(beside)
