@@ -11,8 +11,10 @@ from typing import ClassVar
 
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, require
+from strata.records import brief
 from strata.units import box_shape
 from strata.workload.backward import with_backward
+from strata.workload.expert_ops import ROUTER
 from strata.workload.graph import Block, Extent, Graph, Op, axes_of, total
 from strata.workload.ops import MatMul, Vector, is_product, is_vector
 
@@ -34,8 +36,8 @@ class Lora:
 
     A [k, r] and B [r, n] are trained, the base W [k, n] and everything else is not. Hu et al., LoRA, arXiv
     2106.09685, sec. 4.1. Modules are those of the program's products: attention (q, k, v and output), ffn,
-    moe (what all tokens pass; routed experts stay as they are), or one product of them: attention.qkv. The
-    rank may be an array.
+    moe (what all tokens pass; router and routed experts stay as they are), or one product of them:
+    attention.qkv. The rank may be an array.
     """
 
     rank: Number
@@ -45,6 +47,11 @@ class Lora:
     # Of a base whose sums tensor ranks scatter over rows: its B runs on those rows, its columns undivided
     # (NeMo's a2a); else B's columns are divided and gathered.
     by_rows: bool = False
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return f"adapters of rank {brief(self.rank)} beside {', '.join(self.modules)}"
 
     def __post_init__(self) -> None:
         low = self.rank.min() if hasattr(self.rank, "min") else self.rank
@@ -121,7 +128,7 @@ def _adapted(graph: Graph, adapters: Lora) -> Graph:
     blocks = [_adapted_block(block, adapters) for block in graph.blocks]
     if not any(op.role == ADAPTER for block in blocks for op in block.ops):
         products = [op for _, op in graph.ops() if _adapts(op, None)]
-        there = [*dict.fromkeys(op.module for op in products), *(f"{op.module}.{op.name}" for op in products)]
+        there = [*dict.fromkeys(op.module for op in products), *map(_address, products)]
         raise BadValue(
             f"modules of adapters must be of {', '.join(there)}, but got {', '.join(adapters.modules)}"
         )
@@ -133,7 +140,13 @@ def _adapts(op: Op, modules: tuple[str, ...] | None) -> bool:
     """Whether an op is a product with a weight of its own that adapters may stand beside."""
     if not is_product(op) or not op.stored or op.tied:
         return False
-    return modules is None or op.module in modules or f"{op.module}.{op.name}" in modules
+    product = _address(op)
+    return modules is None or product in modules or (op.module in modules and op.role != ROUTER)
+
+
+def _address(op: Op) -> str:
+    """How people name one product: by its module and its own name."""
+    return f"{op.module}.{op.name}"
 
 
 def _adapted_block(block: Block, adapters: Lora) -> Block:
