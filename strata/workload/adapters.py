@@ -19,7 +19,8 @@ from strata.workload.graph import Block, Extent, Graph, Op, axes_of, total
 from strata.workload.ops import MatMul, Vector, is_product, is_vector
 
 # What tensor ranks divide of an adapter: the rank of the first product beside one whose columns are divided,
-# the columns of the second beside one whose depth is (ParallelLinearAdapter of NVIDIA NeMo).
+# the columns of the second beside one whose depth is, gathered or, under sequence parallelism, exchanged for
+# rows (ParallelLinearAdapter of NVIDIA NeMo, with its a2a).
 RANK_AXIS, COLUMN_AXIS = "adapter_rank", "adapter_columns"
 ROWS, SPLIT_ROWS = "tokens", "sp_tokens"  # rows of products, and of what sequence parallelism splits
 ADAPTER = "adapter"  # the role of ops that are trained beside a frozen base
@@ -44,9 +45,6 @@ class Lora:
     modules: tuple[str, ...] = ALL_MODULES
     weights: str = "bf16"  # format of A and B, and of their products
     dropout: bool = False  # inputs of A are dropped at random, by a kernel that also writes a mask
-    # Of a base whose sums tensor ranks scatter over rows: its B runs on those rows, its columns undivided
-    # (NeMo's a2a); else B's columns are divided and gathered.
-    by_rows: bool = False
 
     @property
     def title(self) -> str:
@@ -179,13 +177,12 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
     first = replace(
         trained, name=f"{name}_in", inputs=source, output=f"{name}_low", n=(Extent(rank, 1.0, split),)
     )
-    rows, columns = base.m, base.n
-    if by_depth and not by_columns and adapters.by_rows:
-        rows = Extent(base.m.count, base.m.unit, SPLIT_ROWS if base.m.axis == ROWS else base.m.axis)
-    elif by_depth and not by_columns:
+    summed, columns = base.m, base.n
+    if by_depth and not by_columns:  # ranks add up the base's result, and may leave it in parts of rows
+        summed = Extent(base.m.count, base.m.unit, SPLIT_ROWS if base.m.axis == ROWS else base.m.axis)
         columns = (Extent(total(base.n), 1.0, COLUMN_AXIS),)
     second = replace(
-        trained, name=f"{name}_out", inputs=(first.output,), output=f"{name}_high", m=rows, n=columns,
+        trained, name=f"{name}_out", inputs=(first.output,), output=f"{name}_high", n=columns,
         k=Extent(rank),
     )  # fmt: skip
     added = AdapterSum(
@@ -194,7 +191,7 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
         role=ADAPTER,
         inputs=(base.output, second.output),
         output=f"{base.output}_adapted",
-        m=rows,
+        m=summed,
         n=base.n,
         reads=3.0,
         writes=2.0,

@@ -51,9 +51,6 @@ class AdapterConditions:
 
     modules: str = text("modules whose products have adapters beside them, with commas")
     dropout: Number = quantity("1", "1 where what goes into an adapter is dropped at random")
-    by_rows: Number = quantity(
-        "1", "1 where sums that tensor ranks scatter over rows meet adapters on those rows (NeMo's a2a)"
-    )
     rank: Number | None = quantity("1", "their rank, where the file tells none", optional=True, minimum=1)
 
     def of_rank(self, rank: Array) -> Lora:
@@ -65,7 +62,6 @@ class AdapterConditions:
             rank=told,
             modules=tuple(self.modules.split(",")),
             dropout=bool(self.dropout),
-            by_rows=bool(self.by_rows),
         )
 
 
