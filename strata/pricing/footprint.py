@@ -87,7 +87,9 @@ def _weights_of(op: Op) -> dict[str, Number]:
         if op.tied:
             found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
         size = bytes_of(op.weight)
-        if not isinstance(op.weight, str) or size < bytes_of(WORKING):
+        # what is frozen is held as it is stored: nothing updates it, and no second copy of it is cached
+        # (Megatron-Bridge's recipes of LoRA: disable_parameter_transpose_cache)
+        if not op.frozen and (not isinstance(op.weight, str) or size < bytes_of(WORKING)):
             xp, narrow = namespace(size, elements), size < bytes_of(WORKING)
             found |= {
                 "narrow": xp.where(narrow, elements, 0.0),

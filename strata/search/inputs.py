@@ -45,23 +45,22 @@ def make_workload(
     return serve(batch, input, output, routing=routing)
 
 
-def fine_tuning(phase: str, rank: str = "", modules: str = "", frozen: str = "") -> dict[str, Any]:
-    """What a training step does not train, as typed: the rank of adapters and their modules, or the modules
-    that are frozen, with commas.
+def fine_tuning(phase: str, lora: str = "", frozen: str = "") -> dict[str, Any]:
+    """What a training step does not train, as typed: the rank of adapters with their modules, or the modules
+    that are frozen.
 
-    >>> fine_tuning("train", "16", "attention,ffn.down")["adapters"].modules
+    >>> fine_tuning("train", "16:attention,ffn.down")["adapters"].modules
     ('attention', 'ffn.down')
     >>> fine_tuning("train", frozen="embedding")
     {'frozen': ('embedding',)}
     """
-    if not (rank or modules or frozen):
+    if not (lora or frozen):
         return {}
     require(phase == "train", "adapters and frozen modules are of training: give --phase train", phase=phase)
-    require(bool(rank) or not modules, "--lora-modules goes with --lora-rank", lora_modules=modules)
     found: dict[str, Any] = {"frozen": _listed(frozen)} if frozen else {}
-    if rank:
-        rank_of_all = finite_number(rank, "--lora-rank")
-        found["adapters"] = Lora(rank=rank_of_all, modules=_listed(modules) or ALL_MODULES)
+    if lora:
+        rank, _, modules = lora.partition(":")
+        found["adapters"] = Lora(rank=finite_number(rank, "--lora"), modules=_listed(modules) or ALL_MODULES)
     return found
 
 

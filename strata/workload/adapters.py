@@ -11,13 +11,16 @@ from typing import ClassVar
 
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, require
+from strata.records import brief
 from strata.units import box_shape
 from strata.workload.backward import with_backward
+from strata.workload.expert_ops import ROUTER
 from strata.workload.graph import Block, Extent, Graph, Op, axes_of, total
 from strata.workload.ops import MatMul, Vector, is_product, is_vector
 
 # What tensor ranks divide of an adapter: the rank of the first product beside one whose columns are divided,
-# the columns of the second beside one whose depth is (ParallelLinearAdapter of NVIDIA NeMo).
+# the columns of the second beside one whose depth is, gathered or, under sequence parallelism, exchanged for
+# rows (ParallelLinearAdapter of NVIDIA NeMo, with its a2a).
 RANK_AXIS, COLUMN_AXIS = "adapter_rank", "adapter_columns"
 ROWS, SPLIT_ROWS = "tokens", "sp_tokens"  # rows of products, and of what sequence parallelism splits
 ADAPTER = "adapter"  # the role of ops that are trained beside a frozen base
@@ -34,17 +37,19 @@ class Lora:
 
     A [k, r] and B [r, n] are trained, the base W [k, n] and everything else is not. Hu et al., LoRA, arXiv
     2106.09685, sec. 4.1. Modules are those of the program's products: attention (q, k, v and output), ffn,
-    moe (what all tokens pass; routed experts stay as they are), or one product of them: attention.qkv. The
-    rank may be an array.
+    moe (what all tokens pass; router and routed experts stay as they are), or one product of them:
+    attention.qkv. The rank may be an array.
     """
 
     rank: Number
     modules: tuple[str, ...] = ALL_MODULES
     weights: str = "bf16"  # format of A and B, and of their products
     dropout: bool = False  # inputs of A are dropped at random, by a kernel that also writes a mask
-    # Of a base whose sums tensor ranks scatter over rows: its B runs on those rows, its columns undivided
-    # (NeMo's a2a); else B's columns are divided and gathered.
-    by_rows: bool = False
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return f"adapters of rank {brief(self.rank)} beside {', '.join(self.modules)}"
 
     def __post_init__(self) -> None:
         low = self.rank.min() if hasattr(self.rank, "min") else self.rank
@@ -121,7 +126,7 @@ def _adapted(graph: Graph, adapters: Lora) -> Graph:
     blocks = [_adapted_block(block, adapters) for block in graph.blocks]
     if not any(op.role == ADAPTER for block in blocks for op in block.ops):
         products = [op for _, op in graph.ops() if _adapts(op, None)]
-        there = [*dict.fromkeys(op.module for op in products), *(f"{op.module}.{op.name}" for op in products)]
+        there = [*dict.fromkeys(op.module for op in products), *map(_address, products)]
         raise BadValue(
             f"modules of adapters must be of {', '.join(there)}, but got {', '.join(adapters.modules)}"
         )
@@ -133,7 +138,13 @@ def _adapts(op: Op, modules: tuple[str, ...] | None) -> bool:
     """Whether an op is a product with a weight of its own that adapters may stand beside."""
     if not is_product(op) or not op.stored or op.tied:
         return False
-    return modules is None or op.module in modules or f"{op.module}.{op.name}" in modules
+    product = _address(op)
+    return modules is None or product in modules or (op.module in modules and op.role != ROUTER)
+
+
+def _address(op: Op) -> str:
+    """How people name one product: by its module and its own name."""
+    return f"{op.module}.{op.name}"
 
 
 def _adapted_block(block: Block, adapters: Lora) -> Block:
@@ -166,13 +177,12 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
     first = replace(
         trained, name=f"{name}_in", inputs=source, output=f"{name}_low", n=(Extent(rank, 1.0, split),)
     )
-    rows, columns = base.m, base.n
-    if by_depth and not by_columns and adapters.by_rows:
-        rows = Extent(base.m.count, base.m.unit, SPLIT_ROWS if base.m.axis == ROWS else base.m.axis)
-    elif by_depth and not by_columns:
+    summed, columns = base.m, base.n
+    if by_depth and not by_columns:  # ranks add up the base's result, and may leave it in parts of rows
+        summed = Extent(base.m.count, base.m.unit, SPLIT_ROWS if base.m.axis == ROWS else base.m.axis)
         columns = (Extent(total(base.n), 1.0, COLUMN_AXIS),)
     second = replace(
-        trained, name=f"{name}_out", inputs=(first.output,), output=f"{name}_high", m=rows, n=columns,
+        trained, name=f"{name}_out", inputs=(first.output,), output=f"{name}_high", n=columns,
         k=Extent(rank),
     )  # fmt: skip
     added = AdapterSum(
@@ -181,7 +191,7 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
         role=ADAPTER,
         inputs=(base.output, second.output),
         output=f"{base.output}_adapted",
-        m=rows,
+        m=summed,
         n=base.n,
         reads=3.0,
         writes=2.0,

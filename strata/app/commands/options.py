@@ -151,22 +151,12 @@ RoutingFile = Annotated[
 ]
 
 
-LoraRank = Annotated[
+LoraAdapters = Annotated[
     str,
     typer.Option(
-        "--lora-rank",
-        metavar="R",
-        help="train only low-rank adapters of this rank, the model frozen (--phase train)",
-    ),
-]
-
-
-LoraModules = Annotated[
-    str,
-    typer.Option(
-        "--lora-modules",
-        metavar="NAMES",
-        help="modules or products with adapters, like attention,ffn.down  [default: attention,ffn,moe]",
+        "--lora",
+        metavar="RANK[:MODULES]",
+        help="train only low-rank adapters, like 16 or 16:attention,ffn.down (--phase train)",
     ),
 ]
 
@@ -176,7 +166,7 @@ FrozenModules = Annotated[
     typer.Option(
         "--frozen",
         metavar="NAMES",
-        help="modules that are not trained, like embedding,attention (--phase train)  [default: none]",
+        help="modules that are not trained, like embedding,attention (--phase train)",
     ),
 ]
 

@@ -15,8 +15,7 @@ from strata.app.commands.options import (
     GoalName,
     InputTokens,
     JsonFlag,
-    LoraModules,
-    LoraRank,
+    LoraAdapters,
     ModelName,
     OutputTokens,
     OverlapMode,
@@ -36,7 +35,7 @@ from strata.app.terminal import print_json, say, typed_time, whole
 from strata.errors import BadValue
 
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
-UNTYPED = ("weights", "kv", "routing", "lora-rank", "lora-modules", "frozen")
+UNTYPED = ("weights", "kv", "routing", "lora", "frozen")
 USUAL = {"phase": "serve", "engine": "ideal", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
 
 
@@ -89,8 +88,7 @@ def plan_command(
     top: TopCount = "8",
     where: PlanCondition = "",
     routing: RoutingFile = "",
-    lora_rank: LoraRank = "",
-    lora_modules: LoraModules = "",
+    lora: LoraAdapters = "",
     frozen: FrozenModules = "",
     overlap: OverlapMode = "",
     price: DevicePrice = "",
@@ -106,7 +104,7 @@ def plan_command(
     from strata.app.render.accuracy import interval_of
     from strata.app.render.prediction import dimmed
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
-    from strata.search.inputs import fine_tuning, named_inputs, phase_of, routing_from_file
+    from strata.search.inputs import named_inputs, phase_of
     from strata.search.plan_for import plan_for
 
     batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
@@ -114,9 +112,7 @@ def plan_command(
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    told_work = {"routing": routing_from_file(routing, served)}
-    told_work |= fine_tuning(kind := phase_of(served, phase), lora_rank, lora_modules, frozen)
-    work = _typed_work(kind, batches, size, told_work)
+    work = _typed_work(served, kind := phase_of(served, phase), batches, size, (routing, lora, frozen))
     largest = kind in ("prefill", "decode") and batches is None
     limits |= {"share": typed_share(share), "goal": goal, "top": count, "where": where, "largest": largest}
     ranking = plan_for(hardware, served, work, software, **limits)
@@ -129,24 +125,31 @@ def plan_command(
         raise BadValue(ranking.why_none)
     keep_table(table, told, "plans")
     if not json:
-        options = {
-            "model": model, "system": system, "input": f"{size['input']:g}", "output": f"{size['output']:g}",
-            "phase": phase, "engine": engine, "weights": weights, "kv": kv, "routing": routing,
-            "lora-rank": lora_rank, "lora-modules": lora_modules, "frozen": frozen,
-        }  # fmt: skip
-        typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
-        typed += [f"--set {quote(c)}" for c in changes]
-        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, " ".join(typed)))
+        options = {"model": model, "system": system, "input": f"{size['input']:g}"}
+        options |= {"output": f"{size['output']:g}", "phase": phase, "engine": engine, "weights": weights}
+        options |= {"kv": kv, "routing": routing, "lora": lora, "frozen": frozen}
+        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(options, changes)))
 
 
-def _typed_work(phase: str, batches: Any, size: dict[str, float], told: dict[str, Any]) -> Any:
-    """What is asked for: requests whose number at once is to be found, or batches of a phase."""
+def _as_typed(options: dict[str, str], changes: list[str]) -> str:
+    """Options that are not as usual, to be repeated."""
+    typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
+    return " ".join([*typed, *(f"--set {quote(c)}" for c in changes)])
+
+
+def _typed_work(
+    served: Any, phase: str, batches: Any, size: dict[str, float], typed: tuple[str, str, str]
+) -> Any:
+    """What is asked for: requests whose number at once is to be found, or batches of a phase; typed: a file
+    of routing, adapters, frozen modules.
+    """
     import numpy as np
 
-    from strata.search.inputs import make_workload
+    from strata.search.inputs import fine_tuning, make_workload, routing_from_file
     from strata.serving.requests import Requests
 
+    told = {"routing": routing_from_file(typed[0], served), **fine_tuning(phase, *typed[1:])}
     if phase == "serve" and batches is None:
-        return Requests(size["input"], size["output"], **told)
+        return Requests(size["input"], size["output"], routing=told["routing"])
     tried = np.array(USUAL_BATCHES) if batches is None else batches
     return make_workload(phase, tried, size["input"], size["output"], **told)

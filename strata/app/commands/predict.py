@@ -17,8 +17,7 @@ from strata.app.commands.options import (
     FrozenModules,
     InputTokens,
     JsonFlag,
-    LoraModules,
-    LoraRank,
+    LoraAdapters,
     ModelName,
     OutputTokens,
     OverlapMode,
@@ -84,8 +83,7 @@ def predict_command(
     set: SetItems = None,
     fabric: FabricName = "",
     routing: RoutingFile = "",
-    lora_rank: LoraRank = "",
-    lora_modules: LoraModules = "",
+    lora: LoraAdapters = "",
     frozen: FrozenModules = "",
     overlap: OverlapMode = "",
     price: DevicePrice = "",
@@ -103,23 +101,13 @@ def predict_command(
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.ranking import choice_dict
-    from strata.search.inputs import fine_tuning
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
     named = {"system": system, "model": model, "engine": engine, "weights": weights, "kv": kv}
-    asked = Question(
-        **named,
-        work=_work_of(
-            phase,
-            typed_sizes(batch, input, output),
-            routing,
-            fine_tuning(phase, lora_rank, lora_modules, frozen),
-        ),
-        plan=plan,
-        fabric=fabric,
-        always=tuple(with_price(with_overlap([], overlap), price)),
-    )
+    work = _work_of(phase, typed_sizes(batch, input, output), routing, (lora, frozen))
+    always = tuple(with_price(with_overlap([], overlap), price))
+    asked = Question(**named, work=work, plan=plan, fabric=fabric, always=always)
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
@@ -171,13 +159,14 @@ def _beside(asked: Question, result: Result, changes: list[str]) -> WhatIf | Non
 
 
 def _work_of(
-    phase: str, size: dict[str, float], routing: str, tuned: dict[str, Any]
+    phase: str, size: dict[str, float], routing: str, tuned: tuple[str, str]
 ) -> Callable[[Any], Workload]:
     """The workload of a program, as typed."""
-    from strata.search.inputs import make_workload, phase_of, routing_from_file
+    from strata.search.inputs import fine_tuning, make_workload, phase_of, routing_from_file
 
+    trained = fine_tuning(phase, *tuned)
     return lambda program: make_workload(
-        phase_of(program, phase), **size, routing=routing_from_file(routing, program), **tuned
+        phase_of(program, phase), **size, routing=routing_from_file(routing, program), **trained
     )
 
 

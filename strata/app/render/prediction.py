@@ -204,6 +204,8 @@ def workload_text(result: Result, batch: bool = True) -> str:
         "serve": f"{work.sequence:g} in, {work.output:g} out",
         "train": f"{work.sequence:g} tokens a sequence",
     }[work.phase]
+    size += f", {work.adapters.title}" if work.adapters is not None else ""
+    size += f", {', '.join(work.frozen)} frozen" if work.frozen else ""
     return f"{work.phase}" + (f" batch {work.batch:g}, " if batch else " ") + size
 
 

@@ -35,7 +35,7 @@ from strata.validation.readers.training_steps import (
     TRAINER,
     AdapterConditions,
     called_right,
-    ranked_by_nodes,
+    ranked_within,
     trained_parts,
     with_trainer,
 )
@@ -66,7 +66,9 @@ class MlperfTrainingConditions:
 
 
 def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Seconds a step, and the share of these runs, which all ran, that we would have called too large."""
+    """Seconds a step, and the share of these runs, which all ran, that we would have called too large; ranks
+    of plans and sizes of one chip and model.
+    """
     known = read_conditions(MlperfTrainingConditions, table, "training/mlperf.toml")
     s = table.numbers(*SIZES)
     s |= {name: table.number(name, empty=0.0) for name in SWITCHES}
@@ -103,8 +105,19 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     fits = called_right(
         table, forecasts[1], forecasts.why, group_names("fits", chips, models, count=count), headline=False
     )
-    nodes = np.where(np.isnan(s["nodes"]), 1.0, s["nodes"])
-    return ranked_by_nodes(join_metrics([time, fits]), nodes, table.lines)
+    systems = [f"{chip}/{name}" for chip, name in zip(chips, models, strict=True)]
+    points = ranked_within(join_metrics([time, fits]), systems, table.lines)
+    return replace(points, ranks={name: one_of_each(points, rows) for name, rows in points.ranks.items()})
+
+
+def one_of_each(points: ComparedPoints, rows: Array) -> Array:
+    """Of rows that ask the same, as several vendors submit them, the one in the middle: between them there is
+    no order to predict.
+    """
+    by_prediction: dict[float, list[int]] = {}
+    for row in sorted(rows, key=lambda row: points.measured[row]):
+        by_prediction.setdefault(float(points.predicted[row]), []).append(int(row))
+    return np.array([like[len(like) // 2] for like in by_prediction.values()])
 
 
 def domain_used(table: Table) -> Array:

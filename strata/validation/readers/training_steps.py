@@ -51,9 +51,6 @@ class AdapterConditions:
 
     modules: str = text("modules whose products have adapters beside them, with commas")
     dropout: Number = quantity("1", "1 where what goes into an adapter is dropped at random")
-    by_rows: Number = quantity(
-        "1", "1 where sums that tensor ranks scatter over rows meet adapters on those rows (NeMo's a2a)"
-    )
     rank: Number | None = quantity("1", "their rank, where the file tells none", optional=True, minimum=1)
 
     def of_rank(self, rank: Array) -> Lora:
@@ -65,7 +62,6 @@ class AdapterConditions:
             rank=told,
             modules=tuple(self.modules.split(",")),
             dropout=bool(self.dropout),
-            by_rows=bool(self.by_rows),
         )
 
 
@@ -109,12 +105,18 @@ def gpt_model(layers: Any, hidden: Any, heads: Any, length: Any, vocab: Number) 
     )
 
 
-def ranked_by_nodes(points: ComparedPoints, nodes: Array, lines: Array) -> ComparedPoints:
-    """The points with their headline rows grouped by node count, for rank correlations."""
-    by_line = dict(zip(lines.tolist(), nodes.tolist(), strict=True))
+def ranked_within(points: ComparedPoints, names: Sequence[str], lines: Array) -> ComparedPoints:
+    """The points with their headline rows grouped by a name of each line, for rank correlations."""
+    by_line = dict(zip(lines.tolist(), names, strict=True))
     head = np.flatnonzero(points.headline)
-    counts = np.array([by_line[int(points.line[i])] for i in head])
-    return replace(points, ranks={f"{n:g}": head[counts == n] for n in np.unique(counts)})
+    own = np.array([by_line[int(points.line[i])] for i in head], dtype=object)
+    return replace(points, ranks={name: head[own == name] for name in dict.fromkeys(own)})
+
+
+def ranked_by_nodes(points: ComparedPoints, nodes: Array, lines: Array) -> ComparedPoints:
+    """The same by node count."""
+    ranked = ranked_within(points, [f"{n:g}" for n in nodes], lines)
+    return replace(ranked, ranks=dict(sorted(ranked.ranks.items(), key=lambda one: float(one[0]))))
 
 
 def ranked_by_gpus(points: ComparedPoints, table: Table, gpus: Array) -> ComparedPoints:

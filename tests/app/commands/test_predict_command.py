@@ -258,3 +258,25 @@ def test_what_training_keeps_beside_weights_is_named(strata):
     got = strata("predict", *asked, "--input", 1024, "--phase", "train").out
     assert all(f"{purpose} " in got for purpose in ("parameters", "gradients", "optimizer", "activations"))
     assert "optimizer" not in strata("predict", *LLAMA, "--plan", "tp=8").out
+
+
+def test_adapters_and_frozen_modules_as_typed(answer):
+    asked = (
+        "predict",
+        "-m",
+        "llama-3-8b",
+        "-s",
+        "8xh100",
+        "--phase",
+        "train",
+        "--batch",
+        8,
+        "--plan",
+        "dp=8",
+    )
+    tuned = answer(*asked, "--lora", "16:attention", "--json")
+    work = st.train(8.0, 1024.0, adapters=st.Lora(rank=16.0, modules=("attention",)))
+    same = st.evaluate("8xh100", "llama-3-8b", work, "dp=8")
+    assert tuned["metrics"]["step_time"] == pytest.approx(float(same.metrics.step_time))
+    head = answer(*asked, "--frozen", "embedding,attention,ffn", "--json")
+    assert head["metrics"]["step_time"] < tuned["metrics"]["step_time"]

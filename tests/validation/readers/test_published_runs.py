@@ -230,3 +230,13 @@ def test_names_as_labels():
         server_of("sglangs")
     with pytest.raises(ValueError, match="int8"):
         trained_format("int8")
+
+
+def test_plans_of_one_system_are_ranked_once_each():
+    """Rows that ask the same count once, by the one in the middle."""
+    points = points_of("training/mlperf.csv")
+    rows = points.ranks["mi325x/llama-2-70b"]
+    assert len(rows) == len(set(points.predicted[rows])) < 11
+    like = points.headline & (points.predicted == points.predicted[rows[0]])
+    assert np.sum(points.measured[like] < points.measured[rows[0]]) == np.sum(like) // 2
+    assert set(points.ranks) >= {"h100/gpt3-175b", "gb200/llama-3.1-405b"}
