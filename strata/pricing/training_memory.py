@@ -17,6 +17,7 @@ from strata.workload.graph import Block, BlockSequence
 
 STATE = ("parameters", "gradients", "optimizer")  # what lies in memory between steps
 OUTSIDE = ("communicators", "allocator", "reserve")  # what a framework does not count as allocated
+PROCESS_GROUPS = ("tp", "cp", "dp", "pp", "ep")  # of ranks that have a communicator of their own
 NARROW_COPIES = 2.0  # a narrow weight is kept along both of its axes: for products of either pass
 BUFFERED_LAYERS = 2.0  # of offloaded activations on the device: one that is used, one that moves
 GATHERED_BLOCKS = 2.0  # whose weights ZeRO-3 has together: the one that runs and the next
@@ -176,7 +177,8 @@ def training_memory(
     comes = parts["activations"] + parts["logits"] + parts["workspace"]
     lasting, update = communication_buffers(held, sharding, facts)
     xp = namespace(comes, update)
-    groups = sum((xp.where(ranks > 1, 1.0, 0.0) for ranks in sharding.degrees.values()), 0.0)
+    degrees = (sharding.degrees.get(name, 1.0) for name in PROCESS_GROUPS)
+    groups = sum((xp.where(ranks > 1, 1.0, 0.0) for ranks in degrees), 0.0)
     return parts | {
         "communication": parts["communication"] + lasting + xp.maximum(update - comes, 0.0),
         "communicators": facts.communicator * groups,

@@ -152,6 +152,29 @@ def test_purposes_add_up_and_none_is_negative(point, software):
     assert sum(stages.values()).max() == pytest.approx(r.metrics.memory_used, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("software", ["megatron", "nanotron"])
+def test_a_box_of_plans_equals_single_plans(name, software):
+    every = [
+        "dp=8,zero=0",
+        "tp=2,dp=4,sp=1,zero=1",
+        "pp=4,tp=2,sp=1,microbatches=16,virtual_stages=2",
+        "pp=2,dp=4,recompute=full,recompute_layers=3,microbatches=4",
+        "pp=4,dp=2,microbatches=8,schedule=gpipe",
+        "dp=8,zero=3,offload=both",
+        "dp=8,zero=1,dp_shard=4",
+        "pp=4,dp=2,microbatches=8,schedule=dualpipe",
+    ]
+    made = [st.plan(text) for text in every]
+    box = type(made[0])(**{k: np.array([float(getattr(p, k)) for p in made]) for k in vars(made[0])})
+    work = st.train(64.0, 2048.0)
+    found = st.evaluate("8xh200", name, work, box, software)
+    for i, plan in enumerate(made):
+        one = memory("8xh200", name, work, plan, software)
+        together = {k: np.broadcast_to(v, found.shape)[i] for k, v in found.summary.memory.items()}
+        assert together == pytest.approx(one, rel=1e-9), every[i]
+
+
 def test_what_does_not_fit_says_by_how_much_and_what_helps():
     """Each lever that is said to suffice does, with that margin."""
     work = st.train(64.0, 4096.0)
