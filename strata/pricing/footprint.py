@@ -83,16 +83,11 @@ def _weights_of(op: Op) -> dict[str, Number]:
     """Weights and parameters of an op, by what a trainer keeps of them."""
     elements, stored = op.weight_elements(), op.weight_bytes()
     found = {"weights": stored, "parameters": elements, "trained": op.trained_elements()}
-    if is_product(op):
-        if op.tied:
-            found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
-        size = bytes_of(op.weight)
-        if not isinstance(op.weight, str) or size < bytes_of(WORKING):
-            xp, narrow = namespace(size, elements), size < bytes_of(WORKING)
-            found |= {
-                "narrow": xp.where(narrow, elements, 0.0),
-                "narrow_weights": xp.where(narrow, stored, 0.0),
-            }
+    if not (isinstance(elements, float) and elements == 0.0):
+        xp, narrow = namespace(stored, elements), stored < bytes_of(WORKING) * elements
+        found |= {"narrow": xp.where(narrow, elements, 0.0), "narrow_weights": xp.where(narrow, stored, 0.0)}
+    if is_product(op) and op.tied:
+        found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.precision import bytes_of
 from strata.workload.graph import Block, Op, total
-from strata.workload.ops import Attention, MatMul, Vector, is_attention, is_product, is_vector
+from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
 
 SEQUENCE_GROUP = "tp"  # whose sums sequence parallelism keeps in pieces
 STATISTIC = bytes_of("fp32")  # of a row: a norm's scale, attention's sum of exponentials
@@ -99,17 +100,19 @@ def _stored_for(readers: list[Op], size: Number) -> Number:
     """Bytes in which a tensor is stored for the gradients that read it: once, and once as products in a
     narrower format read it, which have rounded it already.
     """
-    narrow = [op for op in readers if is_product(op) and op.stored and _is_narrow(op)]
-    if not narrow:
+    rounded = [share for share in map(_rounded_share, readers) if share < 1.0]
+    if not rounded:
         return size
-    op = narrow[0]
-    rounded = size * bytes_of(op.weight) / bytes_of(op.activation)
-    return rounded if len(narrow) == len(readers) else size + rounded
+    return size * rounded[0] + (0.0 if len(rounded) == len(readers) else size)
 
 
-def _is_narrow(op: MatMul) -> bool:
-    formats = op.weight, op.activation
-    return all(isinstance(f, str) for f in formats) and bool(bytes_of(op.weight) < bytes_of(op.activation))
+def _rounded_share(op: Op) -> float:
+    """Bytes of an operand as a product with weights of its own reads it, over those of activations."""
+    formats: list[Any] = [getattr(op, name, None) for name in ("weight", "activation")]
+    if op.category not in ("matmul", "experts") or not all(isinstance(f, str) for f in formats):
+        return 1.0
+    weight, activation = (float(bytes_of(f)) for f in formats)
+    return weight / activation
 
 
 def _rotated(op: Attention, made: dict[str, Op]) -> bool:

@@ -104,7 +104,7 @@ def state_bytes(
 
 def gradient_bytes(trainer: Trainer) -> Number:
     """Bytes of a parameter's gradient as it is added up: where no buckets lie beside, it is added up in the
-    buffer that crosses between ranks (Megatron-LM, param_and_grad_buffer.py), in the narrower of both formats.
+    buffer that crosses between ranks (Megatron-LM, param_and_grad_buffer.py), in the narrower of formats.
     """
     main, crossing = bytes_of(trainer.main_gradients), bytes_of(trainer.reduced_gradients)
     buckets = (trainer.memory or NOTHING).buckets

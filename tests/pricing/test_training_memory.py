@@ -140,6 +140,23 @@ def test_offload_hsdp_and_formats():
     assert memory(roomy("8xh200"), "llama-3-8b", work, base, narrow)["gradients"] == plain["gradients"] / 2
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+def test_narrow_weights_have_copies_along_both_axes(name):
+    """fp8 products: two copies of a byte beside bf16, or two alone where fp8 weights are sent to all ranks;
+    inputs of products are kept in fp8.
+    """
+    work, where = st.train(8.0, 1024.0), roomy("8xh200")
+    wide, narrow = (st.model(name, weights=f, expert_weights=f) for f in ("bf16", "fp8"))
+    usual = engine("megatron")
+    sends = replace(usual, training=replace(usual.training, gathered_parameters="fp8"))
+    held = [
+        memory(where, made, work, "dp=8", e) for made, e in ((wide, usual), (narrow, usual), (narrow, sends))
+    ]
+    plain, both, alone = (parts["parameters"] for parts in held)
+    assert both == pytest.approx(2 * plain, rel=0.1) and plain * 0.95 < alone <= plain
+    assert held[1]["activations"] < 0.9 * held[0]["activations"]
+
+
 @given(points(phases=("train",), sizes=(8, 16)), hy.sampled_from(("megatron", "nanotron", "ideal")))
 @settings(max_examples=20)
 def test_purposes_add_up_and_none_is_negative(point, software):
