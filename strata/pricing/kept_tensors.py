@@ -7,6 +7,7 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
+from strata.mapping.recompute import recompute_share
 from strata.precision import bytes_of
 from strata.workload.graph import Block, Op, total
 from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
@@ -23,6 +24,8 @@ class KeptTensors:
     activations: Number = 0.0  # tensors that gradients read, with the statistics of rows
     statistics: Number = 0.0  # of these, attention's sums of exponentials: a recomputed attention keeps none
     scores: Number = 0.0  # of attention, in elements: kept where it is no fused kernel
+    attention_again: Number = 0.0  # 1 where selective recomputation repeats attention, else 0
+    again: Number = 0.0  # of the activations, what other modules that it names make anew
     gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
     attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
     logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
@@ -58,8 +61,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     attended: Number = 0.0
     gates: Number = 0.0
     rows: Number = 0.0
+    repeated: Number = 0.0
     for op in block.ops:
         if is_attention(op):
+            repeated = recompute_share(block, op, sharding.training)
             own = op.sequences.size * op.queries.size * op.heads.size
             statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
             attended = attended + op.output_bytes()
@@ -71,7 +76,11 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
                 rows = rows + STATISTIC * op.m.size
             elif op.pieces > 1.0 and _gated(op):
                 gates = gates + op.partial_bytes()
+    others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
+    again = (found[name] * recompute_share(block, op, sharding.training) for name, op in others.items())
     return KeptTensors(
+        attention_again=repeated,
+        again=sum(again, 0.0),
         activations=sum(found.values(), 0.0) + statistics + rows,
         statistics=statistics,
         scores=scores,

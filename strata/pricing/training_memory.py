@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from strata.arrays import Number, namespace
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import Sharding
+from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import Trainer, TrainerMemory
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
 from strata.precision import bytes_of
@@ -262,9 +263,8 @@ def _activations(
         widest = xp.maximum(widest, xp.where(one.count > 0, own.gradients, 0.0))
         buffers = buffers + xp.where(one.count > 0, facts.gradient_buffers * own.products, 0.0)
     xp = namespace(every, layers, training.recompute_layers, training.recompute, pieces, stages)
-    told, full = training.recompute_layers, training.recompute == RECOMPUTE.index("full")
-    chosen = xp.minimum(told * sharding.virtual_stages / xp.maximum(layers, 1.0), 1.0)
-    share = xp.where(full, xp.where(told > 0, chosen, 1.0), 0.0)
+    full = training.recompute == RECOMPUTE.index("full")
+    share = xp.where(full, recomputed_layers(layers, sharding.virtual_stages, training), 0.0)
     one_layer = every / xp.maximum(layers, 1.0)
     flight = in_flight(stages, node, pieces, sharding.virtual_stages, training.schedule)
     last = xp.where(training.schedule == SCHEDULE.index("gpipe"), pieces, 1.0)
@@ -277,14 +277,16 @@ def _activations(
 
 def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, unfused: bool) -> Number:
     """Activations of one block kept for its backward pass unless its layer is recomputed: all, or all but
-    what a recomputed attention makes anew; `unfused`: attention that is not one kernel keeps scores.
+    what recomputed modules make anew; `unfused`: attention that is not one kernel keeps scores. The result of
+    a recomputed attention stays: the product after it reads it.
     """
     kept = held.kept
     every = kept.activations + facts.unfused_gates * kept.gates + facts.attention_copy * kept.attended
     inside = facts.scores * kept.scores if unfused else kept.statistics
     xp = namespace(recompute, every)
-    again = recompute == RECOMPUTE.index("selective")
-    return held.repeats * (every - kept.statistics + xp.where(again, 0.0, inside))
+    some = recompute == RECOMPUTE.index("selective")
+    gone = xp.where(some, kept.attention_again * inside + kept.again, 0.0)
+    return held.repeats * (every - kept.statistics + inside - gone)
 
 
 def communication_buffers(

@@ -125,6 +125,20 @@ def test_attention_that_is_not_one_kernel_keeps_scores_unless_recomputed():
     assert selective == pytest.approx(plain - statistics)
 
 
+def test_modules_that_are_recomputed_are_not_kept():
+    """A recomputed mlp keeps what it takes in, a recomputed norm gives up its result: of 4h + 3q + 3k + 3f."""
+    work, token = st.train(1.0, 2048.0), 2048 * 2.0 * 32
+
+    def kept(modules):
+        asked = f"recompute=selective,recompute_modules={modules}"
+        return memory("1xh200", "llama-3-8b", work, asked)["activations"]
+
+    every = memory("1xh200", "llama-3-8b", work, "tp=1")["activations"]
+    assert every - kept("mlp") == pytest.approx(3 * 14336 * token)
+    assert every - kept("layernorm") == pytest.approx(2 * 4096 * token + 4096 * 2048 * 2.0, rel=0.02)
+    assert every - kept("core_attn") == pytest.approx(32 * 2048 * 4.0 * 32)
+
+
 def test_offload_hsdp_and_formats():
     work = st.train(8.0, 2048.0)
     base = "dp=8,zero=1"
