@@ -43,7 +43,8 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     whole for them.
     """
     made = {op.output: op for op in block.ops if op.kind != "collective"}
-    last = block.ops[-1] if block.output is None and block.entry is not None else None
+    ends = block.output is None and block.entry is not None
+    last = list(made.values())[-1] if ends and made else None  # sums over ranks may stand behind it
     final = set(last.inputs) if last is not None else set()
     found: dict[str, Number] = {}
     logits: Number = 0.0
