@@ -219,3 +219,16 @@ def test_what_does_not_fit_says_by_how_much_and_what_helps():
         assert other.fits and f"{words}: " in " ".join(why.levers)
     still = [words for words in why.levers if "too much still" in words]
     assert still and why.levers.index(still[0]) > len(enough)
+
+
+def test_frozen_narrow_weights_have_no_copies():
+    """A frozen base in fp8 is stored once: no optimiser updates a wider copy of it."""
+    work = st.train(8.0, 1024.0)
+    graph = st.model("llama-3-8b", weights="fp8").trace(work)
+    plan = st.plan("dp=8")
+    sharding = plan.sharding(graph, work, plan.active())
+    block = next(b for b in graph.blocks if b.name == "ffn.dense")
+    frozen = replace(block, ops=tuple(replace(op, frozen=True) for op in block.ops))
+    trained, base = (footprint_of(b, sharding, True) for b in (block, frozen))
+    assert trained.narrow > 0.0 and base.narrow == 0.0 and base.trained == 0.0
+    assert base.weights == trained.weights
