@@ -28,7 +28,7 @@ class Footprint:
     trained_experts: Number = 0.0  # of these, those of routed experts
     tied: Number = 0.0  # weights another block stores, which a pipeline may put on another device
     tied_parameters: Number = 0.0
-    narrow: Number = 0.0  # parameters of products that read them in a narrower format than WORKING
+    narrow: Number = 0.0  # trained parameters of products that read a narrower format than WORKING
     narrow_weights: Number = 0.0  # and their bytes
     cache: Number = 0.0
     state: Number | None = None  # that layers keep in place of a cache; None where no layer does
@@ -83,18 +83,13 @@ def _weights_of(op: Op) -> dict[str, Number]:
     """Weights and parameters of an op, by what a trainer keeps of them."""
     elements, stored = op.weight_elements(), op.weight_bytes()
     found = {"weights": stored, "parameters": elements, "trained": op.trained_elements()}
-    if is_product(op):
-        if op.tied:
-            found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
-        size = bytes_of(op.weight)
-        # what is frozen is held as it is stored: nothing updates it, and no second copy of it is cached
-        # (Megatron-Bridge's recipes of LoRA: disable_parameter_transpose_cache)
-        if not op.frozen and (not isinstance(op.weight, str) or size < bytes_of(WORKING)):
-            xp, narrow = namespace(size, elements), size < bytes_of(WORKING)
-            found |= {
-                "narrow": xp.where(narrow, elements, 0.0),
-                "narrow_weights": xp.where(narrow, stored, 0.0),
-            }
+    # what is frozen is held as it is stored: nothing updates it, and no second copy of it is cached
+    # (Megatron-Bridge's recipes of LoRA: disable_parameter_transpose_cache)
+    if not op.frozen and not (isinstance(elements, float) and elements == 0.0):
+        xp, narrow = namespace(stored, elements), stored < bytes_of(WORKING) * elements
+        found |= {"narrow": xp.where(narrow, elements, 0.0), "narrow_weights": xp.where(narrow, stored, 0.0)}
+    if is_product(op) and op.tied:
+        found |= {"tied": op.tied_bytes(), "tied_parameters": op.tied_bytes() / bytes_of(op.weight)}
     return found
 
 

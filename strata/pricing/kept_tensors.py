@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
+from strata.mapping.recompute import recompute_share
 from strata.precision import bytes_of
 from strata.workload.graph import Block, Op, total
-from strata.workload.ops import Attention, MatMul, Vector, is_attention, is_product, is_vector
+from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
 
 SEQUENCE_GROUP = "tp"  # whose sums sequence parallelism keeps in pieces
 STATISTIC = bytes_of("fp32")  # of a row: a norm's scale, attention's sum of exponentials
@@ -22,6 +24,8 @@ class KeptTensors:
     activations: Number = 0.0  # tensors that gradients read, with the statistics of rows
     statistics: Number = 0.0  # of these, attention's sums of exponentials: a recomputed attention keeps none
     scores: Number = 0.0  # of attention, in elements: kept where it is no fused kernel
+    attention_again: Number = 0.0  # 1 where selective recomputation repeats attention, else 0
+    again: Number = 0.0  # of the activations, what other modules that it names make anew
     gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
     attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
     logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
@@ -39,7 +43,8 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     whole for them.
     """
     made = {op.output: op for op in block.ops if op.kind != "collective"}
-    last = block.ops[-1] if block.output is None and block.entry is not None else None
+    ends = block.output is None and block.entry is not None
+    last = list(made.values())[-1] if ends and made else None  # sums over ranks may stand behind it
     final = set(last.inputs) if last is not None else set()
     found: dict[str, Number] = {}
     logits: Number = 0.0
@@ -57,8 +62,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     attended: Number = 0.0
     gates: Number = 0.0
     rows: Number = 0.0
+    repeated: Number = 0.0
     for op in block.ops:
         if is_attention(op):
+            repeated = recompute_share(block, op, sharding.training)
             own = op.sequences.size * op.queries.size * op.heads.size
             statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
             attended = attended + op.output_bytes()
@@ -70,7 +77,11 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
                 rows = rows + STATISTIC * op.m.size
             elif op.pieces > 1.0 and _gated(op):
                 gates = gates + op.partial_bytes()
+    others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
+    again = (found[name] * recompute_share(block, op, sharding.training) for name, op in others.items())
     return KeptTensors(
+        attention_again=repeated,
+        again=sum(again, 0.0),
         activations=sum(found.values(), 0.0) + statistics + rows,
         statistics=statistics,
         scores=scores,
@@ -99,17 +110,19 @@ def _stored_for(readers: list[Op], size: Number) -> Number:
     """Bytes in which a tensor is stored for the gradients that read it: once, and once as products in a
     narrower format read it, which have rounded it already.
     """
-    narrow = [op for op in readers if is_product(op) and op.stored and _is_narrow(op)]
-    if not narrow:
+    rounded = [share for share in map(_rounded_share, readers) if share < 1.0]
+    if not rounded:
         return size
-    op = narrow[0]
-    rounded = size * bytes_of(op.weight) / bytes_of(op.activation)
-    return rounded if len(narrow) == len(readers) else size + rounded
+    return size * rounded[0] + (0.0 if len(rounded) == len(readers) else size)
 
 
-def _is_narrow(op: MatMul) -> bool:
-    formats = op.weight, op.activation
-    return all(isinstance(f, str) for f in formats) and bool(bytes_of(op.weight) < bytes_of(op.activation))
+def _rounded_share(op: Op) -> float:
+    """Bytes of an operand as a product with weights of its own reads it, over those of activations."""
+    formats: list[Any] = [getattr(op, name, None) for name in ("weight", "activation")]
+    if op.category not in ("matmul", "experts") or not all(isinstance(f, str) for f in formats):
+        return 1.0
+    weight, activation = (float(bytes_of(f)) for f in formats)
+    return weight / activation
 
 
 def _rotated(op: Attention, made: dict[str, Op]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from strata.arrays import Number, namespace
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import Sharding
+from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import Trainer, TrainerMemory
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
 from strata.precision import bytes_of
@@ -17,6 +18,7 @@ from strata.workload.graph import Block, BlockSequence
 
 STATE = ("parameters", "gradients", "optimizer")  # what lies in memory between steps
 OUTSIDE = ("communicators", "allocator", "reserve")  # what a framework does not count as allocated
+PROCESS_GROUPS = ("tp", "cp", "dp", "pp", "ep")  # of ranks that have a communicator of their own
 NARROW_COPIES = 2.0  # a narrow weight is kept along both of its axes: for products of either pass
 BUFFERED_LAYERS = 2.0  # of offloaded activations on the device: one that is used, one that moves
 GATHERED_BLOCKS = 2.0  # whose weights ZeRO-3 has together: the one that runs and the next
@@ -103,7 +105,7 @@ def state_bytes(
 
 def gradient_bytes(trainer: Trainer) -> Number:
     """Bytes of a parameter's gradient as it is added up: where no buckets lie beside, it is added up in the
-    buffer that crosses between ranks (Megatron-LM, param_and_grad_buffer.py), in the narrower of both formats.
+    buffer that crosses between ranks (Megatron-LM, param_and_grad_buffer.py), in the narrower of formats.
     """
     main, crossing = bytes_of(trainer.main_gradients), bytes_of(trainer.reduced_gradients)
     buckets = (trainer.memory or NOTHING).buckets
@@ -176,7 +178,8 @@ def training_memory(
     comes = parts["activations"] + parts["logits"] + parts["workspace"]
     lasting, update = communication_buffers(held, sharding, facts)
     xp = namespace(comes, update)
-    groups = sum((xp.where(ranks > 1, 1.0, 0.0) for ranks in sharding.degrees.values()), 0.0)
+    degrees = (sharding.degrees.get(name, 1.0) for name in PROCESS_GROUPS)
+    groups = sum((xp.where(ranks > 1, 1.0, 0.0) for ranks in degrees), 0.0)
     return parts | {
         "communication": parts["communication"] + lasting + xp.maximum(update - comes, 0.0),
         "communicators": facts.communicator * groups,
@@ -260,9 +263,8 @@ def _activations(
         widest = xp.maximum(widest, xp.where(one.count > 0, own.gradients, 0.0))
         buffers = buffers + xp.where(one.count > 0, facts.gradient_buffers * own.products, 0.0)
     xp = namespace(every, layers, training.recompute_layers, training.recompute, pieces, stages)
-    told, full = training.recompute_layers, training.recompute == RECOMPUTE.index("full")
-    chosen = xp.minimum(told * sharding.virtual_stages / xp.maximum(layers, 1.0), 1.0)
-    share = xp.where(full, xp.where(told > 0, chosen, 1.0), 0.0)
+    full = training.recompute == RECOMPUTE.index("full")
+    share = xp.where(full, recomputed_layers(layers, sharding.virtual_stages, training), 0.0)
     one_layer = every / xp.maximum(layers, 1.0)
     flight = in_flight(stages, node, pieces, sharding.virtual_stages, training.schedule)
     last = xp.where(training.schedule == SCHEDULE.index("gpipe"), pieces, 1.0)
@@ -275,14 +277,16 @@ def _activations(
 
 def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, unfused: bool) -> Number:
     """Activations of one block kept for its backward pass unless its layer is recomputed: all, or all but
-    what a recomputed attention makes anew; `unfused`: attention that is not one kernel keeps scores.
+    what recomputed modules make anew; `unfused`: attention that is not one kernel keeps scores. The result of
+    a recomputed attention stays: the product after it reads it.
     """
     kept = held.kept
     every = kept.activations + facts.unfused_gates * kept.gates + facts.attention_copy * kept.attended
     inside = facts.scores * kept.scores if unfused else kept.statistics
     xp = namespace(recompute, every)
-    again = recompute == RECOMPUTE.index("selective")
-    return held.repeats * (every - kept.statistics + xp.where(again, 0.0, inside))
+    some = recompute == RECOMPUTE.index("selective")
+    gone = xp.where(some, kept.attention_again * inside + kept.again, 0.0)
+    return held.repeats * (every - kept.statistics + inside - gone)
 
 
 def communication_buffers(

@@ -125,6 +125,20 @@ def test_attention_that_is_not_one_kernel_keeps_scores_unless_recomputed():
     assert selective == pytest.approx(plain - statistics)
 
 
+def test_modules_that_are_recomputed_are_not_kept():
+    """A recomputed mlp keeps what it takes in, a recomputed norm gives up its result: of 4h + 3q + 3k + 3f."""
+    work, token = st.train(1.0, 2048.0), 2048 * 2.0 * 32
+
+    def kept(modules):
+        asked = f"recompute=selective,recompute_modules={modules}"
+        return memory("1xh200", "llama-3-8b", work, asked)["activations"]
+
+    every = memory("1xh200", "llama-3-8b", work, "tp=1")["activations"]
+    assert every - kept("mlp") == pytest.approx(3 * 14336 * token)
+    assert every - kept("layernorm") == pytest.approx(2 * 4096 * token + 4096 * 2048 * 2.0, rel=0.02)
+    assert every - kept("core_attn") == pytest.approx(32 * 2048 * 4.0 * 32)
+
+
 def test_offload_hsdp_and_formats():
     work = st.train(8.0, 2048.0)
     base = "dp=8,zero=1"
@@ -140,6 +154,23 @@ def test_offload_hsdp_and_formats():
     assert memory(roomy("8xh200"), "llama-3-8b", work, base, narrow)["gradients"] == plain["gradients"] / 2
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+def test_narrow_weights_have_copies_along_both_axes(name):
+    """fp8 products: two copies of a byte beside bf16, or two alone where fp8 weights are sent to all ranks;
+    inputs of products are kept in fp8.
+    """
+    work, where = st.train(8.0, 1024.0), roomy("8xh200")
+    wide, narrow = (st.model(name, weights=f, expert_weights=f) for f in ("bf16", "fp8"))
+    usual = engine("megatron")
+    sends = replace(usual, training=replace(usual.training, gathered_parameters="fp8"))
+    held = [
+        memory(where, made, work, "dp=8", e) for made, e in ((wide, usual), (narrow, usual), (narrow, sends))
+    ]
+    plain, both, alone = (parts["parameters"] for parts in held)
+    assert both == pytest.approx(2 * plain, rel=0.1) and plain * 0.95 < alone <= plain
+    assert held[1]["activations"] < 0.9 * held[0]["activations"]
+
+
 @given(points(phases=("train",), sizes=(8, 16)), hy.sampled_from(("megatron", "nanotron", "ideal")))
 @settings(max_examples=20)
 def test_purposes_add_up_and_none_is_negative(point, software):
@@ -150,6 +181,29 @@ def test_purposes_add_up_and_none_is_negative(point, software):
     assert sum(r.summary.memory[part] for part in STATE) > 0
     stages = stage_memory(r)
     assert sum(stages.values()).max() == pytest.approx(r.metrics.memory_used, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("software", ["megatron", "nanotron"])
+def test_a_box_of_plans_equals_single_plans(name, software):
+    every = [
+        "dp=8,zero=0",
+        "tp=2,dp=4,sp=1,zero=1",
+        "pp=4,tp=2,sp=1,microbatches=16,virtual_stages=2",
+        "pp=2,dp=4,recompute=full,recompute_layers=3,microbatches=4",
+        "pp=4,dp=2,microbatches=8,schedule=gpipe",
+        "dp=8,zero=3,offload=both",
+        "dp=8,zero=1,dp_shard=4",
+        "pp=4,dp=2,microbatches=8,schedule=dualpipe",
+    ]
+    made = [st.plan(text) for text in every]
+    box = type(made[0])(**{k: np.array([float(getattr(p, k)) for p in made]) for k in vars(made[0])})
+    work = st.train(64.0, 2048.0)
+    found = st.evaluate("8xh200", name, work, box, software)
+    for i, plan in enumerate(made):
+        one = memory("8xh200", name, work, plan, software)
+        together = {k: np.broadcast_to(v, found.shape)[i] for k, v in found.summary.memory.items()}
+        assert together == pytest.approx(one, rel=1e-9), every[i]
 
 
 def test_what_does_not_fit_says_by_how_much_and_what_helps():
@@ -165,3 +219,16 @@ def test_what_does_not_fit_says_by_how_much_and_what_helps():
         assert other.fits and f"{words}: " in " ".join(why.levers)
     still = [words for words in why.levers if "too much still" in words]
     assert still and why.levers.index(still[0]) > len(enough)
+
+
+def test_frozen_narrow_weights_have_no_copies():
+    """A frozen base in fp8 is stored once: no optimiser updates a wider copy of it."""
+    work = st.train(8.0, 1024.0)
+    graph = st.model("llama-3-8b", weights="fp8").trace(work)
+    plan = st.plan("dp=8")
+    sharding = plan.sharding(graph, work, plan.active())
+    block = next(b for b in graph.blocks if b.name == "ffn.dense")
+    frozen = replace(block, ops=tuple(replace(op, frozen=True) for op in block.ops))
+    trained, base = (footprint_of(b, sharding, True) for b in (block, frozen))
+    assert trained.narrow > 0.0 and base.narrow == 0.0 and base.trained == 0.0
+    assert base.weights == trained.weights
