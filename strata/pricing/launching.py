@@ -31,12 +31,13 @@ def kernels_launched(op: Op, device: Device) -> Number:
 
 
 def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    r"""Blocks of a training step with what the device waits for the host, where the engine says how it trains.
+    r"""Blocks of a training step with what the device waits for the host, where the engine says how it
+    trains.
 
     .. math:: T_p = \max\left(\sum_b n_b T_b, \; \sum_b n_b h_p k_b\right)
 
-    for each pass p, layers forward, the head and loss, and backward: n copies of a block of device time T and k kernels, each of which
-    takes the host h. The host runs ahead inside a pass: what is queued is as long as a pass, so that only its
+    for each pass p, layers forward, the head and loss, and backward: n copies of a block of device time T and
+    k kernels, each of which takes the host h. The host runs ahead inside a pass: what is queued is as long as a pass, so that only its
     longer side counts. Captured graphs need no host. A layer that is recomputed is launched again before its
     backward pass, and checkpointing takes the host the time of some kernels more in each pass.
 

@@ -15,9 +15,9 @@ from strata.mapping.place import Placement
 from strata.pricing.kernels.attention import attention_shape, price_attention
 from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.experts import price_gather
 from strata.pricing.kernels.fft import price_fft
-from strata.pricing.kernels.graph_product import price_matmul
+from strata.pricing.kernels.graph_product import price_matmul, price_routed
 from strata.pricing.kernels.lu import price_lu
 from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
@@ -137,7 +137,7 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
 
 
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
-register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
+register_pricer("experts", lambda op, rank: price_routed(op, rank.device), _expert_pieces)
 register_pricer("attention", _price_attention, _attention_pieces)
 register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
 register_pricer("loss", lambda op, rank: price_loss(op, rank.device))

@@ -24,9 +24,9 @@ EXPOSED = 0.4
 ROWS_HELD = 4.0
 ROWS_EAGER = 2.0  # of a softmax in kernels of PyTorch: 1024 threads each
 SLOT_FLOP = 2.0  # an issue slot could have been a multiply-add, which peaks count as two
-# Issue slots of a vector lane for an element that a kernel addresses by itself: index work with divisions, one
-# element a load. PyTorch 2.11 on an H200, profiled: 3.4e11 elements/s of products with strides and of logits
-# widened to fp32, where streams of that size are three times as fast.
+# Issue slots of a vector lane for an element that a kernel addresses by itself: index work with divisions,
+# one element a load. PyTorch 2.11 on an H200, profiled: 3.4e11 elements/s of products with strides and of
+# logits widened to fp32, where streams of that size are three times as fast.
 SINGLE_SLOTS = 98.0
 
 
