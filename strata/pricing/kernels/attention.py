@@ -182,8 +182,7 @@ def attention_kernel(
 
     time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B. A
     step of a served model takes up to ρ until its reads fill DRAM's queues. Floor T_0; a cache cut into parts
-    is merged in σ. `warm` is the share of the keys and values that lie in the shared cache; `kernels` are
-    other ones than the chip's own outside a framework.
+    is merged in σ. `warm` is the share of keys and values in the shared cache; `kernels`: not the chip's own.
 
     Dao, FlashAttention-2, arXiv 2307.08691, secs. 3.1 to 3.3: blocks, work split over the cache, five
     products for two.

@@ -33,7 +33,9 @@ def price_matmul(op: MatMul, device: Device) -> Price:
     if not narrow:
         return price
     if quantized and narrow != WIDENED:
-        return price + quantize_both_ways(batch * m * k, narrow, device)
+        # Operands of a weight's gradient were laid out for it by the products before.
+        laid_out = op.backward and op.weight_gradient
+        return price if laid_out else price + quantize_both_ways(batch * m * k, narrow, device)
     return price + quantize_activations(batch * m * k, narrow, device, resident).times(share)
 
 

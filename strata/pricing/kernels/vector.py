@@ -191,6 +191,12 @@ def price_vector(op: Vector, device: Device) -> Price:
     return whole.times(fused) + piece.times(pieces * (1.0 - fused))
 
 
+def vector_kernels(op: Vector, fused: Number) -> Number:
+    """Kernels of a vector op of a training step: one where it is fused."""
+    apart = op.pieces if op.eager is None else op.eager.count
+    return fused + apart * (1.0 - fused)
+
+
 def eager_price(op: Vector, kernels: EagerKernels, device: Device) -> Price:
     r"""Price of an element-wise op of a training step whose parts are kernels of their own.
 
