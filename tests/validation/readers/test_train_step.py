@@ -41,9 +41,10 @@ def test_groups_are_metric_mode_and_model(points):
         ("forward/eager", 0.12),
         ("backward/eager", 0.12),
         ("loss/", 0.08),
+        ("kept/", 0.01),
     ],
 )
-def test_passes_are_near_on_all_rows_and_on_every_third(points, start, most):
+def test_passes_and_what_is_kept_are_near_on_all_rows_and_on_every_third(points, start, most):
     assert errors(points, start).mean() < most
     assert errors(held_out(points), start).mean() < most
 
