@@ -126,8 +126,8 @@ class Trainer:
     )
     loss_slots: Number | None = quantity(
         "1",
-        "issue slots of a vector lane for a logit in the loss's kernels, forward and backward each; left out: "
-        "its own operations",
+        "issue slots of a vector lane for a logit in the loss's kernels, forward and backward each; left "
+        "out: its own operations",
         optional=True,
         minimum=0,
     )
@@ -140,8 +140,8 @@ class Trainer:
     )
     quantize_bytes: Number | None = quantity(
         "B",
-        "bytes read of an element of an operand to round it before narrow products and to lay it out for both "
-        "of them; left out: the kernel before does so",
+        "bytes read of an element of an operand to round it before narrow products and to lay it out for "
+        "both of them; left out: the kernel before does so",
         optional=True,
         minimum=0,
     )

@@ -65,6 +65,10 @@ def price_block(
     """Price every op of a block once; communication that may hide costs only what the block's own work does
     not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels.
     """
+    if training and not (isinstance(block.repeats, float) and block.repeats == 1.0):
+        # Gradients of weights that run at every time step are added up over these before the main ones.
+        software = replace(rank.device.software, main_gradients="")
+        rank = replace(rank, device=replace(rank.device, software=software))
     raw = []
     for weight, ops in block.at_nodes():
         apart = _priced(ops, rank, sharding)

@@ -9,38 +9,38 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.kernels.attention import BACKWARD_KERNELS
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price
-from strata.workload.graph import Block, Op
-from strata.workload.ops import Attention, CrossEntropy, is_vector
+from strata.pricing.pricers import launched_kernels
+from strata.workload.graph import Block
 
 FULL = 1.0  # recompute levels above this run layers again
 
 
-def kernels_launched(op: Op, device: Device) -> Number:
-    """Kernels that the host launches for an op of a training step."""
-    if isinstance(op, Attention):
-        return BACKWARD_KERNELS if op.backward else 1.0
-    if not is_vector(op):
-        return 1.0
-    software = device.software
-    fused = software.fused_loss if isinstance(op, CrossEntropy) else software.fused
-    apart = op.pieces if op.eager is None else op.eager.count
-    return fused + apart * (1.0 - fused)
+def host_wait(device: Number, host: Number) -> Number:
+    r"""Time that a device waits in a pass for a host that launches its kernels ahead [s].
+
+    .. math:: w = \max(T_h - T_d, 0)
+
+    device time T_d of the pass's kernels and host time T_h to launch them: what is queued is as long as the
+    pass, so that the longer of both counts.
+
+    PyTorch, CUDA semantics: calls return before their kernels have run.
+
+    >>> [float(host_wait(3e-3, host)) for host in (2e-3, 4e-3)]
+    [0.0, 0.001]
+    """
+    return namespace(device, host).maximum(host - device, 0.0)
 
 
 def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    r"""Blocks of a training step with what the device waits for the host, where the engine says how it trains.
+    """Blocks of a training step with what the device waits for the host (`host_wait`), where the engine says
+    how it trains.
 
-    .. math:: T_p = \max\left(\sum_b n_b T_b, \; \sum_b n_b h_p k_b\right)
-
-    for each pass p, layers forward, the head and loss, and backward: n copies of a block of device time T and k kernels, each of which
-    takes the host h. The host runs ahead inside a pass: what is queued is as long as a pass, so that only its
-    longer side counts. Captured graphs need no host. A layer that is recomputed is launched again before its
-    backward pass, and checkpointing takes the host the time of some kernels more in each pass.
-
-    PyTorch, CUDA semantics: calls return before their kernels have run.
+    Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
+    same time, of which the backward pass needs its own share; captured graphs need none. A layer that is
+    recomputed is launched again before its backward pass, and checkpointing takes the host the time of some
+    kernels more in each pass.
     """
     trainer = given.engine.training
     if not given.training or trainer is None or given.structure.for_bounds:
@@ -68,7 +68,7 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
                 if _is_forward(b):
                     busy = busy + b.block.times * b.again.time
                     needed = needed + b.block.times * host[i] * again
-        waited = namespace(needed, busy).maximum(needed - busy, 0.0)
+        waited = host_wait(busy, needed)
         safe = namespace(launched).where(launched > 0.0, launched, 1.0)
         for i in places:
             made[i] = replace(blocks[i], price=_waiting(blocks[i].price, waited * host[i] / safe))
@@ -94,7 +94,7 @@ def _is_forward(b: PricedBlock) -> bool:
 def _kernels(block: Block, device: Device) -> Number:
     count: Number = 0.0
     for weight, ops in block.at_nodes():
-        count = count + weight * sum((kernels_launched(op, device) for op in ops), 0.0)
+        count = count + weight * sum((launched_kernels(op, device) for op in ops), 0.0)
     return count
 
 

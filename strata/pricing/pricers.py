@@ -12,17 +12,17 @@ from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
-from strata.pricing.kernels.attention import attention_shape, price_attention
+from strata.pricing.kernels.attention import BACKWARD_KERNELS, attention_shape, price_attention
 from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.experts import price_gather
 from strata.pricing.kernels.fft import price_fft
-from strata.pricing.kernels.graph_product import price_matmul
+from strata.pricing.kernels.graph_product import price_matmul, price_routed
 from strata.pricing.kernels.lu import price_lu
 from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
 from strata.pricing.kernels.unfused_attention import unfused_attention
-from strata.pricing.kernels.vector import price_loss, price_vector
+from strata.pricing.kernels.vector import price_loss, price_vector, vector_kernels
 from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange
@@ -67,6 +67,8 @@ class Pricer:
     price: Callable[[Any, Rank], Price]
     # of an op, a device, and ranks of the collective
     pieces: Callable[[Any, Device, Number], Number] | None = None
+    # kernels of an op of a training step that the host launches; one where there is none
+    kernels: Callable[[Any, Device], Number] | None = None
 
 
 PRICERS: dict[str, Pricer] = {}
@@ -76,11 +78,12 @@ def register_pricer(
     kind: str,
     price: Callable[[Any, Rank], Price],
     pieces: Callable[[Any, Device, Number], Number] | None = None,
+    kernels: Callable[[Any, Device], Number] | None = None,
 ) -> None:
     """Add the pricer of a kind of op; a second one for a kind is refused."""
     if kind in PRICERS:
         raise BadValue(f"ops of kind '{kind}' have a pricer already; give the new kind a name of its own")
-    PRICERS[kind] = Pricer(price, pieces)
+    PRICERS[kind] = Pricer(price, pieces, kernels)
 
 
 def price_op(op: Op, rank: Rank) -> Price:
@@ -97,6 +100,12 @@ def tile_pieces(op: Op, device: Device, ranks: Number) -> Number:
     """
     found = PRICERS[op.kind].pieces
     return 1.0 if found is None else found(op, device, ranks)
+
+
+def launched_kernels(op: Op, device: Device) -> Number:
+    """Kernels that the host launches for an op of a training step."""
+    found = PRICERS[op.kind].kernels
+    return 1.0 if found is None else found(op, device)
 
 
 def takes_tiles(op: Op) -> bool:
@@ -137,10 +146,23 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
 
 
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
-register_pricer("experts", lambda op, rank: price_experts(op, rank.device, op.ranks), _expert_pieces)
-register_pricer("attention", _price_attention, _attention_pieces)
-register_pricer("vector", lambda op, rank: price_vector(op, rank.device))
-register_pricer("loss", lambda op, rank: price_loss(op, rank.device))
+register_pricer("experts", lambda op, rank: price_routed(op, rank.device), _expert_pieces)
+register_pricer(
+    "attention",
+    _price_attention,
+    _attention_pieces,
+    lambda op, device: BACKWARD_KERNELS if op.backward else 1.0,
+)
+register_pricer(
+    "vector",
+    lambda op, rank: price_vector(op, rank.device),
+    kernels=lambda op, device: vector_kernels(op, device.software.fused),
+)
+register_pricer(
+    "loss",
+    lambda op, rank: price_loss(op, rank.device),
+    kernels=lambda op, device: vector_kernels(op, device.software.fused_loss),
+)
 register_pricer("gather", lambda op, rank: price_gather(op, rank.device))
 register_pricer("fft", lambda op, rank: price_fft(op, rank.device))
 register_pricer("lu", lambda op, rank: price_lu(op, rank.device))

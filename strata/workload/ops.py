@@ -301,7 +301,7 @@ class Vector(Op):
         read.
         """
         forward = tuple(f"forward:{name}" for name in self.inputs)
-        # Gradients of scales are sums over rows, where one of the operand is a sum along a row: a second pass.
+        # Gradients of scales are sums over rows, that of the operand has sums along each: a second pass.
         again = 2.0 if self.parameters and self.trips is not None else 0.0
         back = replace(
             self,

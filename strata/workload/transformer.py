@@ -29,11 +29,11 @@ from strata.workload.tasks import Workload
 # element-wise kernels of that size, an argmax over 128256 to 151936 logits 9 to 37 us.
 NORM_TRIPS, NORM_LOAD, CHOICE_LOAD = 4.0, 1024.0, 2048.0
 # Where nothing is fused: a norm, which reads twice, and the sum before it; backward gradients of its operand
-# (again in two passes) and of its scales, and sums of its readers' gradients and with the residual's: 12 elements
-# at the rate of streams, as profiled on an H200 (PyTorch 2.11, rows of 2048 to 8192).
+# (again in two passes) and of its scales, and sums of its readers' gradients and with the residual's: 12
+# elements at the rate of streams, as profiled on an H200 (PyTorch 2.11, rows of 2048 to 8192).
 EAGER_NORM = EagerKernels(streams=2.0, moved=6.0, backward=EagerKernels(streams=4.0, moved=12.0))
-# Logits are widened to fp32 and their softmax taken in three passes over a row; backward a gradient of zeros but
-# for the chosen, that of the softmax, and both rounded again.
+# Logits are widened to fp32 and their softmax taken in three passes over a row; backward a gradient of zeros
+# but for the chosen, that of the softmax, and both rounded again.
 EAGER_LOSS = EagerKernels(
     streams=2.0, moved=2.0, singles=1.0, passes=1.0, reread=2.0,
     backward=EagerKernels(streams=4.0, moved=5.5, reread=1.0),

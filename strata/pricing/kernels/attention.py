@@ -22,9 +22,9 @@ KEY_ROWS = 128.0  # keys of a block: a causal pass computes it whole, and a cach
 # verified
 FEW_QUERIES = 16.0
 # Bytes that a backward pass moves for each element of the queries outside its products: results times their
-# gradients row by row (4), sums of the queries' gradients in fp32 set to zero and rounded (4 + 6); where heads
-# share keys and values, gradients of every head's copy written and added up (8). As cuDNN's kernels on an H200
-# are profiled.
+# gradients row by row (4), sums of the queries' gradients in fp32 set to zero and rounded (4 + 6); where
+# heads share keys and values, gradients of every head's copy written and added up (8). As cuDNN's kernels on
+# an H200 are profiled.
 BACKWARD_BYTES, SHARED_BYTES = 14.0, 8.0
 BACKWARD_KERNELS = 5.0  # of which one is the products
 # cores end evenly spread over the time of the last and longest block: half of it is waited for on average
@@ -182,8 +182,7 @@ def attention_kernel(
 
     time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B. A
     step of a served model takes up to ρ until its reads fill DRAM's queues. Floor T_0; a cache cut into parts
-    is merged in σ. `warm` is the share of the keys and values that lie in the shared cache; `kernels` are other
-    ones than the chip's own outside a framework.
+    is merged in σ. `warm` is the share of keys and values in the shared cache; `kernels`: not the chip's own.
 
     Dao, FlashAttention-2, arXiv 2307.08691, secs. 3.1 to 3.3: blocks, work split over the cache, five
     products for two.

@@ -1,15 +1,17 @@
-"""Products of a graph: with the kernels that round their operands before narrow products, and those of weights'
-gradients with the sums they go to.
+"""Products of a graph: with the kernels that round their operands before narrow products, and gradients of
+weights with the sums they go to.
 """
 
 from __future__ import annotations
 
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
+from strata.pricing.kernels.experts import price_experts
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.quantize import quantize_activations, quantize_both_ways
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.ops import MatMul
 
@@ -31,7 +33,9 @@ def price_matmul(op: MatMul, device: Device) -> Price:
     if not narrow:
         return price
     if quantized and narrow != WIDENED:
-        return price + quantize_both_ways(batch * m * k, narrow, device)
+        # Operands of a weight's gradient were laid out for it by the products before.
+        laid_out = op.backward and op.weight_gradient
+        return price if laid_out else price + quantize_both_ways(batch * m * k, narrow, device)
     return price + quantize_activations(batch * m * k, narrow, device, resident).times(share)
 
 
@@ -52,3 +56,23 @@ def _weight_gradient(op: MatMul, device: Device) -> Price:
     elements = op.batch.size * op.m.size * total(op.n)
     added = vector_kernel(elements * (narrow + wide), elements * wide, elements, 0.0, device)
     return inside.times(fused) + (plain + added).times(1.0 - fused)
+
+
+def price_routed(op: ExpertMatMul, device: Device) -> Price:
+    """Price of a product of experts; in training with the rounding of the rows that come to them, and with
+    gradients of their weights, which are read and written as wide as they are added up.
+    """
+    price, software = price_experts(op, device, op.ranks), device.software
+    if not software.trains:
+        return price
+    if op.backward and op.weight_gradient:
+        wide = bytes_of(software.main_gradients) if software.main_gradients else 0.0
+        if wide <= bytes_of(op.activation):
+            return price
+        elements = op.weight_elements()
+        return price + vector_kernel(elements * wide, elements * wide, elements, 0.0, device)
+    narrow = quantized_format(device, op.weight, op.activation)
+    if software.quantize_bytes is None or not narrow or narrow == WIDENED:
+        return price
+    rows = op.tokens.size * op.top_k * op.experts.size / op.slots
+    return price + quantize_both_ways(rows * op.k.size, narrow, device)

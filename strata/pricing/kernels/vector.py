@@ -24,9 +24,9 @@ EXPOSED = 0.4
 ROWS_HELD = 4.0
 ROWS_EAGER = 2.0  # of a softmax in kernels of PyTorch: 1024 threads each
 SLOT_FLOP = 2.0  # an issue slot could have been a multiply-add, which peaks count as two
-# Issue slots of a vector lane for an element that a kernel addresses by itself: index work with divisions, one
-# element a load. PyTorch 2.11 on an H200, profiled: 3.4e11 elements/s of products with strides and of logits
-# widened to fp32, where streams of that size are three times as fast.
+# Issue slots of a vector lane for an element that a kernel addresses by itself: index work with divisions,
+# one element a load. PyTorch 2.11 on an H200, profiled: 3.4e11 elements/s of products with strides and of
+# logits widened to fp32, where streams of that size are three times as fast.
 SINGLE_SLOTS = 98.0
 
 
@@ -189,6 +189,12 @@ def price_vector(op: Vector, device: Device) -> Price:
         size, size, flop / pieces, special / pieces, device, resident=resident, read_share=0.5
     )
     return whole.times(fused) + piece.times(pieces * (1.0 - fused))
+
+
+def vector_kernels(op: Vector, fused: Number) -> Number:
+    """Kernels of a vector op of a training step: one where it is fused."""
+    apart = op.pieces if op.eager is None else op.eager.count
+    return fused + apart * (1.0 - fused)
 
 
 def eager_price(op: Vector, kernels: EagerKernels, device: Device) -> Price:
