@@ -90,7 +90,7 @@ def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> se
     copies, sharded = plan.dp * plan.cp, any_above(plan.zero, 0)
     if not any_above(copies, 1):
         return found
-    apart = any_above(abs(plan.ep * plan.moe_tp - plan.tp), 0)
+    apart = any_above((plan.ep * plan.moe_tp != plan.tp) * 1.0, 0)
     for names in (SUMS_OF_WEIGHTS, SUMS_OF_EXPERTS) if apart else (SUMS_OF_WEIGHTS,):
         found |= {names[0], names[1]} if sharded else {names[0]}
         if sharded and any_above(copies / shard_ranks(plan), 1):
@@ -142,7 +142,8 @@ def _sum_ranks(plan: Plan, stage: Number, levels: Any) -> dict[str, Any]:
         "dp_copies": (plan.tp * shards, ranks / shards, levels),
         "expert_shard": (own, expert_shards, levels),
         "expert_copies": (own * expert_shards, plan.moe_groups / expert_shards, levels),
-        ENDS: (stage * xp.maximum(plan.pp - 1.0, 1.0), xp.minimum(plan.pp, 2.0), None),
+        # the first stage and one half of the pipeline away: as far out on the fabric as the last
+        ENDS: (stage * xp.maximum(plan.pp / 2.0, 1.0), xp.minimum(plan.pp, 2.0), None),
     }
 
 
