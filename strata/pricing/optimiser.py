@@ -48,12 +48,13 @@ def _streamed(price: Price, rate: Number) -> Price:
 def host_update(
     owned: Number, gradient: Number, state: Number, weight: Number, link: Number, stream: Number
 ) -> tuple[Number, Number]:
-    r"""Time of gradients on their way to the host's memory, and of an update there that sends weights back [s].
+    r"""Time of gradients on their way to the host's memory, and of an update there that sends weights back
+    [s].
 
     .. math:: T_g = \frac{N g}{l}, \quad T = \max\left(\frac{N (g + 2 s + e)}{B}, \frac{N e}{l}\right)
 
-    N parameters with gradients of g bytes, state of s that lies in the host's memory, and weights of e; link l
-    one way; processors that stream their memory at B. Weights go up while the next are updated.
+    N parameters with gradients of g bytes, state of s that lies in the host's memory, and weights of e; link
+    l one way; processors that stream their memory at B. Weights go up while the next are updated.
 
     Ren et al., ZeRO-Offload, arXiv 2101.06840, sec. 4.
 
@@ -65,8 +66,8 @@ def host_update(
 
 
 def _offloaded(owned: Number, trainer: Trainer, given: Pricing) -> Price:
-    """The update where the optimiser's state lies in the host's memory; gradients go there beside the backward
-    pass where the trainer overlaps them.
+    """The update where the optimiser's state lies in the host's memory; gradients go there beside the
+    backward pass where the trainer overlaps them.
     """
     host = given.system.fabric.host
     if host is None or host.link is None or host.stream_rate is None:
