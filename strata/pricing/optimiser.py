@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
+from strata.mapping.plan_layout import HOST_STATE
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
 from strata.pricing.given import Pricing
@@ -89,12 +90,7 @@ def optimiser_price(owned: Number, trainer: Trainer, given: Pricing, rank: Rank)
     rate: Number = 1.0 if trainer.update_rate is None else trainer.update_rate
     update = adam_kernel(owned, gradient, trainer.optimizer_bytes, weight, rank.device, rate)
     norm = vector_kernel(gradient * owned, 0.0, 2.0 * owned, 0.0, rank.device)
-    if not is_offloaded(given.sharding.training.offload):
+    if HOST_STATE not in given.structure.active:
         return _streamed(norm, rate) + update
-    there = (given.sharding.training.offload % 2) > 0  # of OFFLOAD: the optimiser, or both
+    there = (given.sharding.training.offload % 2) > 0
     return _streamed(norm, rate) + price_where(there, _offloaded(owned, trainer, given), update)
-
-
-def is_offloaded(offload: Number) -> bool:
-    """Whether any point of a batch keeps its optimiser's state in the host's memory, as far as is known."""
-    return not (isinstance(offload, float) and offload % 2 == 0.0)
