@@ -107,9 +107,11 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     found = price(pricing_of(case, work, structure))
     if structure.for_bounds or not case.engine.at_least:
         return found
-    # formats in which gradients and weights cross are its user's choice, no cost of the software
-    same = {"overlap": case.engine.overlap, "training": case.engine.training}
-    bare = replace(case, engine=replace(as_engine(case.engine.at_least), **same))
+    # what crosses, in which format and beside what, is its user's choice and no cost of the software
+    bare_engine = replace(
+        as_engine(case.engine.at_least), overlap=case.engine.overlap, training=case.engine.training
+    )
+    bare = replace(case, engine=bare_engine)
     least = price(pricing_of(bare, work, structure)).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)
@@ -151,9 +153,7 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
         raise BadValue(
             f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
         )
-    idle = (
-        frozenset() if training else TRAINING_GROUPS - ({"expert_dp"} & active if "fsdp" in active else set())
-    )
+    idle = frozenset() if training else TRAINING_GROUPS - ({"expert_dp"} if "fsdp" in active else set())
     placement = place(case.plan, system.fabric, active - idle)
     halves = None
     if engine.overlap == "dual_batch" and active and isinstance(case.plan, Plan):

@@ -156,3 +156,12 @@ class Host:
         "W", "power beside one device that is always on, in place of the rule's", optional=True
     )
     price: Number | None = quantity("USD", "price beside the device, for one device", optional=True)
+    link: Number | None = quantity(
+        "B/s", "sustained rate between a device and its host's memory, one way", optional=True, positive=True
+    )
+    stream_rate: Number | None = quantity(
+        "B/s",
+        "rate at which processors stream the host's memory for one device",
+        optional=True,
+        positive=True,
+    )

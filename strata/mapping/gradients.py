@@ -93,9 +93,10 @@ def sharded_weights(
     held = [("weights", groups[0], rest)]
     if routed and (training or groups[1] in sharding.active):
         held.append(("experts", groups[1] if groups[1] in sharding.active else groups[0], routed))
-    where = (sharding.zero > 2) & (ranks > 1)
+    sharded = (sharding.zero > 2) & (ranks > 1)
 
     def move(name: str, pattern: str, group: str, held: Number) -> Collective:
+        where = sharded & (sharding.degrees[group] > 1)
         share = namespace(where, held).where(where, held, 0.0)
         return Collective(name=name, output=name, pattern=pattern, group=group, payload=share, prefetch=True)
 

@@ -92,9 +92,7 @@ class Sharding:
     # times a stage hands on what it made while it works on a micro-batch: time steps of a recurrence
     handovers: Number = 1.0
     training: TrainingPlan = field(default_factory=TrainingPlan)
-    trainer: Trainer | None = (
-        None  # software that trains: formats in which sharded weights and gradients cross
-    )
+    trainer: Trainer | None = None  # formats in which sharded weights and their gradients cross
     zero: Number = 0.0  # ZeRO level
     # ranks that hold the same weights for other sequences: they shard weights and sum gradients
     replicas: Number = 1.0

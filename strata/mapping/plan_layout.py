@@ -42,6 +42,7 @@ RING, ULYSSES = "ring", "ulysses"
 SUMS_OF_WEIGHTS = ("dp_cp", "dp_shard", "dp_copies")
 SUMS_OF_EXPERTS = ("expert_dp", "expert_shard", "expert_copies")
 ENDS = "ends"
+HOST_STATE = "host_state"  # among the active groups: plans keep state of the optimiser in the host's memory
 TRAINING_GROUPS = frozenset((*SUMS_OF_WEIGHTS, *SUMS_OF_EXPERTS, ENDS))
 # some plans hold the residual stream in parts over their tensor group; and others of the batch do not
 SEQUENCE, WHOLE_SEQUENCE = "sequence", "whole_sequence"
@@ -75,6 +76,8 @@ def active_groups(plan: Plan) -> frozenset[str]:
             found.add(name)
     if any_above(plan.redundant_experts, 0):
         found.add("redundant_experts")
+    if any_above(plan.offload % 2, 0):  # of OFFLOAD: the optimiser, or both
+        found.add(HOST_STATE)
     if any_above(plan.order, 0):
         found.add(ORDERED)
     if "pp" in found:
@@ -90,7 +93,7 @@ def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> se
     copies, sharded = plan.dp * plan.cp, any_above(plan.zero, 0)
     if not any_above(copies, 1):
         return found
-    apart = any_above(abs(plan.ep * plan.moe_tp - plan.tp), 0)
+    apart = any_above((plan.ep * plan.moe_tp != plan.tp) * 1.0, 0)
     for names in (SUMS_OF_WEIGHTS, SUMS_OF_EXPERTS) if apart else (SUMS_OF_WEIGHTS,):
         found |= {names[0], names[1]} if sharded else {names[0]}
         if sharded and any_above(copies / shard_ranks(plan), 1):
@@ -142,7 +145,8 @@ def _sum_ranks(plan: Plan, stage: Number, levels: Any) -> dict[str, Any]:
         "dp_copies": (plan.tp * shards, ranks / shards, levels),
         "expert_shard": (own, expert_shards, levels),
         "expert_copies": (own * expert_shards, plan.moe_groups / expert_shards, levels),
-        ENDS: (stage * xp.maximum(plan.pp - 1.0, 1.0), xp.minimum(plan.pp, 2.0), None),
+        # the first stage and one half of the pipeline away: as far out on the fabric as the last
+        ENDS: (stage * xp.maximum(plan.pp / 2.0, 1.0), xp.minimum(plan.pp, 2.0), None),
     }
 
 

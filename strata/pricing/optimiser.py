@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number
+from strata.arrays import Number, namespace
+from strata.errors import BadValue
+from strata.mapping.plan_layout import HOST_STATE
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.vector import vector_kernel
+from strata.pricing.overlap.equations import price_where
 from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
 
@@ -33,9 +36,50 @@ def adam_kernel(
     >>> float(adam_kernel(1e9, 4.0, 12.0, 2.0, device(chip("h200"))).memory_bytes)
     30000000000.0
     """
-    read, written = (gradient + state) * owned / rate, (state + weight) * owned / rate
-    found = vector_kernel(read, written, ADAM_FLOP * owned, ADAM_ROOTS * owned, device)
-    return found.replaced(memory_bytes=found.memory_bytes * rate)
+    read, written = (gradient + state) * owned, (state + weight) * owned
+    return _streamed(vector_kernel(read, written, ADAM_FLOP * owned, ADAM_ROOTS * owned, device), rate)
+
+
+def _streamed(price: Price, rate: Number) -> Price:
+    """A kernel that streams at a share of the rate of others: what memory binds takes longer."""
+    more = price.memory * (1.0 / rate - 1.0)
+    return price.replaced(time=price.time + more, memory=price.memory + more, upper=price.upper + more)
+
+
+def host_update(
+    owned: Number, gradient: Number, state: Number, weight: Number, link: Number, stream: Number
+) -> tuple[Number, Number]:
+    r"""Time of gradients on their way to the host's memory, and of an update there that sends weights back
+    [s].
+
+    .. math:: T_g = \frac{N g}{l}, \quad T = \max\left(\frac{N (g + 2 s + e)}{B}, \frac{N e}{l}\right)
+
+    N parameters with gradients of g bytes, state of s that lies in the host's memory, and weights of e; link
+    l one way; processors that stream their memory at B. Weights go up while the next are updated.
+
+    Ren et al., ZeRO-Offload, arXiv 2101.06840, sec. 4.
+
+    >>> [round(float(t), 3) for t in host_update(1e9, 2.0, 12.0, 2.0, 50e9, 100e9)]
+    [0.04, 0.28]
+    """
+    worked, sent = owned * (gradient + 2.0 * state + weight) / stream, owned * weight / link
+    return owned * gradient / link, namespace(worked, sent).maximum(worked, sent)
+
+
+def _offloaded(owned: Number, trainer: Trainer, given: Pricing) -> Price:
+    """The update where the optimiser's state lies in the host's memory; gradients go there beside the
+    backward pass where the trainer overlaps them.
+    """
+    host = given.system.fabric.host
+    if host is None or host.link is None or host.stream_rate is None:
+        name = given.system.fabric.name
+        raise BadValue(f"offload needs host.link and host.stream_rate, which fabric '{name}' does not state")
+    gradient, weight = bytes_of(trainer.main_gradients), bytes_of(trainer.gathered_parameters)
+    sizes = (gradient, trainer.optimizer_bytes, weight)
+    down, update = host_update(owned, *sizes, host.link, host.stream_rate)
+    flag = trainer.overlap_grad_reduce
+    seen = namespace(flag, down).where(flag > 0, 0.0, down) + update
+    return Price(time=seen, overhead=seen, upper=down + update)
 
 
 def optimiser_price(owned: Number, trainer: Trainer, given: Pricing, rank: Rank) -> Price:
@@ -45,4 +89,8 @@ def optimiser_price(owned: Number, trainer: Trainer, given: Pricing, rank: Rank)
     gradient, weight = bytes_of(trainer.main_gradients), bytes_of(trainer.gathered_parameters)
     rate: Number = 1.0 if trainer.update_rate is None else trainer.update_rate
     update = adam_kernel(owned, gradient, trainer.optimizer_bytes, weight, rank.device, rate)
-    return vector_kernel(gradient * owned, 0.0, 2.0 * owned, 0.0, rank.device) + update
+    norm = vector_kernel(gradient * owned, 0.0, 2.0 * owned, 0.0, rank.device)
+    if HOST_STATE not in given.structure.active:
+        return _streamed(norm, rate) + update
+    there = (given.sharding.training.offload % 2) > 0
+    return _streamed(norm, rate) + price_where(there, _offloaded(owned, trainer, given), update)

@@ -85,8 +85,8 @@ def busy_pass(
 def exposed_beside_chunks(
     sent: Number, work: Number, stages: Number, chunks: Number, piece: Number
 ) -> Number:
-    r"""What is seen of gradients that cross beside the last backward pass, or of weights that cross beside the
-    first forward pass [s].
+    r"""What is seen of gradients that cross beside the last backward pass, or of weights beside the first
+    forward pass [s].
 
     .. math:: T = \max\left(b, \frac{s - w}{v}, s - w \frac{1 + P (v - 1)}{v}\right)
 
@@ -173,8 +173,8 @@ def update_parts(
 def _held(
     blocks: tuple[PricedBlock, ...], counts: list[Number] | None, given: Pricing
 ) -> tuple[Number, Number, tuple[Number, Number]]:
-    """Trained parameters of the first stage, or of a mean one, and those of routed experts among them; and the same of
-    the stage that has most.
+    """Trained parameters of the first stage, or of a mean one, and those of routed experts among them; and
+    the same of the stage that has most.
     """
     every, pipelined = [b.block.count for b in blocks], given.structure.pipelined
     rows = every if counts is None else counts
@@ -191,17 +191,18 @@ def _held(
     if not pipelined:
         return held, experts, (held, experts)
     xp = namespace(held, experts)
-    first = experts if isinstance(experts, float) else experts[0]
-    most = experts if isinstance(experts, float) else xp.max(experts, axis=0)
-    return held[0], first, (xp.max(held, axis=0), most)
+    rows, of_experts = xp.asarray(held), xp.asarray(experts)
+    if of_experts.ndim == 0:  # there are none
+        return rows[0], 0.0, (xp.max(rows, axis=0), 0.0)
+    return rows[0], of_experts[0], (xp.max(rows, axis=0), xp.max(of_experts, axis=0))
 
 
 def _sums(
     count: Number, names: tuple[str, str, str], shards: Number, trainer: Trainer, given: Pricing, rank: Rank
 ) -> Sums:
     """Collectives of so many parameters: summed whole where every rank updates all (ZeRO-0), else summed in
-    shards, these summed over their copies (HSDP), and gathered when they are updated. Weights that are sharded
-    themselves (ZeRO-3) cross in their blocks.
+    shards, these summed over their copies (HSDP), and gathered when they are updated. Weights that are
+    sharded themselves (ZeRO-3) cross in their blocks.
     """
     every, shard, copies = names
     zero = given.sharding.zero
@@ -243,8 +244,8 @@ def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) 
 
     .. math:: n = \max\left(1, \frac{N}{\max(b, b_r R)}\right)
 
-    parameters N; a bucket has at least b of them, and b_r for each of R ranks, so that large groups do not wait
-    for latencies.
+    parameters N; a bucket has at least b of them, and b_r for each of R ranks, so that large groups do not
+    wait for latencies.
 
     Megatron-LM, DistributedDataParallelConfig.bucket_size.
 

@@ -214,7 +214,9 @@ def test_backward_collectives_are_those_of_the_formulas(step):
 @given(divided_steps([*GROUPED, LATENT], phases=("decode", "train")))
 @settings(max_examples=60)
 def test_sharded_weights_are_gathered_before_each_pass(step):
-    """ZeRO-3: the weights of a block over dp, those of its experts over the ranks that hold the same ones."""
+    """ZeRO-3: the weights of a block over dp, those of its experts over the ranks that hold the same ones; of a
+    step that trains over all ranks that hold the same weights, context ranks too.
+    """
     made, work, plan = step
     plan = replace(plan, zero=3.0)
     blocks = {b.name: b for b in rank_graph(made, work, plan).blocks}
@@ -222,10 +224,14 @@ def test_sharded_weights_are_gathered_before_each_pass(step):
         own = kernels(blocks[block.gradient_of or block.name].ops)
         experts = sum(op.weight_bytes() for op in own if op.kind == "experts")
         rest = sum(op.weight_bytes() for op in own if op.kind != "experts")
-        found = [(op.pattern, op.group, op.payload) for op in collectives(block.ops) if op.prefetch]
-        formula = [("all_gather", "dp", rest)] if plan.dp > 1 else []
-        if plan.dp > 1 and plan.moe_groups > 1 and experts:
-            formula.append(("all_gather", "expert_dp", experts))
+        fetched = [op for op in collectives(block.ops) if op.prefetch and op.payload > 0]
+        found = [(op.pattern, op.group, op.payload) for op in fetched]
+        trains = work.phase == "train"
+        ranks = plan.dp * plan.cp if trains else plan.dp
+        formula = [("all_gather", "dp_shard" if trains else "dp", rest)] if ranks > 1 else []
+        if ranks > 1 and plan.moe_groups > 1 and experts:
+            apart = "expert_shard" if plan.ep * plan.moe_tp != plan.tp else "dp_shard"
+            formula.append(("all_gather", apart if trains else "expert_dp", experts))
         assert_sent(found, formula, (block.name, shown(plan)))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import Number
 from strata.errors import BadValue, require
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine, trainer_of
@@ -28,7 +29,7 @@ from strata.optimise.layouts.layout_factors import layout_tables
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.pricing.footprint import GRADIENT_BYTES
+from strata.precision import bytes_of
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.equations import beside
 from strata.pricing.pipeline import pipeline_time
@@ -191,6 +192,11 @@ class DegreeSearch:
         element = share * float(sum(state_bytes(0.0, 1.0, trainer, 0.0, 1.0)))
         return RankMemory(element=element, weight=share, result=share * flying)
 
+    @property
+    def gradient_bytes(self) -> Number:
+        """Of a parameter whose gradient is summed over replicas."""
+        return bytes_of(trainer_of(as_engine(self.engine)).reduced_gradients)
+
     def beside_layers(
         self, candidate: DegreeCandidate, layout: Layout, backward: float
     ) -> tuple[Graph, float, float]:
@@ -208,7 +214,7 @@ class DegreeSearch:
             send = float(price_collective(op, groups[STAGES], fabric).time) * (2.0 if training else 1.0)
         if training and REPLICAS in groups:
             held = float(sum(b.count * op.weight_elements() for b, op in local.ops() if not op.backward))
-            op = Collective(pattern="all_reduce", group=REPLICAS, payload=GRADIENT_BYTES * share * held)
+            op = Collective(pattern="all_reduce", group=REPLICAS, payload=self.gradient_bytes * share * held)
             sent = float(price_collective(op, groups[REPLICAS], fabric).time)
             gradients = float(beside(sent, backward, 0.0))  # beside the last backward pass
         return local, send, gradients

@@ -31,7 +31,6 @@ from strata.optimise.mappings.joint_certificate import (
 from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import MapSettings
 from strata.optimise.mappings.joint_quiet import quieter
-from strata.pricing.footprint import GRADIENT_BYTES
 from strata.pricing.network.collectives import price_collective
 from strata.workload.graph import Collective, is_collective
 
@@ -259,7 +258,7 @@ class CandidateSearch:
 
     def gradient_sum(self, candidate: DegreeCandidate, found: LayerSearch, held: float) -> float:
         """Seconds of the sum of gradients over replicas, of ranks that hold so many elements."""
-        payload = GRADIENT_BYTES * self.share(candidate) * held
+        payload = self.search.gradient_bytes * self.share(candidate) * held
         op = Collective(pattern="all_reduce", group=REPLICAS, payload=payload)
         groups = candidate.placement.groups
         return float(price_collective(op, groups[REPLICAS], found.setting.rank.fabric).time)

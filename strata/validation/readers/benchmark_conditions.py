@@ -95,6 +95,15 @@ class TrainedConditions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class OptimiserConditions:
+    """Steps of an optimiser called from Python."""
+
+    title: str = text("what was run")
+    host: Number = quantity("s", "time of a call that is the host's")
+    rate: Number = quantity("1", "rate of its kernels over that of a stream", positive=True)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RooflineAssumptions:
     """What the roofline of all memory levels takes as given of a chip that nothing was fitted to."""
 

@@ -1,0 +1,192 @@
+"""The end of a training step: what crosses between ranks that hold the same weights, what of it is seen, and
+the optimiser.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as hy
+
+import strata as st
+from strata.errors import BadValue
+from strata.evaluate import pricing_of
+from strata.mapping.engine import engine
+from strata.mapping.place import place
+from strata.mapping.plan_layout import group_ranks
+from strata.pricing.given import Structure, rank_in_step
+from strata.pricing.network.collectives import price_collective
+from strata.pricing.optimiser import host_update
+from strata.pricing.step import price
+from strata.pricing.update import exposed_beside_chunks, update_parts, update_price
+from strata.workload.graph import Collective, is_collective
+
+SYSTEM, MODEL, WORK = "4x8xh100", "llama-3-8b", st.train(batch=64, length=4096)
+MEGATRON = engine("megatron")
+
+
+def trainer(**changes):
+    return replace(MEGATRON, training=replace(MEGATRON.training, **changes))
+
+
+def given_of(plan, how=MEGATRON, model=MODEL, system=SYSTEM, work=WORK):
+    case = st.evaluate(system, model, work, plan, engine=how).case
+    return pricing_of(case, case.workload, Structure(case.plan.active()))
+
+
+def parts(plan, how=MEGATRON, **changes):
+    pricing = given_of(plan, how, **changes)
+    rank, step = rank_in_step(pricing), price(pricing)
+    return update_parts(pricing, rank, step.blocks), step, pricing, rank
+
+
+def timed(pattern, payload, group, pricing, rank):
+    op = Collective(pattern=pattern, group=group, payload=payload)
+    return float(price_collective(op, rank.placement.groups[group], rank.fabric).time)
+
+
+def seen(step, pricing, rank, passes=(0.0, 0.0)):
+    """What shows beside passes of so long, at the highest clock."""
+    counts = [b.block.count for b in step.blocks]
+    return update_price(pricing, rank, step.blocks, counts, passes).exposed
+
+
+def held(step):
+    return sum(
+        float(b.block.count * b.held.parameters) for b in step.blocks if b.block.direction == "forward"
+    )
+
+
+@pytest.mark.parametrize("form", ["fp32", "bf16"])
+def test_gradients_are_summed_over_every_rank_that_holds_the_same_weights(form):
+    """Context ranks too, in the trainer's format: one bucket where nothing runs beside it."""
+    how = trainer(reduced_gradients=form, overlap_grad_reduce=0.0)
+    found, step, pricing, rank = parts("tp=2,cp=4,dp=4", how)
+    payload = held(step) * {"fp32": 4.0, "bf16": 2.0}[form]
+    assert float(pricing.sharding.degrees["dp_cp"]) == 16.0
+    expected = timed("all_reduce", payload, "dp_cp", pricing, rank)
+    assert float(found.sums.gradients.time) == pytest.approx(expected, rel=1e-12)
+    assert float(seen(step, pricing, rank)["gradients"]) == pytest.approx(expected, rel=1e-12)
+    assert float(found.sums.parameters.time) == 0.0
+
+
+def test_a_sharded_optimiser_scatters_gradients_and_gathers_weights():
+    how = trainer(overlap_grad_reduce=0.0, overlap_param_gather=0.0)
+    _, step, pricing, rank = parts("tp=2,cp=4,dp=4,zero=1", how)
+    count = held(step)
+    scatter = timed("reduce_scatter", 4.0 * count, "dp_shard", pricing, rank)
+    gather = timed("all_gather", 2.0 * count, "dp_shard", pricing, rank)
+    shown = seen(step, pricing, rank)
+    assert float(shown["gradients"]) == pytest.approx(scatter, rel=1e-12)
+    assert float(shown["parameters"]) == pytest.approx(gather, rel=1e-12)
+
+
+def test_shards_with_copies_sum_inside_and_then_over_copies():
+    how = trainer(overlap_grad_reduce=0.0, overlap_param_gather=0.0)
+    found, step, pricing, rank = parts("dp=32,zero=1,dp_shard=8", how)
+    count = held(step)
+    inside = timed("reduce_scatter", 4.0 * count, "dp_shard", pricing, rank)
+    over = timed("all_reduce", 4.0 * count / 8.0, "dp_copies", pricing, rank)
+    assert float(found.sums.gradients.time) == pytest.approx(inside + over, rel=1e-12)
+    sizes = {name: [float(p.size) for p in rank.placement.groups[name]] for name in ("dp_shard", "dp_copies")}
+    assert sizes == {"dp_shard": [8.0, 1.0], "dp_copies": [1.0, 4.0]}
+
+
+def test_zero_two_scatters_every_micro_batch_and_zero_three_in_every_block():
+    how = trainer(overlap_grad_reduce=0.0)
+    one, two = (parts(f"dp=32,zero={z},microbatches=2", how) for z in (1, 2))
+    once, twice = (float(seen(*found[1:])["gradients"]) for found in (one, two))
+    assert twice == pytest.approx(2.0 * once)
+    found, step, pricing, _ = parts("dp=32,zero=3,microbatches=2", how)
+    assert float(found.sums.gradients.time) == 0.0 and float(found.sums.parameters.time) == 0.0
+    moved = {"all_gather": 0.0, "reduce_scatter": 0.0}
+    for b in pricing.graph.blocks:
+        for op in b.ops:
+            if is_collective(op) and op.group == "dp_shard":
+                moved[op.pattern] += float(b.count * op.payload)
+                assert op.pattern == "all_gather" or b.direction == "backward"
+    count = held(step)  # gathered forward and again backward in bf16, summed once in fp32
+    assert moved == pytest.approx({"all_gather": 2 * 2.0 * count, "reduce_scatter": 4.0 * count}, rel=1e-12)
+
+
+def test_experts_are_summed_by_the_ranks_that_hold_the_same_ones():
+    plan = "tp=2,dp=16,ep=8,moe_tp=1,zero=1"
+    found, _, _, rank = parts(plan, model="mixtral-8x7b")
+    ranks = group_ranks(st.plan(plan), frozenset())
+    assert [float(n) for n in ranks["expert_dp"][:2]] == [8.0, 4.0]
+    assert "expert_shard" in rank.placement.groups and float(found.sums.gradients.time) > 0
+
+
+def test_a_tied_embedding_is_summed_between_the_first_and_the_last_stage():
+    tied = st.model("llama-3-8b", tied=True)
+    found, _, pricing, rank = parts("tp=4,dp=2,pp=4", model=tied)
+    payload = 4.0 * float(tied.vocab) * float(tied.hidden) / 4.0
+    assert float(found.ends.time) == pytest.approx(timed("all_reduce", payload, "ends", pricing, rank))
+    assert parts("tp=4,dp=2,pp=4")[0].ends.time == 0.0
+    assert [float(p.size) for p in rank.placement.groups["ends"]] == [1.0, 2.0]
+
+
+@given(
+    sent=hy.floats(0.0, 10.0), work=hy.floats(0.0, 10.0), stages=hy.integers(1, 16), chunks=hy.integers(1, 8),
+    share=hy.floats(0.0, 1.0),
+)  # fmt: skip
+@settings(max_examples=100)
+def test_what_is_seen_lies_between_a_bucket_and_all(sent, work, stages, chunks, share):
+    """Never less than the last bucket nor what no pass can cover, never more than all; more work hides more."""
+    piece = share * sent
+    seen = float(exposed_beside_chunks(sent, work, float(stages), float(chunks), piece))
+    assert piece <= seen <= sent + 1e-12
+    assert seen >= (sent - work) / chunks - 1e-12
+    assert float(exposed_beside_chunks(sent, work + 1.0, float(stages), float(chunks), piece)) <= seen
+
+
+def test_overlap_leaves_the_last_bucket():
+    """A backward pass far longer than the sum hides all of it but one bucket of 40 million parameters."""
+    found, step, pricing, rank = parts("tp=1,dp=8,microbatches=1", system="8xh100")
+    bucket = timed("all_reduce", 4.0 * 40e6, "dp_cp", pricing, rank)
+    pieces = held(step) / 40e6
+    assert float(found.sums.gradients.time) == pytest.approx(bucket * pieces, rel=1e-9)
+    assert float(seen(step, pricing, rank, (9e9, 9e9))["gradients"]) == pytest.approx(bucket, rel=1e-9)
+
+
+def test_a_batch_of_plans_is_each_of_them():
+    texts = (
+        "dp=32",
+        "dp=32,zero=1",
+        "cp=4,dp=8,zero=2",
+        "dp=32,zero=3",
+        "dp=32,zero=3,dp_shard=8",
+        "pp=4,dp=8,zero=1",
+    )
+    alone = [float(st.evaluate(SYSTEM, MODEL, WORK, t, engine="megatron").metrics.step_time) for t in texts]
+    every = [st.plan(t) for t in texts]
+    names = ("cp", "dp", "pp", "zero", "dp_shard")
+    joined = st.plan(**{n: np.array([float(getattr(p, n)) for p in every]) for n in names})
+    found = st.evaluate(SYSTEM, MODEL, WORK, joined, engine="megatron").metrics.step_time
+    assert np.asarray(found) == pytest.approx(alone, rel=1e-9)
+
+
+def test_offload_is_the_hosts_update_or_a_plain_refusal():
+    """Adam of one eighth of the weights streams the host's memory; a fabric without a host says so."""
+    plain, there = (
+        parts("dp=8,zero=1" + more, system="8xh200")[0].optimiser for more in ("", ",offload=optimizer")
+    )
+    step = parts("dp=8,zero=1", system="8xh200")[1]
+    _, update = host_update(held(step) / 8.0, 4.0, 12.0, 2.0, 55e9, 102e9)
+    assert float(there.time) > float(update) > 5.0 * float(plain.time)
+    with pytest.raises(BadValue, match=r"host\.link"):
+        st.evaluate("8xa100", MODEL, WORK, "dp=8,zero=1,offload=optimizer")
+
+
+def test_plans_that_offload_nothing_need_no_host():
+    """A batch of plans says so by an array of zeros."""
+    plans = st.plan(dp=np.array([8.0, 4.0]), tp=np.array([1.0, 2.0]), offload=np.zeros(2))
+    assert np.all(st.evaluate("8xa100", MODEL, WORK, plans).metrics.step_time > 0)
+
+
+def test_groups_of_a_plan_lie_where_their_ranks_do():
+    plan = st.plan("tp=4,cp=2,dp=4,zero=1")
+    fabric = st.hardware.sized(st.fabric("hgx-h100"), (8.0, 4.0))
+    lies = place(plan, fabric, plan.active()).groups["dp_cp"]
+    assert [float(p.size) for p in lies] == [2.0, 4.0]
