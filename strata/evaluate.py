@@ -108,8 +108,9 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     if structure.for_bounds or not case.engine.at_least:
         return found
     # formats in which gradients and weights cross are its user's choice, no cost of the software
-    same = {"overlap": case.engine.overlap, "training": case.engine.training}
-    bare = replace(case, engine=replace(as_engine(case.engine.at_least), **same))
+    least_engine = as_engine(case.engine.at_least)
+    least_engine = replace(least_engine, overlap=case.engine.overlap, training=case.engine.training)
+    bare = replace(case, engine=least_engine)
     least = price(pricing_of(bare, work, structure)).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)

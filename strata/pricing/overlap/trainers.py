@@ -18,7 +18,7 @@ TENSOR_GROUP = "tp"
 
 
 def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> list[PricedOp]:
-    """The ops of a training block with its collectives beside kernels, as far as the software runs them so."""
+    """The ops of a training block with its collectives beside kernels, as far as the software has them so."""
     ops = tuple(op for op, _ in priced)
     sums = _beside_gradients(ops)
     tiles = [pair for pair in pairs(ops) if _of_tensor_group(ops[pair.collective])]
