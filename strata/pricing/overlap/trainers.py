@@ -33,7 +33,7 @@ def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> 
 
 
 def _off(switch: Number) -> bool:
-    """Whether no point of a batch has something: then it need not be priced. A compiler's numbers are open."""
+    """Whether no point of a batch has it: then it need not be priced. Numbers of a compiler are open."""
     return isinstance(switch, float | int | np.ndarray | np.number) and not np.any(switch)
 
 
