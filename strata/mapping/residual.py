@@ -1,11 +1,12 @@
-"""The residual stream held in parts by the ranks of a group (sequence parallelism): what blocks take in, route
-and hand on.
+"""The residual stream held in parts by the ranks of a group (sequence parallelism): what blocks take in,
+route and hand on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from strata.arrays import field_names, namespace
 from strata.mapping.layout import Sharding
@@ -36,7 +37,8 @@ def residual_in_parts(block: Block, sharding: Sharding) -> Block:
 
 def _with_extents(op: Op, change: Callable[[Extent], Extent]) -> Op:
     values = {name: getattr(op, name) for name in field_names(type(op))}
-    return replace(op, **{name: change(e) for name, e in values.items() if isinstance(e, Extent)})
+    changed: dict[str, Any] = {name: change(e) for name, e in values.items() if isinstance(e, Extent)}
+    return replace(op, **changed)
 
 
 def side_by_side(ops: list[Op], runs: list[list[Op]], variants: tuple[Sharding, ...]) -> list[Op]:

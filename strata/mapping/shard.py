@@ -321,7 +321,8 @@ class _BlockPass:
             return
         # Rows of experts' results: as a sum they lie and are as large as the tokens they belong to, on ranks
         # that hold parts of sequences their own ones, else what the experts of each rank made of them.
-        spec, partial, size = sharding.spec(self.block.role, stream.axes), (), stream.bytes
+        partial: tuple[str, ...] = ()
+        spec, size = sharding.spec(self.block.role, stream.axes), stream.bytes
         if sharding.sequence_group and self.block.output is not None:
             spec = sharding.spec(self.block.role, self.block.output.axes)
             size = Tensor(rows.name, (self.block.output.extents[0], *stream.extents[1:]), rows.format).bytes

@@ -87,8 +87,8 @@ class Trainer:
     )
     async_tp: Number | None = quantity(
         "1",
-        "1 where a backward pass sums gradients of a column-parallel product's input beside the product of its "
-        "weight's gradient, and gathers its saved input beside that of its input's (Megatron's asynchronous "
+        "1 where a backward pass sums gradients of a product's input over a tensor group beside the product "
+        "for its weight, and gathers its saved input beside that for its input (Megatron's asynchronous "
         "tensor parallel communication); as 1 when left out",
         optional=True,
         minimum=0,

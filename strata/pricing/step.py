@@ -84,7 +84,8 @@ def price(given: Pricing) -> Step:
         return launch_bound(given, rank.device, made)
 
     blocks = priced(given.graph, engine.page)
-    hiding = training and engine.overlap != "none"  # it has no other way to run: bounds take it so too
+    # a trainer has no other way to run: bounds take it so too
+    hiding = training and (engine.overlap != "none" or bool({"tp", "ep"} & given.structure.active))
     plain = _step(given, rank, blocks, hiding=hiding)
     blocks = apart(blocks)
     if rank.device.fuses and not given.structure.for_bounds:

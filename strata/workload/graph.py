@@ -133,9 +133,7 @@ class Op:
         return ()
 
     def stored_axes(self, place: int) -> tuple[str, ...]:
-        """Axes of an operand that lies in memory between steps, as it lies there; () where another op made
-        it.
-        """
+        """Axes of an operand that lies in memory between steps, as it lies there; () where an op made it."""
         return ()
 
     def operand_bytes(self, place: int) -> Number | None:
@@ -310,11 +308,9 @@ class Graph:
     formats: tuple[tuple[str, str], ...] = ()  # weight and activation formats of its products
     weight_only: bool = False  # narrow weights are widened before each product
     units: dict[str, Number] = field(default_factory=dict)  # indivisible units of axes that layouts divide
-    # axes that are one coordinate of a tensor under two names: columns that a product makes, its reader's
-    # depth
+    # axes that are one coordinate under two names: columns that a product makes, its reader's depth
     coordinates: dict[str, str] = field(default_factory=dict)
-    # bytes that lie in memory beside all blocks and that no op reads, by purpose
-    resident: dict[str, Number] = field(default_factory=dict)
+    resident: dict[str, Number] = field(default_factory=dict)  # bytes that no op reads, by purpose
     stream: str = ""  # the axis along which fused kernels pass tiles on to each other
 
     def ops(self) -> Iterator[tuple[Block, Op]]:

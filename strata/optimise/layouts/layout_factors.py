@@ -122,7 +122,7 @@ class _BlockTables:
         else:
             for place, tensor in enumerate(op.inputs):
                 self._read(op, local, place, tensor)
-        size, summed = per_option(local.output_bytes(), count), per_option(local.partial_bytes(), count)
+        size, summed = per_option(local.result_bytes(), count), per_option(local.partial_bytes(), count)
         left = self._left(op.module, op.result_axes(), op.contracted_axes(), size, summed)
         if any(state.partial for state in left.states):
             left = self._summed_here(op, left)

@@ -1,5 +1,5 @@
-"""Attention whose keys go round a ring of context ranks: done part by part, each beside the step that brings the
-next keys, and results of parts merged.
+"""Attention whose keys go round a ring of context ranks: done part by part, each beside the step that brings
+the next keys, and results of parts merged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strata.pricing.pipeline import ring_exposed
 from strata.pricing.price import Price, network_price
 from strata.pricing.pricers import PricedOp, Rank, price_op
 from strata.workload.graph import Extent, Op, is_collective
-from strata.workload.ops import Attention
+from strata.workload.ops import Attention, is_attention
 
 MERGE_FLOP = 4.0  # of an element: two factors of exponentials' sums, a product and an addition
 SUM = "fp32"  # format in which results of parts are added up
@@ -36,7 +36,7 @@ def rings_shown(priced: list[PricedOp], rank: Rank, training: bool) -> list[Pric
             continue
         over = places[op.overlaps]
         kernel, whole = made[over]
-        if training and isinstance(kernel, Attention):
+        if training and is_attention(kernel):
             parts = _in_parts(kernel, op.steps, rank)
             whole = price_where(op.payload > 0.0, parts, whole)
             made[over] = (kernel, whole)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from strata.arrays import Number, namespace
 from strata.mapping.trainer import Trainer
 from strata.pricing.overlap.equations import exposed, price_where
@@ -18,15 +20,21 @@ TENSOR_GROUP = "tp"
 
 
 def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> list[PricedOp]:
-    """The ops of a training block with its collectives beside kernels, as far as the software runs them so."""
+    """The ops of a training block with its collectives beside kernels, as far as the software has them so."""
     ops = tuple(op for op, _ in priced)
-    sums = _beside_gradients(ops)
-    tiles = [pair for pair in pairs(ops) if _of_tensor_group(ops[pair.collective])]
     bulk = 1.0 if trainer.async_tp is None else trainer.async_tp
-    chosen = [(pair, bulk) for pair in sums] + [(pair, trainer.tp_comm_overlap) for pair in tiles]
+    chosen = [] if _off(bulk) else [(pair, bulk) for pair in _beside_gradients(ops)]
+    if not _off(trainer.tp_comm_overlap):
+        tiles = (pair for pair in pairs(ops) if _of_tensor_group(ops[pair.collective]))
+        chosen += [(pair, trainer.tp_comm_overlap) for pair in tiles]
     made = overlap_by_tile(priced, rank, chosen) if chosen else priced
     beside = trainer.overlap_moe_expert_parallel_comm
-    return made if beside is None else _beside_other_batch(made, rank, beside)
+    return made if beside is None or _off(beside) else _beside_other_batch(made, rank, beside)
+
+
+def _off(switch: Number) -> bool:
+    """Whether no point of a batch has it: then it need not be priced. Numbers of a compiler are open."""
+    return isinstance(switch, float | int | np.ndarray | np.number) and not np.any(switch)
 
 
 def _of_tensor_group(op: Op) -> bool:

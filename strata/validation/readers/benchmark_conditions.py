@@ -316,6 +316,7 @@ class OneModelConditions:
     model: str = text("the model's name")
     sequence: Number = quantity("1", "tokens of a sequence", positive=True)
     batch: Number = quantity("1", "sequences of a step", positive=True)
+    fabric: str = text("the fabric of the node they ran on")
 
 
 # ---------------------------------------------------------------------------- rows of one table

@@ -152,7 +152,8 @@ def a100x4(table: Table, catalogue: Catalogue) -> ComparedPoints:
             microbatches=known.batch / dp,
             zero=np.where(key[0] == "FSDP", 3.0, 0.0) + 0.0 * dp,
         )
-        system, model = systems_of(catalogue, "a100", tp * pp * cp * dp), catalogue.model(known.model)
+        system = systems_of(catalogue, "a100", tp * pp * cp * dp, known.fabric)
+        model = catalogue.model(known.model)
         batch, length = known.batch + 0.0 * dp, known.sequence + 0.0 * dp
         return training_step(catalogue, system, model, batch, length, layout).time
 
