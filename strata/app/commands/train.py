@@ -176,9 +176,10 @@ def _write_pictures(
     if timeline is not None:
         from strata.simulate.step import simulate_step
 
-        made = simulate_step(run.result)
-        timeline.parent.mkdir(parents=True, exist_ok=True)
         kind = timeline.suffix.lower()
+        # a page can be looked into closely, a picture not
+        made = simulate_step(run.result, detail="stage" if kind == ".svg" else "auto")
+        timeline.parent.mkdir(parents=True, exist_ok=True)
         write = {".html": made.to_html, ".svg": made.to_svg, ".json": made.to_perfetto}[kind]
         wrote("timeline", write(timeline), " (open it at https://ui.perfetto.dev)" if kind == ".json" else "")
     if svg is not None:
