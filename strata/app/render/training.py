@@ -183,7 +183,7 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     )
     used = show(float(run.result.metrics.memory_used), "B")
     title = f"memory of a device, {used} of {show(limit, 'B')} at most"
-    return [titled(title, Text("\n".join([*lines, f"  {legend}"])))]
+    return [titled(title, Text("\n".join([*lines, f"  {legend}"]), no_wrap=True))]
 
 
 def glyph_of(place: int) -> str:

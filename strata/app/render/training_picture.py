@@ -68,7 +68,7 @@ def _draw_memory(axes: Any, run: TrainRun) -> None:
     )
     few = places if stages <= 16 else places[:: max(stages // 8, 1)]
     axes.set_yticks(few, [names[i] for i in few])
-    axes.set_ylim(stages - 0.4 + 0.12 * stages, -0.75)
+    axes.set_ylim(stages - 0.4 + max(0.8, 0.42 * stages), -0.75)
     axes.set(title="memory of a device [GB]", xlim=(0, limit / 1e9 * 1.04))
     axes.grid(axis="y", visible=False)
     axes.legend(fontsize=7.5, ncols=3, loc="lower left", frameon=False, handlelength=1.0, columnspacing=1.0)
