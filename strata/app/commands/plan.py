@@ -95,9 +95,7 @@ def plan_command(
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
-    """The best plans of a model on a system under limits on latency, out of every legal one, with the largest
-    batch that keeps them.
-    """
+    """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
     import numpy as np
 
     from strata.app.commands.serving import typed_share
