@@ -27,7 +27,7 @@ TOPICS = (
     ("step", "pricing", "A step: pipeline, memory, clock, metrics"),
     ("simulation", "simulate", "Simulated steps: pipeline schedules, wavefronts"),
     ("serving", "serving", "Serving"),
-    ("training", "training", "Training"),
+    ("training", "training", "Training: runs, failures, checkpoints, post-training"),
     ("search", "search", "Search"),
     ("design", "optimise/design", "Co-design: shares of budgets, slopes"),
     ("dfmodel", "optimise/dfmodel", "DFModel's studies in its own terms"),

@@ -119,7 +119,7 @@ class TrainingBox:
         return Plan(**{name: np.broadcast_to(value, self.legal.shape)[where] for name, value in held.items()})
 
 
-def training_plans(
+def plans_of_training(
     devices: int,
     model: Model,
     batch: float,
@@ -140,7 +140,7 @@ def training_plans(
     exchange gradients for every micro-batch.
 
     >>> import strata as st
-    >>> box = training_plans(8, st.model("llama-3-8b"), 16.0)
+    >>> box = plans_of_training(8, st.model("llama-3-8b"), 16.0)
     >>> box.legal.shape, box.size, float(box.at([0]).pp[0])
     ((58, 5, 3, 5, 4), 3891, 8.0)
     """

@@ -18,7 +18,7 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import WORDS, Plan
 from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import TrainingBox, taken, training_plans
+from strata.mapping.plans import TrainingBox, plans_of_training, taken
 from strata.mapping.rules import RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
@@ -150,13 +150,13 @@ def ranked_training(
 def training_box(
     system: System, model: Model, batch: float, engine: Engine | str = "megatron", where: str = ""
 ) -> TrainingBox:
-    """The plans that are priced: what a training framework runs, or all of them where the engine is none;
+    """The plans that are priced: what a training framework runs, or all of them where there is no software;
     `where` keeps some by a condition over degrees.
     """
-    bare = as_engine(engine).training is None
+    bare = not as_engine(engine).at_least
     schedules = ("1f1b", "zero-bubble", "dualpipe") if bare else ("1f1b",)
     devices = int(float(system.devices))
-    box = training_plans(devices, model, batch, schedules=schedules, freely=bare)
+    box = plans_of_training(devices, model, batch, schedules=schedules, freely=bare)
     if where:
         places = np.flatnonzero(box.legal)
         kept = holds_at(where, _named(box.at(places)), len(places), "where")

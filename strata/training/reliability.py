@@ -84,7 +84,7 @@ def daly_interval(stall: Number, mtbf: Number) -> Number:
     .. math:: \tau = \sqrt{2 \delta M} \left(1 + \frac{\sqrt{x}}{3} + \frac{x}{9}\right) - \delta, \quad
         x = \frac{\delta}{2 M}
 
-    stall \delta of a checkpoint [s], mean time between failures M [s]; M itself where \delta \ge 2 M.
+    stall δ of a checkpoint [s], mean time between failures M [s]; M itself where δ is 2 M or more.
 
     Daly, Future Generation Computer Systems 22 (2006), eq. 37; Young, CACM 17 (1974), without the bracket.
 
@@ -102,7 +102,7 @@ def trained_share(interval: Number, stall: Number, mtbf: Number, recovery: Numbe
 
     .. math:: g = \frac{\tau}{M e^{R / M} \left(e^{(\tau + \delta) / M} - 1\right)}
 
-    interval \tau, stall \delta, mean time between failures M, recovery R [s].
+    interval τ, stall δ, mean time between failures M, recovery R [s].
 
     Daly (2006), eq. 20.
 
@@ -124,7 +124,8 @@ def training_goodput(
     told, and not before the last one is written. Work done while an asynchronous checkpoint is being written
     is lost with it: it counts in R.
 
-    A job like Llama 3 405B's, whose report says "higher than 90 %" of 54 days (arXiv 2407.21783, sec. 3.3.4):
+    A job like that of Llama 3 405B, whose report says "higher than 90 %" of 54 days (arXiv 2407.21783, sec.
+    3.3.4):
 
     >>> found = training_goodput(14 * 405e9, 16384.0, reliability())
     >>> round(float(found.share), 2), round(float(found.mtbf / 3600), 1), round(float(found.failures))

@@ -24,6 +24,7 @@ from strata.search.training_search import DIVIDED, TrainingSearch, search_traini
 from strata.training.checks import check_training_plan
 from strata.training.reliability import Goodput, Reliability, reliability, training_goodput
 from strata.units import finite_number, show
+from strata.workload.adapters import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import train
@@ -153,14 +154,17 @@ def train_run(
     goal: str = "throughput",
     where: str = "",
     top: int = 5,
+    adapters: Lora | None = None,
+    frozen: tuple[str, ...] = (),
 ) -> TrainRun:
     """Train a model on so many tokens ("2T"), `batch` sequences of `length` tokens a step, under a plan or
     the best one.
 
     `reliability` states failures, checkpoints and slow machines (`st.training.reliability`), `interval` the
     seconds between checkpoints (the best ones where none are given), `goal` what the best plan is
-    (throughput, cheapest or efficient), `where` keeps some plans by a condition over their degrees. Without a
-    batch a step takes about four million tokens.
+    (throughput, cheapest or efficient), `where` keeps some plans by a condition over their degrees,
+    `adapters` and `frozen` say what is not trained (`st.train`). Without a batch a step takes about four
+    million tokens.
 
     >>> run = train_run("8xh100", "llama-3-8b", "1B", batch=64, plan="tp=2,dp=4,zero=1,sp=1,recompute=full")
     >>> run.steps, run.days < 1, 0.3 < run.mfu < run.hfu < 0.7, 0.95 < run.goodput.share < 1
@@ -172,7 +176,7 @@ def train_run(
         raise BadValue(f"runs of training are of language models, but got {trained!r}")
     count, devices = token_count(tokens), float(hardware.devices)
     size = usual_batch(devices, length) if batch is None else float(batch)
-    work = train(size, float(length))
+    work = train(size, float(length), adapters=adapters, frozen=frozen)
     require(
         count >= size * length,
         f"a run has at least one step, of {count_text(size * length)} tokens (batch {size:g} x {length:g}); "
@@ -210,8 +214,10 @@ def run_of_step(
     """
     m, step, devices = result.metrics, result.steps[-1], float(result.system.devices)
     steps = float(np.ceil(tokens / float(step.items)))
-    parameters = float(result.program.trace(result.workload).parameters())
-    state = parameters * checkpoint_bytes(result.engine)
+    graph = result.program.trace(result.workload)
+    forward = [(block, op) for block, op in graph.ops() if block.direction == "forward"]
+    trained = sum(float(block.count) * float(op.trained_elements()) for block, op in forward)
+    state = trained * checkpoint_bytes(result.engine)
     kept = map_leaves(float, training_goodput(state, devices, given or reliability(), interval))
     time = steps * float(m.step_time) / float(kept.share)
     stopped = float(kept.stopped)
@@ -225,7 +231,7 @@ def run_of_step(
         energy=power * time * float(result.economics.overhead),
         goodput=kept,
         hfu=float(m.mfu) * float(step.price.flop) * devices / float(step.flop),
-        parameters=parameters,
+        parameters=float(graph.parameters()),
         search=search,
     )
 

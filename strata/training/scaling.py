@@ -16,6 +16,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import plan_text
 from strata.training.reliability import Reliability
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
+from strata.workload.adapters import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
@@ -104,6 +105,8 @@ def scaling_curve(
     engine: Engine | str = "megatron",
     reliability: Reliability | None = None,
     where: str = "",
+    adapters: Lora | None = None,
+    frozen: tuple[str, ...] = (),
 ) -> ScalingCurve:
     """The best plan of every device count: strong scaling keeps the batch, weak scaling the sequences of a
     device.
@@ -137,6 +140,8 @@ def scaling_curve(
                 reliability=reliability,
                 where=where,
                 top=1,
+                adapters=adapters,
+                frozen=frozen,
             )
             points.append(ScalingPoint(devices=count, batch=float(size), run=run))
         except StrataError as error:

@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from strata.errors import BadValue
-from strata.mapping.plans import training_plans
+from strata.mapping.plans import plans_of_training
 from strata.search.plans import plan_at
 from strata.search.training_search import search_training
 from strata.training.checks import check_training_plan
@@ -22,7 +22,7 @@ def found():
 @pytest.mark.parametrize("batch", [96.0, 100.0])
 def test_every_plan_of_the_box_is_legal_and_there_once(model, batch):
     made = st.model(model)
-    box = training_plans(64, made, batch)
+    box = plans_of_training(64, made, batch)
     flat = box.at(np.flatnonzero(box.legal))
     rows = np.stack([np.asarray(v, float) for v in vars(flat).values()], axis=1)
     assert len(np.unique(rows, axis=0)) == box.size == len(rows)
@@ -34,7 +34,7 @@ def test_every_plan_of_the_box_is_legal_and_there_once(model, batch):
 
 
 def test_the_box_prices_as_singles_do(found):
-    box = training_plans(64, st.model(MODEL), 128.0)
+    box = plans_of_training(64, st.model(MODEL), 128.0)
     priced = st.evaluate(SYSTEM, MODEL, WORK, box.plan, "megatron")
     places = np.random.default_rng(1).choice(np.flatnonzero(box.legal), 12, replace=False)
     flat = box.at(places)
@@ -48,7 +48,7 @@ def test_the_box_prices_as_singles_do(found):
 
 
 def test_no_plan_drawn_at_random_is_better(found):
-    box = training_plans(64, st.model(MODEL), 128.0)
+    box = plans_of_training(64, st.model(MODEL), 128.0)
     places = np.random.default_rng(2).choice(np.flatnonzero(box.legal), 3000, replace=False)
     priced = st.evaluate(SYSTEM, MODEL, WORK, box.at(places), "megatron")
     assert found.choices[0].result.metrics.tokens_per_s >= priced.metrics.tokens_per_s.max() * (1 - 1e-9)

@@ -95,9 +95,7 @@ def plan_command(
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
-    """The best plans of a model on a system under limits on latency, out of every legal one, with the largest
-    batch that keeps them.
-    """
+    """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
     import numpy as np
 
     from strata.app.commands.serving import typed_share
@@ -112,7 +110,9 @@ def plan_command(
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    work = _typed_work(served, kind := phase_of(served, phase), batches, size, (routing, lora, frozen))
+    kind = phase_of(served, phase)
+    tried = _usual_batches(kind, batches, size, hardware, served)
+    work = _typed_work(served, kind, tried, size, (routing, lora, frozen))
     largest = kind in ("prefill", "decode") and batches is None
     limits |= {"share": typed_share(share), "goal": goal, "top": count, "where": where, "largest": largest}
     ranking = plan_for(hardware, served, work, software, **limits)
@@ -135,6 +135,17 @@ def _as_typed(options: dict[str, str], changes: list[str]) -> str:
     """Options that are not as usual, to be repeated."""
     typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
     return " ".join([*typed, *(f"--set {quote(c)}" for c in changes)])
+
+
+def _usual_batches(phase: str, batches: Any, size: dict[str, float], system: Any, program: Any) -> Any:
+    """Batches as typed; of a language model that is trained, where none is, the usual one of the devices."""
+    if batches is not None or phase != "train" or not hasattr(program, "pattern"):
+        return batches
+    import numpy as np
+
+    from strata.training.run import usual_batch
+
+    return np.array([usual_batch(float(system.devices), size["input"])])
 
 
 def _typed_work(

@@ -11,7 +11,9 @@ from strata.app.commands.options import (
     DevicePrice,
     EngineName,
     FabricName,
+    FrozenModules,
     JsonFlag,
+    LoraAdapters,
     ModelName,
     PlanText,
     SetItems,
@@ -104,6 +106,8 @@ def train_command(
     where: PlanFilter = "",
     top: Shown = "5",
     price: DevicePrice = "",
+    lora: LoraAdapters = "",
+    frozen: FrozenModules = "",
     reliability: ReliabilityName = "default",
     checkpoint_every: CheckpointEvery = "",
     scale: ScaleCounts = "",
@@ -114,13 +118,14 @@ def train_command(
 ) -> None:
     """Train a model on so many tokens: days, money, energy and goodput, under a plan or the best of all."""
     from strata.app.render.training import scaling_lines, train_dict, train_page
-    from strata.search.inputs import named_inputs
+    from strata.search.inputs import fine_tuning, named_inputs
     from strata.training.run import train_run
 
     stated, changes = _stated(reliability, with_price(set, price))
     hardware, trained, software = named_inputs(model, system, engine, weights, "", changes, fabric)
     size = {"batch": whole(batch, "--batch") if batch else None, "length": whole(length, "--length")}
     told: dict[str, Any] = {"engine": software, "reliability": stated, "where": where, **size}
+    told |= fine_tuning("train", lora, frozen)
     counts = [int(whole(n, "--scale")) for n in scale.split(",")] if scale else []
     _check_timeline(timeline)
     every = typed_time(checkpoint_every, "--checkpoint-every") if checkpoint_every else None
@@ -176,9 +181,10 @@ def _write_pictures(
     if timeline is not None:
         from strata.simulate.step import simulate_step
 
-        made = simulate_step(run.result)
-        timeline.parent.mkdir(parents=True, exist_ok=True)
         kind = timeline.suffix.lower()
+        # a page can be looked into closely, a picture not
+        made = simulate_step(run.result, detail="stage" if kind == ".svg" else "auto")
+        timeline.parent.mkdir(parents=True, exist_ok=True)
         write = {".html": made.to_html, ".svg": made.to_svg, ".json": made.to_perfetto}[kind]
         wrote("timeline", write(timeline), " (open it at https://ui.perfetto.dev)" if kind == ".json" else "")
     if svg is not None:

@@ -159,8 +159,8 @@ def ranking_table(ranking: PlanRanking) -> Any:
     title += f"{first.considered:,} plans x batches, {first.feasible:,} of which fit"
     title += " and keep the limits" if limits else ""
     if first.placed:
-        title += f"; each in its best order on the fabric ({first.placed:,} other placements priced, "
-        title += "the rest could not have won)"
+        rest = "" if best.workload.phase == "train" else ", the rest could not have won"
+        title += f"; each in its best order on the fabric ({first.placed:,} other placements priced{rest})"
     of_items = {"items_per_s", "step_time"}
     shown = of_items if isinstance(best.plan, Layout) else {*shown_metrics(best.workload.phase)} - of_items
     shown |= {"batch", "memory_used"}

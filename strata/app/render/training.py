@@ -11,6 +11,7 @@ import numpy as np
 
 from strata.app.terminal import plain_table, titled
 from strata.arrays import Number
+from strata.evaluate import stage_memory
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.pricing.price import RESOURCES
 from strata.search.plan_for import why_behind
@@ -18,7 +19,6 @@ from strata.search.training_search import LeverWorth, TrainingSearch
 from strata.training.reliability import MONTH
 from strata.training.run import DAY, TrainRun, count_text
 from strata.training.scaling import ScalingCurve
-from strata.training.stages import memory_of_stages
 from strata.units import show
 
 BAR = 60  # columns of a full bar
@@ -39,7 +39,7 @@ STEP_WORDS = {
 def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
     """The run for machines, in SI units but for days and MWh."""
     found = run.to_dict()
-    found["memory_by_stage_B"] = {name: list(each) for name, each in memory_of_stages(run.result).items()}
+    found["memory_by_stage_B"] = {name: list(each) for name, each in stage_memory(run.result).items()}
     if run.search is not None:
         s = run.search
         found["search"] = {
@@ -166,7 +166,7 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     """A bar for every stage, filled by purpose up to what a device may hold."""
     from rich.text import Text
 
-    held, limit = memory_of_stages(run.result), float(run.result.metrics.memory_limit)
+    held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
     stages = len(next(iter(held.values())))
     lines = []
@@ -183,7 +183,7 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     )
     used = show(float(run.result.metrics.memory_used), "B")
     title = f"memory of a device, {used} of {show(limit, 'B')} at most"
-    return [titled(title, Text("\n".join([*lines, f"  {legend}"])))]
+    return [titled(title, Text("\n".join([*lines, f"  {legend}"]), no_wrap=True))]
 
 
 def glyph_of(place: int) -> str:

@@ -11,11 +11,11 @@ import numpy as np
 
 from strata.app.render.training import STEP_WORDS, days_text, step_parts
 from strata.drawing import COLOURS, DARK, GREY, STYLE, pyplot_of, save
+from strata.evaluate import stage_memory
 from strata.mapping.plan import plan_text
 from strata.training.reliability import MONTH
 from strata.training.run import TrainRun, count_text
 from strata.training.scaling import ScalingCurve
-from strata.training.stages import memory_of_stages
 from strata.units import show
 
 WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
@@ -55,7 +55,7 @@ def _head(figure: Any, run: TrainRun, height: float) -> None:
 
 def _draw_memory(axes: Any, run: TrainRun) -> None:
     """Stages as bars that lie, the first on top, filled by purpose."""
-    held, limit = memory_of_stages(run.result), float(run.result.metrics.memory_limit)
+    held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     stages = len(next(iter(held.values())))
     places, left = np.arange(stages), np.zeros(stages)
     for place, (name, sizes) in enumerate((n, s) for n, s in held.items() if np.max(s) > 0):
@@ -68,7 +68,7 @@ def _draw_memory(axes: Any, run: TrainRun) -> None:
     )
     few = places if stages <= 16 else places[:: max(stages // 8, 1)]
     axes.set_yticks(few, [names[i] for i in few])
-    axes.set_ylim(stages - 0.4 + 0.12 * stages, -0.75)
+    axes.set_ylim(stages - 0.4 + max(0.8, 0.42 * stages), -0.75)
     axes.set(title="memory of a device [GB]", xlim=(0, limit / 1e9 * 1.04))
     axes.grid(axis="y", visible=False)
     axes.legend(fontsize=7.5, ncols=3, loc="lower left", frameon=False, handlelength=1.0, columnspacing=1.0)
