@@ -42,7 +42,8 @@ RING, ULYSSES = "ring", "ulysses"
 SUMS_OF_WEIGHTS = ("dp_cp", "dp_shard", "dp_copies")
 SUMS_OF_EXPERTS = ("expert_dp", "expert_shard", "expert_copies")
 ENDS = "ends"
-HOST_STATE = "host_state"  # among the active groups: plans keep state of the optimiser in the host's memory
+# among the active groups: plans keep state of the optimiser, or activations, in the host's memory
+HOST_STATE, HOST_ACTIVATIONS = "host_state", "host_activations"
 TRAINING_GROUPS = frozenset((*SUMS_OF_WEIGHTS, *SUMS_OF_EXPERTS, ENDS))
 # some plans hold the residual stream in parts over their tensor group; and others of the batch do not
 SEQUENCE, WHOLE_SEQUENCE = "sequence", "whole_sequence"
@@ -78,6 +79,8 @@ def active_groups(plan: Plan) -> frozenset[str]:
         found.add("redundant_experts")
     if any_above(plan.offload % 2, 0):  # of OFFLOAD: the optimiser, or both
         found.add(HOST_STATE)
+    if any_above(plan.offload, 1):
+        found.add(HOST_ACTIVATIONS)
     if any_above(plan.order, 0):
         found.add(ORDERED)
     if "pp" in found:

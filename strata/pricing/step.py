@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Mask, Number, namespace
+from strata.pricing.activation_offload import activations_away
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.exposed import add_times, exposed_in_blocks
 from strata.pricing.footprint import resident_bytes
@@ -136,8 +137,11 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     seen = add_times(exposed_in_blocks(blocks, sharding, training), passes.exposed)
     if training:
         both = passes.slowest - passes.backward, passes.backward
-        update = update_price(given, rank, blocks, counts, both)
-        extra, seen = update.price, add_times(seen, update.exposed)
+        update, away = (
+            update_price(given, rank, blocks, counts, both),
+            activations_away(given, blocks, counts, *both),
+        )
+        extra, seen = update.price + away, add_times(seen, update.exposed | {"offload": away.time})
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network

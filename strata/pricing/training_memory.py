@@ -145,6 +145,23 @@ def sharding_ranks(sharding: Sharding, replicas: Number) -> Number:
     return xp.where(told > 0, xp.minimum(told, replicas), replicas)
 
 
+def held_blocks(
+    blocks: list[tuple[Block, Footprint]], counts: list[Number], order: BlockSequence
+) -> list[HeldBlock]:
+    """The forward blocks of a step with what they hold, as often as they stand in stages."""
+    return [
+        HeldBlock(
+            block=b,
+            held=one,
+            count=count,
+            layered=order.in_layers(b.name),
+            starts_layer=order.starts_layer(b.name),
+        )
+        for (b, one), count in zip(blocks, counts, strict=True)
+        if b.direction == "forward"
+    ]
+
+
 def training_memory(
     blocks: list[tuple[Block, Footprint]],
     counts: list[Number],
@@ -161,17 +178,7 @@ def training_memory(
     """
     trainer = trainer_of(given)
     facts = trainer.memory if trainer.memory is not None else NOTHING
-    held = [
-        HeldBlock(
-            block=b,
-            held=one,
-            count=count,
-            layered=order.in_layers(b.name),
-            starts_layer=order.starts_layer(b.name),
-        )
-        for (b, one), count in zip(blocks, counts, strict=True)
-        if b.direction == "forward"
-    ]
+    held = held_blocks(blocks, counts, order)
     parts = _state(held, sharding, trainer) | _activations(held, sharding, trainer, node)
     if trainer.memory is None:
         return parts
@@ -198,11 +205,7 @@ def update_memory(
     """Bytes a framework counts as allocated while optimiser state is updated: nothing of a pass is left."""
     every = training_memory(blocks, counts, sharding, order, given, node)
     facts = trainer_of(given).memory or NOTHING
-    held = [
-        HeldBlock(block=b, held=one, count=count, layered=False, starts_layer=False)
-        for (b, one), count in zip(blocks, counts, strict=True)
-        if b.direction == "forward"
-    ]
+    held = held_blocks(blocks, counts, order)
     return sum((every[purpose] for purpose in STATE), 0.0) + sum(communication_buffers(held, sharding, facts))
 
 
@@ -240,39 +243,49 @@ def _activations(
     """Activations in flight, logits, and what the widest gradients and a recomputed layer take meanwhile."""
     training, stages, pieces = sharding.training, sharding.stages, sharding.microbatches
     facts, unfused = trainer.memory or NOTHING, trainer.attention == "unfused"
-    every: Number = 0.0
-    entries: Number = 0.0
     ends: Number = 0.0
-    layers: Number = 0.0
     logits: Number = 0.0
     widest: Number = 0.0
     buffers: Number = 0.0
     for one in held:
-        kept = kept_activations(one.held, training.recompute, facts, unfused)
-        if one.layered:
-            every = every + one.count * kept
-            if one.starts_layer:
-                entries = entries + one.count * one.held.repeats * one.held.boundary
-                layers = layers + one.count
-        else:
-            ends = ends + one.count * kept
+        if not one.layered:
+            ends = ends + one.count * kept_activations(one.held, training.recompute, facts, unfused)
         own = one.held.kept
         size = own.logits if facts is NOTHING else own.logits / own.logit_size * facts.logits
         logits = logits + one.count * size
         xp = namespace(widest, own.gradients, own.products, one.count)
         widest = xp.maximum(widest, xp.where(one.count > 0, own.gradients, 0.0))
         buffers = buffers + xp.where(one.count > 0, facts.gradient_buffers * own.products, 0.0)
-    xp = namespace(every, layers, training.recompute_layers, training.recompute, pieces, stages)
+    by_layers, one_layer = layer_activations(held, sharding, trainer)
+    xp = namespace(by_layers, one_layer, training.recompute_layers, training.recompute, pieces, stages)
     full = training.recompute == RECOMPUTE.index("full")
-    share = xp.where(full, recomputed_layers(layers, sharding.virtual_stages, training), 0.0)
-    one_layer = every / xp.maximum(layers, 1.0)
     flight = in_flight(stages, node, pieces, sharding.virtual_stages, training.schedule)
     last = xp.where(training.schedule == SCHEDULE.index("gpipe"), pieces, 1.0)
-    kept = flight * (share * entries + (1.0 - share) * every) + last * ends
+    kept = flight * by_layers + last * ends
     away = (training.offload == OFFLOAD.index("activations")) | (training.offload == OFFLOAD.index("both"))
     kept = xp.where(away, xp.minimum(kept, BUFFERED_LAYERS * one_layer + ends), kept)
     work = widest + xp.where(full, one_layer, 0.0)
     return {"activations": kept, "logits": logits, "workspace": buffers + xp.maximum(work - logits, 0.0)}
+
+
+def layer_activations(held: list[HeldBlock], sharding: Sharding, trainer: Trainer) -> tuple[Number, Number]:
+    """Bytes that the layers of a stage keep of one micro-batch, recomputed ones what they take in; and those
+    of a mean layer that is not.
+    """
+    training, facts, unfused = sharding.training, trainer.memory or NOTHING, trainer.attention == "unfused"
+    every: Number = 0.0
+    entries: Number = 0.0
+    layers: Number = 0.0
+    for one in held:
+        if one.layered:
+            every = every + one.count * kept_activations(one.held, training.recompute, facts, unfused)
+            if one.starts_layer:
+                entries = entries + one.count * one.held.repeats * one.held.boundary
+                layers = layers + one.count
+    xp = namespace(every, layers, training.recompute_layers, training.recompute)
+    full = training.recompute == RECOMPUTE.index("full")
+    share = xp.where(full, recomputed_layers(layers, sharding.virtual_stages, training), 0.0)
+    return share * entries + (1.0 - share) * every, every / xp.maximum(layers, 1.0)
 
 
 def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, unfused: bool) -> Number:

@@ -31,7 +31,8 @@ STEP_WORDS = {
     "throttling": "clock held down by power", "bubble": "pipeline bubble", "host": "host",
     "communication": "exposed communication", "gradients": "exposed: gradients summed",
     "parameters": "exposed: parameters gathered", "tp": "exposed: tensor parallel",
-    "cp": "exposed: context parallel", "ep": "exposed: experts exchanged",
+    "offload": "exposed: activations offloaded", "cp": "exposed: context parallel",
+    "ep": "exposed: experts exchanged",
     "p2p": "exposed: stages' hand-overs", "pp": "exposed: stages' hand-overs",
 }  # fmt: skip
 
