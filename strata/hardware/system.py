@@ -92,7 +92,7 @@ def system(what: str | Chip, on: Fabric | str | None = None, /, **changes: Any) 
         joined = sized(usual_fabric(what), (1.0,)) if on is None else as_fabric(on)
         require(
             all(d.size is not None for d in joined.dimension),
-            f"fabric {joined.name} needs sizes; use strata.sized(fabric, (8, 4))",
+            f"fabric {joined.name} needs sizes; use strata.hardware.sized(fabric, (8, 4))",
         )
         count = devices_of(joined)
         several = f"{count:g}x" if isinstance(count, float) else ""

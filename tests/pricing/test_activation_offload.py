@@ -37,6 +37,6 @@ def test_a_batch_of_plans_equals_single_ones() -> None:
 
 
 def test_fabrics_that_state_no_link_refuse_in_a_line() -> None:
-    system = st.system(st.chip("a100"), st.sized(st.fabric("pcie4-node"), (4,)))
+    system = st.system(st.chip("a100"), st.hardware.sized(st.fabric("pcie4-node"), (4,)))
     with pytest.raises(BadValue, match=r"offload needs host\.link, which fabric 'pcie4-node'"):
         st.evaluate(system, "llama-3-8b", st.train(8, 2048), "tp=4,offload=activations")
