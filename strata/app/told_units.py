@@ -31,17 +31,17 @@ KEYS = {
     "as the goal says": "best methods",
     # counts, shares, ratios, sizes
     ONE: "acceptance active after alone banks batch before best_window bias bounded branches bubble "
-    "bundles candidates clients compared.loss compared.partitions compute_units considered "
-    "context cores cores_sold cores_stated count degrees design devices devices.* diameter "
-    "die_yield dies empty epochs evaluations failed feasible fitted gain gap held_out high_factor hops "
-    "group in_flight index input lanes layers layouts_fused links longest loss low_factor mape mean_hops median "
-    "memory_share mesh microbatches minibatch more most_clients networks networks_used nodes numbers out "
-    "out_by_reason output oversubscription p90 package_yield parameters partitions "
-    "partitions.passes partitions.tiles partitions.times passes pays pins points prompt ranks ratio "
-    "read_share readers reason reduction refresh_leaves response rollout_devices rounds row rows samples sequences "
-    "share shared_hops shared_unicast_hops sharing size sizes skew slots solved speedup spread stacking_yield "
-    "stages stated_design stride tiles times tokens trace training_devices upgrades utilisation variation verified "
-    "vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers "
+    "bundles candidates clients compared.loss compared.partitions compute_units considered context cores "
+    "cores_sold cores_stated count degrees design devices devices.* diameter die_yield dies empty epochs "
+    "evaluations failed feasible fitted gain gap held_out high_factor hops group in_flight index input "
+    "lanes layers layouts_fused links longest loss low_factor mape mean_hops median memory_share mesh "
+    "microbatches minibatch more most_clients networks networks_used nodes numbers out out_by_reason "
+    "output oversubscription p90 package_yield parameters partitions partitions.passes partitions.tiles "
+    "partitions.times passes pays pins points prompt ranks ratio read_share readers reason reduction "
+    "refresh_leaves response rollout_devices rounds row rows samples sequences share shared_hops "
+    "shared_unicast_hops sharing size sizes skew slots solved speedup spread stacking_yield stages "
+    "stated_design stride tiles times tokens trace training_devices upgrades utilisation variation "
+    "verified vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers "
     "failures_per_month goodput_lost goodput_share hfu length micro_batch plans steps",
 }
 _UNITS = {key: unit for unit, keys in KEYS.items() for key in keys.split()}

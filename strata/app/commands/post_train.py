@@ -138,8 +138,8 @@ def post_train_command(
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
-    """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on one
-    pool of devices or on two, with the best plans and the best split.
+    """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on
+    one pool of devices or on two, with the best plans and the best split.
     """
     from strata.search.inputs import named_inputs
     from strata.training.post_training import post_training

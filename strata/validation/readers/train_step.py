@@ -54,7 +54,7 @@ def train_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
         division = plan(recompute=RECOMPUTE[recompute], microbatches=1)
         engine = _on_host(catalogue.engine(ENGINES[mode]), known.host)
         step = priced_step(system, _decoder(v, gated > 0), train(v["batch"], v["sequence"]), division, engine)
-        forward, loss, backward = pass_times(step, system.chip)
+        forward, loss, backward = measured_passes(step, system.chip)
         times = forward + known.start, loss, backward
         return (*times, kept_by_layers(step, recompute > 0, engine))
 
@@ -105,7 +105,7 @@ def _passes(step: Step) -> tuple[list[tuple[Number, Price]], ...]:
     return forward, loss, backward
 
 
-def pass_times(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
+def measured_passes(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
     """Time of the layers forward, of the loss forward, and of the backward pass of both [s], at the clock
     that all of them together leave.
     """
