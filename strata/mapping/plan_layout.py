@@ -4,7 +4,7 @@ legal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,14 +94,23 @@ def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> se
     """
     found = {ENDS} if any_above(plan.pp, 1) else set()
     copies, sharded = plan.dp * plan.cp, any_above(plan.zero, 0)
-    if not any_above(copies, 1):
-        return found
     apart = any_above((plan.ep * plan.moe_tp != plan.tp) * 1.0, 0)
-    for names in (SUMS_OF_WEIGHTS, SUMS_OF_EXPERTS) if apart else (SUMS_OF_WEIGHTS,):
+    several = any_above(copies, 1)
+    kinds = [SUMS_OF_WEIGHTS] if several else []
+    if apart and (several or any_above(plan.moe_groups, 1)):
+        kinds.append(SUMS_OF_EXPERTS)
+    for names in kinds:
         found |= {names[0], names[1]} if sharded else {names[0]}
         if sharded and any_above(copies / shard_ranks(plan), 1):
             found.add(names[2])
     return found
+
+
+def experts_apart(groups: Collection[str]) -> bool:
+    """Whether experts have groups of their own among those of training; inference gathers sharded experts
+    over the first of these, whether they are held by other ranks than the rest or not.
+    """
+    return SUMS_OF_EXPERTS[1 if SUMS_OF_WEIGHTS[1] in groups else 0] in groups
 
 
 def shard_ranks(plan: Plan) -> Number:

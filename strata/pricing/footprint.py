@@ -13,7 +13,6 @@ from strata.pricing.kept_tensors import SEQUENCE_GROUP, KeptTensors, kept_tensor
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.ops import is_product
 
-GRADIENT_BYTES = 4.0  # Megatron adds up gradients in fp32, and they cross so
 WORKING = "bf16"  # format of weights that a trainer works with where products read no narrower one
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from strata.arrays import Mask, Number, namespace
 from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
-from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
+from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS, experts_apart
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
@@ -155,7 +155,7 @@ def update_parts(
     held, experts, most = _held(blocks, counts, given)
     zero, degrees, xp = sharding.zero, sharding.degrees, namespace(sharding.zero)
     names = {"dense": SUMS_OF_WEIGHTS, "experts": SUMS_OF_EXPERTS}
-    if SUMS_OF_EXPERTS[0] not in rank.placement.groups:  # held by the same ranks as the rest
+    if not experts_apart(rank.placement.groups):
         names["experts"] = SUMS_OF_WEIGHTS
     shards = {kind: xp.where(zero > 0, degrees.get(own[1], 1.0), 1.0) for kind, own in names.items()}
     owned = (most[0] - most[1]) / shards["dense"] + most[1] / shards["experts"]
