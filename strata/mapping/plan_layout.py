@@ -361,9 +361,10 @@ def _alternatives(
     swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
     usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
     mode = plan.cp_mode
-    found = [Alternative(mask=(mode == 0) | ((mode == 1) if not ringing else False), axes=usual)]
+    round_ring = (mode == 1) & (plan.cp > 1) if ringing else False
+    found = [Alternative(mask=(mode < 2) & (round_ring == 0), axes=usual)]
     if ringing:
-        found.append(Alternative(name=RING, mask=mode == 1, axes=usual, ring=True))
+        found.append(Alternative(name=RING, mask=round_ring, axes=usual, ring=True))
     if swapping:
         found.append(Alternative(name=ULYSSES, mask=mode > 1, axes=swapped))
     return tuple(found)

@@ -12,7 +12,7 @@ from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price
 from strata.pricing.pricers import launched_kernels
-from strata.workload.graph import Block
+from strata.workload.graph import Block, Op, is_collective
 
 FULL = 1.0  # recompute levels above this run layers again
 
@@ -52,7 +52,7 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
     forward = xp.where(given.engine.graphs > 0, 0.0, each)
     backward = forward * (1.0 if trainer.host_backward is None else trainer.host_backward)
     again = _repeated(given, forward)
-    host = [_kernels(b.block, device) * (forward if _is_forward(b) else backward) for b in blocks]
+    host = [_kernels(b.block, given, device) * (forward if _is_forward(b) else backward) for b in blocks]
     extra = _checkpointing(given, forward)
     made = list(blocks)
     for places in _pools(given, blocks):
@@ -91,11 +91,20 @@ def _is_forward(b: PricedBlock) -> bool:
     return b.block.direction == "forward"
 
 
-def _kernels(block: Block, device: Device) -> Number:
+def _kernels(block: Block, given: Pricing, device: Device) -> Number:
     count: Number = 0.0
     for weight, ops in block.at_nodes():
-        count = count + weight * sum((launched_kernels(op, device) for op in ops), 0.0)
+        for op in ops:
+            count = count + weight * launched_kernels(op, device) * _launched(op, given)
     return count
+
+
+def _launched(op: Op, given: Pricing) -> Number:
+    """1, but 0 for a collective that some points of a batch do not have."""
+    if not is_collective(op):
+        return 1.0
+    ranks = given.sharding.degrees[op.group]
+    return namespace(op.payload, ranks).where((op.payload > 0) & (ranks > 1), 1.0, 0.0)
 
 
 def _repeated(given: Pricing, like: Number) -> Number:
