@@ -79,7 +79,8 @@ def interleaved_layers(
     chunks, placed = stages * virtual_stages, layers + 2.0 * ends
     even = floor_div(placed, chunks)
     rest = placed - even * chunks
-    longer = floor_div(chunks - 2.0 - nodes, stages) - floor_div(chunks - 2.0 - rest - nodes, stages)
+    upto = chunks - 2.0 - nodes + stages  # counted from a round before the first: pieces of nothing below 0
+    longer = floor_div(upto, stages) - floor_div(upto - rest, stages)
     first, last = nodes == 0.0, nodes == stages - 1.0
     held = virtual_stages * even + longer - xp.where(first, ends, 0.0) - xp.where(last, ends, 0.0)
     return xp.maximum(held, 0.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from cases import roomy
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 import strata as st
@@ -112,6 +112,8 @@ def test_published_splits():
 
 
 @given(some.integers(1, 130), some.integers(1, 16), some.integers(1, 8), some.sampled_from([0.0, 1.0]))
+@example(27, 1, 2, 0.0)
+@example(31, 2, 4, 0.0)
 def test_every_layer_stands_on_one_stage(layers, stages, virtual, ends):
     virtual = max(min(virtual, int(layers + 2 * ends) // (2 * stages)), 1)
     stages = min(stages, layers)
