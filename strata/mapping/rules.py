@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from strata.arrays import Number, floor_div
+from strata.arrays import Number, floor_div, namespace
 from strata.mapping.divisors import divisors
 
 
@@ -167,7 +167,14 @@ RULES = (
 
 
 def remainder(a: Number, b: Number) -> Number:
-    return a - b * floor_div(a, b)
+    """What is left of a when parts of b are taken; nothing where a is endless, as a batch nobody stated.
+
+    >>> float(remainder(7.0, 3.0)), float(remainder(float("inf"), 3.0))
+    (1.0, 0.0)
+    """
+    xp = namespace(a, b)
+    stated = xp.where(xp.isfinite(a), a, 0.0)
+    return stated - b * floor_div(stated, b)
 
 
 def unequal(parts: Number, units: Number) -> Number:

@@ -109,7 +109,13 @@ class Trainer:
     overlap_p2p: Number = quantity(
         "1", "1 where stages hand on activations beside their work, 0 where they wait for them"
     )
-    bucket: Number = quantity("1", "parameters of a bucket of gradients that cross together", positive=True)
+    bucket: Number | None = quantity(
+        "1",
+        "parameters of a bucket of gradients that cross together; left out: each crosses as it is made, and "
+        "none is waited for at the end",
+        optional=True,
+        positive=True,
+    )
     bucket_per_rank: Number | None = quantity(
         "1",
         "parameters that a bucket has at least for each rank that sums it; none when left out",

@@ -189,7 +189,9 @@ def _busy(group: str, ops: list[PricedOp], rank: Rank) -> Number:
         if is_collective(op):
             if op.group not in shared:
                 shared[op.group] = share_links(groups[group], groups[op.group], rank.fabric)
-            busy = busy + price.time * shared[op.group]
+            # of what goes round beside attention, only what shows is its time
+            taken = price.upper if is_ring_step(op) else price.time
+            busy = busy + taken * shared[op.group]
     return busy
 
 

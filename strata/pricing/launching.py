@@ -12,6 +12,7 @@ from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price
 from strata.pricing.pricers import launched_kernels
+from strata.pricing.stage_times import again_share
 from strata.workload.graph import Block, Op, is_collective
 
 FULL = 1.0  # recompute levels above this run layers again
@@ -51,7 +52,7 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
     xp = namespace(each, given.engine.graphs)
     forward = xp.where(given.engine.graphs > 0, 0.0, each)
     backward = forward * (1.0 if trainer.host_backward is None else trainer.host_backward)
-    again = _repeated(given, forward)
+    again, share = _repeated(given, forward), again_share(given)
     host = [_kernels(b.block, given, device) * (forward if _is_forward(b) else backward) for b in blocks]
     extra = _checkpointing(given, forward)
     made = list(blocks)
@@ -66,8 +67,8 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
         if not _is_forward(first):
             for i, b in enumerate(blocks):
                 if _is_forward(b):
-                    busy = busy + b.block.times * b.again.time
-                    needed = needed + b.block.times * host[i] * again
+                    busy = busy + b.block.times * share * b.again.time
+                    needed = needed + b.block.times * share * host[i] * again
         waited = host_wait(busy, needed)
         safe = namespace(launched).where(launched > 0.0, launched, 1.0)
         for i in places:
@@ -118,7 +119,8 @@ def _checkpointing(given: Pricing, each: Number) -> Number:
     trainer = given.engine.training
     assert trainer is not None
     kernels = 0.0 if trainer.host_checkpoint is None else trainer.host_checkpoint
-    return _repeated(given, each) * given.graph.sequence.layers / given.sharding.stages * kernels * each
+    layers = again_share(given) * given.graph.sequence.layers / given.sharding.stages
+    return _repeated(given, each) * layers * kernels * each
 
 
 def _waiting(price: Price, wait: Number) -> Price:

@@ -168,23 +168,25 @@ def interleaved_time(passes: StagePasses, microbatches: Number, virtual_stages: 
 def zero_bubble_time(passes: StagePasses, microbatches: Number) -> Number:
     r"""Time of a step under the zero-bubble schedule ZB-H1 [s].
 
-    .. math:: T = \max\Big[\max_j \Big(m t_j + \sum_{i \ne j} (F_i + B_i - W_i)\Big),\;
+    .. math:: T = \max\Big[\max_j \Big(m t_j + \max\big(0, \sum_{i \ne j} (F_i + B_i)
+        - \min(P - 1, m) W_j\big)\Big),\;
         (m - 1) \max_j (F_j + B_j) + \sum_j (F_j + B_j) + W_0\Big]
 
     forward pass F, gradients to inputs B and to weights W of each stage, t = F + B + W, m micro-batches.
-    Weights' gradients fill what the backward pass would leave idle; memory is that of 1F1B. For stages alike
-    and m at least 2P this is the paper's :math:`m (F + B + W) + (P - 1)(F + B - W)`; fewer micro-batches
-    leave too few W to fill with (the second term).
+    A stage's own weights' gradients fill what the others would leave idle; memory is that of 1F1B. For stages
+    alike and m at least 2P this is the paper's :math:`m (F + B + W) + (P - 1)(F + B - W)`; fewer
+    micro-batches leave too few W to fill with (the second term).
 
     Qi, Wan, Huang & Lin, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, table 2.
 
     >>> float(zero_bubble_time(equal_stages(1.0, 1.0, 1.0, 4.0), 8.0))
     27.0
     """
-    forward, inputs, weights = passes.every
+    forward, inputs, _ = passes.every
     thin = passes.forward + passes.inputs
     xp = namespace(thin, microbatches, forward)
-    idle = xp.maximum(forward + inputs - weights - (thin - passes.weights), 0.0)
+    others = xp.minimum(xp.asarray(passes.behind)[0], microbatches)
+    idle = xp.maximum(forward + inputs - thin - others * passes.weights, 0.0)
     filled = xp.max(microbatches * passes.whole + idle, axis=0)
     chained = (microbatches - 1.0) * xp.max(thin, axis=0) + forward + inputs + xp.asarray(passes.weights)[0]
     return xp.maximum(filled, chained)

@@ -137,11 +137,11 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     seen = add_times(exposed_in_blocks(blocks, sharding, training), passes.exposed)
     if training:
         both = passes.slowest - passes.backward, passes.backward
-        update, away = (
-            update_price(given, rank, blocks, counts, both),
-            activations_away(given, blocks, counts, *both),
-        )
-        extra, seen = update.price + away, add_times(seen, update.exposed | {"offload": away.time})
+        waits = activations_away(given, blocks, counts, *both)
+        longer = both[0] + waits[0], both[1] + waits[1]  # beside which gradients and weights cross
+        update, late = update_price(given, rank, blocks, counts, longer), pieces * (waits[0] + waits[1])
+        extra = update.price + Price(time=late, overhead=late, upper=late)
+        seen = add_times(seen, update.exposed | {"offload": late})
         mean, time = mean + extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network

@@ -230,7 +230,9 @@ def _sums(
             name=f"{pattern}_{name}", pattern=pattern, group=group, payload=held * width[name] / pieces
         )
         one = price_collective(op, rank.placement.groups[group], rank.fabric)
-        whole[name], piece[name] = whole[name] + one.times(pieces), piece[name] + one
+        whole[name] = whole[name] + one.times(pieces)
+        if trainer.bucket is not None:
+            piece[name] = piece[name] + one
     return Sums(
         gradients=whole["gradients"],
         last_gradients=piece["gradients"],
@@ -240,7 +242,7 @@ def _sums(
 
 
 def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) -> Number:
-    r"""Buckets in which so many parameters cross; one where nothing runs beside them.
+    r"""Buckets in which so many parameters cross; one where nothing runs beside them, or without buckets.
 
     .. math:: n = \max\left(1, \frac{N}{\max(b, b_r R)}\right)
 
@@ -253,6 +255,8 @@ def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) 
     >>> [float(buckets(1e9, ranks, 1.0, engine("megatron").training)) for ranks in (8.0, 100.0)]
     [25.0, 10.0]
     """
+    if trainer.bucket is None:
+        return 1.0
     least: Number = 0.0 if trainer.bucket_per_rank is None else trainer.bucket_per_rank
     xp = namespace(count, ranks, overlapped, trainer.bucket, least)
     many = xp.maximum(count / xp.maximum(trainer.bucket, least * ranks), 1.0)

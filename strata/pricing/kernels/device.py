@@ -10,7 +10,7 @@ from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, trainer_of
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.pricing.kernels.dram_access import Banks, banks_of, noc_of
 from strata.pricing.price import Price, roofline_price
@@ -81,12 +81,8 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
 
 
 def training_software(engine: Engine) -> dict[str, Any]:
-    """What an engine's kernels do in training, as fields of `KernelSoftware`; nothing where it does not say
-    how it trains.
-    """
-    trainer = engine.training
-    if trainer is None:
-        return {"trains": True}
+    """What an engine's kernels do in training, as fields of `KernelSoftware`."""
+    trainer = trainer_of(engine)
     fused_add = 1.0 if trainer.fused_gradient_add is None else trainer.fused_gradient_add
     return {
         "trains": True,
