@@ -150,8 +150,14 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)
-    held_by = [(b.block, b.held) for b in blocks]
-    memory = step_memory(given, held_by, counts)
+    memory: dict[str, Number] = {}
+    if not structure.time_alone:
+        footprints = [(b.block, b.held) for b in blocks]
+        memory = {
+            **step_memory(given, footprints, counts),
+            **resident_bytes(given.graph, sharding),
+            "reserve": given.engine.reserve,
+        }
     xp = namespace(mean.lower, mean.upper, time)
     return Step(
         time=hosted,
@@ -164,7 +170,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         time_by_bound=bound_times(full, mean, time, hosted),
         lower=xp.minimum(mean.lower, time),
         upper=xp.maximum(mean.upper + (time - mean.time), time) + (hosted - time),
-        memory={**memory, **resident_bytes(given.graph, sharding), "reserve": given.engine.reserve},
+        memory=memory,
         flop=given.whole.flop(),
         items=given.whole.items,
         item=given.whole.item,
