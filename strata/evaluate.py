@@ -28,6 +28,7 @@ from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.pricing.given import Pricing, Structure
+from strata.pricing.pricers import KernelPrices
 from strata.pricing.stage_memory import memory_by_stage
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
@@ -105,14 +106,15 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     the engine's software (`Engine.at_least`).
     """
     given = pricing_of(case, work, structure)
-    found = price(given)
+    kernels = KernelPrices()
+    found = price(given, kernels)
     if structure.for_bounds or not case.engine.at_least:
         return found
     # what crosses, in which format and beside what, is its user's choice and no cost of the software
     bare = replace(
         as_engine(case.engine.at_least), overlap=case.engine.overlap, training=case.engine.training
     )
-    least = price(_with_engine(given, case, bare)).time
+    least = price(_with_engine(given, case, bare), kernels).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)
     parts = {name: part * longer for name, part in found.time_by_bound.items()}  # they add up to the time

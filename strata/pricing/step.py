@@ -20,7 +20,7 @@ from strata.pricing.launching import launch_bound
 from strata.pricing.overlap.equations import price_where
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
-from strata.pricing.pricers import Rank
+from strata.pricing.pricers import KernelPrices, Rank
 from strata.pricing.stage_memory import step_memory
 from strata.pricing.stage_passes import pass_times
 from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
@@ -60,20 +60,23 @@ class Step:
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
-def price(given: Pricing) -> Step:
+def price(given: Pricing, known: KernelPrices | None = None) -> Step:
     """Price one step. Pure and array-safe: the same code for one point and for a batch.
 
     Kernels are fused, and communication runs beside computation as the engine has it, where a step is quicker
     that way: more work at once draws more power, so that a step at its power limit can be slower. Tiles or
-    halves hide beside kernels one by one; fused kernels pass their tiles on to the links already.
+    halves hide beside kernels one by one; fused kernels pass their tiles on to the links already. `known`:
+    prices of kernels that are taken over where the device is the same, and left there.
     """
     engine, training, sharding = given.engine, given.training, given.sharding
     rank, slowest = rank_in_step(given), given.structure.slowest
+    known = known if known is not None and known.same(rank.device) else None
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
         sizes = tensor_sizes(graph) if rank.device.fuses else None
         made = tuple(
-            price_block(b, rank, sharding, training=training, page=page, sizes=sizes) for b in graph.blocks
+            price_block(b, rank, sharding, training=training, page=page, sizes=sizes, known=known)
+            for b in graph.blocks
         )
         return launch_bound(given, rank.device, made)
 
