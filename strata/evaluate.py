@@ -28,6 +28,7 @@ from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.pricing.given import Pricing, Structure
+from strata.pricing.pricers import KernelPrices
 from strata.pricing.stage_memory import memory_by_stage
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
@@ -104,19 +105,30 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     """One step: what must be computed, divided, laid on the fabric, and priced; never quicker than without
     the engine's software (`Engine.at_least`).
     """
-    found = price(pricing_of(case, work, structure))
+    given = pricing_of(case, work, structure)
+    kernels = KernelPrices()
+    found = price(given, kernels)
     if structure.for_bounds or not case.engine.at_least:
         return found
     # what crosses, in which format and beside what, is its user's choice and no cost of the software
-    bare_engine = replace(
+    bare = replace(
         as_engine(case.engine.at_least), overlap=case.engine.overlap, training=case.engine.training
     )
-    bare = replace(case, engine=bare_engine)
-    least = price(pricing_of(bare, work, structure)).time
+    least = price(_with_engine(given, case, bare), kernels).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)
     parts = {name: part * longer for name, part in found.time_by_bound.items()}  # they add up to the time
     return replace(found, time=found.time * longer, time_by_bound=parts, upper=xp.maximum(found.upper, least))
+
+
+def _with_engine(given: Pricing, case: Case, engine: Engine) -> Pricing:
+    """The same graph of the same rank under an engine that divides it alike; its time alone is asked for."""
+    return replace(
+        given,
+        engine=engine,
+        system=_with_library(case, engine, given.work),
+        structure=replace(given.structure, time_alone=True),
+    )
 
 
 def stage_memory(result: Result) -> dict[str, np.ndarray]:
@@ -136,10 +148,7 @@ def stage_memory(result: Result) -> dict[str, np.ndarray]:
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     """What a step is priced with: the graph of one rank, laid on the fabric."""
     engine = case.engine
-    kernels = work.phase == "train" and trainer_of(engine).expert_exchange != LIBRARY_EXCHANGE
-    fabric = with_library(case.system.fabric, engine.collectives, experts=kernels)
-    system = replace(case.system, fabric=fabric)
-
+    system = _with_library(case, engine, work)
     graph = case.program.trace(work)
     if not (graph.sequence.prefix or graph.sequence.period):  # no layers, which alone are cut into stages
         structure = replace(structure, active=structure.active - {STAGES})
@@ -170,6 +179,13 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
         structure=structure,
         halves=halves,
     )
+
+
+def _with_library(case: Case, engine: Engine, work: Workload) -> System:
+    """The system whose fabric an engine's library of collectives runs on."""
+    kernels = work.phase == "train" and trainer_of(engine).expert_exchange != LIBRARY_EXCHANGE
+    fabric = with_library(case.system.fabric, engine.collectives, experts=kernels)
+    return replace(case.system, fabric=fabric)
 
 
 @lru_cache(maxsize=64)

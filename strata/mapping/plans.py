@@ -68,8 +68,9 @@ def plans(
     made = replace(made, sp=(made.tp > 1) * 1.0) if sp else made
     work = Workload(phase, batch, 1.0, 1.0)
     broken = np.zeros(table.shape[1], bool)
-    for violation in made.violations(model.units, work, float(devices)):
-        broken |= np.broadcast_to(violation.broken, broken.shape)
+    with np.errstate(invalid="ignore"):  # a batch without bounds leaves no remainder
+        for violation in made.violations(model.units, work, float(devices)):
+            broken |= np.broadcast_to(violation.broken, broken.shape)
     return taken(made, ~broken)
 
 

@@ -20,7 +20,7 @@ from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
 from strata.pricing.overlap.trainers import overlap_of_trainer
 from strata.pricing.price import ZERO, Price, network_price, total_price
-from strata.pricing.pricers import PricedOp, Rank, price_op
+from strata.pricing.pricers import KernelPrices, PricedOp, Rank, price_op
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
 
 DATA_GROUP = "dp_cp"  # whose links the sums of gradients need
@@ -61,26 +61,35 @@ def price_block(
     training: bool,
     page: Number = 1.0,
     sizes: dict[str, Number] | None = None,
+    known: KernelPrices | None = None,
 ) -> PricedBlock:
     """Price every op of a block once; communication that may hide costs only what the block's own work does
-    not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels.
+    not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels; `known`: what
+    kernels of this rank cost, as far as that is known.
     """
+    key = (id(block), page if isinstance(page, float) else -1.0)
+    held = known.held.get(key) if known is not None else None
+    if held is None:
+        held = footprint_of(block, sharding, training, page)
+        if known is not None and key[1] >= 0.0:
+            known.held[key] = held
     if training and not (isinstance(block.repeats, float) and block.repeats == 1.0):
         # Gradients of weights that run at every time step are added up over these before the main ones.
         software = replace(rank.device.software, main_gradients="")
-        rank = replace(rank, device=replace(rank.device, software=software))
+        rank, known = replace(rank, device=replace(rank.device, software=software)), None
     raw = []
     for weight, ops in block.at_nodes():
-        apart = _priced(ops, rank, sharding)
+        apart = _priced(ops, rank, sharding, known)
         fused = fuse_block(apart, block, rank, sizes) if rank.device.fuses else apart
         raw.append(PricedNode(weight=weight, ops=fused, apart=apart))
-    held = footprint_of(block, sharding, training, page)
     return assembled(block, tuple(raw), held, rank, sharding, training=training)
 
 
-def _priced(ops: tuple[Op, ...], rank: Rank, sharding: Sharding) -> list[PricedOp]:
-    device = rank.device
-    priced = [(op, price_op(op, rank)) for op in uneven_routing(ops, device, sharding)]
+def _priced(
+    ops: tuple[Op, ...], rank: Rank, sharding: Sharding, known: KernelPrices | None
+) -> list[PricedOp]:
+    device, price = rank.device, price_op if known is None else known.of
+    priced = [(op, price(op, rank)) for op in uneven_routing(ops, device, sharding)]
     if any(is_ring_step(op) for op, _ in priced):
         priced = rings_shown(priced, rank, sharding.trainer is not None)
     return overlap_shared_experts(priced, device) if device.software.served else priced

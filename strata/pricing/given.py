@@ -25,6 +25,7 @@ class Structure:
     active: frozenset[str]
     rank: int = 0
     for_bounds: bool = False  # prices below which no design of a box can be (search/bounds.py)
+    time_alone: bool = False  # of a step only its time is asked for, and no memory is counted
     slowest: bool = False  # of several ways to run a step the slowest, above which no design of a box can be
 
     @property

@@ -5,7 +5,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from strata.arrays import Number, namespace
@@ -43,6 +43,54 @@ class Rank:
     fabric: Fabric
 
 
+@dataclass(frozen=True, eq=False)
+class KernelPrices:
+    """Prices of kernels, and other things of a rank's graph, that stand whatever its collectives run on:
+    worked out once for two engines whose kernels are the same on the same device.
+    """
+
+    devices: list[Device] = field(default_factory=list)  # one at most
+    prices: dict[int, tuple[Op, Price]] = field(default_factory=dict)  # by identity of the op, which is held
+    held: dict[tuple[int, Number], Any] = field(default_factory=dict)
+
+    def same(self, device: Device) -> bool:
+        """Whether kernels cost on a device what they cost here; the first one that asks is taken."""
+        if not self.devices:
+            self.devices.append(device)
+        return alike(self.devices[0], device)
+
+    def of(self, op: Op, rank: Rank) -> Price:
+        """The price of an op on the device, worked out where it is not known."""
+        if op.kind == "collective":
+            return price_op(op, rank)
+        if id(op) not in self.prices:
+            self.prices[id(op)] = (op, price_op(op, rank))
+        return self.prices[id(op)][1]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two records hold the same numbers, as far as is seen without arrays being compared.
+
+    >>> from strata.hardware.chip import chip
+    >>> alike(chip("h200"), replace(chip("h200"))), alike(chip("h200"), chip("h100"))
+    (True, False)
+    """
+    if one is other:
+        return True
+    if one.__class__ is not other.__class__:
+        return False
+    if is_dataclass(one):
+        return all(
+            alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.name not in MEMOS
+        )
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return isinstance(one, float | str | bool) and one == other
+
+
+MEMOS = ("rates", "loads")  # of a device: worked out from the rest
 NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
 
 

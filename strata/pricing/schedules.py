@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -29,13 +30,21 @@ class StagePasses:
     every: tuple[Number, Number, Number]  # forward, inputs and weights over all stages
     mirrored: Number = 0.0  # passes of the stage as far from the other end (DualPipe)
 
-    @property
-    def whole(self) -> Number:
-        return self.forward + self.inputs + self.weights
+    @cached_property
+    def back(self) -> Number:
+        return self.inputs if _none(self.weights) else self.inputs + self.weights
 
-    @property
+    @cached_property
+    def whole(self) -> Number:
+        return self.forward + self.back
+
+    @cached_property
     def slowest(self) -> Number:
         return namespace(self.whole).max(self.whole, axis=0)
+
+
+def _none(time: Number) -> bool:
+    return isinstance(time, float) and time == 0.0
 
 
 def equal_stages(forward: Number, inputs: Number, weights: Number, stages: Number) -> StagePasses:
@@ -95,7 +104,7 @@ def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number) -> Sta
         inputs=passes.inputs + inner,
         before=passes.before + 2.0 * places * one_way - inner,
         every=(forward + (stages - 1.0) * one_way, inputs + (stages - 1.0) * one_way, weights),
-        mirrored=passes.mirrored + inner + outer,
+        mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + inner + outer,
     )
 
 
@@ -113,7 +122,7 @@ def gpipe_time(passes: StagePasses, microbatches: Number) -> Number:
     33.0
     """
     xp = namespace(passes.forward, microbatches)
-    most = xp.max(passes.forward, axis=0) + xp.max(passes.inputs + passes.weights, axis=0)
+    most = xp.max(passes.forward, axis=0) + xp.max(passes.back, axis=0)
     return sum(passes.every) + (microbatches - 1.0) * most
 
 
@@ -139,7 +148,7 @@ def one_f_one_b_time(passes: StagePasses, microbatches: Number) -> Number:
     >>> float(one_f_one_b_time(made, 8.0))
     36.0
     """
-    whole, back = passes.whole, passes.inputs + passes.weights
+    whole, back = passes.whole, passes.back
     xp = namespace(whole, microbatches, passes.before)
     after = xp.maximum(sum(passes.every) - passes.before - whole, 0.0)
     ahead = xp.minimum(passes.behind, microbatches - 1.0)
@@ -264,8 +273,13 @@ def filled_time(
     28.8
     """
     joined = with_hand_overs(passes, waits * one_way, stages)
-    fill = (1.0 - waits) * 2.0 * (stages - 1.0) * one_way / virtual_stages
+    fill = fill_of_hand_overs(one_way, waits, stages, virtual_stages)
     return scheduled_time(joined, schedule, stages, microbatches, virtual_stages, among) + fill
+
+
+def fill_of_hand_overs(one_way: Number, waits: Number, stages: Number, virtual_stages: Number) -> Number:
+    """What hand-overs beside the passes add while a pipeline fills and drains (`filled_time`) [s]."""
+    return (1.0 - waits) * 2.0 * (stages - 1.0) * one_way / virtual_stages
 
 
 def schedule_time(

@@ -13,7 +13,8 @@ from strata.pricing.schedules import (
     DUALPIPE,
     ZERO_BUBBLE,
     StagePasses,
-    filled_time,
+    fill_of_hand_overs,
+    scheduled_time,
     waits_for_hand_overs,
     with_hand_overs,
 )
@@ -98,15 +99,18 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
     mirrored: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
         at = counts_before(order, place_of(b), sharding.stages, nodes, ends, head)
+        runs, once = block_runs(b, count), 0.0
         for name, time in block_passes(b, apart=apart).items():
             again = name == "again"
             kind = "inputs" if again else name
-            passes[kind] = passes[kind] + block_runs(b, count) * time * (here if again else 1.0)
-            sums[kind] = sums[kind] + b.block.times * time * (every if again else 1.0)
-            before = before + block_runs(b, at) * time * (every if again else 1.0)
+            passes[kind] = passes[kind] + runs * (time if not again else time * here)
+            whole = time * every if again else time
+            sums[kind] = sums[kind] + b.block.times * whole
+            once = once + whole
             if dual:
                 other = block_runs(b, split_counts(given, place_of(b), last - nodes))
-                mirrored = mirrored + other * time * (there if again else 1.0)
+                mirrored = mirrored + other * (time * there if again else time)
+        before = before + block_runs(b, at) * once
     return StagePasses(
         **passes,
         before=before,
@@ -122,7 +126,9 @@ def block_passes(b: PricedBlock, *, apart: bool) -> dict[str, Number]:
     """
     if b.block.direction == "forward":
         return {"forward": b.price.time} | ({} if b.again is ZERO else {"again": b.again.time})
-    weights = weight_time(b) if apart else 0.0
+    if not apart:
+        return {"inputs": b.price.time}
+    weights = weight_time(b)
     return {"inputs": b.price.time - weights, "weights": weights}
 
 
@@ -181,8 +187,9 @@ def pipeline_times(
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
-    time = filled_time(passes, schedule, stages, pieces, chunks, one_way, waits, among)
     joined = with_hand_overs(passes, waits * one_way, stages)
+    time = scheduled_time(joined, schedule, stages, pieces, chunks, among)
+    time = time + fill_of_hand_overs(one_way, waits, stages, chunks)
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
     p2p = 2.0 * one_way * (waits * pieces + 1.0 / chunks) * (stages - 1.0) / stages
     bubble = time - pieces * sum(passes.every) / stages - p2p

@@ -21,7 +21,7 @@ from strata.pricing.launching import launch_bound
 from strata.pricing.overlap.equations import price_where
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock
-from strata.pricing.pricers import Rank
+from strata.pricing.pricers import KernelPrices, Rank
 from strata.pricing.stage_memory import step_memory
 from strata.pricing.stage_passes import pass_times
 from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
@@ -61,20 +61,23 @@ class Step:
     blocks: tuple[PricedBlock, ...] = field(default=())
 
 
-def price(given: Pricing) -> Step:
+def price(given: Pricing, known: KernelPrices | None = None) -> Step:
     """Price one step. Pure and array-safe: the same code for one point and for a batch.
 
     Kernels are fused, and communication runs beside computation as the engine has it, where a step is quicker
     that way: more work at once draws more power, so that a step at its power limit can be slower. Tiles or
-    halves hide beside kernels one by one; fused kernels pass their tiles on to the links already.
+    halves hide beside kernels one by one; fused kernels pass their tiles on to the links already. `known`:
+    prices of kernels that are taken over where the device is the same, and left there.
     """
     engine, training, sharding = given.engine, given.training, given.sharding
     rank, slowest = rank_in_step(given), given.structure.slowest
+    known = known if known is not None and known.same(rank.device) else None
 
     def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
         sizes = tensor_sizes(graph) if rank.device.fuses else None
         made = tuple(
-            price_block(b, rank, sharding, training=training, page=page, sizes=sizes) for b in graph.blocks
+            price_block(b, rank, sharding, training=training, page=page, sizes=sizes, known=known)
+            for b in graph.blocks
         )
         return launch_bound(given, rank.device, made)
 
@@ -154,8 +157,14 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)
-    held_by = [(b.block, b.held) for b in blocks]
-    memory = step_memory(given, held_by, counts)
+    memory: dict[str, Number] = {}
+    if not structure.time_alone:
+        footprints = [(b.block, b.held) for b in blocks]
+        memory = {
+            **step_memory(given, footprints, counts),
+            **resident_bytes(given.graph, sharding),
+            "reserve": given.engine.reserve,
+        }
     xp = namespace(mean.lower, mean.upper, time)
     return Step(
         time=hosted,
@@ -168,7 +177,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         time_by_bound=bound_times(full, mean, time, hosted),
         lower=xp.minimum(mean.lower, time),
         upper=xp.maximum(mean.upper + (time - mean.time), time) + (hosted - time),
-        memory={**memory, **resident_bytes(given.graph, sharding), "reserve": given.engine.reserve},
+        memory=memory,
         flop=given.whole.flop(),
         items=given.whole.items,
         item=given.whole.item,

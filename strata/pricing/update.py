@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Mask, Number, namespace
+from strata.arrays import Mask, Number, has_axes, namespace
 from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS, experts_apart
@@ -77,9 +77,11 @@ def busy_pass(
     busy: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
         if direction in ("backward", b.block.direction):
-            own = 1.0 if b.block.direction == direction else again
-            busy = busy + block_runs(b, count) * b.busy * own
-    return namespace(busy).max(busy, axis=0) if structure.pipelined else busy
+            if isinstance(b.busy, float) and b.busy == 0.0:
+                continue
+            own = b.busy if b.block.direction == direction else b.busy * again
+            busy = busy + block_runs(b, count) * own
+    return namespace(busy).max(busy, axis=0) if structure.pipelined and has_axes(busy) else busy
 
 
 def exposed_beside_chunks(

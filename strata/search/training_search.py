@@ -94,16 +94,13 @@ def search_training(
     batch = float(workload.batch)
     require(batch == np.floor(batch), "a batch is a whole number of sequences", batch=batch)
     box = training_box(system, model, batch, engine, where)
-    priced = evaluate(system, model, workload, box.plan, engine)
-    values = np.broadcast_to(np.asarray(getattr(priced.metrics, metric), float), box.legal.shape)
-    reason = np.broadcast_to(priced.reason, box.legal.shape)
+    values, reason, used = _priced(system, model, workload, box, engine, metric)
     good = box.legal & (reason == 0) & np.isfinite(values)
     scores = np.where(good, values if declared.higher_is_better else -values, -np.inf)
     out = {rule.relation: n for rule in RULES if (n := int(np.sum(box.legal & (reason & rule.bit > 0))))}
     told: dict[str, Any] = {"considered": box.size, "feasible": int(good.sum()), "out": out, "metric": metric}
     if not good.any():
-        used = np.where(box.legal, np.broadcast_to(priced.metrics.memory_used, box.legal.shape), np.inf)
-        least = plan_at(box.at([int(np.argmin(used))]), 0)
+        least = plan_at(box.at([int(np.argmin(np.where(box.legal, used, np.inf)))]), 0)
         return TrainingSearch(choices=[], nearest=evaluate(system, model, workload, least, engine), **told)
     places = _best_of_each_mesh(box, scores)[: max(PLACED, top)]
     found, worth = box.at(places), scores.ravel()[places]
@@ -117,6 +114,35 @@ def search_training(
         )
     levers = tuple(_levers(box, scores, batch))
     return TrainingSearch(choices=choices, nearest=choices[0].result, levers=levers, **told)
+
+
+def _priced(
+    system: System,
+    model: Model,
+    workload: Workload,
+    box: TrainingBox,
+    engine: Engine | str,
+    metric: str,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The metric, what rules out and the memory of every legal plan of a box.
+
+    Pipelines of one length are priced together: others have other chunks a stage and other micro-batches, so
+    that most of the whole box would be no plan at all.
+    """
+    shape, lengths = box.legal.shape, np.ravel(box.plan.pp)
+    values, reason, used = np.full(shape, np.nan), np.zeros(shape, int), np.full(shape, np.nan)
+    for length in np.unique(lengths):
+        part, where = _trimmed(box, np.flatnonzero(lengths == length))
+        if not part.size:
+            continue
+        found = evaluate(system, model, workload, part.plan, engine)
+        for whole, one in (
+            (values, getattr(found.metrics, metric)),
+            (reason, found.reason),
+            (used, found.metrics.memory_used),
+        ):
+            whole[np.ix_(*where)] = np.broadcast_to(one, part.legal.shape)
+    return values, reason, used
 
 
 def ranked_training(
@@ -164,7 +190,7 @@ def training_box(
         legal = np.zeros(box.legal.size, bool)
         legal[places[kept]] = True
         box = TrainingBox(plan=box.plan, legal=legal.reshape(box.legal.shape))
-        box = _trimmed(box)
+        box, _ = _trimmed(box)
     if not box.size:
         raise BadValue(
             f"{model.name} has no plan of training on {devices} devices with a batch of {batch:g}: "
@@ -188,11 +214,16 @@ def _named(many: Plan) -> dict[str, np.ndarray]:
     return {f.name: np.asarray(getattr(many, f.name)) for f in fields(Plan) if f.name != "order"}
 
 
-def _trimmed(box: TrainingBox) -> TrainingBox:
-    """The box without places of an axis at which no plan is legal."""
-    plan, legal = box.plan, box.legal
+def _trimmed(box: TrainingBox, rows: np.ndarray | None = None) -> tuple[TrainingBox, list[np.ndarray]]:
+    """The box, or some rows of its first axis, without places of an axis at which no plan is legal; and the
+    places that are left, by axis.
+    """
+    plan, legal, where = box.plan, box.legal, []
     for axis in range(legal.ndim):
-        kept = np.flatnonzero(legal.any(axis=tuple(a for a in range(legal.ndim) if a != axis)))
+        inside = legal if rows is None or axis else legal[rows]
+        kept = np.flatnonzero(inside.any(axis=tuple(a for a in range(legal.ndim) if a != axis)))
+        kept = kept if rows is None or axis else rows[kept]
+        where.append(kept)
         legal = np.take(legal, kept, axis)
         cut = {
             f.name: np.take(value, kept, axis)
@@ -200,7 +231,7 @@ def _trimmed(box: TrainingBox) -> TrainingBox:
             if np.ndim(value := getattr(plan, f.name)) and value.shape[axis] > 1
         }
         plan = replace(plan, **cut)
-    return TrainingBox(plan=plan, legal=legal)
+    return TrainingBox(plan=plan, legal=legal), where
 
 
 def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:

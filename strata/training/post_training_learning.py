@@ -70,8 +70,21 @@ def training_plans(
     if packed <= 0:
         return plan
     each = np.maximum(np.floor(recipe.minibatch / plan.dp), 1.0)
-    pieces = np.clip(np.ceil(each * recipe.length / packed), 1.0, each)
+    pieces = next_divisor(each, np.clip(np.ceil(each * recipe.length / packed), 1.0, each))
     return replace(plan, microbatches=np.where(plan.microbatches > 0, plan.microbatches, pieces))
+
+
+def next_divisor(whole: Array, least: Array) -> Array:
+    """The smallest divisor of a number that is no less than another: micro-batches of equal size.
+
+    >>> next_divisor(np.array([8.0, 512.0, 7.0]), np.array([3.0, 144.0, 2.0])).tolist()
+    [4.0, 256.0, 7.0]
+    """
+    most = int(np.max(whole, initial=1.0))
+    every = np.arange(1.0, most + 1.0).reshape((-1,) + (1,) * np.ndim(whole))
+    fits = (np.mod(whole, every) == 0) & (every >= least)
+    found: Array = np.min(np.where(fits, every, whole), axis=0)
+    return found
 
 
 def learning(

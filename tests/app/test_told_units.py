@@ -31,6 +31,8 @@ EXAMPLES = {
     "serving apart": "serving -m llama-3-8b -s 2xh200 --ttft 500ms --tpot 20ms --disaggregated",
     "speculate": "speculate --target llama-3-70b --draft llama-3.2-1b --system 8xh200 --window 2:3 --acceptance 0.7",
     "post-train": "post-train -m llama-3.1-8b -s 16xh100 --batch 16 --rollout-plan dp=8 --async",
+    "train": "train -m llama-3-8b -s 8xh100 --tokens 1B --batch 64 --plan dp=8,zero=1,recompute=full",
+    "train searched": "train -m llama-3-8b -s 8xh100 --tokens 1B --batch 64",
     "generate": "generate --technology n5 --budget h100 --template gpu",
     "codesign": "codesign --technology deepflow-v100 --template deepflow-2021-capped --budget deepflow-v100 "
     "--program lstm-lm-v100 --batch 256 --system 4 --strategy d4 --evaluations 60",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from strata.arrays import Number, namespace
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
@@ -162,6 +164,8 @@ def price_where(condition: Number, one: Price, other: Price) -> Price:
     >>> float(price_where(True, Price(time=1.0), Price(time=2.0)).time)
     1.0
     """
+    if condition.__class__ in (bool, np.bool_):
+        return one if condition else other
     xp = namespace(one.time, other.time)  # a single condition is no array
     return Price(
         **{

@@ -34,6 +34,8 @@ def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> 
 
 def _off(switch: Number) -> bool:
     """Whether no point of a batch has it: then it need not be priced. Numbers of a compiler are open."""
+    if switch.__class__ is float:
+        return switch == 0.0
     return isinstance(switch, float | int | np.ndarray | np.number) and not np.any(switch)
 
 

@@ -137,7 +137,9 @@ def test_layers_recomputed_in_part_lie_between(tmp_path):
         read_table(folder, "training/mlperf.csv"), Catalogue()
     )
     none, half, every, full, selective, unknown = points.predicted[:6]
-    assert none < half < full and half == pytest.approx((none + full) / 2) and every == pytest.approx(full)
+    # in the middle but for the clock that a device holds while it works at either
+    assert none < half < full and half == pytest.approx((none + full) / 2, rel=1e-4)
+    assert every == pytest.approx(full)
     assert none <= selective < full and unknown == 0 and "sometimes" in points.why[7]
 
 
