@@ -162,6 +162,27 @@ class Trainer:
         optional=True,
         minimum=0,
     )
+    host_collective: Number | None = quantity(
+        "s",
+        "host time of a collective of a tensor group: the library's call, and the parts that products around "
+        "it are cut into; left out: that of a kernel",
+        optional=True,
+        minimum=0,
+    )
+    host_stall: Number | None = quantity(
+        "s",
+        "host time that each rank of a tensor group adds to its collectives where stages hand over between "
+        "nodes: all wait for a thread that has lost its core; left out: none",
+        optional=True,
+        minimum=0,
+    )
+    collective_skew: Number | None = quantity(
+        "s",
+        "time that each rank of a tensor group over nodes adds to its collectives: all wait for the last to "
+        "come; left out: none",
+        optional=True,
+        minimum=0,
+    )
     memory: TrainerMemory | None = part(
         TrainerMemory, "what it holds beside what its arithmetic needs; left out: nothing", optional=True
     )
