@@ -76,6 +76,12 @@ class Trainer:
     overlap_param_gather: Number = quantity(
         "1", "1 where updated weights are gathered beside the next forward pass, 0 where before it"
     )
+    param_gather_rate: Number | None = quantity(
+        "1",
+        "rate at which updated weights are gathered over that of one long message: less where pieces of each "
+        "tensor are sent and copied by themselves; 1 when left out",
+        optional=True,
+    )
     tp_comm_overlap: Number = quantity(
         "1", "1 where collectives of a tensor group run tile by tile beside the products they feed"
     )
