@@ -76,6 +76,12 @@ class Trainer:
     overlap_param_gather: Number = quantity(
         "1", "1 where updated weights are gathered beside the next forward pass, 0 where before it"
     )
+    param_gather_rate: Number | None = quantity(
+        "1",
+        "rate at which updated weights are gathered over that of one long message: less where pieces of each "
+        "tensor are sent and copied by themselves; 1 when left out",
+        optional=True,
+    )
     tp_comm_overlap: Number = quantity(
         "1", "1 where collectives of a tensor group run tile by tile beside the products they feed"
     )
@@ -165,6 +171,27 @@ class Trainer:
         "1",
         "kernels of the forward pass whose host time it takes to checkpoint a layer, in each pass; left out: "
         "none",
+        optional=True,
+        minimum=0,
+    )
+    host_collective: Number | None = quantity(
+        "s",
+        "host time of a collective of a tensor group: the library's call, and the parts that products around "
+        "it are cut into; left out: that of a kernel",
+        optional=True,
+        minimum=0,
+    )
+    host_stall: Number | None = quantity(
+        "s",
+        "host time that each rank of a tensor group adds to its collectives where stages hand over between "
+        "nodes: all wait for a thread that has lost its core; left out: none",
+        optional=True,
+        minimum=0,
+    )
+    collective_skew: Number | None = quantity(
+        "s",
+        "time that each rank of a tensor group over nodes adds to its collectives: all wait for the last to "
+        "come; left out: none",
         optional=True,
         minimum=0,
     )

@@ -11,10 +11,12 @@ from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price
-from strata.pricing.pricers import launched_kernels
+from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share
 from strata.workload.graph import Block, Op, is_collective
 
+TENSOR_GROUP, STAGES = "tp", "pp"
+NETWORK = "network"  # medium of a fabric's dimensions between nodes
 FULL = 1.0  # recompute levels above this run layers again
 
 
@@ -34,18 +36,36 @@ def host_wait(device: Number, host: Number) -> Number:
     return namespace(device, host).maximum(host - device, 0.0)
 
 
-def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    """Blocks of a training step with what the device waits for the host (`host_wait`), where the engine says
-    how it trains.
+def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
+    r"""Time of a collective that cannot begin before the last of its ranks comes [s].
+
+    .. math:: T = T_c + \sigma t
+
+    its own time T_c; t ranks, any of which is late now and then, by σ on average: as long as such delays are
+    rare, they seldom meet, and a group waits for the sum of them.
+
+    Hoefler et al., Characterizing the Influence of System Noise on Large-Scale Applications, SC 2010 (delays
+    of one rank reach all others through collectives).
+
+    >>> [round(float(slowest_of_group(0.4e-3, 0.25e-3, ranks)), 6) for ranks in (2.0, 8.0)]
+    [0.0009, 0.0024]
+    """
+    return own + late * ranks
+
+
+def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+    """Blocks of a training step with what the device waits for the host (`host_wait`) and for the last rank
+    of a tensor group, where the engine says how it trains.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
-    same time, of which the backward pass needs its own share; captured graphs need none. A layer that is
-    recomputed is launched again before its backward pass, and checkpointing takes the host the time of some
-    kernels more in each pass.
+    same time, of which the backward pass needs its own share, and a collective of a tensor group its own;
+    captured graphs need none. A layer that is recomputed is launched again before its backward pass, and
+    checkpointing takes the host the time of some kernels more in each pass.
     """
     trainer = given.engine.training
     if not given.training or trainer is None or given.structure.for_bounds:
         return blocks
+    device, blocks = rank.device, _with_skew(given, rank, blocks)
     each = trainer.host_kernel
     if each is None:
         each = given.engine.launches * device.chip.overhead.launch
@@ -53,7 +73,12 @@ def launch_bound(given: Pricing, device: Device, blocks: tuple[PricedBlock, ...]
     forward = xp.where(given.engine.graphs > 0, 0.0, each)
     backward = forward * (1.0 if trainer.host_backward is None else trainer.host_backward)
     again, share = _repeated(given, forward), again_share(given)
-    host = [_kernels(b.block, given, device) * (forward if _is_forward(b) else backward) for b in blocks]
+    call = _host_collective(given, rank, forward)
+    host = [
+        _kernels(b.block, given, device) * (forward if _is_forward(b) else backward)
+        + _collectives(b.block, given) * call
+        for b in blocks
+    ]
     extra = _checkpointing(given, forward)
     made = list(blocks)
     for places in _pools(given, blocks):
@@ -106,6 +131,50 @@ def _launched(op: Op, given: Pricing) -> Number:
         return 1.0
     ranks = given.sharding.degrees[op.group]
     return namespace(op.payload, ranks).where((op.payload > 0) & (ranks > 1), 1.0, 0.0)
+
+
+def _collectives(block: Block, given: Pricing) -> Number:
+    """Collectives of a tensor group in a block."""
+    count: Number = 0.0
+    for weight, ops in block.at_nodes():
+        for op in ops:
+            if is_collective(op) and op.group == TENSOR_GROUP:
+                count = count + weight * _launched(op, given)
+    return count
+
+
+def _over_nodes(rank: Rank, group: str) -> Number:
+    """1 where a group reaches over nodes."""
+    over: Number = 0.0
+    for layout, dimension in zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False):
+        if dimension.medium == NETWORK:
+            xp = namespace(layout.size, over)
+            over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
+    return over
+
+
+def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
+    """Host time of a collective of a tensor group over that of a kernel [s]; none where the group is one
+    rank, and none of captured graphs.
+    """
+    trainer, ranks = given.engine.training, given.sharding.degrees.get(TENSOR_GROUP, 1.0)
+    assert trainer is not None
+    own, stall = trainer.host_collective, trainer.host_stall
+    if own is None and stall is None:
+        return 0.0
+    late = 0.0 if stall is None else stall * _over_nodes(rank, STAGES)
+    time = slowest_of_group(each if own is None else own, late, ranks) - each
+    return namespace(time, each, ranks).where((ranks > 1) & (given.engine.graphs <= 0), time, 0.0)
+
+
+def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+    """Blocks whose collectives of a tensor group over nodes wait for the last rank."""
+    trainer = given.engine.training
+    if trainer is None or trainer.collective_skew is None or TENSOR_GROUP not in rank.placement.groups:
+        return blocks
+    ranks = given.sharding.degrees.get(TENSOR_GROUP, 1.0)
+    late = slowest_of_group(0.0, trainer.collective_skew * _over_nodes(rank, TENSOR_GROUP), ranks)
+    return tuple(replace(b, price=_waiting(b.price, _collectives(b.block, given) * late)) for b in blocks)
 
 
 def _repeated(given: Pricing, like: Number) -> Number:

@@ -79,13 +79,13 @@ def price(given: Pricing, known: KernelPrices | None = None) -> Step:
             price_block(b, rank, sharding, training=training, page=page, sizes=sizes, known=known)
             for b in graph.blocks
         )
-        return launch_bound(given, rank.device, made)
+        return launch_bound(given, rank, made)
 
     def apart(blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
         if not rank.device.fuses:
             return blocks
         made = tuple(one_by_one(b, rank, sharding, training=training) for b in blocks)
-        return launch_bound(given, rank.device, made)
+        return launch_bound(given, rank, made)
 
     blocks = priced(given.graph, engine.page)
     # a trainer has no other way to run: bounds take it so too

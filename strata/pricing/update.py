@@ -232,6 +232,8 @@ def _sums(
             name=f"{pattern}_{name}", pattern=pattern, group=group, payload=held * width[name] / pieces
         )
         one = price_collective(op, rank.placement.groups[group], rank.fabric)
+        if name == "parameters" and trainer.param_gather_rate is not None:
+            one = network_price(one.time / trainer.param_gather_rate, one.energy)
         whole[name] = whole[name] + one.times(pieces)
         if trainer.bucket is not None:
             piece[name] = piece[name] + one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from strata.mapping.engine import engine
@@ -62,3 +63,75 @@ def test_layers_that_run_again_are_launched_again():
 def test_backward_kernels_take_their_share_of_the_host():
     one, half = (step(host_kernel=1e-4, host_backward=b) for b in (1.0, 0.5))
     assert forward(one) == pytest.approx(forward(half)) and float(half.time) < float(one.time)
+
+
+LATE = {"host_collective": 3e-4, "host_stall": 2e-4, "collective_skew": 5e-5}
+
+
+def parallel_step(gpus, tp=1, pp=1, sequence=2048.0, microbatches=4.0, **host):
+    """A step of a small model over tensor ranks, stages and copies; the rest of the devices are copies."""
+    sizes = {"heads": 32.0, "kv_heads": 32.0, "head_dim": 64.0, "ffn": 8192.0, "vocab": 32768.0}
+    model = dense_model("small", layers=8.0, hidden=2048.0, **sizes)
+    used = engine("nanotron")
+    bare = {"host_collective": 0.0, "host_stall": None, "collective_skew": None, "host_kernel": 0.0}
+    used = replace(used, training=replace(used.training, **(bare | host)))
+    copies = gpus / tp / pp
+    given = plan(tp=tp, pp=pp, dp=copies, zero=0, sp=1, microbatches=microbatches)
+    system = Catalogue().system(f"{gpus}xh100")
+    return float(priced_step(system, model, train(copies * microbatches, sequence), given, used).passes)
+
+
+def test_collectives_of_a_tensor_group_take_their_host_time_at_any_of_its_sizes():
+    # four forward and six backward of each of 8 layers, one of the embedding each way, four of the head
+    floors = [parallel_step(8, tp=tp, sequence=64.0, host_collective=1e-2) for tp in (2, 4, 8)]
+    assert floors[0] == pytest.approx(4 * 86 * 1e-2, rel=0.02)
+    assert floors == pytest.approx([floors[0]] * 3, rel=1e-3)
+    one = [parallel_step(8, sequence=64.0, host_collective=h) for h in (0.0, 1e-2)]
+    assert one[0] == one[1]
+
+
+def test_a_long_pass_hides_the_host_time_of_its_collectives():
+    short, long = (
+        parallel_step(8, tp=8, sequence=n, host_collective=3e-4) - parallel_step(8, tp=8, sequence=n)
+        for n in (256.0, 65536.0)
+    )
+    assert short > 1e-2 and long == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(("gpus", "tp", "pp"), [(8, 4, 2), (16, 8, 1), (16, 1, 2), (32, 16, 1)])
+def test_hosts_stall_only_where_stages_hand_over_between_nodes(gpus, tp, pp):
+    calm, stalled = (parallel_step(gpus, tp=tp, pp=pp, sequence=64.0, host_stall=s) for s in (None, 1e-3))
+    assert calm == stalled
+
+
+def test_stalls_grow_with_the_ranks_of_a_tensor_group():
+    found = [
+        parallel_step(gpus, tp=tp, pp=2, sequence=64.0, host_stall=1e-2) for gpus, tp in ((16, 2), (16, 8))
+    ]
+    assert found[1] == pytest.approx(4.0 * found[0], rel=0.05)
+
+
+def test_ranks_come_late_to_collectives_over_nodes_alone():
+    inside, over = (
+        [parallel_step(gpus, tp=tp, collective_skew=s) for s in (None, 5e-5)]
+        for gpus, tp in ((16, 8), (32, 16))
+    )
+    assert inside[0] == inside[1]
+    # 86 collectives of a micro-batch, each with 16 ranks, beside whatever the device does
+    assert over[1] - over[0] == pytest.approx(4 * 86 * 16 * 5e-5, rel=1e-6)
+
+
+def test_lateness_of_a_batch_is_that_of_its_points():
+    sizes = {"heads": 32.0, "kv_heads": 32.0, "head_dim": 64.0, "ffn": 8192.0, "vocab": 32768.0}
+    model = dense_model("small", layers=8.0, hidden=2048.0, **sizes)
+    used = engine("nanotron")
+    used = replace(used, training=replace(used.training, **LATE))
+    tp, pp, dp = np.array([16.0, 4.0, 1.0]), np.array([1.0, 2.0, 2.0]), np.array([1.0, 2.0, 8.0])
+
+    def time(tp, pp, dp):
+        given = plan(tp=tp, pp=pp, dp=dp, zero=0.0 * tp, sp=1.0 + 0.0 * tp, microbatches=4.0 + 0.0 * tp)
+        system = Catalogue().system("16xh100")
+        return priced_step(system, model, train(4.0 * dp, 2048.0 + 0.0 * dp), given, used).time
+
+    singles = [float(time(*(np.array([x]) for x in point))[0]) for point in zip(tp, pp, dp, strict=True)]
+    assert time(tp, pp, dp) == pytest.approx(singles, rel=1e-12)

@@ -58,6 +58,16 @@ def held(step):
     )
 
 
+def test_weights_gathered_in_pieces_take_longer():
+    plan = st.plan(tp=1, dp=32, zero=1)
+    whole, pieces = (
+        parts(plan, trainer(overlap_param_gather=0.0, param_gather_rate=rate))[0].sums
+        for rate in (None, 0.25)
+    )
+    assert float(pieces.parameters.time) == pytest.approx(4.0 * float(whole.parameters.time))
+    assert float(pieces.gradients.time) == float(whole.gradients.time)
+
+
 @pytest.mark.parametrize("form", ["fp32", "bf16"])
 def test_gradients_are_summed_over_every_rank_that_holds_the_same_weights(form):
     """Context ranks too, in the trainer's format: one bucket where nothing runs beside it."""

@@ -6,12 +6,13 @@ from strata.validation.fit.engines import FITS
 from strata.validation.fit.families import FAMILIES, NETWORK, POWER, STEP_POWER
 from strata.validation.fit.networks import FILE as BETWEEN_NODES
 
-# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans
-# and data/conditions say how).
+# Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans,
+# data/conditions and data/engines say how).
 BY_HAND = (
     "a100/gemm_ncu.csv",
     "area/deepstack_cores.csv",
     "dram/channel.csv",
+    "training/h100_nanotron.csv",
     "v100/deepbench_*.csv",
 )
 SERVED_FILES = tuple(dict.fromkeys(rows.file for fit in FITS for rows in fit.rows))

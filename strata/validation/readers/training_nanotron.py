@@ -26,7 +26,6 @@ from strata.validation.readers.steps import dense_model, priced_step, priced_wit
 from strata.validation.readers.tables import Table, read_table
 from strata.validation.readers.training_steps import (
     GPUS_PER_NODE,
-    TRAINER,
     called_right,
     ranked_by_nodes,
 )
@@ -110,7 +109,7 @@ def nanotron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     count, models = len(table), table.text("model")
     sound = (table.number("after_pp_fix") == 1) | (table.number("pp") == 1)
     group = [f"tokens/{m}" + ("" if good else "/before_fix") for m, good in zip(models, sound, strict=True)]
-    key = case_key(catalogue, "train", CHIP, "dense", "llama", TRAINER)
+    key = case_key(catalogue, "train", CHIP, "dense", "llama", ENGINE)
     speed = compare_metric(
         table,
         table.number("tok_s_gpu"),
