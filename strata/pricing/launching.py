@@ -10,7 +10,7 @@ from strata.arrays import Number, namespace
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
-from strata.pricing.price import Price
+from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share
 from strata.workload.graph import Block, Op, is_collective
@@ -154,9 +154,7 @@ def _over_nodes(rank: Rank, group: str) -> Number:
 
 
 def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
-    """Host time of a collective of a tensor group over that of a kernel [s]; none where the group is one
-    rank, and none of captured graphs.
-    """
+    """Host time of a collective of a tensor group over that of a kernel [s]; none of captured graphs."""
     trainer, ranks = given.engine.training, given.sharding.degrees.get(TENSOR_GROUP, 1.0)
     assert trainer is not None
     own, stall = trainer.host_collective, trainer.host_stall
@@ -164,7 +162,7 @@ def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
         return 0.0
     late = 0.0 if stall is None else stall * _over_nodes(rank, STAGES)
     time = slowest_of_group(each if own is None else own, late, ranks) - each
-    return namespace(time, each, ranks).where((ranks > 1) & (given.engine.graphs <= 0), time, 0.0)
+    return namespace(time, given.engine.graphs).where(given.engine.graphs <= 0, time, 0.0)
 
 
 def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
@@ -174,7 +172,12 @@ def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> t
         return blocks
     ranks = given.sharding.degrees.get(TENSOR_GROUP, 1.0)
     late = slowest_of_group(0.0, trainer.collective_skew * _over_nodes(rank, TENSOR_GROUP), ranks)
-    return tuple(replace(b, price=_waiting(b.price, _collectives(b.block, given) * late)) for b in blocks)
+    made = []
+    for b in blocks:
+        wait = _collectives(b.block, given) * late
+        again = b.again if b.again is ZERO else _waiting(b.again, wait * _repeated(given, wait))
+        made.append(replace(b, price=_waiting(b.price, wait), again=again))
+    return tuple(made)
 
 
 def _repeated(given: Pricing, like: Number) -> Number:

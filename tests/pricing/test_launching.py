@@ -68,7 +68,7 @@ def test_backward_kernels_take_their_share_of_the_host():
 LATE = {"host_collective": 3e-4, "host_stall": 2e-4, "collective_skew": 5e-5}
 
 
-def parallel_step(gpus, tp=1, pp=1, sequence=2048.0, microbatches=4.0, **host):
+def parallel_step(gpus, tp=1, pp=1, sequence=2048.0, microbatches=4.0, recompute="none", **host):
     """A step of a small model over tensor ranks, stages and copies; the rest of the devices are copies."""
     sizes = {"heads": 32.0, "kv_heads": 32.0, "head_dim": 64.0, "ffn": 8192.0, "vocab": 32768.0}
     model = dense_model("small", layers=8.0, hidden=2048.0, **sizes)
@@ -76,7 +76,7 @@ def parallel_step(gpus, tp=1, pp=1, sequence=2048.0, microbatches=4.0, **host):
     bare = {"host_collective": 0.0, "host_stall": None, "collective_skew": None, "host_kernel": 0.0}
     used = replace(used, training=replace(used.training, **(bare | host)))
     copies = gpus / tp / pp
-    given = plan(tp=tp, pp=pp, dp=copies, zero=0, sp=1, microbatches=microbatches)
+    given = plan(tp=tp, pp=pp, dp=copies, zero=0, sp=1, microbatches=microbatches, recompute=recompute)
     system = Catalogue().system(f"{gpus}xh100")
     return float(priced_step(system, model, train(copies * microbatches, sequence), given, used).passes)
 
@@ -119,6 +119,12 @@ def test_ranks_come_late_to_collectives_over_nodes_alone():
     assert inside[0] == inside[1]
     # 86 collectives of a micro-batch, each with 16 ranks, beside whatever the device does
     assert over[1] - over[0] == pytest.approx(4 * 86 * 16 * 5e-5, rel=1e-6)
+
+
+def test_ranks_come_late_again_to_layers_that_run_again():
+    found = [parallel_step(32, tp=16, recompute="full", collective_skew=s) for s in (None, 5e-5)]
+    # the four forward of each layer once more
+    assert found[1] - found[0] == pytest.approx(4 * (86 + 32) * 16 * 5e-5, rel=1e-6)
 
 
 def test_lateness_of_a_batch_is_that_of_its_points():
