@@ -352,6 +352,12 @@ class Energy:
         "power over the limit that passes for some ten milliseconds, before the chip's controller answers",
         minimum=1,
     )
+    window: Number = quantity(
+        "s",
+        "time over which the chip's controller holds its mean power: longer waits leave no room for more "
+        "afterwards",
+        positive=True,
+    )
     voltage_slope: Number = quantity(
         "1", "part of the supply voltage that follows the clock: V/V_max = 1 - slope (1 - f/f_max)"
     )

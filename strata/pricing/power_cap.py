@@ -152,19 +152,29 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
 
 
 def step_capped(price: Price, chip: Chip, time: Number, host: Number) -> Throttled:
-    """A device's load in a step of such a time, waits for other stages included, after which it waits for its
+    r"""A device's load in a step of such a time, waits for other stages included, after which it waits for its
     host: power is held in the mean of both.
 
-    Other stages slow down with the device, the host does not.
+    .. math:: w = 1 + \frac{\min(T_s - T, W)}{T}
+
+    time of the load T and of the step T_s; of its waits for other stages only as much counts as the chip's
+    controller looks back (`energy.window` W): bubbles of a training step are longer. Other stages slow down
+    with the device, the host does not.
 
     >>> from strata.hardware.chip import chip
     >>> load = Price(time=1e-2, compute=1e-2, energy=9.0)
     >>> busy, waits = (step_capped(load, chip("h200"), 1e-2, host) for host in (0.0, 1e-2))
     >>> float(busy.share) < 0.9, float(waits.share), float(waits.price.time)
     (True, 1.0, 0.01)
+    >>> passes = Price(time=4.0, compute=4.0, energy=3600.0)
+    >>> alone, bubble = (step_capped(passes, chip("h200"), time, 0.0) for time in (4.0, 8.0))
+    >>> 0.0 < float(bubble.share - alone.share) < 0.02
+    True
     """
-    waits = host * price.time / time
-    held = power_capped(_longer(price, waits), chip, time / price.time)
+    xp = namespace(price.time, time, chip.energy.window)
+    counted = price.time + xp.minimum(time - price.time, chip.energy.window)
+    waits = host * price.time / counted
+    held = power_capped(_longer(price, waits), chip, counted / price.time)
     return replace(held, price=_longer(held.price, -waits))
 
 

@@ -156,3 +156,29 @@ def test_a_server_at_its_limit_draws_no_more_than_that():
         drawn = st.evaluate("8xh200", "llama-3-70b", work, "tp=8", "vllm").metrics.device_power
         assert np.all(drawn <= most) and np.all(drawn > 127.5)
     assert np.any(drawn > 0.95 * most)
+
+
+def test_large_products_of_a_b200_hold_what_was_measured_with_energies_of_an_h200():
+    # SimuMax (MooreThreads, configs/system/b200_bf16_ceperm.json): share of 2250 TFLOP/s of products repeated on a
+    # B200, gradients of weights added to fp32. 1.34 to 1.37 PFLOP/s before its energies were those of an H200.
+    chip = st.chip("b200")
+    for m, n, k, result, share in (
+        (4096.0, 57344.0, 8192.0, 2.0, 0.4867),
+        (4096.0, 8192.0, 28672.0, 2.0, 0.4847),
+        (4096.0, 106496.0, 16384.0, 2.0, 0.4961),
+        (57344.0, 8192.0, 4096.0, 8.0, 0.4536),
+    ):
+        product = matmul(m, n, k, device(chip), "bf16", "bf16", result_bytes=result)
+        held = power_capped(product, chip)
+        assert 2.0 * m * n * k / held.price.time == pytest.approx(share * 2250e12, rel=0.04)
+        assert power_capped(product, chip, briefly=True).price.time < 0.8 * held.price.time
+
+
+@given(load=loads(), bubble=some.floats(0.0, 10.0), more=some.floats(0.0, 10.0))
+def test_waits_longer_than_a_controller_looks_back_leave_no_room(load, bubble, more):
+    chip, window = limited(300.0), float(H200.energy.window)
+    short, long, longer = (
+        step_capped(load, chip, load.time + waits, 0.0).share
+        for waits in (min(bubble, window), window + bubble, window + bubble + more)
+    )
+    assert long == longer >= short

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.errors import BadValue
-from strata.mapping.plan import plan
+from strata.mapping.plan import CONTEXT, plan
+from strata.params import quantity, text
 from strata.validation.readers.benchmark_conditions import (
     GptConditions,
     MegatronConditions,
@@ -32,7 +34,6 @@ from strata.validation.readers.steps import (
 )
 from strata.validation.readers.tables import Table
 from strata.validation.readers.training_steps import (
-    CONTEXT_RING,
     TRAINER,
     gpt_model,
     ranked_by_gpus,
@@ -40,6 +41,16 @@ from strata.validation.readers.training_steps import (
 )
 
 GIB = 2.0**30
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OverlapConditions:
+    """Training runs whose files hold every size, but not which collectives run beside the passes."""
+
+    title: str = text("what was run")
+    overlap_grad_reduce: Number = quantity("1", "1 where gradients are reduced beside the backward pass")
+    overlap_param_gather: Number = quantity("1", "1 where parameters are gathered beside the forward pass")
+    context: str = text("how context ranks meet in attention", choices=CONTEXT)
 
 
 def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -106,6 +117,11 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     sizes = ("layers", "tp", "pp", "dp", "ep", "cp", "seq_len", "micro_batch", "num_microbatches")
     s = table.numbers(*sizes)
     models = table.text("model")
+    known = read_conditions(OverlapConditions, table, "training/b200_megatron.toml")
+    overlaps = {
+        "overlap_grad_reduce": known.overlap_grad_reduce,
+        "overlap_param_gather": known.overlap_param_gather,
+    }
 
     def price(key: tuple[str], rows: Array) -> Any:
         v = {k: x[rows] for k, x in s.items()}
@@ -119,12 +135,12 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
             microbatches=microbatches,
             zero=np.ones_like(microbatches),
             sp=np.ones_like(microbatches),
-            cp_mode=CONTEXT_RING,
+            cp_mode=known.context,
         )
         system = systems_of(catalogue, "b200", v["tp"] * v["pp"] * v["dp"] * v["cp"])
         model = with_layers(catalogue.model(key[0]), v["layers"])
         batch = v["dp"] * v["micro_batch"] * microbatches
-        step = training_step(catalogue, system, model, batch, v["seq_len"], layout)
+        step = training_step(catalogue, system, model, batch, v["seq_len"], layout, **overlaps)
         return step.time, used_bytes(step, reserve=False)
 
     forecasts = forecast(table, [models], price, tuple(s), metrics=2)

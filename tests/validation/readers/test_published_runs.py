@@ -242,3 +242,10 @@ def test_plans_of_one_system_are_ranked_once_each():
     like = points.headline & (points.predicted == points.predicted[rows[0]])
     assert np.sum(points.measured[like] < points.measured[rows[0]]) == np.sum(like) // 2
     assert set(points.ranks) >= {"h100/gpt3-175b", "gb200/llama-3.1-405b"}
+
+
+def test_long_training_on_a_b200_holds_its_power():
+    # 28.8 % before: products at the clock of a short benchmark, collectives of data parallel ranks hidden
+    points = points_of("training/b200_megatron.csv")
+    error = (points.predicted / points.measured - 1.0)[points.headline]
+    assert np.mean(np.abs(error)) < 0.18 and np.median(np.abs(error)) < 0.16
