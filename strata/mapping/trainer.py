@@ -12,6 +12,7 @@ from strata.params import part, quantity, text
 FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
 LIBRARY_EXCHANGE = "alltoall"
 EXCHANGES = (LIBRARY_EXCHANGE, "deepep")
+CAPTURES = ("none", "static", "all")
 
 
 @register_pytree
@@ -163,6 +164,19 @@ class Trainer:
         "engine's launches at the chip's launch time",
         optional=True,
         minimum=0,
+    )
+    host_expert: Number | None = quantity(
+        "s",
+        "host time for each expert that a rank holds, in each of the products of its experts, where their "
+        "kernels are launched one by one; left out: such a product is one kernel",
+        optional=True,
+        minimum=0,
+    )
+    captured: str = text(
+        "kernels in CUDA graphs, which need no host: none, those whose shapes no routing changes (attention, "
+        "router and what is before the exchange), or all of a step",
+        choices=CAPTURES,
+        default="none",
     )
     host_backward: Number | None = quantity(
         "1", "host time of a kernel of the backward pass over that; left out: 1", optional=True, minimum=0

@@ -7,12 +7,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
+from strata.mapping.engine import trainer_of
+from strata.mapping.trainer import CAPTURES
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share
+from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 
 TENSOR_GROUP, STAGES = "tp", "pp"
@@ -59,7 +62,8 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
     same time, of which the backward pass needs its own share, and a collective of a tensor group its own;
-    captured graphs need none. A layer that is recomputed is launched again before its backward pass, and
+    products of experts may be launched expert by expert (`Trainer.host_expert`); captured graphs need none
+    (`Trainer.captured`). A layer that is recomputed is launched again before its backward pass, and
     checkpointing takes the host the time of some kernels more in each pass.
     """
     trainer = given.engine.training
@@ -70,12 +74,12 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
     if each is None:
         each = given.engine.launches * device.chip.overhead.launch
     xp = namespace(each, given.engine.graphs)
-    forward = xp.where(given.engine.graphs > 0, 0.0, each)
-    backward = forward * (1.0 if trainer.host_backward is None else trainer.host_backward)
+    eager = xp.where((given.engine.graphs > 0) | (trainer.captured == CAPTURES[2]), 0.0, 1.0)
+    forward, slower = eager * each, 1.0 if trainer.host_backward is None else trainer.host_backward
     again, share = _repeated(given, forward), again_share(given)
     call = _host_collective(given, rank, forward)
     host = [
-        _kernels(b.block, given, device) * (forward if _is_forward(b) else backward)
+        _host_time(b.block, given, device, each) * eager * (1.0 if _is_forward(b) else slower)
         + _collectives(b.block, given) * call
         for b in blocks
     ]
@@ -117,12 +121,39 @@ def _is_forward(b: PricedBlock) -> bool:
     return b.block.direction == "forward"
 
 
-def _kernels(block: Block, given: Pricing, device: Device) -> Number:
-    count: Number = 0.0
+def _host_time(block: Block, given: Pricing, device: Device, each: Number) -> Number:
+    """Host time to launch the kernels of a block that no graph holds [s]."""
+    time: Number = 0.0
+    trainer = trainer_of(given.engine)
     for weight, ops in block.at_nodes():
         for op in ops:
-            count = count + weight * launched_kernels(op, device) * _launched(op, given)
-    return count
+            if trainer.captured != CAPTURES[0] and not _is_dynamic(op):
+                continue
+            if trainer.host_expert is not None and is_expert_product(op):
+                time = time + weight * expert_host_time(op.experts.size, trainer.host_expert)
+            else:
+                time = time + weight * launched_kernels(op, device) * _launched(op, given) * each
+    return time
+
+
+def expert_host_time(experts: Number, each: Number) -> Number:
+    r"""Host time of one product of experts whose kernels are launched expert by expert [s].
+
+    .. math:: T_h = e t
+
+    experts e that a rank holds; t of the kernels of one: rounding its rows, laying out their scales, its own
+    product (Transformer Engine, GroupedLinear: a list of products over several streams).
+
+    >>> round(expert_host_time(16.0, 50e-6), 6)
+    0.0008
+    """
+    return experts * each
+
+
+def _is_dynamic(op: Op) -> bool:
+    """Whether routing decides the shapes of an op: no graph holds it unless tokens are dropped or padded."""
+    sent = is_collective(op) and op.exchange is not None
+    return is_expert_product(op) or is_routed(op) or op.role == EXPERT_ROWS or sent
 
 
 def _launched(op: Op, given: Pricing) -> Number:
@@ -162,6 +193,8 @@ def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
         return 0.0
     late = 0.0 if stall is None else stall * _over_nodes(rank, STAGES)
     time = slowest_of_group(each if own is None else own, late, ranks) - each
+    if trainer.captured != CAPTURES[0]:
+        return 0.0
     return namespace(time, given.engine.graphs).where(given.engine.graphs <= 0, time, 0.0)
 
 

@@ -200,3 +200,20 @@ def test_groups_of_a_plan_lie_where_their_ranks_do():
     fabric = st.hardware.sized(st.fabric("hgx-h100"), (8.0, 4.0))
     lies = place(plan, fabric, plan.active()).groups["dp_cp"]
     assert [float(p.size) for p in lies] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("zero", [0.0, 1.0, 2.0])
+def test_experts_held_by_several_ranks_of_a_tensor_group_are_summed_in_a_batch_and_alone(zero):
+    """One copy of everything else is no reason that gradients of experts need no sum."""
+    plans = [(8.0, 1.0, 2.0, 1.0), (8.0, 1.0, 2.0, 2.0), (8.0, 1.0, 8.0, 1.0), (4.0, 2.0, 8.0, 1.0)]
+    names, system, work = ("tp", "dp", "ep", "moe_tp"), "8xh100", st.train(batch=8, length=4096)
+
+    def time(**degrees):
+        found = st.plan(**degrees, zero=zero)
+        return price(given_of(found, model="qwen3-30b-a3b", system=system, work=work)).time
+
+    alone = [float(time(**dict(zip(names, one, strict=True)))) for one in plans]
+    columns = {name: np.array([one[i] for one in plans]) for i, name in enumerate(names)}
+    assert time(**columns) == pytest.approx(alone, rel=1e-9)
+    inside = parts(st.plan("tp=8,ep=2,moe_tp=1"), model="qwen3-30b-a3b", system=system, work=work)[0]
+    assert float(inside.sums.gradients.time) > 0

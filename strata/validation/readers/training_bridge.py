@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import StrataError
 from strata.mapping.plan import plan
-from strata.mapping.trainer import EXCHANGES
 from strata.params import part, quantity, text
 from strata.units import finite_number
 from strata.validation.readers.benchmark_conditions import read_conditions
+from strata.validation.readers.bridge_recipes import BridgeRecipe, run_settings
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.labels import dashed, dashed_all, trained_format
@@ -44,8 +44,12 @@ class BridgeConditions:
 
     title: str = text("what was run")
     precision: str = text("the format of rows that name none")
-    exchange_beyond: Number = quantity(
-        "1", "ranks of an expert group above which kernels made for it exchange tokens, a library up to that"
+    host_kernel: Number = quantity(
+        "s", "host time of a kernel of the forward pass, with its module around it"
+    )
+    release: str = text("the release of files that name none")
+    recipes: tuple[BridgeRecipe, ...] = part(
+        BridgeRecipe, "what recipes set, later ones over earlier ones", many=True
     )
     adapters: AdapterConditions = part(AdapterConditions, "adapters of the recipes that train only those")
 
@@ -54,8 +58,8 @@ def nvidia_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     """Published pre-training tokens/s/GPU; groups by model."""
     model = table.text("model")
     known = read_conditions(BridgeConditions, table, CONDITIONS)
-    phase = np.full(len(table), TRAINED_WHOLE[0], dtype=object)
-    return _recipes(table, catalogue, known, phase, table.text("precision"), (model,))
+    phase, release = (np.full(len(table), said, dtype=object) for said in (TRAINED_WHOLE[0], known.release))
+    return _recipes(table, catalogue, known, (release, phase, table.text("precision")), (model,))
 
 
 def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -66,26 +70,30 @@ def megatron_bridge(table: Table, catalogue: Catalogue) -> ComparedPoints:
     told = [first_said(cell) for cell in table.text("precision")]
     precision = np.array([p or known.precision for p in told], dtype=object)
     groups = (table.text("system"), table.text("model"))
-    return _recipes(table, catalogue, known, table.text("phase"), precision, groups)
+    release = np.array([first_said(cell) or known.release for cell in table.text("release")], dtype=object)
+    runs = (release, table.text("phase"), precision)
+    return _recipes(table, catalogue, known, runs, groups)
 
 
 def _recipes(
     table: Table,
     catalogue: Catalogue,
     known: BridgeConditions,
-    phase: Array,
-    precision: Array,
+    runs: tuple[Array, Array, Array],
     groups: Sequence[Array],
 ) -> ComparedPoints:
-    """Tokens/s of a GPU; products in the recipe's format, the optimiser sharded over data parallel ranks."""
+    """Tokens/s of a GPU; products in the recipe's format, the optimiser sharded over data parallel ranks.
+
+    `runs`: release, phase and precision of each row.
+    """
+    release, phase, precision = runs
     s = {c: first_numbers(table, c) for c in SIZES}
     s |= {c: np.maximum(first_numbers(table, c, 1.0), 1.0) for c in DEGREES}
     s |= {"fsdp": first_numbers(table, "fsdp", 0.0), "lora_rank": np.full(len(table), np.nan)}
     systems, models = table.text("system"), [first_said(name) for name in table.text("model")]
-    exchange = np.where(s["ep"] > known.exchange_beyond, EXCHANGES[1], EXCHANGES[0]).astype(object)
-    keys = [systems, np.array(models, dtype=object), precision, phase, exchange]
+    keys = [systems, np.array(models, dtype=object), precision, phase, release, s["ep"]]
 
-    def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
+    def price(key: tuple[str, str, str, str, str, float], rows: Array) -> Any:
         v = {k: x[rows] for k, x in s.items()}
         adapters = trained_parts("phase", key[3].lower(), TRAINED_WHOLE, known.adapters, v["lora_rank"])
         model = catalogue.model(key[1], weights=trained_format(key[2]), kv="bf16")
@@ -104,9 +112,10 @@ def _recipes(
             **experts,
         )
         system = systems_of(catalogue, dashed(key[0]), v["gpus"])
-        step = training_step(
-            catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters, expert_exchange=key[4]
-        )
+        named = [dashed(key[i]) for i in (0, 1, 2)]
+        settings = run_settings(known.recipes, key[4], *named, ranks=key[5])
+        trainer = asdict(settings) | {"host_kernel": known.host_kernel}
+        step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters, **trainer)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 
     forecasts = forecast(table, keys, price, ())

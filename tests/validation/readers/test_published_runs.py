@@ -154,6 +154,26 @@ def test_bridge_holds_the_rows_of_the_older_file():
     )  # GPT-OSS is not in the newer file, and some rows are of other releases
 
 
+def test_releases_of_bridge_differ_by_what_their_recipes_set(tmp_path):
+    rows = rows_of("training/megatron_bridge.csv", 1)
+    row = dict(zip(rows[0], rows[1], strict=True)) | {
+        "model": "Qwen3_30B_a3B",
+        "system": "GB200",
+        "gpus": "8",
+    }
+    row |= {"mbs": "4", "gbs": "512", "pp": "1", "vp": "n/a", "ep": "8", "precision": "MXFP8"}
+    made = [row | {"release": release} for release in ("26.04", "26.06", "99.01", "", "nightly")]
+    made.append(row | {"model": "LLAMA3_8B", "ep": "n/a", "release": "26.04"})
+    made.append(made[-1] | {"release": "26.06"})
+    folder = written(tmp_path, "training/megatron_bridge.csv", [rows[0], *(list(r.values()) for r in made)])
+    table = read_table(folder, "training/megatron_bridge.csv")
+    points = reader_of("training/megatron_bridge.csv", Catalogue())(table, Catalogue())
+    older, newer, unknown, unnamed, odd, dense, dense_newer = points.predicted
+    # graphs of whole iterations, exchanges beside other kernels
+    assert 1.3 < newer / older < 1.8 and unknown == newer and unnamed == pytest.approx(older, rel=0.1)
+    assert dense == dense_newer and odd == 0 and "nightly" in points.why[6]
+
+
 @pytest.mark.parametrize(
     ("cell", "first"),
     [
