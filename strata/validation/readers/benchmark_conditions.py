@@ -316,6 +316,7 @@ class OneModelConditions:
     """Training runs of one model under several layouts."""
 
     title: str = text("what was run")
+    engine: str = text("the trainer")
     model: str = text("the model's name")
     sequence: Number = quantity("1", "tokens of a sequence", positive=True)
     batch: Number = quantity("1", "sequences of a step", positive=True)

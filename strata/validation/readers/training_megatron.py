@@ -56,7 +56,7 @@ def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
         shape = models[size]
         v = {k: x[rows] for k, x in s.items()}
         chunks = shape.chunks if key[0].endswith("korthi") else None
-        told = {"async_tp": 0.0} if key[0].endswith(known.earlier) else {}
+        told: dict[str, Any] = {"async_tp": 0.0} if key[0].endswith(known.earlier) else {}
         layout = plan(
             tp=v["tp"],
             pp=v["pp"],
@@ -160,11 +160,11 @@ def a100x4(table: Table, catalogue: Catalogue) -> ComparedPoints:
         system = systems_of(catalogue, "a100", tp * pp * cp * dp, known.fabric)
         model = catalogue.model(known.model)
         batch, length = known.batch + 0.0 * dp, known.sequence + 0.0 * dp
-        return training_step(catalogue, system, model, batch, length, layout).time
+        return training_step(catalogue, system, model, batch, length, layout, engine=known.engine).time
 
     forecasts = forecast(table, [table.text("variant")], price, tuple(s))
     names = group_names("time", Path(table.name).stem, count=len(table))
     family = model_family(known.model)
-    case = [case_key(catalogue, "train", "a100", "dense", family, TRAINER)] * len(table)
+    case = [case_key(catalogue, "train", "a100", "dense", family, known.engine)] * len(table)
     points = compare_metric(table, table.number("Avg_Step_Time_s"), forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["TP"] * s["PP"] * s["CP"] * s["DP"])
