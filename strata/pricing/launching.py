@@ -220,11 +220,11 @@ def _repeated(given: Pricing, like: Number) -> Number:
 
 
 def _checkpointing(given: Pricing, each: Number) -> Number:
-    """Host time that checkpointing adds to a pass [s]."""
+    """Host time that checkpointing adds to a pass of all layers [s]; stages share both with their layers."""
     trainer = given.engine.training
     assert trainer is not None
     kernels = 0.0 if trainer.host_checkpoint is None else trainer.host_checkpoint
-    layers = again_share(given) * given.graph.sequence.layers / given.sharding.stages
+    layers = again_share(given) * given.graph.sequence.layers
     return _repeated(given, each) * layers * kernels * each
 
 

@@ -21,7 +21,7 @@ from strata.pricing.kernels.graph_product import price_matmul, price_routed
 from strata.pricing.kernels.lu import price_lu
 from strata.pricing.kernels.scan import price_scan, price_state_scan
 from strata.pricing.kernels.sort import price_sort
-from strata.pricing.kernels.unfused_attention import unfused_attention
+from strata.pricing.kernels.unfused_attention import unfused_attention, unfused_kernels
 from strata.pricing.kernels.vector import price_loss, price_vector, vector_kernels
 from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
@@ -184,6 +184,12 @@ def _price_attention(op: Attention, rank: Rank) -> Price:
     return price_attention(op, rank.device)
 
 
+def _attention_kernels(op: Attention, device: Device) -> Number:
+    if device.software.unfused_attention:
+        return unfused_kernels(op.backward)
+    return BACKWARD_KERNELS if op.backward else 1.0
+
+
 def _price_collective(op: Collective, rank: Rank) -> Price:
     price = price_collective if op.exchange is None else price_exchange
     once = price(op, rank.placement.groups[op.group], rank.fabric)
@@ -195,12 +201,7 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
 
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)
 register_pricer("experts", lambda op, rank: price_routed(op, rank.device), _expert_pieces)
-register_pricer(
-    "attention",
-    _price_attention,
-    _attention_pieces,
-    lambda op, device: BACKWARD_KERNELS if op.backward else 1.0,
-)
+register_pricer("attention", _price_attention, _attention_pieces, _attention_kernels)
 register_pricer(
     "vector",
     lambda op, rank: price_vector(op, rank.device),

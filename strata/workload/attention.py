@@ -12,6 +12,7 @@ from strata.workload.attention_parts import (
     Part,
     attended,
     attention_product,
+    eager_heads,
     eager_rotation,
     index_ops,
     parts_of,
@@ -95,7 +96,9 @@ def _grouped_attention(
         precision=model.activations,
         parameters=(Extent(2.0 * model.head_dim),) if model.qk_norm else (),
         pieces=ROPE_PIECES,
-        eager=eager_rotation(q.size, 0.5 * kv.size, 0.5 * kv.size),
+        eager=eager_heads(q.size, kv.size)
+        if model.learned_positions
+        else eager_rotation(q.size, 0.5 * kv.size, 0.5 * kv.size),
     )
     mix = [
         _softmax(

@@ -29,6 +29,16 @@ def eager_rotation(queries: Number, keys: Number, values: Number) -> EagerKernel
     return EagerKernels(singles=10.0, passes=5.2 * share, backward=back)
 
 
+def eager_heads(queries: Number, others: Number) -> EagerKernels:
+    """Kernels around heads that nothing turns, where nothing is fused: results of heads laid side by side for
+    the product after them; backward gradients of queries, keys and values put together. Sizes are columns.
+
+    Megatron-LM, model/transformer.py: context_layer made contiguous, and the split of mixed_x_layer.
+    """
+    back = EagerKernels(streams=1.0, moved=2.0)
+    return EagerKernels(streams=1.0, moved=2.0 * queries / (queries + others), backward=back)
+
+
 def attended(context: Number, sequence: Number, window: Number) -> Number:
     r"""Mean number of tokens a causal query attends to, at most `window`.
 

@@ -16,13 +16,14 @@ from strata.workload.tasks import train
 LAYERS = 4.0
 
 
-def step(name="pytorch", tokens=2048.0, recompute="none", graphs=0.0, **host):
+def step(name="pytorch", tokens=2048.0, recompute="none", graphs=0.0, pp=1, gpt=False, **host):
     sizes = {"heads": 4.0, "kv_heads": 1.0, "head_dim": 128.0, "ffn": 1792.0, "vocab": 16032.0}
-    model = dense_model("small", layers=LAYERS, hidden=4096.0, **sizes)
+    told = {"gated": False, "learned_positions": True, "positions": tokens} if gpt else {}
+    model = dense_model("small", layers=LAYERS, hidden=4096.0, **sizes, **told)
     used = engine(name)
     used = replace(used, graphs=graphs, training=replace(used.training, **host))
-    given = plan(recompute=recompute, microbatches=1)
-    return priced_step(Catalogue().system("1xh200"), model, train(1.0, tokens), given, used)
+    given = plan(recompute=recompute, microbatches=1, pp=pp)
+    return priced_step(Catalogue().system(f"{pp}xh200"), model, train(1.0, tokens), given, used)
 
 
 def forward(found):
@@ -171,3 +172,17 @@ def test_graphs_hold_what_routing_does_not_change():
     # products of experts, rows there and back with their exchanges, and the activation between: 37 ms a layer
     assert static == pytest.approx(48 * (2 * 16 + 5) * 1e-3, rel=0.01)
     assert eager > static + 48 * 5e-3 and full == pytest.approx(mixture(host_kernel=0.0, host_expert=0.0))
+
+
+def test_kernels_of_a_gpt_before_fused_attention():
+    # 4 products, four kernels of attention and one that lays heads side by side, two norms of 2, an
+    # activation: 14 kernels a layer
+    slow = forward(step("megatron-deepspeed", gpt=True, host_kernel=1e-3))
+    assert slow == pytest.approx(14 * LAYERS * 1e-3, rel=0.01)
+
+
+def test_stages_share_what_checkpointing_takes():
+    one, two = (
+        forward(step(recompute="full", pp=pp, host_kernel=1e-3, host_checkpoint=20.0)) for pp in (1, 2)
+    )
+    assert one == pytest.approx((41 * LAYERS + 1) * 1e-3, rel=0.02) and two == pytest.approx(one, rel=1e-3)

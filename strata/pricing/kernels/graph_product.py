@@ -40,17 +40,18 @@ def price_matmul(op: MatMul, device: Device) -> Price:
 
 
 def _weight_gradient(op: MatMul, device: Device) -> Price:
-    """Price of a weight's gradient that is added to a wider main one: inside its product, which reads and
-    writes that, or by a kernel of its own. Its operands lie rounded already (`quantize_both_ways`).
+    """Price of a weight's gradient that is added to the main one: inside its product, which reads and writes
+    that where it is wider, or by a kernel of its own, whatever its width. Its operands lie rounded already
+    (`quantize_both_ways`).
     """
     software = device.software
     resident, fused = software.resident, software.fused_gradient_add
     sizes = (op.m.size, total(op.n), op.k.size, device, op.weight, op.activation)
     narrow, wide = bytes_of(op.activation), bytes_of(software.main_gradients)
     plain = matmul(*sizes, batch=op.batch.size, resident=resident)
-    if wide <= narrow:
-        return plain
-    inside = matmul(*sizes, batch=op.batch.size, resident=resident, result_bytes=2.0 * wide)
+    inside = plain
+    if wide > narrow:
+        inside = matmul(*sizes, batch=op.batch.size, resident=resident, result_bytes=2.0 * wide)
     if fused.__class__ is float and fused == 1.0:
         return inside
     elements = op.batch.size * op.m.size * total(op.n)

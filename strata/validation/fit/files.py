@@ -12,6 +12,7 @@ BY_HAND = (
     "a100/gemm_ncu.csv",
     "area/deepstack_cores.csv",
     "dram/channel.csv",
+    "training/a100_singlenode.csv",
     "training/h100_nanotron.csv",
     "v100/deepbench_*.csv",
 )

@@ -285,6 +285,8 @@ class MegatronConditions:
     """Published training runs of GPT models."""
 
     title: str = text("what was run")
+    engine: str = text("the trainer")
+    earlier: str = text("how devices of runs are called that it made before it had async_tp")
     sequence: Number = quantity("1", "tokens of a sequence", positive=True)
     vocabulary: Number = quantity("1", "tokens of the vocabulary", positive=True)
     model: tuple[TrainedModel, ...] = part(TrainedModel, "the models by name", many=True)
@@ -295,6 +297,7 @@ class GptConditions:
     """Training runs whose files hold every size but the vocabulary."""
 
     title: str = text("what was run")
+    engine: str = text("the trainer")
     vocabulary: Number = quantity("1", "tokens of the vocabulary", positive=True)
 
 
@@ -313,6 +316,7 @@ class OneModelConditions:
     """Training runs of one model under several layouts."""
 
     title: str = text("what was run")
+    engine: str = text("the trainer")
     model: str = text("the model's name")
     sequence: Number = quantity("1", "tokens of a sequence", positive=True)
     batch: Number = quantity("1", "sequences of a step", positive=True)

@@ -67,6 +67,7 @@ def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
         shape = models[size]
         v = {k: x[rows] for k, x in s.items()}
         chunks = shape.chunks if key[0].endswith("korthi") else None
+        told: dict[str, Any] = {"async_tp": 0.0} if key[0].endswith(known.earlier) else {}
         layout = plan(
             tp=v["tp"],
             pp=v["pp"],
@@ -80,11 +81,13 @@ def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
         model = gpt_model(shape.layers, shape.hidden, shape.heads, known.sequence, known.vocabulary)
         system = systems_of(catalogue, "a100", v["tp"] * v["pp"] * v["dp"] * v["cp"])
         length = known.sequence + 0.0 * v["batch"]
-        return training_step(catalogue, system, model, v["batch"], length, layout).time
+        return training_step(
+            catalogue, system, model, v["batch"], length, layout, engine=known.engine, **told
+        ).time
 
     forecasts = forecast(table, keys, price, tuple(s))
     names = group_names("time", table.text("model"), count=len(table))
-    case = [case_key(catalogue, "train", "a100", "dense", "gpt", TRAINER)] * len(table)
+    case = [case_key(catalogue, "train", "a100", "dense", "gpt", known.engine)] * len(table)
     points = compare_metric(table, table.number("actual"), forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["tp"] * s["pp"] * s["dp"] * s["cp"])
 
@@ -101,11 +104,13 @@ def a100_deepspeed(table: Table, catalogue: Catalogue) -> ComparedPoints:
         layout = plan(tp=v["tp"], dp=v["dp"], pp=v["pp"], microbatches=microbatches, recompute=2.0)
         model = gpt_model(v["layers"], v["hidden"], v["heads"], v["seq"], known.vocabulary)
         system = systems_of(catalogue, "a100", v["gpus"])
-        return training_step(catalogue, system, model, v["global_batch"], v["seq"], layout).time
+        return training_step(
+            catalogue, system, model, v["global_batch"], v["seq"], layout, engine=known.engine
+        ).time
 
     forecasts = forecast(table, [], price, tuple(s))
     names = group_names("time", Path(table.name).stem, count=len(table))
-    case = [case_key(catalogue, "train", "a100", "dense", "gpt", TRAINER)] * len(table)
+    case = [case_key(catalogue, "train", "a100", "dense", "gpt", known.engine)] * len(table)
     points = compare_metric(table, table.number("iteration_ms") * 1e-3, forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["gpus"])
 
@@ -171,11 +176,11 @@ def a100x4(table: Table, catalogue: Catalogue) -> ComparedPoints:
         system = systems_of(catalogue, "a100", tp * pp * cp * dp, known.fabric)
         model = catalogue.model(known.model)
         batch, length = known.batch + 0.0 * dp, known.sequence + 0.0 * dp
-        return training_step(catalogue, system, model, batch, length, layout).time
+        return training_step(catalogue, system, model, batch, length, layout, engine=known.engine).time
 
     forecasts = forecast(table, [table.text("variant")], price, tuple(s))
     names = group_names("time", Path(table.name).stem, count=len(table))
     family = model_family(known.model)
-    case = [case_key(catalogue, "train", "a100", "dense", family, TRAINER)] * len(table)
+    case = [case_key(catalogue, "train", "a100", "dense", family, known.engine)] * len(table)
     points = compare_metric(table, table.number("Avg_Step_Time_s"), forecasts, names, case=case)
     return ranked_by_gpus(points, table, s["TP"] * s["PP"] * s["CP"] * s["DP"])

@@ -38,11 +38,12 @@ def training_step(
     length: Any,
     plan: Plan,
     adapters: Lora | None = None,
+    engine: str = TRAINER,
     **trainer: Any,
 ) -> Step:
     """One optimiser step under a Megatron-like trainer; keywords say what of its settings differs."""
     work = train(batch, length, adapters=adapters)
-    return priced_step(system, model, work, plan, with_trainer(catalogue.engine(TRAINER), **trainer))
+    return priced_step(system, model, work, plan, with_trainer(catalogue.engine(engine), **trainer))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

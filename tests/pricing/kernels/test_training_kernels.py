@@ -95,6 +95,15 @@ def test_gradients_added_up_wider_cost_most_as_a_kernel_of_their_own():
     assert apart - plain == pytest.approx(8192 * 28672 * 10 / (4.8e12 * 0.902), rel=0.05)
 
 
+def test_gradients_of_the_same_width_are_added_by_a_kernel_where_nothing_is_fused():
+    _, _, wgrad = weight_gradient()
+    fused, apart = (
+        price_matmul(wgrad, device(H200, trains=True, main_gradients="bf16", fused_gradient_add=add)).time
+        for add in (1.0, 0.0)
+    )
+    assert apart - fused == pytest.approx(8192 * 28672 * 6 / (4.8e12 * 0.902), rel=0.05)
+
+
 def test_narrow_products_round_activations_forward_and_gradients_backward_but_once_each():
     forward, dgrad, wgrad = weight_gradient("fp8")
     ready, rounding = (device(H200, trains=True, quantize_bytes=q) for q in (None, 2.0))

@@ -40,6 +40,7 @@ def test_files_of_every_fit_are_held_out():
         "v100/deepbench_*.csv",
         "area/deepstack_cores.csv",
         "dram/channel.csv",
+        "training/a100_singlenode.csv",
         "serving/silicon.csv",
         "serving/vllm.csv",
         "serving/trtllm_max_throughput.csv",
