@@ -50,6 +50,12 @@ class Compute:
         optional=True,
         positive=True,
     )
+    attention_backward_narrow: Number | None = quantity(
+        "1",
+        "the same of products in a narrower format than the activations'; left out: attention_backward",
+        optional=True,
+        positive=True,
+    )
     softmax_backward: Number | None = quantity(
         "1",
         "vector work that shows for a pair of query and key in attention's backward pass, over that of its "

@@ -26,6 +26,13 @@ class TrainerMemory:
     unfused_gates: Number = quantity(
         "1", "1 where an activation and the product with its gate are two kernels: what is between is kept"
     )
+    activation_input: Number | None = quantity(
+        "B",
+        "kept of an element that a gated activation reads, rounded for the backward pass (Megatron-LM's "
+        "activation_func_fp8_input_store); left out: as it is",
+        optional=True,
+        positive=True,
+    )
     scores: Number = quantity(
         "B", "kept for each score of attention where that is not one fused kernel: probabilities and a mask"
     )

@@ -26,6 +26,8 @@ class KeptTensors:
     scores: Number = 0.0  # of attention, in elements: kept where it is no fused kernel
     attention_again: Number = 0.0  # 1 where selective recomputation repeats attention, else 0
     again: Number = 0.0  # of the activations, what other modules that it names make anew
+    gated: Number = 0.0  # of the activations, what only a gated activation reads
+    gated_again: Number = 0.0  # 1 where selective recomputation makes that anew, else 0
     gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
     attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
     logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
@@ -40,7 +42,7 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     Inputs of products (for gradients of weights), what norms and activations read, queries, keys, values and
     result of attention. A tensor that two gradients read counts once, one that none reads not at all. Values
     are no copy: a rotation of queries and keys leaves them in the buffer of the product before, which stays
-    whole for them.
+    whole for them; attention in a narrower format keeps rounded copies of all three in place of both.
     """
     made = {op.output: op for op in block.ops if op.kind != "collective"}
     ends = block.output is None and block.entry is not None
@@ -49,7 +51,8 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     found: dict[str, Number] = {}
     logits: Number = 0.0
     wide: Number = bytes_of("bf16")
-    for name, readers in _readers(block).items():
+    read_by = _readers(block)
+    for name, readers in read_by.items():
         if name in final and name in made:
             logits = logits + tensor_bytes(made[name], sharding)
             wide = _element_size(made[name])
@@ -61,6 +64,8 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     scores: Number = 0.0
     attended: Number = 0.0
     gates: Number = 0.0
+    gated: Number = 0.0
+    gated_again: Number = 0.0
     rows: Number = 0.0
     repeated: Number = 0.0
     for op in block.ops:
@@ -69,7 +74,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
             own = op.sequences.size * op.queries.size * op.heads.size
             statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
             attended = attended + op.output_bytes()
-            if _rotated(op, made):
+            if _rotated(op, made) and _rounded_share(op) < 1.0:
+                for name in made[op.inputs[0]].inputs:
+                    found.pop(name, None)
+            elif _rotated(op, made):
                 values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
                 found[op.inputs[0]] = found[op.inputs[0]] - values * bytes_of(op.activation)
         elif is_vector(op) and op is not last:
@@ -77,6 +85,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
                 rows = rows + STATISTIC * op.m.size
             elif op.pieces > 1.0 and _gated(op):
                 gates = gates + op.partial_bytes()
+                for name in op.inputs:
+                    if name in found and name in made and read_by[name] == [op]:
+                        gated = gated + found[name]
+                        gated_again = recompute_share(block, made[name], sharding.training)
     others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
     again = (found[name] * recompute_share(block, op, sharding.training) for name, op in others.items())
     return KeptTensors(
@@ -85,6 +97,8 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
         activations=sum(found.values(), 0.0) + statistics + rows,
         statistics=statistics,
         scores=scores,
+        gated=gated,
+        gated_again=gated_again,
         gates=gates,
         attended=attended,
         logits=logits,
@@ -117,7 +131,11 @@ def _stored_for(readers: list[Op], size: Number) -> Number:
 
 
 def _rounded_share(op: Op) -> float:
-    """Bytes of an operand as a product with weights of its own reads it, over those of activations."""
+    """Bytes of an operand as a product with weights of its own, or attention, reads it, over those of
+    activations.
+    """
+    if is_attention(op):
+        return float(bytes_of(op.products) / bytes_of(op.activation)) if op.products else 1.0
     formats: list[Any] = [getattr(op, name, None) for name in ("weight", "activation")]
     if op.category not in ("matmul", "experts") or not all(isinstance(f, str) for f in formats):
         return 1.0
@@ -126,11 +144,14 @@ def _rounded_share(op: Op) -> float:
 
 
 def _rotated(op: Attention, made: dict[str, Op]) -> bool:
-    """Whether attention reads what an element-wise op made of a product, with values of every head."""
+    """Whether attention reads what an element-wise op made of a product, or of its sum with an adapter's,
+    with values of every head.
+    """
     before = made.get(op.inputs[0]) if op.inputs else None
     if op.latent or before is None or not is_vector(before) or before.reads != before.writes:
         return False
-    return any(is_product(made[name]) for name in before.inputs if name in made)
+    makers = [made[name] for name in before.inputs if name in made]
+    return any(is_product(maker) or (is_vector(maker) and maker.adds) for maker in makers)
 
 
 def _gated(op: Vector) -> bool:

@@ -25,6 +25,7 @@ GATHERED_BLOCKS = 2.0  # whose weights ZeRO-3 has together: the one that runs an
 NOTHING = TrainerMemory(
     logits=0.0,
     unfused_gates=0.0,
+    activation_input=None,
     scores=0.0,
     attention_copy=0.0,
     gradient_buffers=0.0,
@@ -299,6 +300,9 @@ def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, u
     xp = namespace(recompute, every)
     some = recompute == RECOMPUTE.index("selective")
     gone = xp.where(some, kept.attention_again * inside + kept.again, 0.0)
+    if facts.activation_input is not None:
+        rounded = 1.0 - facts.activation_input / bytes_of(WORKING)
+        gone = gone + rounded * kept.gated * xp.where(some, 1.0 - kept.gated_again, 1.0)
     return held.repeats * (every - kept.statistics + inside - gone)
 
 

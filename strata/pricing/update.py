@@ -7,8 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Mask, Number, has_axes, namespace
+from strata.hardware.fabric import Fabric
 from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
+from strata.mapping.place import GroupLayout
 from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS, experts_apart
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
@@ -35,9 +37,11 @@ class Sums:
     last_gradients: Price = ZERO  # of one bucket
     parameters: Price = ZERO
     first_parameters: Price = ZERO
+    cores: Number = 0.0  # share of a chip's cores that they take from kernels they run beside
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(
+            cores=namespace(self.cores, other.cores).maximum(self.cores, other.cores),
             gradients=self.gradients + other.gradients,
             last_gradients=self.last_gradients + other.last_gradients,
             parameters=self.parameters + other.parameters,
@@ -111,6 +115,20 @@ def exposed_beside_chunks(
     return xp.maximum(xp.maximum(first, last), piece)
 
 
+def lost_beside(cores: Number, sent: Number, work: Number) -> Number:
+    r"""Time that kernels lose to sums and gathers beside them [s].
+
+    .. math:: T = s \min(n, w)
+
+    share s of the cores that communication takes while it sends for n beside work w: what is lost meanwhile
+    is done later by all of them (`while_sending`).
+
+    >>> [round(float(lost_beside(0.15, sent, 4.0)), 2) for sent in (2.0, 9.0)]
+    [0.3, 0.6]
+    """
+    return cores * namespace(sent, work).minimum(sent, work)
+
+
 def update_price(
     given: Pricing,
     rank: Rank,
@@ -143,6 +161,7 @@ def update_price(
             continue
         free = exposed(work, busy_pass(blocks, counts, sharding, structure, direction))
         hidden = exposed_beside_chunks(whole.time, free, *shape, piece.time)
+        hidden = hidden + lost_beside(sums.cores, whole.time, work)
         seen = often * namespace(flags[name], hidden, whole.time).where(flags[name] > 0, hidden, whole.time)
         found[name] = found[name] + seen
         price = price + network_price(seen, often * whole.energy, upper=often * whole.time)
@@ -223,6 +242,7 @@ def _sums(
     flags = {"gradients": trainer.overlap_grad_reduce, "parameters": trainer.overlap_param_gather}
     whole = {"gradients": ZERO, "parameters": ZERO}
     piece = {"gradients": ZERO, "parameters": ZERO}
+    cores: Number = 0.0
     for name, pattern, group, where, parts in moves:
         if group not in rank.placement.groups or _nowhere(where):
             continue
@@ -234,6 +254,8 @@ def _sums(
         one = price_collective(op, rank.placement.groups[group], rank.fabric)
         if name == "parameters" and trainer.param_gather_rate is not None:
             one = network_price(one.time / trainer.param_gather_rate, one.energy)
+        taken = _cores_taken(rank.placement.groups[group], rank.fabric)
+        cores = namespace(cores, taken).maximum(cores, taken)
         whole[name] = whole[name] + one.times(pieces)
         if trainer.bucket is not None:
             piece[name] = piece[name] + one
@@ -242,7 +264,19 @@ def _sums(
         last_gradients=piece["gradients"],
         parameters=whole["parameters"],
         first_parameters=piece["parameters"],
+        cores=cores,
     )
+
+
+def _cores_taken(layouts: tuple[GroupLayout, ...], fabric: Fabric) -> Number:
+    """Share of a chip's cores that a library's kernels take, the largest of the dimensions they cross."""
+    taken: Number = 0.0
+    for layout, dimension in zip(layouts, fabric.dimension, strict=True):
+        transport = dimension.transport_model
+        if transport is not None and transport.tiles is not None:
+            xp = namespace(layout.size, taken)
+            taken = xp.maximum(taken, xp.where(layout.size > 1, transport.tiles.cores, 0.0))
+    return taken
 
 
 def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) -> Number:

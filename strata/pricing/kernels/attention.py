@@ -13,7 +13,7 @@ from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
 from strata.pricing.kernels.product import product_bound
 from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.price import Price
+from strata.pricing.price import ZERO, Price
 from strata.workload.ops import Attention
 
 QUERY_ROWS = 128.0  # query rows one core takes at a time in a long pass
@@ -111,10 +111,41 @@ def attention_shape(op: Attention) -> AttentionShape:
 def price_attention(op: Attention, device: Device) -> Price:
     """Price of an attention op of a graph: bare, or as a serving framework runs it."""
     framework = device.chip.latent if op.latent else device.chip.paged
-    served = framework if device.software.served and not op.backward else None
+    served, shape = framework if device.software.served and not op.backward else None, attention_shape(op)
     if op.backward and device.chip.compute.attention_backward is not None:
-        return attention_backward(attention_shape(op), device)
-    return attention_kernel(attention_shape(op), device, served=served)
+        return attention_backward(shape, device) + attention_casts(shape, device)
+    return attention_kernel(shape, device, served=served) + attention_casts(shape, device)
+
+
+def attention_casts(shape: AttentionShape, device: Device) -> Price:
+    r"""Price of rounding what goes into attention's products and of widening what comes out, where these are
+    in a narrower format than the activations around them.
+
+    .. math:: T = T_{stream}\left((b_w + b_n) (q + k + v + o)\right)
+
+    queries, keys, values and results, or the gradients of all four in a backward pass; b_w and b_n bytes of
+    an element in the wider and the narrower format.
+
+    Transformer Engine, attention with fp8_dpa: operands in bf16 are cast before the fused kernel, its results
+    after it.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> sizes = {"sequences": 1.0, "queries": 8192.0, "span": 4096.5, "cached": 8192.0, "heads": 64.0}
+    >>> widths = {"kv_heads": 8.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
+    >>> of = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16", products="fp8")
+    >>> 0.1e-3 < float(attention_casts(of, device(chip("h200"))).time) < 0.2e-3
+    True
+    """
+    if not shape.products or shape.products == shape.activation:
+        return ZERO
+    rows, keys = (
+        shape.sequences * shape.queries * shape.heads,
+        shape.sequences * shape.cached * shape.kv_heads,
+    )
+    elements = rows * (shape.key_dim + shape.value_dim) + keys * shape.kv_width
+    narrow, wide = bytes_of(shape.products) * elements, bytes_of(shape.activation) * elements
+    return vector_kernel(wide, narrow, 0.0, 0.0, device)
 
 
 def attention_backward(shape: AttentionShape, device: Device) -> Price:
@@ -124,7 +155,7 @@ def attention_backward(shape: AttentionShape, device: Device) -> Price:
     .. math:: T = T_{attention}(\eta r, \epsilon s) + T_{stream}(e (14 + 8 [h > h_{kv}]))
 
     products at r of the forward pass's rate η, vector work of s times its ε that shows
-    (`compute.attention_backward`, `compute.softmax_backward`); e elements of the queries, with the bytes that
+    (`compute.attention_backward`, or `_narrow` of it, and `compute.softmax_backward`); e elements of the queries, with the bytes that
     pass once beside the products.
 
     Dao, FlashAttention-2, arXiv 2307.08691, sec. 3.1.2: scores are computed again, and gradients of queries
@@ -140,6 +171,8 @@ def attention_backward(shape: AttentionShape, device: Device) -> Price:
     """
     chip = device.chip
     rate, vector = chip.compute.attention_backward, chip.compute.softmax_backward
+    if shape.products and chip.compute.attention_backward_narrow is not None:
+        rate = chip.compute.attention_backward_narrow
     usual = standalone_attention(chip, shape.kv)
     used = replace(
         usual,

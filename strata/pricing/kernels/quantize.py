@@ -9,6 +9,7 @@ from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
 
 ROUND_FLOP = 3.0  # an element is compared with the largest of its block, scaled and rounded
+TWO_LEVEL = ("nvfp4",)  # formats whose scales of blocks are relative to one of the whole tensor
 
 
 def quantize_activations(elements: Number, to: str, device: Device, resident: bool) -> Price:
@@ -41,21 +42,23 @@ def quantize_both_ways(elements: Number, to: str, device: Device) -> Price:
 
     .. math:: T = T_{stream}(e (q + 2 b))
 
-    e elements; q bytes read of each (`Trainer.quantize_bytes`: twice where a pass for the largest value goes
-    before); b bytes of each of two copies written, one along rows for this product and one along columns for
+    e elements; q bytes read of each (`Trainer.quantize_bytes`), twice in a format whose blocks share a scale
+    of the whole tensor, since a pass for its largest value goes before (`TWO_LEVEL`); b bytes of each of two copies written, one along rows for this product and one along columns for
     that of the weight's gradient, as narrow matrix units and scales of blocks ask for.
 
     NVIDIA, Transformer Engine user guide (FP8 primer; MXFP8 block scaling): transposes, and copies in both
-    directions.
+    directions. NVIDIA, Pretraining Large Language Models with NVFP4, arXiv 2509.25149: a scale of the tensor
+    above those of blocks.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("h100"), quantize_bytes=2.0)
     >>> fp8, fp4 = (quantize_both_ways(1e9, to, d).time for to in ("fp8", "nvfp4"))
-    >>> 1.2 < fp8 / fp4 < 1.4
+    >>> 1.2 < fp4 / fp8 < 1.4
     True
     """
     read = 2.0 if device.software.quantize_bytes is None else device.software.quantize_bytes
+    read = read * (2.0 if to in TWO_LEVEL else 1.0)
     narrow = elements * bytes_of(to)
     flop = elements * ROUND_FLOP
     return vector_kernel(elements * read, 2.0 * narrow, flop, 0.0, device, resident=device.software.resident)

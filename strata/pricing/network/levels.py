@@ -84,7 +84,7 @@ def level_rings(
     h_k of s = a (p-1) steps (`ring_hops`), a = 2 for an all-reduce, else 1; of a broadcast B = n; every
     boundary of a level is crossed by B bytes, through the links :math:`\beta_k` of the :math:`m_k` ranks
     inside it together; start T_0 as inside a node. Whole buffers (simple) hide waiting behind sending as
-    `buffered_ring`'s do.
+    `buffered_ring`'s do, and wait for slots as far as blocks fill them (`filled_step`).
 
     Patarasuk & Yuan, J. Parallel Distrib. Comput. 69 (2009): rings; NCCL's channels, one for each adapter.
 
@@ -108,7 +108,7 @@ def level_rings(
         at_peak = [turn * load for load in at_peak]
     times: AlgorithmTimes = {}
     for name in _protocols(levels):
-        wait = _waits(hops, [one.step(name) for one in levels])
+        wait = _waits(hops, [_ring_step(one, name, payload / ranks, levels) for one in levels])
         share = name if name in FLAGGED else whole
         send = slowest(
             [
@@ -123,6 +123,35 @@ def level_rings(
             root = namespace(wait, send).sqrt(wait * wait + send * send)
             times[f"ring {name}"] = root + start.start["simple"]
     return times
+
+
+def filled_step(whole: Number, least: Number, block: Number, chunk: Number | None) -> Number:
+    r"""Until the next rank of a ring sees a piece in whole buffers [s].
+
+    .. math:: \alpha = \alpha_0 + (\alpha_1 - \alpha_0) \min\left(1, \frac{n / p}{c_0}\right)
+
+    step :math:`\alpha_1` of full slots, :math:`\alpha_0` of a piece that is seen as it arrives, with flags;
+    a rank passes on blocks of n / p bytes, in slots of c_0 together at most: of many ranks the blocks are
+    short, and so is what a step waits for.
+
+    Hu et al., Demystifying NCCL (2025), arXiv 2507.04786: chunks of a ring's steps are cut to its blocks.
+
+    >>> [round(float(filled_step(11.0, 1.0, block, 4e6)), 2) for block in (1e6, 8e6)]
+    [3.5, 11.0]
+    """
+    if chunk is None:
+        return whole
+    xp = namespace(whole, least, block, chunk)
+    return least + (whole - least) * xp.minimum(1.0, block / chunk)
+
+
+def _ring_step(level: Level, protocol: str, block: Number, levels: Sequence[Level]) -> Number:
+    step = level.step(protocol)
+    seen = next((name for name in reversed(FLAGGED) if name in level.transport.rings.step), None)
+    if protocol in FLAGGED or seen is None:
+        return step
+    chunk = next((one.transport.rings.chunk for one in reversed(levels) if one.network), None)
+    return filled_step(step, level.step(seen), block, chunk)
 
 
 def _waits(counts: Sequence[Number], steps: Sequence[Number]) -> Number:

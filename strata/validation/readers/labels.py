@@ -19,7 +19,7 @@ TRAINED_FORMATS = {
     "fp8-mx": "fp8",
     "mxfp8": "fp8",
     "fp4": "fp4",
-    "nvfp4": "fp4",
+    "nvfp4": "nvfp4",
 }
 # Serving software by the label of its name; what follows a name (a router, a harness) is another's.
 SERVERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trtllm": "trtllm"}
@@ -71,7 +71,7 @@ def trained_format(name: str) -> str:
     """Strata's name of the format that a trainer multiplies in.
 
     >>> trained_format("MXFP8"), trained_format("NVFP4")
-    ('fp8', 'fp4')
+    ('fp8', 'nvfp4')
     """
     if dashed(name) not in TRAINED_FORMATS:
         raise BadValue(f"precision must be one of {', '.join(TRAINED_FORMATS)}, but got '{name}'")

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import CONTEXT, Plan, plan
 from strata.mapping.trainer import FORMATS
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE
-from strata.params import part, text
+from strata.params import part, quantity, text
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import (
@@ -61,6 +61,11 @@ class MlperfTrainingConditions:
 
     title: str = text("what was run")
     reduced_gradients: str = text("format in which gradients cross between ranks", choices=FORMATS)
+    activation_input: Number = quantity(
+        "B",
+        "kept of an element that the activation reads in runs of adapters in narrow formats",
+        positive=True,
+    )
     context: str = text("how context ranks meet in attention", choices=CONTEXT)
     adapters: AdapterConditions = part(AdapterConditions, "adapters of the runs that train only those")
 
@@ -93,6 +98,8 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
             gathered_parameters="fp8" if gathered == "1" else "bf16",
             **{setting: v[column] for setting, column in TRAINER_SETTINGS.items()},
         )
+        if adapters is not None and trained_format(precision) != "bf16":
+            engine = _rounds_activation_input(engine, known.activation_input)
         work = train(v["global_batch_sequences"], v["seq"], adapters=adapters)
         time, used = _recomputed_step(system, model, work, v, recompute, engine, known.context)
         return time, used <= system.chip.memory.capacity
@@ -108,6 +115,12 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     systems = [f"{chip}/{name}" for chip, name in zip(chips, models, strict=True)]
     points = ranked_within(join_metrics([time, fits]), systems, table.lines)
     return replace(points, ranks={name: one_of_each(points, rows) for name, rows in points.ranks.items()})
+
+
+def _rounds_activation_input(engine: Engine, size: Number) -> Engine:
+    """An engine whose trainer keeps what a gated activation reads in so many bytes."""
+    held = None if engine.training is None else engine.training.memory
+    return engine if held is None else with_trainer(engine, memory=replace(held, activation_input=size))
 
 
 def one_of_each(points: ComparedPoints, rows: Array) -> Array:
