@@ -43,8 +43,9 @@ def training_violations(plan: Plan, work: Workload, pieces: Number) -> list[Viol
     short = dual & (plan.pp > 1.0) & ((pieces < 2.0 * plan.pp) | (remainder(pieces, 2.0) > 0))
     lone = (plan.recompute_layers > 0) & (plan.recompute < 2)
     parts = (plan.recompute_modules > 0) & (plan.recompute != 1)
+    broken = (remainder(work.batch, rows) > 0) & (work.packed < 1)
     return [
-        Violation(WHOLE_BATCH, remainder(work.batch, rows) > 0, work.batch, rows, "dp x microbatches"),
+        Violation(WHOLE_BATCH, broken, work.batch, rows, "dp x microbatches"),
         Violation(INTERLEAVED, uneven, pieces, plan.pp, "microbatches", *_multiples(pieces, plan.pp)),
         Violation(ONE_CHUNK, several & (plan.schedule > 0), plan.virtual_stages, 1.0),
         Violation(

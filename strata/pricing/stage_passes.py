@@ -133,10 +133,12 @@ def block_passes(b: PricedBlock, *, apart: bool) -> dict[str, Number]:
 
 
 def weight_time(b: PricedBlock) -> Number:
-    """Time of a backward block's gradients to weights."""
+    """Time of a backward block's gradients to weights, with their share of what it waits for the host."""
     if b.block.nodes:
         return 0.0
-    return sum((price.time for op, price in b.ops if op.weight_gradient), 0.0)
+    every = sum((price.time for _, price in b.ops), 0.0)
+    own = sum((price.time for op, price in b.ops if op.weight_gradient), 0.0)
+    return own * b.price.time / namespace(every).where(every > 0.0, every, 1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

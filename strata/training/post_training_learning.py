@@ -66,7 +66,7 @@ def training_plans(
         every = taken(every, np.tile(np.arange(count), len(RECOMPUTED)))
         plan = replace(every, recompute=np.repeat(RECOMPUTED, count))
     plan = as_many(plan)
-    packed = 0.0 if recipe.packed is None else float(recipe.packed)
+    packed = _packs(recipe)
     if packed <= 0:
         return plan
     each = np.maximum(np.floor(recipe.minibatch / plan.dp), 1.0)
@@ -109,7 +109,8 @@ def learning(
     def wide(value: Any) -> Array:
         return np.broadcast_to(np.asarray(value, float), shape)
 
-    step = evaluate(system, model, train(recipe.minibatch, recipe.length), plan, engine)
+    work = replace(train(recipe.minibatch, recipe.length), packed=float(_packs(recipe) > 0))
+    step = evaluate(system, model, work, plan, engine)
     scored, score_power, weights = _scored(system, model, recipe, plan, engine)
     judges = recipe.reference + recipe.reward_model
     memory = {name: wide(held) for name, held in step.summary.memory.items()}
@@ -142,6 +143,11 @@ def learning(
     )
 
 
+def _packs(recipe: PostTrainingRecipe) -> float:
+    """Tokens of a pack of samples; 0 where a micro-batch has whole samples."""
+    return 0.0 if recipe.packed is None else float(recipe.packed)
+
+
 def _scored(
     system: System, model: Model, recipe: PostTrainingRecipe, plan: Plan, engine: Engine
 ) -> tuple[Array, Array, Array]:
@@ -150,7 +156,7 @@ def _scored(
     """
     quick = replace(engine, step=0.0 * engine.step)
     plan = replace(plan, microbatches=0.0 * plan.microbatches)
-    packed = 0.0 if recipe.packed is None else float(recipe.packed)
+    packed = _packs(recipe)
     lanes = np.asarray(plan.dp * plan.pp, float)
     each = np.maximum(np.floor(packed / recipe.length), 1.0)
     each = np.minimum(each, np.maximum(np.ceil(recipe.samples / lanes), 1.0))

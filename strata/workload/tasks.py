@@ -42,6 +42,7 @@ class Workload:
     reached: Number = 0.0  # tokens of such a prompt that its last new token attends to, itself included
     adapters: Lora | None = None  # train: only these are trained; None is structure: every weight is
     frozen: tuple[str, ...] = ()  # train: modules whose weights are not trained
+    packed: Number = 0.0  # train: 1 where micro-batches are packs of tokens, not whole numbers of sequences
 
     def __post_init__(self) -> None:
         known = (*PHASES, FORWARD)

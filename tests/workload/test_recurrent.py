@@ -56,7 +56,7 @@ def test_training_keeps_every_time_step():
         for s in (10.0, 40.0)
     )
     assert many["activations"] == pytest.approx(4 * few["activations"], rel=1e-12)
-    assert many["weights"] == few["weights"]
+    assert many["parameters"] == few["parameters"]
     kept = (
         B * (D + 4 * D + D + P + V + V) * 2 + 2 * B * 4
     )  # table, gates, h, projection, logits, shares; sums

@@ -196,7 +196,7 @@ def test_a_batch_is_its_points(name):
         box = st.evaluate(system, made, work, plans).metrics.step_time
         for i, j in ((0, 0), (1, 1), (1, 2)):
             one = st.plan(**{k: v[j] for k, v in PLANS.items()})
-            cut = {k: float(v[i, 0]) if np.ndim(v) else v for k, v in vars(work).items()}
+            cut = {k: float(v[i, 0]) if isinstance(v, np.ndarray) else v for k, v in vars(work).items()}
             alone = st.evaluate(system, made, type(work)(**cut), one).metrics.step_time
             assert box[i, j] == pytest.approx(float(alone), rel=1e-12)
 
