@@ -252,7 +252,7 @@ def _activations(
             ends = ends + one.count * kept_activations(one.held, training.recompute, facts, unfused)
         own = one.held.kept
         size = own.logits if facts is NOTHING else own.logits / own.logit_size * facts.logits
-        logits = logits + one.count * size
+        logits = logits + one.count * one.held.repeats * size
         xp = namespace(widest, own.gradients, own.products, one.count)
         widest = xp.maximum(widest, xp.where(one.count > 0, own.gradients, 0.0))
         buffers = buffers + xp.where(one.count > 0, facts.gradient_buffers * own.products, 0.0)

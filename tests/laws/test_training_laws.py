@@ -9,13 +9,17 @@ import pytest
 from cases import count, legal_plans, model, pick, roomy, same, uncapped
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from test_monotone import FACTORS, improved
+from test_monotone import BETTER, FACTORS, improved
 
 import strata as st
+from strata.mapping.engine import trainer_of
+from strata.mapping.training_plan import SCHEDULE
 
 ENGINES = ["megatron", "nanotron", "pytorch", "torch-compile", "vllm"]
 MODELS = ["llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "gemma-3-1b"]
 TABLES = ("resources", "time_by_kind", "memory", "energy")
+ZERO_BUBBLE = float(SCHEDULE.index("zero-bubble"))
+CHOSEN = ("main_gradients", "reduced_gradients", "gathered_parameters", "optimizer_bytes", "split")
 DEVICES, SIZE = 16, 4
 
 
@@ -63,3 +67,51 @@ def test_a_batch_of_training_plans_equals_single_ones(name, engine, seed):
             whole = sum(alone.values())
             for purpose, value in alone.items():
                 assert abs(float(np.asarray(found[purpose])[i]) - value) <= 1e-11 * whole, (table, purpose)
+
+
+@pytest.mark.parametrize("what", BETTER)
+@settings(max_examples=4)
+@given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 10**6))
+def test_more_of_anything_is_never_slower_in_training(what, name, engine, seed):
+    """Without a power limit. Of zero-bubble schedules under ZeRO-3 the gathers of weights count with gradients
+    to inputs, which fill no bubble: there a kernel that hides less of them may cost up to a percent.
+    """
+    where = uncapped(roomy(f"{DEVICES}xh100"))
+    many = trained(np.random.default_rng(seed), name, engine, where=where)
+    for i in np.flatnonzero(np.asarray(many.reason) == 0)[:2]:
+        case = many.at(int(i)).case
+        times = st.evaluate(improved(where, what), case.program, case.workload, case.plan, engine).metrics
+        found = np.broadcast_to(times.step_time, FACTORS.shape)
+        slack = 0.02 if case.plan.schedule == ZERO_BUBBLE and case.plan.zero > 2 else 1e-7
+        assert np.all(found[1:] <= found[:-1] * (1 + slack))
+
+
+@settings(max_examples=30)
+@given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 10**6))
+def test_no_trainer_is_quicker_than_the_ideal_one(name, engine, seed):
+    """In the same formats, with layers split alike: these are choices, not software's losses."""
+    told = trainer_of(st.engine(engine))
+    ideal = st.engine("ideal")
+    assert ideal.training is not None
+    formats = {field: getattr(told, field) for field in CHOSEN}
+    same_formats = replace(ideal, training=replace(ideal.training, **formats))
+    where = uncapped(roomy(f"{DEVICES}xh100"))
+    hosted, best = (
+        trained(np.random.default_rng(seed), name, software, where=where)
+        for software in (engine, same_formats)
+    )
+    legal = (np.asarray(hosted.reason) == 0) & (np.asarray(best.reason) == 0)
+    times = [np.asarray(found.metrics.step_time)[legal] for found in (best, hosted)]
+    assert np.all(times[0] <= times[1] * (1 + 1e-9))
+
+
+@settings(max_examples=20)
+@given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 3), some.integers(0, 3))
+def test_choices_without_an_object_change_nothing(name, engine, schedule, zero):
+    """One device: no stages to schedule, no ranks to shard over, no tensor group to divide a sequence."""
+    idle = {"schedule": float(schedule), "zero": float(zero), "sp": 1.0, "cp_mode": 1.0, "dp_shard": 1.0}
+    plans = st.plan(), replace(st.plan(), **idle)
+    work = st.train(4.0, 512.0)
+    found = [st.evaluate(roomy("1xh100"), model(name), work, one, engine) for one in plans]
+    assert found[0].metrics.step_time == found[1].metrics.step_time
+    assert found[0].summary.memory == found[1].summary.memory

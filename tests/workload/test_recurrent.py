@@ -57,10 +57,10 @@ def test_training_keeps_every_time_step():
     )
     assert many["activations"] == pytest.approx(4 * few["activations"], rel=1e-12)
     assert many["parameters"] == few["parameters"]
-    kept = (
-        B * (D + 4 * D + D + P + V + V) * 2 + 2 * B * 4
-    )  # table, gates, h, projection, logits, shares; sums
-    assert few["activations"] == pytest.approx(10 * kept, rel=1e-12)
+    # what gradients read: looked-up rows, gates, h (the softmax reads this, not the projection); logits with
+    # their rows' sums lie apart, and shares are their own gradient
+    assert few["activations"] == pytest.approx(10 * B * (D + 4 * D + D) * 2, rel=1e-12)
+    assert few["logits"] == pytest.approx(10 * (B * V * 2 + 2 * B * 4), rel=1e-12)
 
 
 @pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3), ("vanilla", 1)])
