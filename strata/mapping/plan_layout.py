@@ -4,7 +4,7 @@ legal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -104,13 +104,6 @@ def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> se
         if sharded and any_above(copies / shard_ranks(plan), 1):
             found.add(names[2])
     return found
-
-
-def experts_apart(groups: Collection[str]) -> bool:
-    """Whether experts have groups of their own among those of training; inference gathers sharded experts
-    over the first of these, whether they are held by other ranks than the rest or not.
-    """
-    return SUMS_OF_EXPERTS[1 if SUMS_OF_WEIGHTS[1] in groups else 0] in groups
 
 
 def shard_ranks(plan: Plan) -> Number:

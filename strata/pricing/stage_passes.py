@@ -99,7 +99,8 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
     mirrored: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
         at = counts_before(order, place_of(b), sharding.stages, nodes, ends, head)
-        runs, once = block_runs(b, count), 0.0
+        runs = block_runs(b, count)
+        once: Number = 0.0
         for name, time in block_passes(b, apart=apart).items():
             again = name == "again"
             kind = "inputs" if again else name

@@ -76,6 +76,7 @@ def in_flight(
     kept = xp.where(schedule == SCHEDULE.index("zero-bubble"), stages, usual)
     kept = xp.where(schedule == SCHEDULE.index("dualpipe"), stages + 1.0, kept)
     kept = xp.where(schedule == SCHEDULE.index("gpipe"), microbatches, kept)
+    kept = xp.where(stages > 1, kept, 1.0)  # one stage goes back at once, whatever the schedule
     return xp.minimum(kept, microbatches)
 
 
@@ -261,7 +262,7 @@ def _activations(
     xp = namespace(by_layers, one_layer, training.recompute_layers, training.recompute, pieces, stages)
     full = training.recompute == RECOMPUTE.index("full")
     flight = in_flight(stages, node, pieces, sharding.virtual_stages, training.schedule)
-    last = xp.where(training.schedule == SCHEDULE.index("gpipe"), pieces, 1.0)
+    last = xp.where((training.schedule == SCHEDULE.index("gpipe")) & (stages > 1), pieces, 1.0)
     kept = flight * by_layers + last * ends
     away = (training.offload == OFFLOAD.index("activations")) | (training.offload == OFFLOAD.index("both"))
     kept = xp.where(away, xp.minimum(kept, BUFFERED_LAYERS * one_layer + ends), kept)

@@ -4,6 +4,7 @@ them, and the optimiser.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from strata.arrays import Mask, Number, has_axes, namespace
@@ -11,7 +12,7 @@ from strata.hardware.fabric import Fabric
 from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
-from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS, experts_apart
+from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
@@ -176,7 +177,7 @@ def update_parts(
     held, experts, most = _held(blocks, counts, given)
     zero, degrees, xp = sharding.zero, sharding.degrees, namespace(sharding.zero)
     names = {"dense": SUMS_OF_WEIGHTS, "experts": SUMS_OF_EXPERTS}
-    if not experts_apart(rank.placement.groups):
+    if not _experts_apart(rank.placement.groups):
         names["experts"] = SUMS_OF_WEIGHTS
     shards = {kind: xp.where(zero > 0, degrees.get(own[1], 1.0), 1.0) for kind, own in names.items()}
     owned = (most[0] - most[1]) / shards["dense"] + most[1] / shards["experts"]
@@ -189,6 +190,13 @@ def update_parts(
             sums = sums + _sums(count, names[kind], shards[kind], trainer, given, rank)
     often = xp.where((zero > 1) & (zero <= 2), sharding.microbatches, 1.0)
     return UpdateParts(optimiser=optimiser, sums=sums, often=often, ends=_ends(given, rank, blocks, trainer))
+
+
+def _experts_apart(groups: Collection[str]) -> bool:
+    """Whether experts have groups of their own among those of training; inference gathers sharded experts
+    over the first of these, whether they are held by other ranks than the rest or not.
+    """
+    return SUMS_OF_EXPERTS[1 if SUMS_OF_WEIGHTS[1] in groups else 0] in groups
 
 
 def _held(

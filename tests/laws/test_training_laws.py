@@ -53,7 +53,7 @@ def trained(rng, name, engine, size=SIZE, where=None):
     return st.evaluate(system, model(name), work, replace(plans, **finer_choices(rng, size)), engine)
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 10**6))
 def test_a_batch_of_training_plans_equals_single_ones(name, engine, seed):
     """Times, memory and every breakdown; plans differ in all degrees at once."""
@@ -70,7 +70,7 @@ def test_a_batch_of_training_plans_equals_single_ones(name, engine, seed):
 
 
 @pytest.mark.parametrize("what", BETTER)
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 10**6))
 def test_more_of_anything_is_never_slower_in_training(what, name, engine, seed):
     """Without a power limit. Of zero-bubble schedules under ZeRO-3 the gathers of weights count with gradients
@@ -86,7 +86,7 @@ def test_more_of_anything_is_never_slower_in_training(what, name, engine, seed):
         assert np.all(found[1:] <= found[:-1] * (1 + slack))
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 10**6))
 def test_no_trainer_is_quicker_than_the_ideal_one(name, engine, seed):
     """In the same formats, with layers split alike: these are choices, not software's losses."""
@@ -105,7 +105,7 @@ def test_no_trainer_is_quicker_than_the_ideal_one(name, engine, seed):
     assert np.all(times[0] <= times[1] * (1 + 1e-9))
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 3), some.integers(0, 3))
 def test_choices_without_an_object_change_nothing(name, engine, schedule, zero):
     """One device: no stages to schedule, no ranks to shard over, no tensor group to divide a sequence."""

@@ -111,9 +111,9 @@ def _recipes(
             cp_mode=CONTEXT_RING,
             **experts,
         )
-        system = systems_of(catalogue, dashed(key[0]), v["gpus"])
-        named = [dashed(key[i]) for i in (0, 1, 2)]
-        settings = run_settings(known.recipes, key[4], *named, ranks=key[5])
+        system_name, model_name, precision_name = (dashed(name) for name in key[:3])
+        system = systems_of(catalogue, system_name, v["gpus"])
+        settings = run_settings(known.recipes, key[4], system_name, model_name, precision_name, key[5])
         trainer = asdict(settings) | {"host_kernel": known.host_kernel}
         step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters, **trainer)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
