@@ -157,14 +157,6 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)
-    memory: dict[str, Number] = {}
-    if not structure.time_alone:
-        footprints = [(b.block, b.held) for b in blocks]
-        memory = {
-            **step_memory(given, footprints, counts),
-            **resident_bytes(given.graph, sharding),
-            "reserve": given.engine.reserve,
-        }
     xp = namespace(mean.lower, mean.upper, time)
     return Step(
         time=hosted,
@@ -177,7 +169,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         time_by_bound=bound_times(full, mean, time, hosted),
         lower=xp.minimum(mean.lower, time),
         upper=xp.maximum(mean.upper + (time - mean.time), time) + (hosted - time),
-        memory=memory,
+        memory={} if structure.time_alone else _memory(given, blocks, counts),
         flop=given.whole.flop(),
         items=given.whole.items,
         item=given.whole.item,
@@ -190,6 +182,12 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         within_limits=1.0 if structure.for_bounds else held.holds,
         blocks=blocks,
     )
+
+
+def _memory(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> dict[str, Number]:
+    """Bytes of the largest device by purpose."""
+    held = step_memory(given, [(b.block, b.held) for b in blocks], counts)
+    return {**held, **resident_bytes(given.graph, given.sharding), "reserve": given.engine.reserve}
 
 
 def _apart(given: Pricing, hiding: bool) -> Mask:
