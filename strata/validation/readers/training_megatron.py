@@ -123,7 +123,7 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     s = table.numbers(*sizes)
     models = table.text("model")
     known = read_conditions(OverlapConditions, table, "training/b200_megatron.toml")
-    overlaps = {
+    overlaps: dict[str, Any] = {
         "overlap_grad_reduce": known.overlap_grad_reduce,
         "overlap_param_gather": known.overlap_param_gather,
     }
