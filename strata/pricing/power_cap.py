@@ -152,8 +152,8 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
 
 
 def step_capped(price: Price, chip: Chip, time: Number, host: Number) -> Throttled:
-    r"""A device's load in a step of such a time, waits for other stages included, after which it waits for its
-    host: power is held in the mean of both.
+    r"""A device's load in a step of such a time, waits for other stages included, after which it waits for
+    its host: power is held in the mean of both.
 
     .. math:: w = 1 + \frac{\min(T_s - T, W)}{T}
 

@@ -51,8 +51,10 @@ def test_servers_nobody_fitted_draw_what_we_say(points):
     # 14.7, 13.5, 19.0, 14.9 and 26 % before hosts ran a step ahead, chunks broke graphs, experts dealt out lost
     # their tiles, and text asked for experts more evenly. Seven rows of B200 that the file does not explain
     # (Qwen3 30B Thinking, three times slower than on H100) are a quarter of the error of power.
-    assert error(points, "power/") < 0.145 and error(points, "power/H100") < 0.10
-    assert error(points, "energy/") < 0.125
+    # With energies of an H200 on B200 power fell from 14.1 to 13.2 % and energy rose from 11.9 to 12.9 %: Llama 3.1 70B,
+    # too slow there before, is slowed further.
+    assert error(points, "power/") < 0.135 and error(points, "power/H100") < 0.10
+    assert error(points, "energy/") < 0.132
     assert error(points, "itl/") < 0.11
     assert error(points, "itl/H100/Llama-4-Scout") < 0.08
 
