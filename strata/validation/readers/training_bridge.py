@@ -112,8 +112,8 @@ def _recipes(
             **experts,
         )
         system = systems_of(catalogue, dashed(key[0]), v["gpus"])
-        named = [dashed(key[i]) for i in (0, 1, 2)]
-        settings = run_settings(known.recipes, key[4], *named, ranks=key[5])
+        on, named, narrow = dashed(key[0]), dashed(key[1]), dashed(key[2])
+        settings = run_settings(known.recipes, key[4], on, named, narrow, key[5])
         trainer = asdict(settings) | {"host_kernel": known.host_kernel}
         step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters, **trainer)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
