@@ -262,7 +262,7 @@ def _sums(
         one = price_collective(op, rank.placement.groups[group], rank.fabric)
         if name == "parameters" and trainer.param_gather_rate is not None:
             one = network_price(one.time / trainer.param_gather_rate, one.energy)
-        taken = _cores_taken(rank.placement.groups[group], rank.fabric)
+        taken = xp.where(where, _cores_taken(rank.placement.groups[group], rank.fabric), 0.0)
         cores = namespace(cores, taken).maximum(cores, taken)
         whole[name] = whole[name] + one.times(pieces)
         if trainer.bucket is not None:

@@ -157,7 +157,10 @@ def test_overlap_leaves_the_last_bucket():
     bucket = timed("all_reduce", 4.0 * 40e6, "dp_cp", pricing, rank)
     pieces = held(step) / 40e6
     assert float(found.sums.gradients.time) == pytest.approx(bucket * pieces, rel=1e-9)
-    assert float(seen(step, pricing, rank, (9e9, 9e9))["gradients"]) == pytest.approx(bucket, rel=1e-9)
+    assert float(found.sums.cores) == pytest.approx(0.16)
+    beside = 0.16 * bucket * pieces  # the cores that its kernels take are missed by those of the pass
+    found_now = float(seen(step, pricing, rank, (9e9, 9e9))["gradients"])
+    assert found_now == pytest.approx(bucket + beside, rel=1e-9)
 
 
 def test_a_batch_of_plans_is_each_of_them():

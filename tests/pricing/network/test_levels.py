@@ -183,3 +183,21 @@ def test_collectives_at_once_share_the_level_that_rules():
     inside = gather | {"ranks": 8}
     apart = st.network.concurrent_collectives("4x8xa100-80", [gather, inside], engine="megatron")
     assert apart.time == pytest.approx(alone, rel=0.05)  # adapters rule one, NVLink the other
+
+
+def test_steps_of_many_ranks_wait_for_their_blocks_alone():
+    """A bucket of 128 MB over 16 nodes of eight: NCCL's own estimate of its ring's latencies (4 us inside a node,
+    14 us between them, tuning.cc) is 0.66 ms; full slots at every step would be three times that.
+    """
+    from strata.hardware.fabric import fabric, sized
+    from strata.mapping.place import spread
+    from strata.pricing.network.level_parts import crossed_levels
+    from strata.pricing.network.levels import filled_step, level_rings
+
+    nodes = sized(fabric("hgx-b200"), (8, 16))
+    levels = crossed_levels(spread(1.0, 128.0, nodes), nodes.dimension)
+    found = float(level_rings("all_gather", 128e6, levels, levels[0].transport.rings)["ring simple"])
+    assert 0.5e-3 < found < 1.2e-3
+    steps = [float(filled_step(11.0, 1.0, block, 4e6)) for block in (0.0, 1e6, 4e6, 9e6)]
+    assert steps == sorted(steps) and steps[0] == 1.0 and steps[-1] == steps[-2] == 11.0
+    assert filled_step(11.0, 1.0, 0.0, None) == 11.0

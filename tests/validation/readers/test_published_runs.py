@@ -269,3 +269,31 @@ def test_long_training_on_a_b200_holds_its_power():
     points = points_of("training/b200_megatron.csv")
     error = (points.predicted / points.measured - 1.0)[points.headline]
     assert np.mean(np.abs(error)) < 0.18 and np.median(np.abs(error)) < 0.16
+
+
+def test_mlperf_runs_of_chips_and_sizes_that_the_file_has_not(tmp_path):
+    """More than ten thousand devices, and chips of other makers and years: priced, fitting, and in order."""
+    table = read_table(DATA, "training/mlperf.csv")
+    lines = {int(line): i for i, line in enumerate(table.lines)}
+
+    def like(line, **changes):
+        return [str(changes.get(c, table.columns[c][lines[line]])) for c in table.columns]
+
+    rows = [
+        like(25),
+        like(25, devices=10752, nodes=1344, dp=336, global_batch_sequences=10752),
+        like(68, chip="b200"),
+        like(68, chip="b300"),
+        like(60, chip="mi325x"),
+        like(60, chip="mi355x"),
+    ]
+    (tmp_path / "training").mkdir()
+    quoted = ("\n".join(",".join(f'"{cell}"' for cell in row) for row in [list(table.columns), *rows])) + "\n"
+    (tmp_path / "training" / "mlperf.csv").write_text(quoted)
+    made = read_table(tmp_path, "training/mlperf.csv")
+    names = Catalogue()
+    points = reader_of("training/mlperf.csv", names)(made, names)
+    time, fits = points.predicted[: len(rows)], points.predicted[len(rows) :]
+    assert not points.why and np.all(fits == 1.0)
+    assert time[1] == pytest.approx(time[0], rel=0.15)  # as many sequences a device
+    assert time[3] < time[2] and time[5] < time[4]
