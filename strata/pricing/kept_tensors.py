@@ -48,18 +48,12 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     ends = block.output is None and block.entry is not None
     last = list(made.values())[-1] if ends and made else None  # sums over ranks may stand behind it
     final = set(last.inputs) if last is not None else set()
-    found: dict[str, Number] = {}
-    logits: Number = 0.0
-    wide: Number = bytes_of("bf16")
-    read_by = _readers(block)
-    for name, readers in read_by.items():
-        if name in final and name in made:
-            logits = logits + tensor_bytes(made[name], sharding)
-            wide = _element_size(made[name])
-        elif name in made:
-            found[name] = _stored_for(readers, tensor_bytes(made[name], sharding))
-        elif block.entry is not None and name == block.entry.name:
-            found[name] = _stored_for(readers, block.entry.bytes())
+    read_by, training = _readers(block), sharding.training
+    found = _read_again(block, sharding, made, read_by, final)
+    logits = sum(
+        (tensor_bytes(made[name], sharding) for name in read_by if name in final and name in made), 0.0
+    )
+    wide = next((_element_size(made[name]) for name in final if name in made), bytes_of("bf16"))
     statistics: Number = 0.0
     scores: Number = 0.0
     attended: Number = 0.0
@@ -70,16 +64,12 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     repeated: Number = 0.0
     for op in block.ops:
         if is_attention(op):
-            repeated = recompute_share(block, op, sharding.training)
+            repeated = recompute_share(block, op, training)
             own = op.sequences.size * op.queries.size * op.heads.size
             statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
             attended = attended + op.output_bytes()
-            if _rotated(op, made) and _rounded_share(op) < 1.0:
-                for name in made[op.inputs[0]].inputs:
-                    found.pop(name, None)
-            elif _rotated(op, made):
-                values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
-                found[op.inputs[0]] = found[op.inputs[0]] - values * bytes_of(op.activation)
+            if _rotated(op, made):
+                found = _without_copies(op, made, found)
         elif is_vector(op) and op is not last:
             if op.needs_whole or op.adds:
                 rows = rows + STATISTIC * op.m.size
@@ -88,9 +78,9 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
                 for name in op.inputs:
                     if name in found and name in made and read_by[name] == [op]:
                         gated = gated + found[name]
-                        gated_again = recompute_share(block, made[name], sharding.training)
+                        gated_again = recompute_share(block, made[name], training)
     others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
-    again = (found[name] * recompute_share(block, op, sharding.training) for name, op in others.items())
+    again = (found[name] * recompute_share(block, op, training) for name, op in others.items())
     return KeptTensors(
         attention_again=repeated,
         again=sum(again, 0.0),
@@ -106,6 +96,31 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
         gradients=_alive(block, made, final, sharding),
         products=bytes_of("bf16") * sum((_product_weights(op) for op in block.ops), 0.0),
     )
+
+
+def _read_again(
+    block: Block,
+    sharding: Sharding,
+    made: dict[str, Op],
+    read_by: dict[str, list[Op]],
+    final: set[str],
+) -> dict[str, Number]:
+    """Tensors that gradients read, but for logits, with their bytes as they are stored."""
+    found: dict[str, Number] = {}
+    for name, readers in read_by.items():
+        if name in made and name not in final:
+            found[name] = _stored_for(readers, tensor_bytes(made[name], sharding))
+        elif name not in made and block.entry is not None and name == block.entry.name:
+            found[name] = _stored_for(readers, block.entry.bytes())
+    return found
+
+
+def _without_copies(op: Attention, made: dict[str, Op], found: dict[str, Number]) -> dict[str, Number]:
+    """Kept tensors without what a rotation before attention would count twice."""
+    if _rounded_share(op) < 1.0:
+        return {name: size for name, size in found.items() if name not in made[op.inputs[0]].inputs}
+    values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
+    return found | {op.inputs[0]: found[op.inputs[0]] - values * bytes_of(op.activation)}
 
 
 def _readers(block: Block) -> dict[str, list[Op]]:

@@ -57,7 +57,7 @@ class KernelPrices:
         """Whether kernels cost on a device what they cost here; the first one that asks is taken."""
         if not self.devices:
             self.devices.append(device)
-        return alike(self.devices[0], device)
+        return same_numbers(self.devices[0], device)
 
     def of(self, op: Op, rank: Rank) -> Price:
         """The price of an op on the device, worked out where it is not known."""
@@ -68,11 +68,11 @@ class KernelPrices:
         return self.prices[id(op)][1]
 
 
-def alike(one: Any, other: Any) -> bool:
+def same_numbers(one: Any, other: Any) -> bool:
     """Whether two records hold the same numbers, as far as is seen without arrays being compared.
 
     >>> from strata.hardware.chip import chip
-    >>> alike(chip("h200"), replace(chip("h200"))), alike(chip("h200"), chip("h100"))
+    >>> same_numbers(chip("h200"), replace(chip("h200"))), same_numbers(chip("h200"), chip("h100"))
     (True, False)
     """
     if one is other:
@@ -81,12 +81,14 @@ def alike(one: Any, other: Any) -> bool:
         return False
     if is_dataclass(one):
         return all(
-            alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.name not in MEMOS
+            same_numbers(getattr(one, f.name), getattr(other, f.name))
+            for f in fields(one)
+            if f.name not in MEMOS
         )
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same_numbers(one[key], other[key]) for key in one)
     if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
+        return len(one) == len(other) and all(map(same_numbers, one, other))
     return isinstance(one, float | str | bool) and one == other
 
 

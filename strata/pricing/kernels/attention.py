@@ -155,8 +155,8 @@ def attention_backward(shape: AttentionShape, device: Device) -> Price:
     .. math:: T = T_{attention}(\eta r, \epsilon s) + T_{stream}(e (14 + 8 [h > h_{kv}]))
 
     products at r of the forward pass's rate η, vector work of s times its ε that shows
-    (`compute.attention_backward`, or `_narrow` of it, and `compute.softmax_backward`); e elements of the queries, with the bytes that
-    pass once beside the products.
+    (`compute.attention_backward`, or `_narrow` of it, and `compute.softmax_backward`); e elements of the
+    queries, with the bytes that pass once beside the products.
 
     Dao, FlashAttention-2, arXiv 2307.08691, sec. 3.1.2: scores are computed again, and gradients of queries
     added up in memory.

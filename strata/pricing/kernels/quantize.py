@@ -43,8 +43,9 @@ def quantize_both_ways(elements: Number, to: str, device: Device) -> Price:
     .. math:: T = T_{stream}(e (q + 2 b))
 
     e elements; q bytes read of each (`Trainer.quantize_bytes`), twice in a format whose blocks share a scale
-    of the whole tensor, since a pass for its largest value goes before (`TWO_LEVEL`); b bytes of each of two copies written, one along rows for this product and one along columns for
-    that of the weight's gradient, as narrow matrix units and scales of blocks ask for.
+    of the whole tensor, since a pass for its largest value goes before (`TWO_LEVEL`); b bytes of each of two
+    copies written, one along rows for this product and one along columns for that of the weight's gradient,
+    as narrow matrix units and scales of blocks ask for.
 
     NVIDIA, Transformer Engine user guide (FP8 primer; MXFP8 block scaling): transposes, and copies in both
     directions. NVIDIA, Pretraining Large Language Models with NVFP4, arXiv 2509.25149: a scale of the tensor
