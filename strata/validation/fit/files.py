@@ -9,11 +9,16 @@ from strata.validation.fit.networks import FILE as BETWEEN_NODES
 # Fitted once, outside `strata calibrate`: their quantities are not a chip's (data/memories, data/floorplans,
 # data/conditions and data/engines say how).
 BY_HAND = (
+    "*/optimiser.csv",
+    "*/train_step.csv",
     "a100/gemm_ncu.csv",
     "area/deepstack_cores.csv",
     "dram/channel.csv",
     "training/a100_singlenode.csv",
     "training/h100_nanotron.csv",
+    "training/h100_nanotron_oom.csv",
+    "training/megatron_bridge.csv",
+    "training/nvidia_bridge.csv",
     "v100/deepbench_*.csv",
 )
 SERVED_FILES = tuple(dict.fromkeys(rows.file for fit in FITS for rows in fit.rows))
