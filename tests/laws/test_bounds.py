@@ -13,7 +13,7 @@ from strata.workload.graph import is_collective
 
 
 @given(points())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_durations_bytes_and_joules_are_never_negative_nor_nan(point):
     r = st.evaluate(*point)
     quantities = [
@@ -32,7 +32,7 @@ def test_durations_bytes_and_joules_are_never_negative_nor_nan(point):
 
 
 @given(points())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_time_lies_between_its_bounds(point):
     r = st.evaluate(*point)
     assert r.metrics.lower <= r.metrics.step_time * (1 + 1e-12) and r.metrics.step_time <= r.metrics.upper * (
@@ -52,7 +52,7 @@ def test_a_time_lies_between_its_bounds(point):
 
 
 @given(points())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_no_device_does_more_than_its_peaks(point):
     r = st.evaluate(*point)
     assert 0 < r.metrics.mfu <= 1
