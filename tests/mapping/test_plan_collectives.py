@@ -27,7 +27,8 @@ class Rank:
         sequences = max(work.batch / plan.dp, 1.0)
         alone = sequences if work.phase == "train" or plan.pp > 1 else 1.0
         pieces = min(plan.pp if decoding else alone, math.floor(sequences))
-        self.sequences = math.ceil(work.batch / (plan.dp * pieces) - 1e-9)
+        self.rows = plan.dp * pieces  # parts that the sequences of a batch are dealt to
+        self.sequences = math.ceil(work.batch / self.rows - 1e-9)
         self.inside = 1.0 if decoding else plan.cp  # ranks that divide the new tokens of a sequence
         self.tokens = self.sequences * work.sequence / self.inside
         self.element = bytes_of(made.activations)
@@ -98,7 +99,10 @@ def expert_collectives(rank):
             there += [("all_gather", "expert_tp", sent * plan.moe_tp)]
             back = [("reduce_scatter", "expert_tp", sent * plan.moe_tp), *back]
     elif plan.moe_tp > plan.tp:  # experts cut over data parallel ranks, whose tokens they all need
-        every = rank.stream * plan.moe_tp / plan.tp
+        groups = plan.moe_tp / plan.tp
+        together, within = max(groups / plan.cp, 1.0), min(groups, rank.inside)
+        sequences = math.ceil(rank.work.batch / (rank.rows / together) - 1e-9)
+        every = sequences * rank.work.sequence / (rank.inside / within) * made.hidden * rank.element
         there, back = [("all_gather", "expert_tp_dp", every)], [("reduce_scatter", "expert_tp_dp", every)]
     if not in_parts(rank):
         return [*there, *back, *sums(rank, rank.stream)]
