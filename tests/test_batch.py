@@ -199,7 +199,7 @@ def test_inputs_may_be_integers():
 JAX = [
     ("deepseek-v3", "decode", ""),
     ("gpt-oss-20b", "prefill", "tp=4,pp=2,cp=2"),
-    ("gpt3-175b", "train", ""),
+    ("gpt3-175b", "train", "tp=8,pp=2,zero=1,sp=1"),
     ("llama-4-maverick", "prefill", "tp=8,dp=2,ep=16"),
     ("llama-3-8b", "serve", "tp=8,dp=2"),
 ]
