@@ -123,12 +123,25 @@ def overlap_by_tile(
         free[pair.collective] = namespace(free[pair.collective], gain).where(
             better, 0.0, free[pair.collective]
         )
-        # Both at once are bound by the slower of them, not by their sum.
-        hidden = replace(
-            alone, time=added, network=added, lower=exposed(alone.lower, before.lower), saved=gain
-        )
+        lower = hidden_bound(alone.lower, before.lower, added)
+        hidden = replace(alone, time=added, network=added, lower=lower, saved=gain)
         made[pair.collective] = (op, price_where(better, hidden, made[pair.collective][1]))
     return made
+
+
+def hidden_bound(communication: Number, work: Number, added: Number) -> Number:
+    r"""Lower bound of what a collective adds to kernels beside which it runs [s].
+
+    .. math:: \min(\max(0, c - h), a)
+
+    bounds c of the collective and h of the kernels: both at once are bound by the slower of them, not by
+    their sum; never more than it is predicted to add, a, which kernels slower than their bound may cover.
+
+    >>> [float(hidden_bound(3.0, work, 1.5)) for work in (1.0, 2.0, 4.0)]
+    [1.5, 1.0, 0.0]
+    """
+    left = exposed(communication, work)
+    return namespace(left, added).minimum(left, added)
 
 
 def kernels_apart(

@@ -10,9 +10,9 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.mapping.trainer import Trainer
-from strata.pricing.overlap.equations import exposed, price_where
+from strata.pricing.overlap.equations import price_where
 from strata.pricing.overlap.fused import tile_link
-from strata.pricing.overlap.tiles import Pair, kernels_apart, overlap_by_tile, pairs
+from strata.pricing.overlap.tiles import Pair, hidden_bound, kernels_apart, overlap_by_tile, pairs
 from strata.pricing.pricers import PricedOp, Rank
 from strata.workload.graph import Collective, Op, is_collective
 
@@ -100,6 +100,7 @@ def _beside_other_batch(priced: list[PricedOp], rank: Rank, on: Number) -> list[
     work = [priced[place][1] for place in kernels]
     slower, left = kernels_apart(sent, cores, moved, work, rank.device)
     before, after = (sum((p.time for p in some), 0.0) for some in (work, slower))
+    bound = sum((p.lower for p in work), 0.0)
     xp = namespace(sent, left, before, after)
     better = (on > 0.0) & (after + left < before + sent)
     share = left / xp.where(sent > 0.0, sent, 1.0)
@@ -109,8 +110,7 @@ def _beside_other_batch(priced: list[PricedOp], rank: Rank, on: Number) -> list[
     for place, (op, price) in enumerate(priced):
         if is_collective(op) and op.exchange is not None:
             seen = price.time * share
-            hidden = replace(
-                price, time=seen, network=seen, lower=exposed(price.lower, after), saved=price.time - seen
-            )
+            lower = hidden_bound(price.lower, bound, seen)
+            hidden = replace(price, time=seen, network=seen, lower=lower, saved=price.time - seen)
             made[place] = (op, price_where(better, hidden, price))
     return made
