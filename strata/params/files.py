@@ -32,7 +32,7 @@ KINDS = {
     "link": "links",
     "template": "templates",
     "budget": "budgets",
-    "recipe": "post_training",
+    "recipe": "recipes",
 }
 DATA = Path(__file__).parent.parent / "data"
 MOST_KEPT = 512  # answers of one function

@@ -36,7 +36,7 @@ LISTED_KINDS = (
     "templates",
     "budgets",
     "engines",
-    "post_training",
+    "recipes",
     "precisions",
 )
 KINDS = (
@@ -148,8 +148,9 @@ def show_command(
     """Every number of a thing, with its source and a mark: own, inherited (from whom), fitted, derived or
     assumed. Of a program also its kernels with their operations and bytes, and its graph as a picture.
     """
-    from strata.app.render.catalogue import describe, description_table
+    from strata.app.render.catalogue import describe, description_table, shown_kind
 
+    kind = shown_kind(kind)
     described = describe(kind, name)
     graph = None
     if kind == "program" or ((svg or dot) and kind == "model"):

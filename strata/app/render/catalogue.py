@@ -59,14 +59,12 @@ LISTED = (
     "templates",
     "budgets",
     "engines",
-    "post_training",
+    "recipes",
     "spaces",
     "precisions",
 )
-SINGULAR = {
-    "technology": "technologies",
-    "recipes": "post_training",
-}  # where a kind's name and its folder's differ by more than an s
+PLURAL = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
+CALLED = {"post_training": "recipe", "post-training": "recipe"}  # as its function and its command are
 
 
 SHOWN: dict[str, Callable[[str], Any]] = {
@@ -112,11 +110,26 @@ FILES: dict[str, type] = {
 
 def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
     """Names and titles by kind."""
-    kind = SINGULAR.get(kind, kind)
-    wanted = LISTED if not kind else (kind if kind in LISTED else KINDS.get(kind, f"{kind}s"),)
+    wanted = (_listed(CALLED.get(kind, kind)),) if kind else LISTED
     if wanted[0] not in LISTED:
         raise UnknownName("kind", kind, LISTED, ", ".join(LISTED))
     return {k: _entries(k) for k in wanted}
+
+
+def _listed(kind: str) -> str:
+    """What a kind of thing is called where several are listed."""
+    return PLURAL.get(kind, kind if kind in LISTED else KINDS.get(kind, f"{kind}s"))
+
+
+def shown_kind(kind: str) -> str:
+    """A kind of thing that can be shown, by its name, or as it is listed."""
+    kind = CALLED.get(kind, kind)
+    if kind in SHOWN:
+        return kind
+    by_list = {_listed(one): one for one in SHOWN}
+    if kind not in by_list:
+        raise UnknownName("kind", kind, SHOWN, ", ".join(SHOWN))
+    return by_list[kind]
 
 
 def _entries(kind: str) -> list[dict[str, str]]:
@@ -161,9 +174,7 @@ def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
 
 def describe(kind: str, name: str) -> dict[str, Any]:
     """Every number of a thing with unit, source and mark; a model's sizes with its parameter count."""
-    if kind not in SHOWN:
-        raise UnknownName("kind", kind, SHOWN, ", ".join(SHOWN))
-    described = _described(kind, name)
+    described = _described(shown_kind(kind), name)
     return {**described, "numbers": marked(described["numbers"]), "marks": MARKS}
 
 
@@ -355,6 +366,8 @@ def description_table(described: dict[str, Any]) -> Any:
 def file_schema(kind: str) -> dict[str, Any]:
     """The JSON schema of a kind of file."""
     own = {"model": _model_schema, "program": dataflow_schema}
+    by_list = {_listed(one): one for one in (*FILES, *own)}
+    kind = CALLED.get(kind, by_list.get(kind, kind))
     if kind in own:
         return own[kind]()
     if kind not in FILES:

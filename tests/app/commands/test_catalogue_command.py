@@ -142,6 +142,18 @@ def test_schema_of_models_describes_the_shipped_configs(answer):
                 assert limits["minimum"] <= value <= limits["maximum"], (name, key)
 
 
+def test_things_are_shown_as_they_are_listed(answer):
+    """What `strata list` calls them is understood by `show` and `schema` too."""
+    listed = answer("list", "--json")
+    for kind in set(listed) - {"precisions"}:
+        name = listed[kind][0]["name"]
+        assert answer("show", kind, name if "COUNT" not in name else "8xh100", "--json")["numbers"], kind
+    for called in ("recipes", "recipe", "post_training", "post-training"):
+        assert answer("show", called, "grpo", "--json")["name"] == "grpo"
+        assert answer("schema", called) == answer("schema", "recipe")
+        assert answer("list", called, "--json").keys() == {"recipes"}
+
+
 def test_every_kind_is_shown_and_described():
     assert set(SHOWN) == {
         "chip",
