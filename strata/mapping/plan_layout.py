@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
 RING, ULYSSES = "ring", "ulysses"
+TENSOR_GROUP, STAGES = "tp", "pp"
 # Groups that training alone has: all ranks that hold the same weights, those among them that ZeRO shards
 # over, copies of these; the same three of experts; and the two stages that hold a tied embedding.
 SUMS_OF_WEIGHTS = ("dp_cp", "dp_shard", "dp_copies")

@@ -38,11 +38,9 @@ class Violation(NamedTuple):
         >>> Violation(WHOLE_BATCH, True, 64.0, 10.0, "dp x microbatches").neighbours()
         ('dp x microbatches=8 or 16',)
         """
-        near = [self.below, self.above]
-        if self.rule is WHOLE_BATCH:
-            parts = [d for d in divisors(int(self.demand)) if d != self.limit]
-            near = [max([d for d in parts if d < self.limit], default=0)]
-            near += [min([d for d in parts if d > self.limit], default=0)]
+        near: list[Number] = [self.below, self.above]
+        if self.rule in (WHOLE_BATCH, SHARDS):
+            near = list(near_divisors(float(self.demand), float(self.limit)))
         told = dict.fromkeys(f"{float(value):g}" for value in near if float(value) > 0.0)
         return (f"{self.degree}={' or '.join(told)}",) if self.degree and told else ()
 
@@ -159,11 +157,27 @@ RECOMPUTED = Rule(
     "recompute_layers goes with recompute=full, recompute_modules with recompute=selective",
     ("recompute=full for recompute_layers", "recompute=selective for recompute_modules"),
 )
+SHARDS = Rule(
+    2**24,
+    "plan.dp_shard must divide dp x cp, the ranks that hold the same weights",
+    ("dp_shard=0 for all of them",),
+)
 RULES = (
     MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
     AXIS_UNITS, MESH, STATE_HEADS, STATE_GROUPS, PARTS, WHOLE_BATCH, INTERLEAVED, ONE_CHUNK, EVEN_STAGES,
-    DUAL_PIECES, RECOMPUTED,
+    DUAL_PIECES, RECOMPUTED, SHARDS,
 )  # fmt: skip
+
+
+def near_divisors(number: float, wanted: float, most: float = float("inf")) -> list[int]:
+    """The divisors of a number on both sides of one that is none, at most so large.
+
+    >>> near_divisors(80, 64), near_divisors(64, 3), near_divisors(512, 128, 80)
+    ([40, 80], [2, 4], [64])
+    """
+    whole = [d for d in divisors(int(number)) if d <= most]
+    below, above = [d for d in whole if d < wanted], [d for d in whole if d > wanted]
+    return [*below[-1:], *above[:1]]
 
 
 def remainder(a: Number, b: Number) -> Number:

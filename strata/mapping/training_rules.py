@@ -11,6 +11,7 @@ from strata.mapping.rules import (
     INTERLEAVED,
     ONE_CHUNK,
     RECOMPUTED,
+    SHARDS,
     WHOLE_BATCH,
     Violation,
     remainder,
@@ -43,6 +44,8 @@ def training_violations(plan: Plan, work: Workload, pieces: Number) -> list[Viol
     short = dual & (plan.pp > 1.0) & ((pieces < 2.0 * plan.pp) | (remainder(pieces, 2.0) > 0))
     lone = (plan.recompute_layers > 0) & (plan.recompute < 2)
     parts = (plan.recompute_modules > 0) & (plan.recompute != 1)
+    copies = plan.dp * plan.cp
+    apart = remainder(copies, xp.maximum(plan.dp_shard, 1.0))
     broken = (remainder(work.batch, rows) > 0) & (work.packed < 1)
     return [
         Violation(WHOLE_BATCH, broken, work.batch, rows, "dp x microbatches"),
@@ -57,6 +60,7 @@ def training_violations(plan: Plan, work: Workload, pieces: Number) -> list[Viol
             *_multiples(plan.pp, 2.0),
         ),
         Violation(DUAL_PIECES, short, few, 2.0 * plan.pp, "microbatches", *_pairs(pieces, plan.pp)),
+        Violation(SHARDS, (plan.dp_shard > 0) & (apart > 0), copies, plan.dp_shard, "dp_shard"),
         Violation(RECOMPUTED, lone | parts, xp.maximum(plan.recompute_layers, plan.recompute_modules), 0.0),
     ]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from strata.arrays import Array, Number, choose, namespace
 from strata.mapping.layout import Sharding
+from strata.mapping.plan_layout import TENSOR_GROUP
 from strata.precision import bytes_of
-from strata.pricing.kept_tensors import SEQUENCE_GROUP, KeptTensors, kept_tensors, tensor_bytes
+from strata.pricing.kept_tensors import KeptTensors, kept_tensors, tensor_bytes
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.ops import is_product
 
@@ -156,5 +157,5 @@ def resident_bytes(graph: Graph, sharding: Sharding) -> dict[str, Number]:
     shards it (mm_encoder_tp_mode "weights", its default). Every stage of a pipeline counts them, though only
     the first holds them.
     """
-    parts = sharding.degrees.get(SEQUENCE_GROUP, 1.0)
+    parts = sharding.degrees.get(TENSOR_GROUP, 1.0)
     return {purpose: held / parts for purpose, held in graph.resident.items()}

@@ -7,12 +7,12 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
+from strata.mapping.plan_layout import TENSOR_GROUP
 from strata.mapping.recompute import recompute_share
 from strata.precision import bytes_of
 from strata.workload.graph import Block, Op, total
 from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
 
-SEQUENCE_GROUP = "tp"  # whose sums sequence parallelism keeps in pieces
 STATISTIC = bytes_of("fp32")  # of a row: a norm's scale, attention's sum of exponentials
 KEPT = "forward:"  # how a gradient names a tensor of the forward pass
 
@@ -189,7 +189,7 @@ def tensor_bytes(op: Op, sharding: Sharding) -> Number:
     if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
         return written
     summed = sharding.spec(op.module, op.contracted_axes())
-    return written / parts if any(SEQUENCE_GROUP in groups for groups in summed.values()) else written
+    return written / parts if any(TENSOR_GROUP in groups for groups in summed.values()) else written
 
 
 def _alive(block: Block, made: dict[str, Op], final: set[str], sharding: Sharding) -> Number:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.mapping.engine import trainer_of
+from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
@@ -18,7 +19,6 @@ from strata.pricing.stage_times import again_share
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 
-TENSOR_GROUP, STAGES = "tp", "pp"
 NETWORK = "network"  # medium of a fabric's dimensions between nodes
 FULL = 1.0  # recompute levels above this run layers again
 

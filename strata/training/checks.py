@@ -9,13 +9,14 @@ import numpy as np
 from strata.errors import BadValue
 from strata.mapping.divisors import divisors
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.training_plan import RECOMPUTE, SCHEDULE
+from strata.mapping.rules import WHOLE_BATCH, near_divisors
+from strata.mapping.training_plan import RECOMPUTE
+from strata.mapping.training_rules import training_violations
 from strata.search.training_search import batch_neighbours
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
-FULL, SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
-DUALPIPE, INTERLEAVES = SCHEDULE.index("dualpipe"), SCHEDULE.index("1f1b")
+SELECTIVE = RECOMPUTE.index("selective")
 
 
 def check_training_plan(plan: Plan, model: Model, work: Workload, devices: float) -> None:
@@ -30,17 +31,6 @@ nearest: dp=2 or dp=4, or a batch of 63 or 66
     """
     for line in _broken(plan, model, work, devices):
         raise BadValue(f"plan {plan_text(plan)}: {line}")
-
-
-def near_divisors(number: float, wanted: float, most: float = float("inf")) -> list[int]:
-    """The divisors of a number on both sides of one that is none, at most so large.
-
-    >>> near_divisors(80, 64), near_divisors(64, 3), near_divisors(512, 128, 80)
-    ([40, 80], [2, 4], [64])
-    """
-    whole = [d for d in divisors(int(number)) if d <= most]
-    below, above = [d for d in whole if d < wanted], [d for d in whole if d > wanted]
-    return [*below[-1:], *above[:1]]
 
 
 def _either(name: str, values: list[int]) -> str:
@@ -74,48 +64,28 @@ def _broken(plan: Plan, model: Model, work: Workload, devices: float) -> Iterato
     if pieces > each or each % pieces:
         near = _either("microbatches", near_divisors(each, pieces, each))
         yield f"microbatches={pieces:g} must divide the {each:g} sequences of a rank; nearest: {near}"
-    yield from _broken_schedule(plan, pp, v, pieces, layers)
+    yield from _broken_chunks(pp, v, layers)
+    for found in training_violations(plan, work, pieces):
+        if found.broken and found.rule is not WHOLE_BATCH:  # told above, degree by degree
+            near = " or ".join((*found.neighbours(), *found.rule.levers))
+            yield f"{found.rule.relation}; nearest: {near}"
     yield from _broken_recompute(plan, model, pp * v)
-    shard = float(plan.dp_shard)
-    if shard and (dp * cp) % shard:
-        near = _either("dp_shard", near_divisors(dp * cp, shard))
-        ranks = f"{dp * cp:g} ranks that hold the same weights"
-        yield f"dp_shard={shard:g} must divide the {ranks}; nearest: {near}"
 
 
-def _broken_schedule(plan: Plan, pp: float, v: float, pieces: float, layers: float) -> Iterator[str]:
-    name = SCHEDULE[int(plan.schedule)]
+def _broken_chunks(pp: float, v: float, layers: float) -> Iterator[str]:
     if v > 1 and pp == 1:
         yield "virtual stages interleave a pipeline, and pp=1 has none; nearest: virtual_stages=1 or pp=2"
-    if v > 1 and plan.schedule != INTERLEAVES:
-        yield f"schedule={name} has one chunk a stage; nearest: virtual_stages=1 or schedule=1f1b"
     if pp * v > layers:
         most = [d for d in range(1, int(v)) if pp * d <= layers]
         yield (
             f"pp x virtual_stages is {pp * v:g}, more than the {layers:g} layers; "
             f"nearest: virtual_stages={most[-1] if most else 1}"
         )
-    if v > 1 and pieces % pp:
-        near = [n for n in (np.floor(pieces / pp) * pp, np.ceil(pieces / pp) * pp) if n]
-        yield (
-            f"an interleaved schedule takes micro-batches in multiples of its {pp:g} stages, and there are "
-            f"{pieces:g}; nearest: microbatches={' or '.join(f'{n:g}' for n in near)}, or virtual_stages=1"
-        )
-    if plan.schedule == DUALPIPE and (pp % 2 or pieces < 2 * pp):
-        yield (
-            "schedule=dualpipe needs an even number of stages and micro-batches at least twice as many, and "
-            f"has {pp:g} and {pieces:g}; nearest: schedule=1f1b"
-        )
 
 
 def _broken_recompute(plan: Plan, model: Model, chunks: float) -> Iterator[str]:
-    """Recomputation that a plan cannot have: parts of layers it does not recompute, more than there are."""
+    """Recomputation that a model has no use for: of more layers than there are, of attention it lacks."""
     some, own = float(plan.recompute_layers), np.ceil(float(model.layers) / chunks)
-    if some and plan.recompute != FULL:
-        yield (
-            f"recompute_layers={some:g} says how many layers recompute=full recomputes, and this plan has "
-            f"recompute={RECOMPUTE[int(plan.recompute)]}; nearest: recompute=full,recompute_layers={some:g}"
-        )
     if some > own:
         yield f"recompute_layers={some:g}, but a chunk has {own:g} layers; nearest: recompute_layers={own:g}"
     if plan.recompute == SELECTIVE and "heads" not in model.units:

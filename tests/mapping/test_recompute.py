@@ -8,7 +8,15 @@ import strata as st
 from strata.errors import UnknownName
 from strata.mapping.plan import plan, plan_text
 from strata.mapping.recompute import recompute_parts, recompute_share
-from strata.mapping.rules import DUAL_PIECES, EVEN_STAGES, INTERLEAVED, ONE_CHUNK, RECOMPUTED, WHOLE_BATCH
+from strata.mapping.rules import (
+    DUAL_PIECES,
+    EVEN_STAGES,
+    INTERLEAVED,
+    ONE_CHUNK,
+    RECOMPUTED,
+    SHARDS,
+    WHOLE_BATCH,
+)
 from strata.mapping.training_plan import TrainingPlan
 from strata.workload.graph import is_collective
 from strata.workload.program import program
@@ -108,6 +116,7 @@ ILLEGAL = [
     ("tp=8,pp=4,dp=2,microbatches=4,schedule=dualpipe", DUAL_PIECES, "microbatches=8"),
     ("tp=8,pp=8,recompute=selective,recompute_layers=3", RECOMPUTED, "recompute=full for recompute_layers"),
     ("tp=8,pp=8,recompute=full,recompute_modules=mlp", RECOMPUTED, "recompute=selective"),
+    ("tp=2,dp=32,zero=3,dp_shard=12", SHARDS, "dp_shard=8 or 16"),
 ]
 
 

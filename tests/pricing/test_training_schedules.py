@@ -168,7 +168,9 @@ def test_schedules_of_plans_are_priced():
 
 def test_chunks_divide_the_bubble():
     """By four, but for what stages wait for the one with the head: little of it beside layers this wide."""
-    plain, chunks = (step_of(f"tp=8,pp=4,dp=2,microbatches=32,virtual_stages={v}", "gpt3-175b") for v in (1, 4))
+    plain, chunks = (
+        step_of(f"tp=8,pp=4,dp=2,microbatches=32,virtual_stages={v}", "gpt3-175b") for v in (1, 4)
+    )
     assert 0.25 < chunks.exposed["bubble"] / plain.exposed["bubble"] < 0.4
 
 

@@ -71,15 +71,15 @@ BAD = {
     "tp=8,pp=4,dp=16,microbatches=48 batch=1024": "nearest: microbatches=32 or microbatches=64",
     "pp=128,dp=4 batch=1024": "more stages than the 80 layers of llama-3-70b; nearest: pp=64",
     "dp=512 batch=64": "fewer sequences (64) than data parallel ranks (512); nearest: dp=64 or a batch of 512",
-    "tp=8,pp=4,dp=16,recompute_layers=4 batch=1024": "nearest: recompute=full,recompute_layers=4",
+    "tp=8,pp=4,dp=16,recompute_layers=4 batch=1024": "nearest: recompute=full for recompute_layers",
     "tp=8,pp=4,dp=16,recompute=full,recompute_layers=40 batch=1024": "nearest: recompute_layers=20",
     "tp=8,pp=4,dp=16,virtual_stages=2,microbatches=2 batch=1024": "nearest: microbatches=4",
     "tp=8,dp=64,virtual_stages=2 batch=1024": "nearest: virtual_stages=1 or pp=2",
     "tp=8,pp=4,dp=16,virtual_stages=2,schedule=gpipe batch=1024": "nearest: virtual_stages=1 or schedule=1f1b",
-    "tp=8,pp=4,dp=16,schedule=dualpipe,microbatches=4 batch=1024": "nearest: schedule=1f1b",
+    "tp=8,pp=4,dp=16,schedule=dualpipe,microbatches=4 batch=1024": "nearest: microbatches=8",
     "tp=8,pp=32,dp=2,virtual_stages=8 batch=1024": "nearest: virtual_stages=2",
     "tp=8,dp=8 batch=1024": "dp=64 makes them equal",
-    "tp=8,dp=64,dp_shard=24,zero=3 batch=1024": "nearest: dp_shard=16 or dp_shard=32",
+    "tp=8,dp=64,dp_shard=24,zero=3 batch=1024": "nearest: dp_shard=16 or 32",
 }
 
 

@@ -9,14 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from strata.arrays import Number, namespace
+from strata.mapping.plan_layout import TENSOR_GROUP
 from strata.mapping.trainer import Trainer
 from strata.pricing.overlap.equations import price_where
 from strata.pricing.overlap.fused import tile_link
 from strata.pricing.overlap.tiles import Pair, hidden_bound, kernels_apart, overlap_by_tile, pairs
 from strata.pricing.pricers import PricedOp, Rank
 from strata.workload.graph import Collective, Op, is_collective
-
-TENSOR_GROUP = "tp"
 
 
 def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> list[PricedOp]:
