@@ -185,7 +185,10 @@ class Result:
             return MEMORY.levers
 
         def needed(other: Plan) -> float:
-            there = self._again(replace(self.case, plan=other))
+            try:
+                there = self._again(replace(self.case, plan=other))
+            except BadValue:  # the system states nothing of what this lever needs, as a host's link
+                return float("inf")
             return float("inf") if int(there.reason) & ~MEMORY.bit else float(there.metrics.memory_used)
 
         memory = {purpose: float(size) for purpose, size in self.summary.memory.items()}

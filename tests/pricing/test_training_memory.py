@@ -222,6 +222,16 @@ def test_what_does_not_fit_says_by_how_much_and_what_helps():
     assert still and why.levers.index(still[0]) > len(enough)
 
 
+def test_levers_that_a_system_states_nothing_of_are_left_out():
+    """A fabric without a host's link has nothing to offload over; what does not fit is still answered."""
+    where = st.system("8xh100")
+    bare = replace(where, fabric=replace(where.fabric, host=replace(where.fabric.host, link=None)))
+    asked = ("llama-3-8b", st.train(64.0, 4096.0), "dp=8,microbatches=4", "megatron")
+    (usual,), (why,) = (st.evaluate(s, *asked).infeasible for s in (where, bare))
+    assert any("offload" in words for words in usual.levers)
+    assert why.levers[1:] and not any("offload" in words for words in why.levers)
+
+
 def test_frozen_narrow_weights_have_no_copies():
     """A frozen base in fp8 is stored once: no optimiser updates a wider copy of it."""
     work = st.train(8.0, 1024.0)
