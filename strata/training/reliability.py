@@ -86,7 +86,7 @@ def daly_interval(stall: Number, mtbf: Number) -> Number:
 
     stall δ of a checkpoint [s], mean time between failures M [s]; M itself where δ is 2 M or more.
 
-    Daly, Future Generation Computer Systems 22 (2006), 303, eq. 37; Young, CACM 17 (1974), without the bracket.
+    Daly, Future Generation Computer Systems 22 (2006), eq. 37; Young, CACM 17 (1974), without the bracket.
 
     >>> round(float(daly_interval(60.0, 11138.0))), round(float(daly_interval(1.0, 11138.0)))
     (1116, 149)
