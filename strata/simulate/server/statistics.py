@@ -36,10 +36,8 @@ class LatencyStatistics:
     def add(self, value: float) -> None:
         self.count += 1
         self.total += value
-        if value > self.largest:
-            self.largest = value
-        if value < self.least:
-            self.least = value
+        self.largest = max(self.largest, value)
+        self.least = min(self.least, value)
         at = int(log(value / LEAST) / _LOG_WIDTH) + 1 if value > LEAST else 0
         self._buckets[at] = self._buckets.get(at, 0) + 1
         self._batch += 1

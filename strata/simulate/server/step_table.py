@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -144,7 +143,7 @@ class StepTable:
         longest = max(context, 2.0)
         n, c = axis_nodes(sequences, 1.5), [1.0, *axis_nodes(longest, 2.0, min(256.0, longest))]
         c = sorted(set(c))
-        self._decode = self._grid([n, c], lambda a, b: pricer.generating(a, b))
+        self._decode = self._grid([n, c], pricer.generating)
         p, a = axis_nodes(max(tokens, 2.0), 2.0), [0.5, *axis_nodes(longest, 4.0, min(64.0, longest))]
         self._read = self._grid([p, a], pricer.reading_alone)
         coarse = [axis_nodes(sequences, 2.0), [1.0, *axis_nodes(longest, 4.0, min(256.0, longest))], p, a]
@@ -153,9 +152,7 @@ class StepTable:
 
     @staticmethod
     def _open(axes: list[list[float]]) -> list[Array]:
-        return [
-            np.array(a).reshape((-1,) + (1,) * (len(axes) - 1 - i)) for i, a in enumerate(axes)
-        ]
+        return [np.array(a).reshape((-1,) + (1,) * (len(axes) - 1 - i)) for i, a in enumerate(axes)]
 
     def _grid(self, axes: list[list[float]], work: Any) -> Grid:
         shape = tuple(len(a) for a in axes)
@@ -242,7 +239,9 @@ def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
     chunk = float(np.asarray(engine.tokens))
     near, far = max(context, 2.0 * page), 2.0 * max(context, 2.0 * page)
     near, far = (page * float(ceil_div(v, page)) for v in (near, far))
-    work = pricer.reading(np.array([1.0, 2.0, 2.0]), np.array([near, near, far]), np.full(3, chunk), chunk / 2)
+    work = pricer.reading(
+        np.array([1.0, 2.0, 2.0]), np.array([near, near, far]), np.full(3, chunk), chunk / 2
+    )
     metrics = evaluate(pricer.system, pricer.model, work, pricer.plan, engine).metrics
     used = np.broadcast_to(np.asarray(metrics.memory_used, float), (3,))
     limit = float(np.max(np.asarray(metrics.memory_limit, float)))
