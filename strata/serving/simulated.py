@@ -25,6 +25,8 @@ from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
+LONGEST = 8192.0  # tokens of a sequence that steps are priced for, unless told
+USUAL = 2048.0  # tokens of a sequence at which blocks are counted
 LATENCIES = ("ttft", "tpot", "latency", "queued")
 
 
@@ -42,7 +44,7 @@ class ServiceSimulation:
     replicas: list[Replica]
     step_errors: dict[str, float]  # what lines between priced steps leave, relative
     times: dict[str, LatencyStatistics]
-    slo: dict[str, float]  # limits on latencies that requests are to keep [s]
+    slo: dict[str, float] = field(default_factory=dict)  # limits on latencies to be kept [s]
     completed: int = 0
     refused: int = 0
     good: int = 0  # completed within the limits
@@ -99,49 +101,53 @@ def simulate(
     the longest a sequence may become. `keep` keeps every request; `progress` is told the clock and how many
     are done now and then, and stops the run by returning False.
     """
-    hardware, software = as_system(system), as_engine(engine)
-    what = make_model(model) if isinstance(model, str) else model
-    how = make_plan(plan) if isinstance(plan, str) else plan
+    software = as_engine(engine)
     changes = {k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None}
-    software = replace(software, **changes)
-    pricer = StepPricer(system=hardware, model=what, plan=how, engine=software, routed={})
+    pricer = StepPricer(
+        system=as_system(system),
+        model=make_model(model) if isinstance(model, str) else model,
+        plan=make_plan(plan) if isinstance(plan, str) else plan,
+        engine=replace(software, **changes),
+        routed={},
+    )
+    found = _service(pricer, float(context or LONGEST), kv_blocks, prefix_caching)
+    found.slo.update(slo or {})
+    return _run(found, load, Router(found.replicas, router), keep=keep, until=until, progress=progress)
+
+
+def _service(
+    pricer: StepPricer, longest: float, kv_blocks: int | None, prefix_caching: bool
+) -> ServiceSimulation:
+    """An engine ready to serve: its steps priced, its caches empty."""
+    software = pricer.engine
     rules = Scheduling(
         tokens=int(np.asarray(software.tokens)),
         sequences=int(np.asarray(software.sequences)),
         mixed=bool(np.asarray(software.mixed) > 0),
         request_time=float(np.asarray(software.request)),
     )
-    longest = float(context or 8192)
-    room = kv_room(pricer, context=min(longest, 2048.0))
-    blocks = room.blocks if kv_blocks is None else kv_blocks
-    if blocks < 1:
-        raise BadValue(f"{what.name} leaves no room for a request on {hardware.name} with {plan_text(how)}")
-    most = min(rules.sequences, max(blocks // (1 + room.fixed), 1))
+    room = kv_room(pricer, context=min(longest, USUAL))
+    room = room if kv_blocks is None else replace(room, blocks=kv_blocks)
+    if room.blocks < 1:
+        where = f"{pricer.system.name} with {plan_text(pricer.plan)}"
+        raise BadValue(f"{pricer.model.name} leaves no room for a request on {where}")
+    most = min(rules.sequences, max(room.blocks // (1 + room.fixed), 1))
     table = StepTable(pricer, sequences=most, context=longest, tokens=rules.tokens)
-    replicas = _replicas(pricer, table, blocks, room, rules, prefix_caching)
-    return _run(
-        ServiceSimulation(
-            system=hardware,
-            model=what,
-            plan=how,
-            engine=software,
-            rules=rules,
-            room=room,
-            replicas=replicas,
-            step_errors=table.errors(),
-            times={name: LatencyStatistics() for name in LATENCIES},
-            slo=dict(slo or {}),
-        ),
-        load,
-        Router(replicas, router),
-        keep=keep,
-        until=until,
-        progress=progress,
+    return ServiceSimulation(
+        system=pricer.system,
+        model=pricer.model,
+        plan=pricer.plan,
+        engine=software,
+        rules=rules,
+        room=room,
+        replicas=_replicas(pricer, table, room, rules, prefix_caching),
+        step_errors=table.errors(),
+        times={name: LatencyStatistics() for name in LATENCIES},
     )
 
 
 def _replicas(
-    pricer: StepPricer, table: StepTable, blocks: int, room: KvRoom, rules: Scheduling, reuses: bool
+    pricer: StepPricer, table: StepTable, room: KvRoom, rules: Scheduling, reuses: bool
 ) -> list[Replica]:
     steps = ServedSteps(
         system=pricer.system,
@@ -155,7 +161,7 @@ def _replicas(
     count = int(np.asarray(steps.replicas))
     ranks = max(int(pricer.lanes) // count, 1)
     return [
-        Replica(i, table, [KvPool(blocks, room.page, room.fixed, reuses) for _ in range(ranks)], rules)
+        Replica(i, table, [KvPool(room.blocks, room.page, room.fixed, reuses) for _ in range(ranks)], rules)
         for i in range(count)
     ]
 

@@ -1,4 +1,4 @@
-"""Blocks of a rank's KV cache: held by requests, or kept for prompts that begin alike until room is needed."""
+"""Blocks of a rank's KV cache: held by requests, or kept for prompts that begin alike, while there is room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Prefix:
 
 
 class KvPool:
-    """A number of blocks of `page` tokens each, `fixed` of them for every sequence beside those of its tokens.
+    """A number of blocks of `page` tokens each; a sequence holds `fixed` beside those of its tokens.
 
     What is shared stays after the last request that holds it, and goes, least recently used first, where
     blocks are wanted.
@@ -54,8 +54,8 @@ class KvPool:
         return True
 
     def match(self, request: Request, tokens: int) -> int:
-        """Let a request in with blocks for so many tokens of its own and shared ones: tokens of its prompt that
-        are in the cache already, or -1 where there is no room.
+        """Let a request in with blocks for so many tokens, shared ones among them: tokens of its prompt that are
+        in the cache already, or -1 where there is no room.
 
         Not its last token: a step must have at least one to read.
         """

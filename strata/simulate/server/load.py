@@ -20,8 +20,8 @@ SHAPES = ("fixed", "uniform", "lognormal", "exponential", "empirical")
 class Lengths:
     """Tokens of prompts or of answers, by a distribution with a given mean.
 
-    `uniform`: between `low` and `high` times `mean` (which is then the largest with high 1); `lognormal`: with
-    `spread` the standard deviation of the logarithm; `empirical`: one of `values`.
+    `uniform`: between `low` and `high` times `mean` (which is the largest with high 1); `lognormal`: `spread`
+    is the standard deviation of the logarithm; `empirical`: one of `values`.
     """
 
     mean: float = 0.0

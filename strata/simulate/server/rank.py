@@ -41,7 +41,7 @@ class Scheduling:
         require(self.sequences >= 1, "a rank must run a sequence", sequences=self.sequences)
 
 
-class Rank:
+class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
     __slots__ = (

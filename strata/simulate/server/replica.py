@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import Rank, Scheduling
+from strata.simulate.server.rank import EngineRank, Scheduling
 from strata.simulate.server.request import Request
 from strata.simulate.server.step_table import StepTable
 
@@ -34,7 +34,7 @@ class Replica:
 
     def __init__(self, index: int, table: StepTable, pools: list[KvPool], rules: Scheduling) -> None:
         self.index, self.table, self.rules = index, table, rules
-        self.ranks = [Rank(pool, rules) for pool in pools]
+        self.ranks = [EngineRank(pool, rules) for pool in pools]
         self.busy = self.energy = 0.0
         self.steps = 0  # of the event under way; 0: it waits for requests
         self.total_steps = self.served = 0
@@ -55,7 +55,9 @@ class Replica:
         return pool.blocks_of(request.input + request.output) <= pool.blocks
 
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for the rank with the fewest; decode steps under way end with the one in which it came."""
+        """A request for the rank with the fewest; of decode steps under way, the one in which it came is the
+        last.
+        """
         rank = self.ranks[0] if len(self.ranks) == 1 else min(self.ranks, key=lambda r: r.outstanding)
         rank.enqueue(request)
         if self.steps > 1:
