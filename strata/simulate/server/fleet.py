@@ -63,7 +63,7 @@ class Fleet:
     _serial: int = 0
 
     def run(self, until: float = float("inf"), each: Callable[[float], bool] | None = None) -> None:
-        """Serve until nothing is left, the clock has passed `until`, or `each` (asked now and then) is False."""
+        """Serve until nothing is left, `until` has passed, or `each`, asked now and then, says no."""
         arrivals = self.load.arrivals()
         next_ = next(arrivals, None)
         events, turns = self._events, 0

@@ -1,4 +1,4 @@
-"""Blocks of a rank's KV cache: held by requests, or kept for prompts that begin alike, while there is room."""
+"""Blocks of a rank's KV cache: held by requests, or kept for prompts that begin alike while there is room."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class KvPool:
         return True
 
     def match(self, request: Request, tokens: int) -> int:
-        """Let a request in with blocks for so many tokens, shared ones among them: tokens of its prompt that are
-        in the cache already, or -1 where there is no room.
+        """Let a request in with blocks for so many tokens, shared ones among them: tokens of its prompt that
+        the cache has already, or -1 where there is no room.
 
         Not its last token: a step must have at least one to read.
         """
