@@ -22,7 +22,7 @@ from strata.validation.readers.packet_runs import Job
 PROGRAM = "out/ns3/collective"
 
 
-def simulate(
+def run_packets(
     steps: Sequence[ScheduleStep],
     levels: Sequence[RouteLevel],
     network: Packets,

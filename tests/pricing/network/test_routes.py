@@ -27,7 +27,7 @@ from strata.pricing.network.routes import (
     steps_on_devices,
 )
 from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
-from strata.validation.measure.ns3 import simulate, simulated
+from strata.validation.measure.ns3 import run_packets, simulated
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.packet_runs import scheduled_job, scheduled_runs
 from strata.validation.readers.tables import read_table
@@ -190,7 +190,7 @@ def test_bad_steps_and_levels_are_refused_in_one_line():
     with pytest.raises(BadValue, match="below a tree"):
         route(0, 5, (RouteLevel("ring", 4, 1e9, 1e-7), RouteLevel("tree", 2, 1e9, 1e-7)))
     with pytest.raises(BadFile, match="make ns3"):
-        simulate(one, (RouteLevel("ring", 16, 1e9, 1e-7),), OWN, program="no/such/program")
+        run_packets(one, (RouteLevel("ring", 16, 1e9, 1e-7),), OWN, program="no/such/program")
 
 
 def test_router_holds_against_ns3_runs_of_schedules():

@@ -1,0 +1,1 @@
+"""Requests in a server, one by one: continuous batching on the step prices of `evaluate`."""

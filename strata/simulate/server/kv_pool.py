@@ -1,0 +1,133 @@
+"""Blocks of a rank's KV cache: held by requests, or kept for prompts that begin alike while there is room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from strata.simulate.server.request import Request
+
+
+class _Prefix:
+    """Blocks that requests with the same beginning share."""
+
+    __slots__ = ("blocks", "holders", "tokens")
+
+    def __init__(self, blocks: int, tokens: int) -> None:
+        self.blocks, self.tokens, self.holders = blocks, tokens, 0
+
+
+class KvPool:
+    """A number of blocks of `page` tokens each; a sequence holds `fixed` beside those of its tokens.
+
+    What is shared stays after the last request that holds it, and goes, least recently used first, where
+    blocks are wanted.
+    """
+
+    __slots__ = ("_idle", "_prefixes", "blocks", "evictable", "fixed", "free", "page", "reuses")
+
+    def __init__(self, blocks: int, page: int, fixed: int = 0, reuses: bool = True) -> None:
+        self.blocks = self.free = blocks
+        self.page, self.fixed, self.reuses = page, fixed, reuses
+        self.evictable = 0  # blocks of prefixes that nobody holds
+        self._prefixes: dict[Any, _Prefix] = {}
+        self._idle: OrderedDict[Any, _Prefix] = OrderedDict()
+
+    @property
+    def used(self) -> int:
+        return self.blocks - self.free - self.evictable
+
+    def blocks_of(self, tokens: int) -> int:
+        return -(-tokens // self.page) + self.fixed
+
+    def take(self, blocks: int) -> bool:
+        """Whether so many blocks could be had; prefixes nobody holds make room."""
+        if blocks > self.free:
+            if blocks > self.free + self.evictable:
+                return False
+            while blocks > self.free:
+                key, prefix = self._idle.popitem(last=False)
+                del self._prefixes[key]
+                self.evictable -= prefix.blocks
+                self.free += prefix.blocks
+        self.free -= blocks
+        return True
+
+    def match(self, request: Request, tokens: int) -> int:
+        """Let a request in with blocks for so many tokens, shared ones among them: tokens of its prompt that
+        the cache has already, or -1 where there is no room.
+
+        Not its last token: a step must have at least one to read.
+        """
+        found, held = 0, []
+        for key, _ in request.prefix if self.reuses else ():
+            prefix = self._prefixes.get(key)
+            if prefix is None or prefix.tokens >= request.prompt:
+                break
+            held.append((key, prefix))
+            found = prefix.tokens
+        own = self.blocks_of(tokens) - found // self.page
+        idle = sum(p.blocks for _, p in held if not p.holders)
+        if own > self.free + self.evictable - idle:
+            return -1
+        for key, prefix in held:
+            if not prefix.holders:
+                del self._idle[key]
+                self.evictable -= prefix.blocks
+            prefix.holders += 1
+        request.shared, request.own = len(held), own
+        self.take(own)
+        return found
+
+    def cached(self, request: Request) -> int:
+        """Tokens of a prompt that are in the cache, without holding them: for a router."""
+        found = 0
+        for key, _ in request.prefix if self.reuses else ():
+            prefix = self._prefixes.get(key)
+            if prefix is None or prefix.tokens >= request.prompt:
+                break
+            found = prefix.tokens
+        return found
+
+    def shared_blocks(self, request: Request) -> int:
+        """Blocks that it holds together with others: whole ones only."""
+        return request.prefix[request.shared - 1][1] // self.page if request.shared else 0
+
+    def share(self, request: Request) -> None:
+        """What others may find from now on: a request has read its prompt, and its own blocks of named
+        beginnings become shared ones that it holds.
+        """
+        if not self.reuses:
+            return
+        for key, tokens in request.prefix[request.shared :]:
+            if key in self._prefixes:  # another read it at the same time: its own copy stays its own
+                break
+            before = self.shared_blocks(request)
+            whole = tokens // self.page
+            prefix = _Prefix(whole - before, whole * self.page)
+            prefix.holders = 1
+            request.own -= prefix.blocks
+            self._prefixes[key] = prefix
+            request.shared += 1
+
+    def release(self, request: Request, own: int, tokens: int, keeps: bool = True) -> None:
+        """A request goes: its own blocks are free, shared ones stay, and under the name it may have for that,
+        its whole context of so many tokens, to be the beginning of a next turn.
+        """
+        kept = None
+        if keeps and self.reuses and request.keep is not None and request.keep not in self._prefixes:
+            whole = min(tokens // self.page - self.shared_blocks(request), own)
+            if whole > 0:
+                kept = _Prefix(whole, tokens // self.page * self.page)
+                own -= whole
+        self.free += own
+        if kept is not None:  # older than its beginnings: it goes first
+            self._prefixes[request.keep] = self._idle[request.keep] = kept
+            self.evictable += kept.blocks
+        for key, _ in reversed(request.prefix[: request.shared]):
+            prefix = self._prefixes[key]
+            prefix.holders -= 1
+            if not prefix.holders:
+                self._idle[key] = prefix
+                self.evictable += prefix.blocks
+        request.shared = 0

@@ -1,0 +1,104 @@
+"""Latencies of any number of requests in bounded memory: means with confidence, percentiles from a histogram
+whose buckets are narrow and whose width is told.
+"""
+
+from __future__ import annotations
+
+from math import ceil, exp, floor, inf, log, log1p, sqrt
+from typing import Any
+
+import numpy as np
+
+WIDTH = 0.002  # relative width of a bucket: a percentile is right within half of it
+LEAST = 1e-6  # [s] shorter times share a bucket
+BATCHES = 32  # of successive requests, whose means tell how sure the mean is
+Z95 = 1.959963984540054  # of a normal distribution, both sides 95 %
+T95 = 2.0395  # Student's t with BATCHES - 1 degrees of freedom, both sides 95 %
+
+
+class LatencyStatistics:
+    """Times as they come: mean, spread and percentiles, with how sure each is.
+
+    >>> times = LatencyStatistics()
+    >>> for i in range(1, 1001):
+    ...     times.add(i / 1000)
+    >>> round(times.mean, 6), abs(times.percentile(0.95) / 0.95 - 1) < WIDTH, times.count
+    (0.5005, True, 1000)
+    """
+
+    __slots__ = ("_batch", "_batch_sum", "_buckets", "_size", "_sums", "count", "largest", "least", "total")
+
+    def __init__(self) -> None:
+        self.count, self.total, self.largest, self.least = 0, 0.0, 0.0, inf
+        self._buckets: dict[int, int] = {}
+        self._size, self._sums, self._batch, self._batch_sum = 1, [], 0, 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.largest = max(self.largest, value)
+        self.least = min(self.least, value)
+        at = int(log(value / LEAST) / _LOG_WIDTH) + 1 if value > LEAST else 0
+        self._buckets[at] = self._buckets.get(at, 0) + 1
+        self._batch += 1
+        self._batch_sum += value
+        if self._batch == self._size:
+            self._sums.append(self._batch_sum)
+            self._batch, self._batch_sum = 0, 0.0
+            if len(self._sums) == 2 * BATCHES:  # neighbours become one
+                self._sums = [a + b for a, b in zip(self._sums[::2], self._sums[1::2], strict=True)]
+                self._size *= 2
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def confidence(self) -> float:
+        """Half the 95 % interval of the mean, from means of successive batches: neighbours in time are alike,
+        so that single requests would tell too much [s]; infinite for fewer requests than batches.
+        """
+        if len(self._sums) < BATCHES:
+            return inf
+        means = np.array(self._sums[: len(self._sums) // BATCHES * BATCHES]) / self._size
+        return T95 * float(np.std(means, ddof=1)) / sqrt(len(means))
+
+    def percentile(self, share: float) -> float:
+        """The time that this share of requests does not pass [s]."""
+        return self._at_rank(ceil(share * self.count))
+
+    def percentile_interval(self, share: float) -> tuple[float, float]:
+        """A 95 % interval of a percentile by order statistics: the number below it is binomial."""
+        half = Z95 * sqrt(self.count * share * (1.0 - share))
+        return self._at_rank(floor(share * self.count - half)), self._at_rank(
+            ceil(share * self.count + half) + 1
+        )
+
+    def _at_rank(self, rank: int) -> float:
+        if not self.count:
+            return 0.0
+        if rank <= 1:
+            return self.least
+        if rank >= self.count:
+            return self.largest
+        below = 0
+        for at in sorted(self._buckets):
+            below += self._buckets[at]
+            if below >= rank:
+                middle = LEAST * exp((at - 0.5) * _LOG_WIDTH) if at else LEAST
+                return min(max(middle, self.least), self.largest)
+        return self.largest
+
+    def distribution(self) -> tuple[np.ndarray, np.ndarray]:
+        """Upper ends of the buckets [s] and the share of requests up to each, for a picture of the CDF."""
+        at = sorted(self._buckets)
+        share = np.cumsum([self._buckets[i] for i in at]) / max(self.count, 1)
+        return np.minimum(LEAST * np.exp(np.array(at) * _LOG_WIDTH), self.largest), share
+
+    def summary(self) -> dict[str, Any]:
+        """Mean with its confidence and the percentiles people ask for [s]."""
+        shown = {f"p{100 * q:g}": self.percentile(q) for q in (0.5, 0.9, 0.95, 0.99)}
+        return {"mean": self.mean, "confidence": self.confidence, **shown, "largest": self.largest}
+
+
+_LOG_WIDTH = log1p(WIDTH)
