@@ -1,6 +1,6 @@
 """Fleets: routers, pools that hand requests on, links that queue, adapters, saturation and refusals."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -125,7 +125,7 @@ def test_a_cache_waits_for_room_where_it_is_asked_to():
     fleet, done, refused = run(load, pools=(first, then))
     check_conserved(fleet, done, refused, 4)
     spans = sorted((r.first, r.last) for r in done)
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
     assert sum(rank.preemptions for r in then.replicas for rank in r.ranks) == 0
 
 
