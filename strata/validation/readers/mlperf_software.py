@@ -1,0 +1,88 @@
+"""What the software of MLPerf Training's rounds does, where a table of results does not say: one record for
+each change, by the round it came with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strata.arrays import Number
+from strata.params import quantity, text
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RoundSoftware:
+    """Kernels that software fuses, from one round on."""
+
+    source: str = text("where it is told, or why it is taken so")
+    since: str = text("the first round it holds in, as v5.1")
+    platform: str = text("whose kernels they are: that of a chip", default="cuda")
+    trains: str = text("all or lora; left out: both", default="")
+    precisions: str = text("formats of products it holds for, with commas; left out: all", default="")
+    tensor: Number | None = quantity(
+        "1", "ranks of a tensor group above which it does not hold; left out: any number", optional=True
+    )
+    rounds_before: Number | None = quantity(
+        "1", "1 where kernels before narrow products round their operands", optional=True, minimum=0
+    )
+    fused_adapters: Number | None = quantity(
+        "1", "1 where adapters are added within their products", optional=True, minimum=0
+    )
+
+    def holds(self, run: MlperfRun) -> bool:
+        """Whether a run is one of these; one that names no round is none."""
+        return (
+            round_order(run.round) >= round_order(self.since)
+            and self.platform == run.platform
+            and self.trains in ("", run.trains)
+            and (not self.precisions or run.precision in self.precisions.split(","))
+            and (self.tensor is None or bool(run.tensor <= self.tensor))
+        )
+
+
+@dataclass(frozen=True)
+class MlperfRun:
+    """What decides which software a run had."""
+
+    round: str
+    platform: str
+    trains: str
+    precision: str
+    tensor: float
+
+
+@dataclass(frozen=True, order=True)
+class FusedKernels:
+    """What the software of a run fuses."""
+
+    rounds_before: bool = False
+    fused_adapters: bool = False
+
+
+def fused_in_round(software: Sequence[RoundSoftware], run: MlperfRun) -> FusedKernels:
+    """What the software of a run fuses: of each, the last that any record says.
+
+    >>> fuser = RoundSoftware(source="", since="v5.1", tensor=1.0, fused_adapters=1.0)
+    >>> run = MlperfRun("v5.1", "cuda", "lora", "fp8", 1.0)
+    >>> fused_in_round([fuser], run).fused_adapters
+    True
+    >>> fused_in_round([fuser], MlperfRun("v5.0", "cuda", "lora", "fp8", 1.0)).fused_adapters
+    False
+    """
+    rounds, adapters = 0.0, 0.0
+    for one in software:
+        if one.holds(run):
+            rounds = rounds if one.rounds_before is None else float(one.rounds_before)
+            adapters = adapters if one.fused_adapters is None else float(one.fused_adapters)
+    return FusedKernels(rounds > 0, adapters > 0)
+
+
+def round_order(name: str) -> tuple[int, ...]:
+    """A round as numbers that compare as rounds follow each other; none of a name without numbers.
+
+    >>> round_order("v3.1") < round_order("v4.0") < round_order("v10.0"), round_order("")
+    (True, ())
+    """
+    return tuple(int(number) for number in re.findall(r"\d+", name))
