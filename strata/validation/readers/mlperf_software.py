@@ -18,7 +18,7 @@ class RoundSoftware:
 
     source: str = text("where it is told, or why it is taken so")
     since: str = text("the first round it holds in, as v5.1")
-    platform: str = text("whose kernels they are: that of a chip", default="cuda")
+    others: str = text("chips whose software is another, with commas; left out: none", default="")
     trains: str = text("all or lora; left out: both", default="")
     precisions: str = text("formats of products it holds for, with commas; left out: all", default="")
     tensor: Number | None = quantity(
@@ -35,7 +35,7 @@ class RoundSoftware:
         """Whether a run is one of these; one that names no round is none."""
         return (
             round_order(run.round) >= round_order(self.since)
-            and self.platform == run.platform
+            and run.chip not in self.others.split(",")
             and self.trains in ("", run.trains)
             and (not self.precisions or run.precision in self.precisions.split(","))
             and (self.tensor is None or bool(run.tensor <= self.tensor))
@@ -47,7 +47,7 @@ class MlperfRun:
     """What decides which software a run had."""
 
     round: str
-    platform: str
+    chip: str
     trains: str
     precision: str
     tensor: float
@@ -65,10 +65,10 @@ def fused_in_round(software: Sequence[RoundSoftware], run: MlperfRun) -> FusedKe
     """What the software of a run fuses: of each, the last that any record says.
 
     >>> fuser = RoundSoftware(source="", since="v5.1", tensor=1.0, fused_adapters=1.0)
-    >>> run = MlperfRun("v5.1", "cuda", "lora", "fp8", 1.0)
+    >>> run = MlperfRun("v5.1", "b200", "lora", "fp8", 1.0)
     >>> fused_in_round([fuser], run).fused_adapters
     True
-    >>> fused_in_round([fuser], MlperfRun("v5.0", "cuda", "lora", "fp8", 1.0)).fused_adapters
+    >>> fused_in_round([fuser], MlperfRun("v5.0", "b200", "lora", "fp8", 1.0)).fused_adapters
     False
     """
     rounds, adapters = 0.0, 0.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.errors import BadValue, StrataError
+from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import CONTEXT, Plan, plan
@@ -29,7 +29,7 @@ from strata.validation.readers.comparison import (
 )
 from strata.validation.readers.labels import dashed_all, trained_format
 from strata.validation.readers.like_cases import case_keys
-from strata.validation.readers.mlperf_software import FusedKernels, MlperfRun, RoundSoftware, fused_in_round
+from strata.validation.readers.mlperf_software import MlperfRun, RoundSoftware, fused_in_round
 from strata.validation.readers.steps import priced_step, used_bytes
 from strata.validation.readers.tables import Table
 from strata.validation.readers.training_steps import (
@@ -86,7 +86,7 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     s |= {"inside": domain_used(table), "lora_rank": table.number("lora_rank")}
     s["rate"] = table.number("inter_node_gbps_per_device") * GBPS
     chips = np.array(dashed_all(table.text("chip")), dtype=object)
-    keys = [chips, *(table.text(c) for c in WORDS), _fused_kernels(table, chips, catalogue, known)]
+    keys = [chips, *(table.text(c) for c in WORDS), _fused_kernels(table, chips, known)]
 
     def price(key: tuple[Any, ...], rows: Array) -> Any:
         chip_name, model_name, precision, attention, recompute, trains, graph, gathered, fused, inside = key
@@ -129,19 +129,12 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     return replace(points, ranks={name: one_of_each(points, rows) for name, rows in points.ranks.items()})
 
 
-def _fused_kernels(
-    table: Table, chips: Array, catalogue: Catalogue, known: MlperfTrainingConditions
-) -> Array:
-    """What the software of each row's round fuses; nothing on chips that are not known."""
-    columns = [table.text(name) for name in ("round", "trains", "precision")]
-    found = np.full(len(table), FusedKernels(), dtype=object)
-    for i, (chip, tensor) in enumerate(zip(chips, table.number("tp"), strict=True)):
-        said, trains, precision = (column[i] for column in columns)
-        try:
-            platform = catalogue.chip(chip).platform
-        except StrataError:
-            continue
-        found[i] = fused_in_round(known.software, MlperfRun(said, platform, trains, precision, tensor))
+def _fused_kernels(table: Table, chips: Array, known: MlperfTrainingConditions) -> Array:
+    """What the software of each row's round fuses."""
+    columns = table.text("round"), chips, table.text("trains"), table.text("precision"), table.number("tp")
+    runs = (MlperfRun(*cells) for cells in zip(*columns, strict=True))
+    found = np.empty(len(table), dtype=object)
+    found[:] = [fused_in_round(known.software, run) for run in runs]
     return found
 
 
