@@ -18,7 +18,7 @@ from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.optimiser import optimiser_price
+from strata.pricing.optimiser import optimiser_price, rounded_weights
 from strata.pricing.overlap.equations import exposed
 from strata.pricing.price import ZERO, Price, network_price
 from strata.pricing.pricers import Rank
@@ -182,6 +182,7 @@ def update_parts(
     shards = {kind: xp.where(zero > 0, degrees.get(own[1], 1.0), 1.0) for kind, own in names.items()}
     owned = (most[0] - most[1]) / shards["dense"] + most[1] / shards["experts"]
     optimiser = optimiser_price(owned, trainer, given, rank)
+    optimiser = optimiser + rounded_weights(given, rank, trainer, blocks, counts)
     if sharding.gradient_sums:
         return UpdateParts(optimiser=optimiser, sums=Sums(), often=1.0, ends=ZERO)
     sums, optimiser = Sums(), optimiser + _norm(given, rank)

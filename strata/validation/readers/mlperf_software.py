@@ -14,7 +14,7 @@ from strata.params import quantity, text
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RoundSoftware:
-    """Kernels that software fuses, from one round on."""
+    """What software does from one round on; what is left out stays as it was."""
 
     source: str = text("where it is told, or why it is taken so")
     since: str = text("the first round it holds in, as v5.1")
@@ -24,8 +24,12 @@ class RoundSoftware:
     tensor: Number | None = quantity(
         "1", "ranks of a tensor group above which it does not hold; left out: any number", optional=True
     )
-    rounds_before: Number | None = quantity(
-        "1", "1 where kernels before narrow products round their operands", optional=True, minimum=0
+    quantize_bytes: Number | None = quantity(
+        "B",
+        "read of an element of an operand to round it for both products that need it (`Trainer`); 0 where "
+        "the kernel before does so",
+        optional=True,
+        minimum=0,
     )
     fused_adapters: Number | None = quantity(
         "1", "1 where adapters are added within their products", optional=True, minimum=0
@@ -53,16 +57,16 @@ class MlperfRun:
     tensor: float
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class FusedKernels:
-    """What the software of a run fuses."""
+    """What the software of a run does otherwise than its engine's file says."""
 
-    rounds_before: bool = False
+    quantize_bytes: float | None = None
     fused_adapters: bool = False
 
 
 def fused_in_round(software: Sequence[RoundSoftware], run: MlperfRun) -> FusedKernels:
-    """What the software of a run fuses: of each, the last that any record says.
+    """What the software of a run does: of each, the last that any record says.
 
     >>> fuser = RoundSoftware(source="", since="v5.1", tensor=1.0, fused_adapters=1.0)
     >>> run = MlperfRun("v5.1", "b200", "lora", "fp8", 1.0)
@@ -71,12 +75,13 @@ def fused_in_round(software: Sequence[RoundSoftware], run: MlperfRun) -> FusedKe
     >>> fused_in_round([fuser], MlperfRun("v5.0", "b200", "lora", "fp8", 1.0)).fused_adapters
     False
     """
-    rounds, adapters = 0.0, 0.0
+    found = FusedKernels()
     for one in software:
         if one.holds(run):
-            rounds = rounds if one.rounds_before is None else float(one.rounds_before)
-            adapters = adapters if one.fused_adapters is None else float(one.fused_adapters)
-    return FusedKernels(rounds > 0, adapters > 0)
+            read = found.quantize_bytes if one.quantize_bytes is None else float(one.quantize_bytes)
+            adapters = found.fused_adapters if one.fused_adapters is None else bool(one.fused_adapters)
+            found = FusedKernels(read, adapters)
+    return found
 
 
 def round_order(name: str) -> tuple[int, ...]:

@@ -108,8 +108,8 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
             host_narrow=known.host_narrow,
             **{setting: v[column] for setting, column in TRAINER_SETTINGS.items()},
         )
-        if fused.rounds_before:
-            engine = with_trainer(engine, quantize_bytes=None)
+        if fused.quantize_bytes is not None:
+            engine = with_trainer(engine, quantize_bytes=fused.quantize_bytes or None)
         if adapters is not None and trained_format(precision) != "bf16":
             engine = _rounds_activation_input(engine, known.activation_input)
         work = train(v["global_batch_sequences"], v["seq"], adapters=adapters)
