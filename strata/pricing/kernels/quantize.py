@@ -80,7 +80,7 @@ def quantize_weights(elements: Number, to: str, device: Device) -> Price:
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("b200"))
     >>> [round(float(quantize_weights(8e9, to, d).time * 1e3), 1) for to in ("fp8", "nvfp4")]
-    [4.6, 5.9]
+    [4.4, 5.7]
     """
     read = 4.0 if to in TWO_LEVEL else 2.0
     narrow = elements * bytes_of(to)

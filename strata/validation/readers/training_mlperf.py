@@ -130,8 +130,9 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
 
 
 def _fused_kernels(table: Table, chips: Array, known: MlperfTrainingConditions) -> Array:
-    """What the software of each row's round fuses."""
-    columns = table.text("round"), chips, table.text("trains"), table.text("precision"), table.number("tp")
+    """What the software of each row's round does otherwise; a file without rounds says nothing of it."""
+    rounds = table.columns.get("round", np.full(len(table), "", dtype=object))
+    columns = rounds, chips, table.text("trains"), table.text("precision"), table.number("tp")
     runs = (MlperfRun(*cells) for cells in zip(*columns, strict=True))
     found = np.empty(len(table), dtype=object)
     found[:] = [fused_in_round(known.software, run) for run in runs]
