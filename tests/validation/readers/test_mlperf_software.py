@@ -80,3 +80,15 @@ def test_errors_of_rows_that_nothing_was_fitted_to():
     off = np.abs(head.predicted / head.measured - 1)
     assert np.median(off[(trains == "all") & ~fitted]) < 0.06
     assert np.mean(off[(trains == "lora") & ~fitted]) < 0.07
+
+
+def test_plans_of_one_system_rank_as_measured():
+    """Of rows that ask the same the quickest; of systems with several plans, Spearman's correlation."""
+    points = mlperf_steps(read_table(DATA, FILE), Catalogue())
+    several = {name: rows for name, rows in points.ranks.items() if len(rows) > 2}
+    assert len(several) >= 8
+    for name, rows in several.items():
+        predicted, measured = points.predicted[rows], points.measured[rows]
+        assert len(set(predicted.tolist())) == len(rows)
+        order = [np.argsort(np.argsort(x)) for x in (predicted, measured)]
+        assert np.corrcoef(*order)[0, 1] > 0.9, name
