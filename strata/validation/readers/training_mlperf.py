@@ -146,14 +146,13 @@ def _rounds_activation_input(engine: Engine, size: Number) -> Engine:
 
 
 def one_of_each(points: ComparedPoints, rows: Array) -> Array:
-    """Of rows that ask the same, to four digits of their prediction, as several vendors submit them, the
-    quickest: between them there is no order to predict, and what makes some of them slower (cooling,
-    networks, hosts) is not of their plan.
+    """Of rows that ask the same, as several vendors submit them, the one in the middle: between them there is
+    no order to predict.
     """
-    by_prediction: dict[str, int] = {}
+    by_prediction: dict[float, list[int]] = {}
     for row in sorted(rows, key=lambda row: points.measured[row]):
-        by_prediction.setdefault(f"{points.predicted[row]:.4g}", int(row))
-    return np.array(list(by_prediction.values()))
+        by_prediction.setdefault(float(points.predicted[row]), []).append(int(row))
+    return np.array([like[len(like) // 2] for like in by_prediction.values()])
 
 
 def domain_used(table: Table) -> Array:
