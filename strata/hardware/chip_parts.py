@@ -330,6 +330,13 @@ class Energy:
 
     matrix: dict[str, Number] = by_name("J/FLOP", "matrix operation, operands in registers")
     vector: Number = quantity("J/FLOP", "vector operation")
+    score: Number | None = quantity(
+        "J",
+        "score of a fused attention's forward pass between its products: exponential, sums, rounding and the "
+        "local memory it passes through; left out: none",
+        optional=True,
+        minimum=0,
+    )
     sram: Number = quantity("J/B", "byte through a core's local memory")
     cache: Number = quantity("J/B", "byte through the shared cache")
     memory: Number = quantity(
