@@ -9,6 +9,7 @@ from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import ServedAttention
 from strata.precision import as_measured, bytes_of
+from strata.pricing.kernels.attention_energy import gradient_sum_bytes, score_energy
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
 from strata.pricing.kernels.product import product_bound
@@ -26,7 +27,6 @@ FEW_QUERIES = 16.0
 # heads share keys and values, gradients of every head's copy written and added up (8). As cuDNN's kernels on
 # an H200 are profiled.
 BACKWARD_BYTES, SHARED_BYTES = 14.0, 8.0
-SUMMED_BYTES = 8.0  # an element of a sum in fp32, read and written where it is added to
 BACKWARD_KERNELS = 5.0  # of which one is the products
 # cores end evenly spread over the time of the last and longest block: half of it is waited for on average
 TAIL = 0.5
@@ -185,55 +185,9 @@ def attention_backward(shape: AttentionShape, device: Device) -> Price:
     moved = each * shape.sequences * shape.queries * shape.heads * shape.key_dim
     beside = vector_kernel(0.5 * moved, 0.5 * moved, 0.0, 0.0, device)
     price = attention_kernel(shape, device, kernels=used)
-    joule = gradient_sum_bytes(shape, attention_blocks(shape, device)) * device.byte_energy
+    cut = attention_blocks(shape, device)
+    joule = gradient_sum_bytes(cut.count * cut.keys, shape.key_dim) * device.byte_energy
     return price.replaced(energy=price.energy + joule) + beside
-
-
-def gradient_sum_bytes(shape: AttentionShape, cut: AttentionBlocks) -> Number:
-    r"""Bytes through the shared cache by which a backward pass of attention moves more than a forward pass
-    [B].
-
-    .. math:: b = w \hat s \, 4 d_k \cdot 2
-
-    a core holds a block of keys while all queries pass: queries and gradients of results in 16 bits are as
-    many bytes as keys and values of a forward pass, and the gradient of each query is added in fp32, read and
-    written in the shared cache, for every block of keys; w blocks of queries with ŝ keys each, key_dim d_k,
-    blocks of queries as long as those of keys. It shows in power alone: cores are busy longer.
-
-    Dao, FlashAttention-2, arXiv 2307.08691, sec. 3.1.2: atomic additions to dQ.
-
-    >>> from strata.hardware.chip import chip
-    >>> from strata.pricing.kernels.device import device
-    >>> sizes = {"sequences": 1.0, "queries": 4096.0, "span": 2048.5, "cached": 4096.0, "heads": 1.0}
-    >>> widths = {"kv_heads": 1.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
-    >>> shape = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16", backward=True)
-    >>> float(gradient_sum_bytes(shape, attention_blocks(shape, device(chip("h200"))))) / 32 / 2112.5
-    1024.0
-    """
-    return cut.count * cut.keys * SUMMED_BYTES * shape.key_dim
-
-
-def score_energy(shape: AttentionShape, cut: AttentionBlocks, device: Device) -> Number:
-    r"""Energy between the products of attention [J].
-
-    .. math:: E = e_s \, w \hat r \hat s \cdot (1 \text{ or } s_b)
-
-    energy e_s of a score (`energy.score`); w blocks of r̂ query rows over ŝ keys; the backward pass has s_b
-    times the vector work of a score (`compute.softmax_backward`).
-
-    >>> from strata.hardware.chip import chip
-    >>> from strata.pricing.kernels.device import device
-    >>> sizes = {"sequences": 1.0, "queries": 4096.0, "span": 2048.5, "cached": 4096.0, "heads": 32.0}
-    >>> widths = {"kv_heads": 8.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
-    >>> shape = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16")
-    >>> h200 = device(chip("h200"))
-    >>> round(float(score_energy(shape, attention_blocks(shape, h200), h200)), 3)
-    0.043
-    """
-    each, more = device.chip.energy.score, device.chip.compute.softmax_backward
-    if each is None or device.software.for_bounds:
-        return 0.0
-    return each * cut.count * cut.rows * cut.keys * (more if shape.backward and more is not None else 1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -304,8 +258,7 @@ def attention_kernel(
         moved=moved,
         dram=dram,
         flop=flop,
-        joule=(flop if device.software.for_bounds else worked_flop(shape, cut)) * unit.energy
-        + score_energy(shape, cut, device),
+        joule=_joule(shape, device, cut, flop),
         lower=product_bound(flop, dram, unit, device),
         floor=floor,
     )
@@ -331,6 +284,15 @@ def worked_flop(shape: AttentionShape, cut: AttentionBlocks) -> Number:
     16.0
     """
     return shape.flop_per_pair * cut.count * cut.rows * cut.keys
+
+
+def _joule(shape: AttentionShape, device: Device, cut: AttentionBlocks, flop: Number) -> Number:
+    """Energy of matrix units and of what stands between their products [J]; bounds count useful work."""
+    energy = device.matrix(*shape.formats).energy
+    if device.software.for_bounds:
+        return flop * energy
+    scores = cut.count * cut.rows * cut.keys
+    return worked_flop(shape, cut) * energy + score_energy(scores, device.chip, backward=shape.backward)
 
 
 def _core_time(

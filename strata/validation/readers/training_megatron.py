@@ -57,8 +57,8 @@ class OverlapConditions:
     )
     slowest: Number = quantity(
         "1",
-        "power limit of a chip of the mean that runs as fast as the slowest of the node does at its own, over "
-        "that: all ranks of a step wait for it",
+        "power limit at which a mean chip runs as fast as the slowest of the node at its own, over that: all "
+        "ranks of a step wait for it",
         positive=True,
     )
 
