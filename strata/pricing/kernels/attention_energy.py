@@ -35,9 +35,9 @@ def gradient_sum_bytes(rows: Number, width: Number) -> Number:
     .. math:: b = 8 \, n \, d
 
     a core holds a block of keys while queries pass: queries and gradients of results are as many bytes as
-    keys and values of a forward pass; but the gradient of each query, of `width` d, is added in fp32, read and
-    written in the shared cache, for every block of keys, as long as one of queries: n = keys that all blocks
-    of queries walk. It shows in power alone: cores are busy longer.
+    keys and values of a forward pass; but the gradient of each query, of `width` d, is added in fp32, read
+    and written in the shared cache, for every block of keys, as long as one of queries: n = keys that all
+    blocks of queries walk. It shows in power alone: cores are busy longer.
 
     Dao, FlashAttention-2, arXiv 2307.08691, sec. 3.1.2: atomic additions to dQ.
 
