@@ -10,7 +10,8 @@ from strata.pricing.kernels.device import device
 from strata.pricing.power_cap import power_capped
 
 # Our runs on one H200: PyTorch 2.11, cuDNN 9.19, causal, heads of 128, each pass repeated for 2.5 s: tokens, heads,
-# key heads, backward, time [s], board power [W]. None was used for the energy of a score but those forward.
+# key heads, backward, time [s], board power [W]. The energy of a score was chosen with all
+# of them in sight.
 MEASURED = (
     (4096.0, 64.0, 8.0, False, 540.6e-6, 709.1),
     (4096.0, 64.0, 8.0, True, 1606.5e-6, 694.6),
