@@ -44,6 +44,7 @@ class LoadSizes:
     output: float  # and of an answer
     longest: int  # prompt and answer
     rate: float  # at which they arrive [1/s]; infinite where all come at once
+    more: bool  # more may come than were looked at, or because of their answers
 
 
 def load_sizes(load: Load, sample: int = SAMPLE) -> LoadSizes:
@@ -57,10 +58,11 @@ def load_sizes(load: Load, sample: int = SAMPLE) -> LoadSizes:
         output=sum(r.output for r in first) / count,
         longest=max(r.input + r.output for r in first),
         rate=(count - 1) / span if span > 0 else float("inf"),
+        more=count == sample or any(r.session is not None or r.keep is not None for r in first),
     )
 
 
-@readable("system", "model", "plan", "engine", "room")
+@readable("system", "model", "plan", "engine", "copies")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PricedService:
     """An engine ready to serve: its steps priced, its caches counted."""
@@ -78,10 +80,26 @@ class PricedService:
     idle: float  # power of the system while it waits [W]
     prefix_caching: bool = True
     economics: Economics | None = None
+    copies: int = 1  # such systems behind the router
+
+    def __post_init__(self) -> None:
+        whole = self.copies >= 1 and self.copies == int(self.copies)
+        require(whole, "replicas are a whole number of at least 1", replicas=self.copies)
+
+    def copied(self, copies: int) -> PricedService:
+        """So many of it."""
+        return replace(self, copies=copies)
 
     @property
     def devices(self) -> float:
-        return float(np.asarray(self.system.devices))
+        """Of all copies."""
+        return self.copies * float(np.asarray(self.system.devices))
+
+    @property
+    def text(self) -> str:
+        """It in words, like ``2 x 8xh200 (tp=8)``."""
+        many = f"{self.copies} x " if self.copies > 1 else ""
+        return f"{many}{self.system.name} ({plan_text(self.plan)})"
 
     @property
     def soon(self) -> float:
@@ -93,7 +111,7 @@ class PricedService:
     def replicas(
         self, first: int, gaps: TokenTimes, tell: Callable[[StepsRecord], None] | None
     ) -> list[ObservedReplica]:
-        """Its engines with nothing to do yet, numbered from `first` on."""
+        """The engines of all copies with nothing to do yet, numbered from `first` on."""
         room = self.room
 
         def pools() -> list[KvPool]:
@@ -103,12 +121,12 @@ class PricedService:
 
         return [
             ObservedReplica(first + i, self.table, pools(), self.rules, gaps=gaps, tell=tell)
-            for i in range(self.engines)
+            for i in range(self.engines * self.copies)
         ]
 
     def dollars(self, power: float) -> float:
-        """What one such system costs while it draws so much [USD/s]."""
-        return float(dollars_per_s(self.system, power, self.economics))
+        """What all copies cost while they draw so much together [USD/s]; nan where the chip has no price."""
+        return self.copies * float(dollars_per_s(self.system, power / self.copies, self.economics))
 
 
 def price_service(
@@ -125,13 +143,15 @@ def price_service(
     kv_blocks: int | None = None,
     prefix_caching: bool = True,
     power_cap: float | None = None,
+    replicas: int = 1,
     routed: dict[str, Any] | None = None,
     economics: Economics | None = None,
 ) -> PricedService:
     """Make a deployment ready to serve; the plan that is left out is the best for the mean request of `load`.
 
     `tokens` of a step, `sequences` and `kv_blocks` of a rank replace the engine's own; `context` is the
-    longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts.
+    longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts;
+    `replicas`: so many such systems.
     """
     software = as_engine(engine)
     changes = {k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None}
@@ -149,7 +169,7 @@ def price_service(
             raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
-    return _priced(pricer, longest, kv_blocks, prefix_caching, economics)
+    return _priced(pricer, longest, kv_blocks, prefix_caching, economics).copied(replicas)
 
 
 def _check_context(model: Model, sizes: LoadSizes | None) -> None:

@@ -71,14 +71,15 @@ def simulate(
         prefix_caching=prefix_caching,
         power_cap=power_cap,
         economics=economics,
+        replicas=replicas,
     )
     return simulate_services(
-        [(service, replicas)], load, router=router, slo=slo, keep=keep, until=until, progress=progress
+        [service], load, router=router, slo=slo, keep=keep, until=until, progress=progress
     )
 
 
 def simulate_services(
-    services: Sequence[tuple[PricedService, int]],
+    services: Sequence[PricedService],
     load: Load,
     *,
     router: str = "least-loaded",
@@ -88,21 +89,18 @@ def simulate_services(
     misses: float = inf,
     progress: Progress | None = None,
 ) -> ServiceSimulation:
-    """Serve a load on deployments that are priced already, so many of each behind one router.
+    """Serve a load on deployments that are priced already, all behind one router.
 
     `misses`: requests beyond the limits after which the run is given up, as no more can change the answer.
     """
     checked_limits(slo)
     require(bool(services), "a fleet has at least one deployment", services=0)
-    for _, copies in services:
-        require(copies >= 1 and copies == int(copies), "replicas are whole, at least one", replicas=copies)
     found = ServiceSimulation(services=list(services), slo=dict(slo or {}), gaps=TokenTimes())
     tell = found.steps.append if keep else None
-    for i, (service, copies) in enumerate(services):
-        for _ in range(int(copies)):
-            made = service.replicas(len(found.replicas), found.gaps, tell)
-            found.replicas += made
-            found.owner += [i] * len(made)
+    for i, service in enumerate(services):
+        made = service.replicas(len(found.replicas), found.gaps, tell)
+        found.replicas += made
+        found.owner += [i] * len(made)
     return _run(found, load, router, keep=keep, until=until, misses=misses, progress=progress)
 
 

@@ -29,7 +29,7 @@ ROW = ("key", "arrival", "input", "output", "cached", "queued", "ttft", "tpot", 
 class ServiceSimulation:
     """What became of the requests."""
 
-    services: list[tuple[PricedService, int]]  # deployments, and how many of each
+    services: list[PricedService]  # deployments
     slo: dict[str, float] = field(default_factory=dict)  # limits on latencies to be kept [s]
     gaps: TokenTimes  # between tokens, of all of them
     replicas: list[ObservedReplica] = field(default_factory=list)
@@ -54,45 +54,42 @@ class ServiceSimulation:
 
     @property
     def system(self) -> System:
-        return self.services[0][0].system
+        return self.services[0].system
 
     @property
     def model(self) -> Model:
-        return self.services[0][0].model
+        return self.services[0].model
 
     @property
     def plan(self) -> Plan:
-        return self.services[0][0].plan
+        return self.services[0].plan
 
     @property
     def engine(self) -> Engine:
-        return self.services[0][0].engine
+        return self.services[0].engine
 
     @property
     def rules(self) -> Scheduling:
-        return self.services[0][0].rules
+        return self.services[0].rules
 
     @property
     def room(self) -> KvRoom:
-        return self.services[0][0].room
+        return self.services[0].room
 
     @property
     def step_errors(self) -> dict[str, float]:
         """What lines between priced steps leave, relative: the largest of all deployments."""
-        every = [s.step_errors for s, _ in self.services]
+        every = [s.step_errors for s in self.services]
         return {name: max(e[name] for e in every) for name in every[0]}
 
     @property
     def fleet_text(self) -> str:
         """The deployments in words."""
-        return " + ".join(
-            f"{f'{copies} x ' if copies > 1 else ''}{s.system.name} ({plan_text(s.plan)})"
-            for s, copies in self.services
-        )
+        return " + ".join(s.text for s in self.services)
 
     @property
     def devices(self) -> float:
-        return sum(s.devices * copies for s, copies in self.services)
+        return sum(s.devices for s in self.services)
 
     # -- throughput
 
@@ -119,7 +116,7 @@ class ServiceSimulation:
     @property
     def saturation(self) -> Saturation | None:
         """From when on requests come faster than they are served, where they do."""
-        return self.queue.saturation(max(s.soon for s, _ in self.services))
+        return self.queue.saturation(max(s.soon for s in self.services))
 
     # -- what it takes
 
@@ -146,7 +143,7 @@ class ServiceSimulation:
         """Mean power of all copies of each deployment [W]."""
         found = [0.0] * len(self.services)
         for r, i in zip(self.replicas, self.owner, strict=True):
-            service = self.services[i][0]
+            service = self.services[i]
             found[i] += (r.joules + service.idle * (self.end - r.busy)) / service.engines
         return [energy / self.end if self.end else 0.0 for energy in found]
 
@@ -159,7 +156,7 @@ class ServiceSimulation:
     def dollars(self) -> float:
         """Price of the fleet [USD/s]; nan where a chip has none."""
         pairs = zip(self._powers(), self.services, strict=True)
-        return sum(copies * service.dollars(power / copies) for power, (service, copies) in pairs)
+        return sum(service.dollars(power) for power, service in pairs)
 
     @property
     def energy_per_token(self) -> float:
@@ -209,7 +206,7 @@ class ServiceSimulation:
         rates = ("rate", "goodput", "tokens_per_s", "power", "energy_per_token", "cost_per_mtoken", "dollars")
         found: dict[str, Any] = {
             "model": self.model.name,
-            "fleet": [_service_dict(s, copies) for s, copies in self.services],
+            "fleet": [_service_dict(s) for s in self.services],
             "devices": self.devices,
             "slo": dict(self.slo),
             **{name: getattr(self, name) for name in (*names, *rates, *shares)},
@@ -248,10 +245,10 @@ def _finite_summary(times: LatencyStatistics) -> dict[str, float | None]:
     return {k: float(v) if np.isfinite(v) else None for k, v in told.items()}
 
 
-def _service_dict(service: PricedService, copies: int) -> dict[str, Any]:
+def _service_dict(service: PricedService) -> dict[str, Any]:
     return {
         "system": service.system.name,
-        "replicas": copies,
+        "replicas": service.copies,
         "plan": plan_text(service.plan),
         "engine": service.engine.name,
         "engines": service.engines,
