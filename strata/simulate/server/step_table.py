@@ -27,6 +27,7 @@ from strata.workload.tasks import Workload, decode, mixed, prefill
 ROOM = 1e6  # times the memory of a device: the block pool says what fits, prices are wanted beyond it
 CHECKS = 48  # points between nodes at which a table is compared with `evaluate`
 SEED = 20
+SLACK = 0.01  # of a prompt: rounding is not to make two of one
 SHARED = ("experts", "collective")  # kinds of ops that see the tokens of all ranks that step together
 
 
@@ -79,27 +80,25 @@ class StepPricer:
 
     def priced(self, work: Workload) -> tuple[Array, Array]:
         """Time [s] and energy of the whole system [J] of steps."""
-        time, energy, _ = self.parts(work)
-        return time, energy
+        metrics = self.evaluated(work).metrics
+        time = np.asarray(metrics.step_time, float)
+        return time, time * np.asarray(metrics.power, float)
 
-    def parts(self, work: Workload) -> tuple[Array, Array, Array]:
-        """The same, and how much of the time ranks spend on each other's tokens: in experts, and in exchanges
-        where a rank is one device.
+    def shared(self, work: Workload) -> Array:
+        """Time that ranks spend on each other's tokens [s]: in experts, and in exchanges where a rank is one
+        device.
         """
-        found = self.evaluated(work)
-        time = np.asarray(found.metrics.step_time, float)
+        by_kind = self.evaluated(work).summary.time_by_kind
         kinds = SHARED if float(self.plan.tp) == 1.0 else SHARED[:1]
-        shared = sum(np.asarray(found.summary.time_by_kind[k], float) for k in kinds)
-        shared = np.minimum(shared, time) if self.shares_experts else 0.0 * time
-        return time, time * np.asarray(found.metrics.power, float), shared
+        return sum((np.asarray(by_kind[k], float) for k in kinds), np.zeros(()))
 
-    def generated(self, sequences: Array, context: Array) -> tuple[Array, Array, Array]:
-        """The same of steps that generate, guesses and all."""
-        time, energy, shared = self.parts(self.generating(sequences, context))
-        if self.guessing is not None:
-            guess = self.guessing(self.lanes * sequences, context)
-            time, energy = time + guess, energy * (1.0 + guess / time)
-        return time, energy, shared
+    def generated(self, sequences: Array, context: Array) -> tuple[Array, Array]:
+        """Time and energy of steps that generate, guesses and all."""
+        time, energy = self.priced(self.generating(sequences, context))
+        if self.guessing is None:
+            return time, energy
+        guess = self.guessing(self.lanes * sequences, context)
+        return time + guess, energy * (1.0 + guess / time)
 
     def idle(self) -> float:
         """Power of the whole system while it waits for requests [W]."""
@@ -116,14 +115,16 @@ def prompt_of(tokens: Array, attended: Array) -> tuple[Array, Array, Array]:
     r"""Alike prompts that have so many tokens together, each attending to so many on average: the chunk that
     is read of each, what is cached before it, and how many there are.
 
-    .. math:: m = \max\left(1, \frac{P}{2 A}\right), \quad p = \frac{P}{m}, \quad c = A - \frac{p}{2}
+    .. math:: m = \max\left(1, \left\lceil \frac{P}{2 A} \right\rceil\right), \quad p = \frac{P}{m},
+        \quad c = A - \frac{p}{2}
 
-    One prompt where its own half chunk explains what is attended, several short ones where not.
+    One prompt where its own half chunk explains what is attended, several short ones where not; a whole
+    number of them, as a rank has no part of one.
 
     >>> [float(v) for v in prompt_of(1024.0, 4096.0)], [float(v) for v in prompt_of(1024.0, 128.0)]
     ([1024.0, 3584.0, 1.0], [256.0, 0.0, 4.0])
     """
-    prompts = np.maximum(tokens / (2.0 * np.maximum(attended, 0.5)), 1.0)
+    prompts = np.maximum(np.ceil(tokens / (2.0 * np.maximum(attended, 0.5)) - SLACK), 1.0)
     chunk = tokens / prompts
     return chunk, np.maximum(attended - 0.5 * chunk, 0.0), prompts
 
@@ -153,11 +154,7 @@ class StepTable:
         longest = self._most[1]
         self._contexts = sorted({1.0, *axis_nodes(longest, 1.5, min(128.0, longest))})
         n = sorted({*axis_nodes(min(sequences, 256.0), 1.0), *axis_nodes(sequences, 1.05)})
-        n = n if self.lanes == 1 else sorted({1.0 / self.lanes, 0.5, *n})
-        time, energy, shared = pricer.generated(_column(n), np.array(self._contexts))
-        self._decode = Surface(n, self._contexts, (time, energy))
-        self._shared = n, np.broadcast_to(shared, (len(n), len(self._contexts)))[:, 0].tolist()
-        self._idle = -1.0
+        self._decode = Surface(n, self._contexts, pricer.generated(_column(n), np.array(self._contexts)))
 
     @cached_property
     def _read(self) -> Surface:
@@ -183,7 +180,6 @@ class StepTable:
         _, c0, _, a0 = self._middle
         sequences, _, tokens = self._most
         n, total = axis_nodes(sequences, 1.25), np.array(tile_nodes(tokens + sequences))
-        n = n if self.lanes == 1 else [1.0 / self.lanes, *n]
         rest = np.maximum(total - _column(n), 1.0)
         return Surface(n, total.tolist(), self._reading(_column(n), c0, rest, a0))
 
@@ -204,14 +200,17 @@ class StepTable:
         return Surface(p, self._reaches, [v - w for v, w in zip(there, here, strict=True)])
 
     @cached_property
-    def _shared_read(self) -> tuple[list[float], list[float]]:
-        """What ranks do together of a step that reads, by all tokens of a rank."""
-        _, c0, _, a0 = self._middle
-        total = tile_nodes(self._most[2] + self._most[0])
-        few = 0.5 / self.lanes
-        nodes = np.array(sorted({2.0 * few, 0.5, *total}))
-        shared = self.pricer.parts(self.pricer.reading(few, c0, nodes - few, a0))[2]
-        return nodes.tolist(), np.broadcast_to(shared, nodes.shape).tolist()
+    def _shared(self) -> tuple[tuple[list[float], list[float]], ...]:
+        """What ranks do together of a step that generates, and of one that reads, by all tokens of a rank."""
+        sequences, _, tokens = self._most
+        c0, price = self._middle[1], self.pricer.shared
+        few = np.array(sorted({1.0 / self.lanes, 0.5, 1.0, *tile_nodes(sequences)}))
+        many = np.array([v for v in tile_nodes(sequences + tokens) if v >= 2.0])
+        alone = np.broadcast_to(price(self.pricer.generating(few, c0)), few.shape).tolist()
+        read = np.broadcast_to(price(self.pricer.reading(1.0, c0, many - 1.0, c0)), many.shape).tolist()
+        nodes = few.tolist()
+        least = nodes.index(1.0) + 1  # of fewer tokens than a prompt and a sequence, as of those generated
+        return (nodes, alone), (nodes[:least] + many.tolist(), alone[:least] + read)
 
     @cached_property
     def _guesses(self) -> Surface:
@@ -223,12 +222,10 @@ class StepTable:
     def _reading(self, n: Array, c: Array, p: Array, a: Array) -> tuple[Array, Array]:
         return self.pricer.priced(self.pricer.reading(n, c, p, a))
 
-    @property
+    @cached_property
     def idle(self) -> float:
         """Power of the whole system while it waits [W]."""
-        if self._idle < 0.0:
-            self._idle = self.pricer.idle()
-        return self._idle
+        return self.pricer.idle()
 
     def decode_steps(
         self, sequences: float, context: float, steps: int, growth: float = 1.0
@@ -270,8 +267,7 @@ class StepTable:
         """Time of what ranks that step together do for each other's tokens, of a step with so many of each on
         average: experts, and the exchanges around them [s].
         """
-        nodes, values = self._shared_read if reads else self._shared
-        return line_at(nodes, values, tokens)
+        return line_at(*self._shared[reads], tokens)
 
     def errors(self, checks: int = CHECKS) -> dict[str, float]:
         """What lines and sums leave against `evaluate`, mean and largest over points drawn between the nodes,
