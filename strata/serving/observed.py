@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, log, log1p
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import Scheduling
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.statistics import LEAST, WIDTH, LatencyStatistics
 from strata.simulate.server.step_table import StepTable
 
@@ -49,13 +49,13 @@ class TokenTimes(LatencyStatistics):
 
 
 class ObservedReplica(Replica):
-    """A replica that is watched: gaps between tokens, blocks that are held, energy of its steps.
+    """A replica that is watched: the gaps between the tokens it brings, and each of its steps where asked for.
 
     The gap of a token is the step that brings it, with the steps before it in which prompts were read alone;
     the time in which a preempted request waits is in its own TPOT, not in a gap.
     """
 
-    __slots__ = ("gaps", "held", "highest", "joules", "records", "stalled", "tell")
+    __slots__ = ("_stalled", "gaps", "tell")
 
     def __init__(
         self,
@@ -68,52 +68,35 @@ class ObservedReplica(Replica):
         tell: Callable[[StepsRecord], None] | None = None,
     ) -> None:
         super().__init__(index, table, pools, rules)
-        self.gaps, self.tell = gaps, tell
-        self.held = self.highest = self.joules = self.stalled = 0.0
+        self.gaps, self.tell, self._stalled = gaps, tell, 0.0
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over: what it was is noted before it is forgotten."""
-        time, steps, ranks = self.until - self.started, self.steps, self.ranks
-        generating = sum([r.generating for r in ranks])
-        reading = [r.reading for r in ranks if r.reading]
+        time, steps, mixed = self.until - self.started, self.steps, self.rules.mixed
+        generating = tokens = 0
+        for rank in self.ranks:
+            read = sum([chunk for _, chunk in rank.reading]) if rank.reading else 0
+            tokens += read
+            generating += rank.generating if mixed or not read else 0
         if generating:
-            if reading and not self.rules.mixed:
-                self.stalled += time
-            else:
-                each = time / steps
-                if self.stalled:
-                    self.gaps.add_many(each + self.stalled, generating)
-                    self.stalled, steps = 0.0, steps - 1
-                if steps:
-                    self.gaps.add_many(each, generating * steps)
+            each, brought = time / steps, self.rules.tokens_per_step
+            if self._stalled:
+                self.gaps.add_many((each + self._stalled) / brought, round(generating * brought))
+                self._stalled, steps = 0.0, steps - 1
+            if steps:
+                self.gaps.add_many(each / brought, round(generating * steps * brought))
+        elif tokens and any([r.generating for r in self.ranks]):
+            self._stalled += time
         else:
-            self.stalled = 0.0
-        used = max([1.0 - (r.pool.free + r.pool.evictable) / r.pool.blocks for r in ranks])
-        self.held += used * time
-        self.highest = max(self.highest, used)
-        self.joules += self._joules(reading)
+            self._stalled = 0.0
         if self.tell is not None:
-            tokens = sum([chunk for some in reading for _, chunk in some])
-            waits = sum([len(r.waiting) for r in ranks])
+            waits = sum([len(r.waiting) for r in self.ranks])
+            used = max([r.pool.used / r.pool.blocks for r in self.ranks])
+            steps = self.steps
             self.tell(
-                StepsRecord(
-                    self.index, self.started, self.until, self.steps, generating, tokens, waits, used
-                )
+                StepsRecord(self.index, self.started, self.until, steps, generating, tokens, waits, used)
             )
         super().end(done)
-
-    def _joules(self, reading: list[Any]) -> float:
-        """Energy of the event under way, of the whole system with all its ranks alike."""
-        n, context = self._fullest()
-        if not reading:
-            return self.table.decode_steps(n, context, self.steps)[1]
-        sums = [
-            (sum([c * (r.read + 0.5 * c) for r, c in some]), sum([c for _, c in some])) for some in reading
-        ]
-        attended, tokens = max(sums)
-        if not tokens:
-            return self.table.decode_steps(n, context, self.steps)[1] if n else 0.0
-        return self.table.step(n, context, tokens, attended, alone=not self.rules.mixed)[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,11 @@ from strata.records import readable
 from strata.search.power_caps import capped_system, checked_caps
 from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
 from strata.serving.requests import Requests
-from strata.serving.steps import ServedSteps, dollars_per_s, idle_power
+from strata.serving.steps import ServedSteps, dollars_per_s
 from strata.serving.under_load import serve_under_load
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import Scheduling
+from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -77,7 +77,6 @@ class PricedService:
     step_errors: dict[str, float]  # what lines between priced steps leave, relative
     engines: int  # that step by themselves
     ranks: int  # of each
-    idle: float  # power of the system while it waits [W]
     prefix_caching: bool = True
     economics: Economics | None = None
     copies: int = 1  # such systems behind the router
@@ -229,7 +228,6 @@ def _priced(
         drafting=None,
     )
     engines = int(np.asarray(steps.replicas))
-    idle = idle_power(steps.priced(steps.generating(np.asarray(1.0))))
     return PricedService(
         system=pricer.system,
         model=pricer.model,
@@ -241,7 +239,6 @@ def _priced(
         step_errors=table.errors(),
         engines=engines,
         ranks=max(int(pricer.lanes) // engines, 1),
-        idle=float(np.max(np.asarray(idle, float))),
         prefix_caching=prefix_caching,
         economics=economics,
     )

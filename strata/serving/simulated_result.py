@@ -14,8 +14,8 @@ from strata.mapping.plan import Plan, plan_text
 from strata.records import record_html
 from strata.serving.observed import ObservedReplica, QueueHistory, Saturation, StepsRecord, TokenTimes
 from strata.serving.priced_service import PricedService
-from strata.simulate.server.rank import Scheduling
 from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.simulate.server.step_table import KvRoom
 from strata.units import show
@@ -128,11 +128,12 @@ class ServiceSimulation:
     @property
     def kv_use(self) -> float:
         """Share of the cache's blocks that requests hold, mean over the time."""
-        return sum(r.held for r in self.replicas) / (self.end * len(self.replicas)) if self.end else 0.0
+        return float(np.mean([r.kv_use(self.end)[0] for r in self.replicas]))
 
     @property
     def kv_highest(self) -> float:
-        return max(r.highest for r in self.replicas)
+        """The largest share of any rank."""
+        return max(r.kv_use(self.end)[1] for r in self.replicas)
 
     @property
     def prefix_hits(self) -> float:
@@ -143,8 +144,7 @@ class ServiceSimulation:
         """Mean power of all copies of each deployment [W]."""
         found = [0.0] * len(self.services)
         for r, i in zip(self.replicas, self.owner, strict=True):
-            service = self.services[i]
-            found[i] += (r.joules + service.idle * (self.end - r.busy)) / service.engines
+            found[i] += r.total_energy(self.end)
         return [energy / self.end if self.end else 0.0 for energy in found]
 
     @property
