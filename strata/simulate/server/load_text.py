@@ -201,7 +201,7 @@ def _given(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {n: values[n] for n in names if n in values}
 
 
-def _drawn(kind: str, values: dict[str, Any]) -> dict[str, Lengths]:
+def _drawn(kind: str, values: dict[str, Any]) -> dict[str, Any]:
     """Lengths of prompts and answers; those of single requests that pass the context are for the fleet to
     refuse.
     """
@@ -239,14 +239,14 @@ PROCESSES: dict[str, Callable[[dict[str, Any]], ArrivalProcess]] = {
 }
 
 
-def _closed(values: dict[str, Any], drawn: dict[str, Lengths]) -> Load:
+def _closed(values: dict[str, Any], drawn: dict[str, Any]) -> Load:
     (clients,) = _needs(values, "closed", "clients")
     _no_duration(values, "closed")
     count = values.get("count", max(USUAL, 10 * clients))
     return ClosedLoad(clients=clients, count=count, **drawn, **_given(values, "think", "apart", "seed"))
 
 
-def _sessions(kind: str, values: dict[str, Any], drawn: dict[str, Lengths], name: str) -> Load:
+def _sessions(kind: str, values: dict[str, Any], drawn: dict[str, Any], name: str) -> Load:
     _no_duration(values, kind)
     names = [n for n in KINDS[kind] if n in {f.name for f in fields(SessionLoad)}]
     if kind == "agents":

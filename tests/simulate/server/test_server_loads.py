@@ -1,5 +1,7 @@
 """Loads of the request simulator: arrivals, lengths, sessions, and their one-line text."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -147,7 +149,7 @@ def test_a_session_grows_on_what_was_said():
     for turns in by_session.values():
         assert [r.turn for r in turns] == [0, 1, 2, 3]
         assert [r.input for r in turns] == [600, 710, 820, 930]
-        for before, r in zip(turns, turns[1:], strict=False):
+        for before, r in pairwise(turns):
             assert r.prefix[:-1] == before.prefix
             assert r.prefix[-1] == (before.keep, before.input + before.output - 1)
             assert r.arrival > before.last
