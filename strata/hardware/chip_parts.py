@@ -330,6 +330,9 @@ class Energy:
 
     matrix: dict[str, Number] = by_name("J/FLOP", "matrix operation, operands in registers")
     vector: Number = quantity("J/FLOP", "vector operation")
+    score: Number | None = quantity(
+        "J", "score of attention beside its products; left out: none", optional=True
+    )
     sram: Number = quantity("J/B", "byte through a core's local memory")
     cache: Number = quantity("J/B", "byte through the shared cache")
     memory: Number = quantity(
@@ -340,9 +343,7 @@ class Energy:
         "byte in the array and over the die of a stacked layer, without the joints to the logic",
         optional=True,
     )
-    static_power: Number = quantity(
-        "W", "power when idle and hot: leakage, clocks, board; of stacked DRAM only what its layers share"
-    )
+    static_power: Number = quantity("W", "power when idle and hot; of stacked DRAM what its layers share")
     layer_power: Number | None = quantity(
         "W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True
     )

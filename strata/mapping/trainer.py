@@ -172,6 +172,13 @@ class Trainer:
         optional=True,
         minimum=0,
     )
+    host_narrow: Number | None = quantity(
+        "s",
+        "host time that a product in a narrow format adds to that of its kernel: operands rounded, scales "
+        "and their history kept, the module around them; left out: none",
+        optional=True,
+        minimum=0,
+    )
     host_expert: Number | None = quantity(
         "s",
         "host time for each expert that a rank holds, in each of the products of its experts, where their "

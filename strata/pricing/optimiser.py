@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, has_axes, namespace
 from strata.errors import BadValue
 from strata.mapping.plan_layout import HOST_STATE
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
+from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.device import WIDENED, Device, quantized_format
+from strata.pricing.kernels.quantize import quantize_weights
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.overlap.equations import price_where
-from strata.pricing.price import Price
+from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank
+from strata.workload.ops import is_product
 
 ADAM_FLOP = 12.0  # of a parameter: two moments, their square root, decay and step
 ADAM_ROOTS = 1.0  # and of these on special function units
@@ -94,3 +97,31 @@ def optimiser_price(owned: Number, trainer: Trainer, given: Pricing, rank: Rank)
         return _streamed(norm, rate) + update
     there = (given.sharding.training.offload % 2) > 0
     return _streamed(norm, rate) + price_where(there, _offloaded(owned, trainer, given), update)
+
+
+def rounded_weights(
+    given: Pricing, rank: Rank, trainer: Trainer, blocks: tuple[PricedBlock, ...], counts: list[Number] | None
+) -> Price:
+    """Updated weights rounded for narrow products before the next step, where they are gathered wider; of the
+    stage that has most, or, without counts of its blocks, of a mean one.
+    """
+    found: dict[str, Number] = {}
+    for i, b in enumerate(blocks):
+        if b.block.direction != "forward":
+            continue
+        count = b.block.count if counts is None else counts[i]
+        for op in b.block.ops:
+            if not is_product(op) or not op.stored or op.frozen:
+                continue
+            to = quantized_format(rank.device, op.weight, op.activation)
+            if to not in ("", WIDENED) and bytes_of(to) < bytes_of(trainer.gathered_parameters):
+                found[to] = found.get(to, 0.0) + count * op.weight_elements()
+    price = ZERO
+    for to, elements in found.items():
+        held = elements
+        if counts is None:
+            held = elements / given.sharding.stages
+        elif given.structure.pipelined and has_axes(elements):
+            held = namespace(elements).max(elements, axis=0)
+        price = price + quantize_weights(held, to, rank.device)
+    return price

@@ -151,31 +151,47 @@ def power_capped(price: Price, chip: Chip, idle: Number = 1.0, *, briefly: bool 
     return Throttled(held, share, static + held.energy / safe, static, logic, dram, holds)
 
 
-def step_capped(price: Price, chip: Chip, time: Number, host: Number) -> Throttled:
-    r"""A device's load in a step of such a time, waits for other stages included, after which it waits for
-    its host: power is held in the mean of both.
+def step_capped(
+    price: Price, chip: Chip, time: Number, host: Number, after: Price | None = None
+) -> Throttled:
+    r"""A device's load in a step of such a time, waits for other stages and what comes `after` the passes
+    included, after which it waits for its host: power is held in the mean of all that the controller sees.
 
-    .. math:: w = 1 + \frac{\min(T_s - T, W)}{T}
+    .. math:: w = 1 + \frac{\min(T_s - T - T_u, W - T'_u)}{T + T'_u}, \quad T'_u = \min(T_u, W)
 
-    time of the load T and of the step T_s; of its waits for other stages only as much counts as the chip's
-    controller looks back (`energy.window` W): bubbles of a training step are longer. Other stages slow down
-    with the device, the host does not.
+    time of the load T, of what ends a step (sums of gradients, update) T_u, and of the step T_s; of the end
+    and of waits for other stages only as much counts as the chip's controller looks back (`energy.window` W):
+    both are longer in training, and passes after them run no faster for it. Other stages slow down with the
+    device, the host does not.
 
     >>> from strata.hardware.chip import chip
     >>> load = Price(time=1e-2, compute=1e-2, energy=9.0)
     >>> busy, waits = (step_capped(load, chip("h200"), 1e-2, host) for host in (0.0, 1e-2))
     >>> float(busy.share) < 0.9, float(waits.share), float(waits.price.time)
     (True, 1.0, 0.01)
-    >>> passes = Price(time=4.0, compute=4.0, energy=3600.0)
+    >>> passes, sums = Price(time=4.0, compute=4.0, energy=3600.0), Price(time=4.0, network=4.0)
     >>> alone, bubble = (step_capped(passes, chip("h200"), time, 0.0) for time in (4.0, 8.0))
     >>> 0.0 < float(bubble.share - alone.share) < 0.02
     True
+    >>> ended = step_capped(passes, chip("h200"), 8.0, 0.0, sums)
+    >>> 0.0 < float(ended.share - alone.share) < 0.02, round(float(ended.price.time - bubble.price.time), 1)
+    (True, 4.0)
     """
-    xp = namespace(price.time, time, chip.energy.window)
-    counted = price.time + xp.minimum(time - price.time, chip.energy.window)
-    waits = host * price.time / counted
-    held = power_capped(_longer(price, waits), chip, counted / price.time)
-    return replace(held, price=_longer(held.price, -waits))
+    window = chip.energy.window
+    xp = namespace(price.time, time, window)
+    load, left, rest = price, window, time - price.time
+    if after is not None:
+        xp = namespace(price.time, time, window, after.time)
+        seen = xp.minimum(after.time, window)
+        share = seen / xp.where(after.time > 0.0, after.time, 1.0)
+        load, left, rest = price + after.times(share), window - seen, rest - after.time
+    counted = load.time + xp.minimum(rest, left)
+    waits = host * load.time / counted
+    held = power_capped(_longer(load, waits), chip, counted / load.time)
+    whole = _longer(held.price, -waits)
+    if after is not None:
+        whole = whole + price_at_clock(after.times(1.0 - share), held.share, chip)
+    return replace(held, price=whole)
 
 
 def _longer(price: Price, waits: Number) -> Price:

@@ -138,6 +138,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     mean, kinds = mean_device(given, blocks, send, passes.waits)
     slowest, time = passes.slowest, passes.time
     seen = add_times(exposed_in_blocks(blocks, sharding, training), passes.exposed)
+    after: Price | None = None
     if training:
         both = passes.slowest - passes.backward, passes.backward
         waits = activations_away(given, blocks, counts, *both)
@@ -145,15 +146,17 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         update, late = update_price(given, rank, blocks, counts, longer), pieces * (waits[0] + waits[1])
         extra = update.price + Price(time=late, overhead=late, upper=late)
         seen = add_times(seen, update.exposed | {"offload": late})
-        mean, time = mean + extra, time + extra.time
+        after, time = extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
     host = (given.engine, given.graph, given.work, sharding)
     if structure.for_bounds:
+        mean, after = mean if after is None else mean + after, None
         mean = optimistic_price(mean, time, _apart(given, hiding))
     else:
         mean = with_sampling(mean, rank.device.chip, *host)
-    held = step_capped(mean, rank.device.chip, time, with_host(time, *host) - time)
+    held = step_capped(mean, rank.device.chip, time, with_host(time, *host) - time, after)
+    mean = mean if after is None else mean + after
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)

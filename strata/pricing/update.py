@@ -18,7 +18,7 @@ from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.optimiser import optimiser_price
+from strata.pricing.optimiser import optimiser_price, rounded_weights
 from strata.pricing.overlap.equations import exposed
 from strata.pricing.price import ZERO, Price, network_price
 from strata.pricing.pricers import Rank
@@ -182,12 +182,14 @@ def update_parts(
     shards = {kind: xp.where(zero > 0, degrees.get(own[1], 1.0), 1.0) for kind, own in names.items()}
     owned = (most[0] - most[1]) / shards["dense"] + most[1] / shards["experts"]
     optimiser = optimiser_price(owned, trainer, given, rank)
+    optimiser = optimiser + rounded_weights(given, rank, trainer, blocks, counts)
     if sharding.gradient_sums:
         return UpdateParts(optimiser=optimiser, sums=Sums(), often=1.0, ends=ZERO)
     sums, optimiser = Sums(), optimiser + _norm(given, rank)
     for kind, count in (("dense", held - experts), ("experts", experts)):
         if names[kind][0] in rank.placement.groups and not (isinstance(count, float) and count == 0.0):
-            sums = sums + _sums(count, names[kind], shards[kind], trainer, given, rank)
+            whole = _first_weights(given, blocks) if kind == "dense" else 0.0
+            sums = sums + _sums((count, whole), names[kind], shards[kind], trainer, given, rank)
     often = xp.where((zero > 1) & (zero <= 2), sharding.microbatches, 1.0)
     return UpdateParts(optimiser=optimiser, sums=sums, often=often, ends=_ends(given, rank, blocks, trainer))
 
@@ -226,13 +228,31 @@ def _held(
     return rows[0], of_experts[0], (xp.max(rows, axis=0), xp.max(of_experts, axis=0))
 
 
-def _sums(
-    count: Number, names: tuple[str, str, str], shards: Number, trainer: Trainer, given: Pricing, rank: Rank
-) -> Sums:
-    """Collectives of so many parameters: summed whole where every rank updates all (ZeRO-0), else summed in
-    shards, these summed over their copies (HSDP), and gathered when they are updated. Weights that are
-    sharded themselves (ZeRO-3) cross in their blocks.
+def _first_weights(given: Pricing, blocks: tuple[PricedBlock, ...]) -> Number:
+    """Trained parameters of what comes before all layers: an embedding, whose gradient is the last one and
+    whose weights are the first to be there.
     """
+    first: Number = 0.0
+    for b in blocks:
+        if b.block.direction == "forward" and b.block.name in given.graph.sequence.first:
+            first = first + b.held.trained
+    return first
+
+
+def _sums(
+    held: tuple[Number, Number],
+    names: tuple[str, str, str],
+    shards: Number,
+    trainer: Trainer,
+    given: Pricing,
+    rank: Rank,
+) -> Sums:
+    """Collectives of so many parameters, and those of them that one bucket has at an end, since it holds
+    tensors whole: summed whole where every rank updates all (ZeRO-0), else summed in shards, these summed
+    over their copies (HSDP), and gathered when they are updated. Weights that are sharded themselves (ZeRO-3)
+    cross in their blocks.
+    """
+    count, end = held
     every, shard, copies = names
     zero = given.sharding.zero
     xp = namespace(count, zero)
@@ -254,10 +274,10 @@ def _sums(
     for name, pattern, group, where, parts in moves:
         if group not in rank.placement.groups or _nowhere(where):
             continue
-        held = xp.where(where, count / parts, 0.0)
+        sent = xp.where(where, count / parts, 0.0)
         pieces = buckets(count, ranks, flags[name], trainer)
         op = Collective(
-            name=f"{pattern}_{name}", pattern=pattern, group=group, payload=held * width[name] / pieces
+            name=f"{pattern}_{name}", pattern=pattern, group=group, payload=sent * width[name] / pieces
         )
         one = price_collective(op, rank.placement.groups[group], rank.fabric)
         if name == "parameters" and trainer.param_gather_rate is not None:
@@ -266,7 +286,8 @@ def _sums(
         cores = namespace(cores, taken).maximum(cores, taken)
         whole[name] = whole[name] + one.times(pieces)
         if trainer.bucket is not None:
-            piece[name] = piece[name] + one
+            safe = xp.where(count > 0.0, count, 1.0)
+            piece[name] = piece[name] + one.times(xp.maximum(end * pieces / safe, 1.0))
     return Sums(
         gradients=whole["gradients"],
         last_gradients=piece["gradients"],

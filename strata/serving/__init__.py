@@ -13,21 +13,31 @@ if TYPE_CHECKING:
     from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
     from strata.serving.load_metrics import LoadMetrics
     from strata.serving.pools import Disaggregation, disaggregate
+    from strata.serving.priced_service import PricedService, price_service
     from strata.serving.requests import Requests
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
+    from strata.serving.simulated import simulate, simulate_services
+    from strata.serving.simulated_result import ServiceSimulation
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
+    from strata.simulate.server.load import ClosedLoad, Lengths, OpenLoad, RecordedLoad
 
 __all__ = [
+    "ClosedLoad",
     "Curve",
     "Disaggregation",
     "DraftComparison",
     "Drafting",
     "FirstToken",
+    "Lengths",
     "LoadMetrics",
+    "OpenLoad",
+    "PricedService",
+    "RecordedLoad",
     "Requests",
     "ServedPlan",
     "ServedPlans",
+    "ServiceSimulation",
     "ServingFrontier",
     "ServingLimits",
     "Speculation",
@@ -40,9 +50,12 @@ __all__ = [
     "goodput",
     "largest_concurrency",
     "open_load",
+    "price_service",
     "serve_under_load",
     "served_plans",
     "serving_frontier",
+    "simulate",
+    "simulate_services",
     "speculate",
 ]
 
@@ -74,5 +87,14 @@ load_on_first_use(
         "speculate": "speculation",
         "Speculation": "speculation",
         "UnderLoad": "under_load",
+        "PricedService": "priced_service",
+        "price_service": "priced_service",
+        "simulate": "simulated",
+        "simulate_services": "simulated",
+        "ServiceSimulation": "simulated_result",
+        "Lengths": "strata.simulate.server.load",
+        "OpenLoad": "strata.simulate.server.load",
+        "ClosedLoad": "strata.simulate.server.load",
+        "RecordedLoad": "strata.simulate.server.load",
     },
 )

@@ -45,6 +45,7 @@ class Lora:
     modules: tuple[str, ...] = ALL_MODULES
     weights: str = "bf16"  # format of A and B, and of their products
     dropout: bool = False  # inputs of A are dropped at random, by a kernel that also writes a mask
+    fused: bool = False  # B scales and adds in its own product, and the base adds to the adapter's gradient
 
     @property
     def title(self) -> str:
@@ -61,23 +62,29 @@ class Lora:
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AdapterSum(Vector):
     """What an adapter adds to a product, scaled by a kernel of its own; the gradient of the base is that of
-    the sum, and only the adapter's is scaled.
+    the sum, and only the adapter's is scaled. Fused, the product reads what it adds to and writes the sum as
+    its result, and gradients are scaled as they are read.
     """
+
+    fused: bool = False
 
     def gradient(self) -> tuple[Op, ...]:
         (back,) = Vector.gradient(self)
         assert is_vector(back)
-        return (replace(back, inputs=(f"d_{self.output}",), reads=1.0, writes=1.0, adds=False),)
+        moved = 0.0 if self.fused else 1.0
+        return (replace(back, inputs=(f"d_{self.output}",), reads=moved, writes=moved, adds=False),)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Dropout(Vector):
     """Elements dropped at random, with a mask of what was kept.
 
-    Its gradient reads the mask, and a second kernel adds it to that of the base.
+    Its gradient reads the mask, and a second kernel adds it to that of the base; fused, the product for that
+    reads it and adds its own.
     """
 
     linear: ClassVar[bool] = True
+    fused: bool = False
 
     def partial_bytes(self) -> Number:
         kept = Vector.partial_bytes(self)
@@ -86,7 +93,8 @@ class Dropout(Vector):
     def gradient(self) -> tuple[Op, ...]:
         (back,) = Vector.gradient(self)
         assert is_vector(back)
-        return (replace(back, inputs=(f"d_{self.output}",), reads=3.0 + MASK, writes=2.0),)
+        reads, writes = (2.0, 1.0) if self.fused else (3.0, 2.0)
+        return (replace(back, inputs=(f"d_{self.output}",), reads=reads + MASK, writes=writes),)
 
 
 def training_graph(graph: Graph, adapters: Lora | None, frozen: tuple[str, ...]) -> Graph:
@@ -170,7 +178,7 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
     ops: list[Op] = []
     source = base.inputs
     if adapters.dropout:
-        ops.append(_dropout(base, name, source))
+        ops.append(replace(_dropout(base, name, source), fused=adapters.fused))
         source = (ops[-1].output,)
     trained = replace(base, weight=adapters.weights, bias=False, frozen=False, role=ADAPTER)
     split = RANK_AXIS if by_columns and not by_depth else ""
@@ -193,12 +201,13 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
         output=f"{base.output}_adapted",
         m=summed,
         n=base.n,
-        reads=3.0,
-        writes=2.0,
+        reads=1.0 if adapters.fused else 3.0,
+        writes=0.0 if adapters.fused else 2.0,
         flop_per_element=2.0,
         special_per_element=0.0,
         precision=base.activation,
         adds=True,
+        fused=adapters.fused,
     )
     return [*ops, first, second, added]
 

@@ -144,6 +144,34 @@ def test_lateness_of_a_batch_is_that_of_its_points():
     assert time(tp, pp, dp) == pytest.approx(singles, rel=1e-12)
 
 
+# ------------------------------------------------------------------------------------- narrow formats
+
+
+def layers_of(weights, **host):
+    """A pass of the layers of a model, forward and with the backward pass."""
+    used = engine("megatron")
+    used = replace(used, graphs=host.pop("graphs", 0.0), training=replace(used.training, **host))
+    model = Catalogue().model("llama-3-8b", weights=weights, kv="bf16")
+    found = priced_step(Catalogue().system("1xh100"), model, train(1.0, 128.0), plan(microbatches=1), used)
+    layers = [b for b in found.blocks if b.block.role in ("attention", "ffn")]
+    return forward(found), float(sum(b.block.times * b.price.time for b in layers))
+
+
+def test_narrow_products_take_their_host_longer():
+    """Four products a layer forward, and eight backward."""
+    bare = layers_of("fp8", host_kernel=1e-3)
+    slow = layers_of("fp8", host_kernel=1e-3, host_narrow=1e-2)
+    layers = float(Catalogue().model("llama-3-8b").layers)
+    assert slow[0] - bare[0] == pytest.approx(layers * 4e-2, rel=1e-3)
+    assert slow[1] - bare[1] == pytest.approx(layers * 12e-2, rel=1e-3)
+
+
+def test_wide_products_and_graphs_do_not():
+    for weights, graphs in (("bf16", 0.0), ("fp8", 1.0)):
+        told = [layers_of(weights, graphs=graphs, host_kernel=1e-3, host_narrow=n) for n in (None, 1e-2)]
+        assert told[0] == pytest.approx(told[1])
+
+
 # ------------------------------------------------------------------------------------- experts
 
 

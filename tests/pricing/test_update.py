@@ -152,7 +152,9 @@ def test_what_is_seen_lies_between_a_bucket_and_all(sent, work, stages, chunks, 
 
 
 def test_overlap_leaves_the_last_bucket():
-    """A backward pass far longer than the sum hides all of it but one bucket of 40 million parameters."""
+    """A backward pass far longer than the sum hides all of it but the last bucket: they have 40 million
+    parameters, but that of the embedding holds it whole.
+    """
     found, step, pricing, rank = parts("tp=1,dp=8,microbatches=1", system="8xh100")
     bucket = timed("all_reduce", 4.0 * 40e6, "dp_cp", pricing, rank)
     pieces = held(step) / 40e6
@@ -160,7 +162,49 @@ def test_overlap_leaves_the_last_bucket():
     assert float(found.sums.cores) == pytest.approx(0.16)
     beside = 0.16 * bucket * pieces  # the cores that its kernels take are missed by those of the pass
     found_now = float(seen(step, pricing, rank, (9e9, 9e9))["gradients"])
-    assert found_now == pytest.approx(bucket + beside, rel=1e-9)
+    assert found_now == pytest.approx(bucket * 128256 * 4096 / 40e6 + beside, rel=1e-9)
+
+
+@pytest.mark.parametrize(("model", "last"), [("gpt3-175b", 51200 * 12288), ("llama-2-70b", 32000 * 8192)])
+def test_the_last_bucket_is_the_longer_of_a_bucket_and_the_embedding(model, last):
+    for size in (40e6, 4e9):
+        found, _, pricing, _ = parts(
+            "tp=8,dp=4,microbatches=1,zero=1", how=trainer(bucket=size, bucket_per_rank=None), model=model
+        )
+        whole, piece = (float(p.time) for p in (found.sums.gradients, found.sums.last_gradients))
+        count = sum(float(b.block.count * b.held.trained) for b in price(pricing).blocks
+                    if b.block.direction == "forward")  # fmt: skip
+        pieces = max(count / size, 1.0)
+        end = next(b for b in price(pricing).blocks if b.block.name == "embedding").held.trained
+        assert float(end) >= last / 8 * 0.99
+        assert piece == pytest.approx(whole / pieces * max(float(end) * pieces / count, 1.0), rel=1e-9)
+        assert piece <= whole * (1.0 + 1e-12)
+
+
+# ------------------------------------------------------------------------------------- rounding
+
+
+def test_weights_gathered_wide_are_rounded_once_a_step():
+    """7.0 billion weights of layers, read as bf16 and written twice in fp8; gathered in fp8, they are there."""
+    narrow = st.model("llama-3-8b", weights="fp8")
+    times = {}
+    for name in ("bf16", "fp8"):
+        found, step, _, _ = parts(
+            "dp=8,zero=1", how=trainer(gathered_parameters=name), model=narrow, system="8xh100"
+        )
+        times[name] = found.optimiser
+    layers = 32 * 4096 * (4096 * 2 + 1024 * 2 + 3 * 14336)
+    more = float((times["bf16"] + times["fp8"].times(-1.0)).memory_bytes)
+    # and the optimiser writes the copies that are gathered one byte wider
+    assert more == pytest.approx(layers * 4.0 + held(step) / 8 * 1.0, rel=0.01)
+    wide, _, _, _ = parts("dp=8,zero=1", system="8xh100")
+    assert float(wide.optimiser.time) < float(times["bf16"].time)
+
+
+def test_frozen_weights_stay_rounded():
+    narrow, work = st.model("llama-3-8b", weights="fp8"), st.train(64, 4096, adapters=st.Lora(rank=16.0))
+    tuned, *_ = parts("dp=8,zero=1", model=narrow, system="8xh100", work=work)
+    assert float(tuned.optimiser.memory_bytes) < 1e9
 
 
 def test_a_batch_of_plans_is_each_of_them():

@@ -9,6 +9,7 @@ from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import ServedAttention
 from strata.precision import as_measured, bytes_of
+from strata.pricing.kernels.attention_energy import gradient_sum_bytes, score_energy
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
 from strata.pricing.kernels.product import product_bound
@@ -183,7 +184,10 @@ def attention_backward(shape: AttentionShape, device: Device) -> Price:
     each = BACKWARD_BYTES + xp.where(shape.heads > shape.kv_heads, SHARED_BYTES, 0.0)
     moved = each * shape.sequences * shape.queries * shape.heads * shape.key_dim
     beside = vector_kernel(0.5 * moved, 0.5 * moved, 0.0, 0.0, device)
-    return attention_kernel(shape, device, kernels=used) + beside
+    price = attention_kernel(shape, device, kernels=used)
+    cut = attention_blocks(shape, device)
+    joule = gradient_sum_bytes(cut.count * cut.keys, shape.key_dim) * device.byte_energy
+    return price.replaced(energy=price.energy + joule) + beside
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -254,7 +258,7 @@ def attention_kernel(
         moved=moved,
         dram=dram,
         flop=flop,
-        joule=(flop if device.software.for_bounds else worked_flop(shape, cut)) * unit.energy,
+        joule=_joule(shape, device, cut, flop),
         lower=product_bound(flop, dram, unit, device),
         floor=floor,
     )
@@ -280,6 +284,15 @@ def worked_flop(shape: AttentionShape, cut: AttentionBlocks) -> Number:
     16.0
     """
     return shape.flop_per_pair * cut.count * cut.rows * cut.keys
+
+
+def _joule(shape: AttentionShape, device: Device, cut: AttentionBlocks, flop: Number) -> Number:
+    """Energy of matrix units and of what stands between their products [J]; bounds count useful work."""
+    energy = device.matrix(*shape.formats).energy
+    if device.software.for_bounds:
+        return flop * energy
+    scores = cut.count * cut.rows * cut.keys
+    return worked_flop(shape, cut) * energy + score_energy(scores, device.chip, backward=shape.backward)
 
 
 def _core_time(

@@ -63,3 +63,25 @@ def quantize_both_ways(elements: Number, to: str, device: Device) -> Price:
     narrow = elements * bytes_of(to)
     flop = elements * ROUND_FLOP
     return vector_kernel(elements * read, 2.0 * narrow, flop, 0.0, device, resident=device.software.resident)
+
+
+def quantize_weights(elements: Number, to: str, device: Device) -> Price:
+    r"""Price of rounding weights for narrow products in training, once a step.
+
+    .. math:: T = T_{stream}(e (q + 2 b))
+
+    e elements that ranks hold in 16 bits, read once for q = 2 bytes each, or twice in a format whose blocks
+    share a scale of the whole tensor (`TWO_LEVEL`); b bytes of each of two copies, along rows and columns.
+
+    NVIDIA, Transformer Engine user guide (FP8 primer): weights are cast in the first micro-batch of a step
+    and kept for the others (is_first_microbatch), unless parameters are gathered in their narrow format.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> d = device(chip("b200"))
+    >>> [round(float(quantize_weights(8e9, to, d).time * 1e3), 1) for to in ("fp8", "nvfp4")]
+    [4.4, 5.7]
+    """
+    read = 4.0 if to in TWO_LEVEL else 2.0
+    narrow = elements * bytes_of(to)
+    return vector_kernel(elements * read, 2.0 * narrow, elements * ROUND_FLOP, 0.0, device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from strata.simulate.server.kv_tiers import TierStore
 from strata.simulate.server.request import Request
 
 
@@ -21,12 +22,15 @@ class KvPool:
     """A number of blocks of `page` tokens each; a sequence holds `fixed` beside those of its tokens.
 
     What is shared stays after the last request that holds it, and goes, least recently used first, where
-    blocks are wanted.
+    blocks are wanted: into `tiers` behind the device, where there are any.
     """
 
-    __slots__ = ("_idle", "_prefixes", "blocks", "evictable", "fixed", "free", "page", "reuses")
+    __slots__ = ("_idle", "_prefixes", "blocks", "evictable", "fixed", "free", "page", "reuses", "tiers")
 
-    def __init__(self, blocks: int, page: int, fixed: int = 0, reuses: bool = True) -> None:
+    def __init__(
+        self, blocks: int, page: int, fixed: int = 0, reuses: bool = True, tiers: TierStore | None = None
+    ) -> None:
+        self.tiers = tiers
         self.blocks = self.free = blocks
         self.page, self.fixed, self.reuses = page, fixed, reuses
         self.evictable = 0  # blocks of prefixes that nobody holds
@@ -50,6 +54,8 @@ class KvPool:
                 del self._prefixes[key]
                 self.evictable -= prefix.blocks
                 self.free += prefix.blocks
+                if self.tiers is not None:
+                    self.tiers.put(key, prefix.blocks, prefix.tokens)
         self.free -= blocks
         return True
 
@@ -88,6 +94,16 @@ class KvPool:
                 break
             found = prefix.tokens
         return found
+
+    def found(self, request: Request) -> tuple[int, float]:
+        """Tokens of a prompt that need not be read, in the cache or quicker to load from a tier, and the time
+        to load these [s].
+        """
+        here = self.cached(request) if request.prefix else 0
+        if self.tiers is None or not self.reuses:
+            return here, 0.0
+        rest = [named for named in request.prefix if named[1] > here and named[0] not in self._prefixes]
+        return self.tiers.find(rest, here, request.prompt) if rest else (here, 0.0)
 
     def shared_blocks(self, request: Request) -> int:
         """Blocks that it holds together with others: whole ones only."""

@@ -6,61 +6,45 @@ and keeps, of each request, the count at which it ends: any number of steps is t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import accumulate
 from math import ceil
+from random import Random
 
-from strata.errors import UnknownName, require
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.request import Request
-
-EVICTIONS = ("recompute", "none")
-ROLES = ("both", "prefill", "decode")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scheduling:
-    """What an engine lets into a step."""
-
-    tokens: int  # of a step, of all its sequences
-    sequences: int  # that a rank runs at once
-    mixed: bool = True  # prompts in the steps that generate; else these wait for steps that only read
-    eviction: str = "recompute"  # or none: a request has blocks for its whole answer from the beginning
-    role: str = "both"  # prefill: requests leave with their first token; decode: they come with it
-    priorities: bool = False  # the lowest number first; else in order of arrival
-    request_time: float = 0.0  # of a request outside all steps [s]
-    tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
-
-    def __post_init__(self) -> None:
-        for kind, value, choices in (("eviction", self.eviction, EVICTIONS), ("role", self.role, ROLES)):
-            if value not in choices:
-                raise UnknownName(kind, value, choices)
-        require(self.tokens >= 1, "a step must have room for a token", tokens=self.tokens)
-        require(self.sequences >= 1, "a rank must run a sequence", sequences=self.sequences)
-
+from strata.simulate.server.scheduling import Scheduling
 
 class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
     __slots__ = (
+        "_chances",
         "_heap",
         "_phases",
+        "_random",
         "_serial",
+        "_swapped",
         "_taken",
         "context",
         "count",
         "generating",
+        "kv_largest",
+        "kv_time",
+        "loading",
         "pool",
         "preemptions",
         "reading",
         "rules",
         "running",
+        "swapping",
         "waiting",
     )
 
-    def __init__(self, pool: KvPool, rules: Scheduling) -> None:
+    def __init__(self, pool: KvPool, rules: Scheduling, index: int = 0) -> None:
         self.pool, self.rules = pool, rules
         self.waiting: deque[Request] | list[tuple[float, int, Request]] = [] if rules.priorities else deque()
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
@@ -69,7 +53,12 @@ class EngineRank:
         self.context = 0.0  # tokens in the caches of those that generate
         self.count = 0  # decode steps so far
         self.preemptions = 0
+        self.loading = self.swapping = 0.0  # of the next step, from tiers; from and to them [s]
+        self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
         self._serial = 0
+        self._swapped: dict[Request, int] = {}  # tokens in the caches of those that a tier keeps
+        self._random = Random(rules.seed * 65537 + index)
+        self._chances = list(accumulate(rules.drawn))
         self._taken = False  # whether blocks of the next decode step are taken
         self._heap: list[tuple[int, int, Request]] = []  # those that generate, by the step that ends them
         cycle = max(round(pool.page / rules.tokens_per_step), 1)
@@ -101,8 +90,10 @@ class EngineRank:
 
     def read_prompts(self, clock: float) -> tuple[int, float]:
         """Choose the prompts of the next step; their tokens, and the sum of what each of these attends to."""
-        budget = self.rules.tokens - (self.generating if self.rules.mixed else 0)
-        tokens, attended = 0, 0.0
+        rules, waiting = self.rules, self.waiting
+        if not waiting and not self.reading:
+            return 0, 0.0
+        budget = rules.tokens - (self.generating * (1 + rules.drafted) if rules.mixed else 0)
         chosen: list[tuple[Request, int]] = []
         for request, _ in self.reading:  # begun before
             if request.state != "reading":  # made room for one before it
@@ -110,13 +101,13 @@ class EngineRank:
             chunk = max(min(request.prompt - request.read, budget), 0)
             chunk = chunk if self._grow(request, chunk) else 0
             chosen.append((request, chunk))
-            budget, tokens = budget - chunk, tokens + chunk
-            attended += chunk * (request.read + 0.5 * chunk)
-        waiting = self.waiting
-        while waiting and budget > 0 and len(self.running) < self.rules.sequences:
+            budget -= chunk
+        while waiting and budget > 0:
             head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
-            chunk = self._admit(head, budget)
+            chunk = self._admit(head, budget) if len(self.running) < rules.sequences else -1
             if chunk < 0:
+                if rules.preempts and self._makes_room(head):
+                    continue
                 break
             if isinstance(waiting, deque):
                 waiting.popleft()
@@ -126,34 +117,56 @@ class EngineRank:
                 head.scheduled = clock
             if chunk:
                 chosen.append((head, chunk))
-                budget, tokens = budget - chunk, tokens + chunk
-                attended += chunk * (head.read + 0.5 * chunk)
+                budget -= chunk
         self.reading = [(r, c) for r, c in chosen if r.state == "reading"]
+        tokens, attended = 0, 0.0
+        for request, chunk in self.reading:
+            tokens += chunk
+            attended += chunk * (request.read + 0.5 * chunk)
         return tokens, attended
 
     def _admit(self, request: Request, budget: int) -> int:
         """Let a request in: tokens of its prompt for this step, 0 where it brings its cache along, -1 where
         it must wait for blocks.
         """
+        if request in self._swapped:
+            return self._resume(request)
         prompt = request.prompt
         brings = self.rules.role == "decode" and not request.preempted
-        known = prompt if brings else self.pool.cached(request)
+        known, load = (prompt, 0.0) if brings else self.pool.found(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        found = self.pool.match(request, reach)
-        if found < 0:
+        if self.pool.match(request, reach) < 0:
             return -1
+        self.loading += load
         request.read = known
-        if request.first < 0.0:
-            request.cached = found
+        if request.first < 0.0 and not brings:
+            request.cached = known
+        self._enter(request)
+        request.state = "reading"
+        if brings:
+            request.generated = max(request.generated, 1)
+            self._generate(request)
+        return chunk
+
+    def _enter(self, request: Request) -> None:
         self._serial += 1
         request.rank_serial = self._serial
         self.running[self._serial] = request
-        request.state = "reading"
-        if brings:
-            request.generated = 1
-            self._generate(request)
-        return chunk
+
+    def _resume(self, request: Request) -> int:
+        """Bring the cache of a request back that made room, so that it goes on: 0, or -1 without blocks."""
+        tokens, tiers = self._swapped[request], self.pool.tiers
+        blocks = self.pool.blocks_of(tokens)
+        if not self.pool.take(blocks):
+            return -1
+        assert tiers is not None
+        self.swapping += tiers.swap_in(request)
+        del self._swapped[request]
+        request.read, request.own, request.shared = tokens, blocks, 0
+        self._enter(request)
+        self._generate(request)
+        return 0
 
     def _grow(self, request: Request, chunk: int) -> bool:
         if self.rules.eviction == "none" or not chunk:
@@ -161,9 +174,10 @@ class EngineRank:
         pool = self.pool
         more = pool.blocks_of(request.read + chunk) - pool.blocks_of(request.read)
         while not pool.take(more):
-            if self.running[next(reversed(self.running))] is request:
+            other = self._victim()
+            if other is request:
                 return False
-            self._preempt_last()
+            self._preempt(other)
         request.own += more
         return True
 
@@ -171,39 +185,70 @@ class EngineRank:
         """Blocks that the next decode step begins, at the cost of those that came last."""
         if self._phases:
             while self.generating and not self.pool.take(self._phases[self.count % len(self._phases)]):
-                self._preempt_last()
+                self._preempt(self._victim())
             self._taken = self.generating > 0
 
-    def _preempt_last(self) -> None:
-        """Put the request that came last back to the waiting ones: its cache is to be computed again."""
-        _, request = self.running.popitem()
+    def _victim(self) -> Request:
+        """Who is to make room: the one that came last, of those with the highest number."""
+        if self.rules.priorities:
+            return max(self.running.values(), key=lambda r: (r.priority, r.rank_serial))
+        return self.running[next(reversed(self.running))]
+
+    def _makes_room(self, head: Request) -> bool:
+        """Whether a running request made room for one with a lower number that waits."""
+        other = self._victim() if self.running else head
+        if other.priority <= head.priority:
+            return False
+        self._preempt(other)
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Put a request back to the waiting ones: its cache is to be computed again, or kept in a tier."""
+        del self.running[request.rank_serial]
+        own = request.own
         if request.state == "generating":
-            done = self.count - (request.finish - request.rounds)
+            done = (self.count - (request.finish - request.rounds)) * self.rules.tokens_per_step
             own = self._held(request)
             self._stop(request)
-            request.generated = min(
-                request.generated + int(done * self.rules.tokens_per_step), request.output - 1
-            )
-        else:
-            own = request.own
+            request.generated = min(request.generated + int(done), request.output - 1)
+            if self.rules.eviction == "swap":
+                self._swap_out(request, own)
         self.pool.release(request, own, 0, keeps=False)
         request.preempted += 1
         self.preemptions += 1
         request.state, request.read = "waiting", 0
         self._back(request)
 
+    def _swap_out(self, request: Request, own: int) -> None:
+        pool = self.pool
+        tokens = request.input + request.generated - 1  # its last token is not in the cache yet
+        time = -1.0 if pool.tiers is None else pool.tiers.swap_out(request, own + pool.shared_blocks(request))
+        if time >= 0.0:
+            self.swapping += time
+            self._swapped[request] = tokens
+
     # -- those that generate
 
     def _generate(self, request: Request) -> None:
         """From the next step on, a token a step until its answer is whole."""
         request.state = "generating"
-        request.rounds = ceil((request.output - request.generated) / self.rules.tokens_per_step)
+        request.rounds = self._rounds(request.output - request.generated)
         request.finish = self.count + request.rounds
         heappush(self._heap, (request.finish, request.rank_serial, request))
         self.generating += 1
         self.context += request.read
         if self._phases:
             self._phases[self._phase(request)] += 1
+
+    def _rounds(self, tokens: int) -> int:
+        """Decode steps that so many tokens take."""
+        if not self._chances:
+            return ceil(tokens / self.rules.tokens_per_step)
+        rounds, most = 0, len(self._chances)
+        while tokens > 0:
+            drawn, rounds = self._random.random(), rounds + 1
+            tokens -= min(bisect_right(self._chances, drawn), most - 1) + 1
+        return rounds
 
     def _phase(self, request: Request) -> int:
         """The decode steps at which it begins a block, modulo their period."""
@@ -247,26 +292,34 @@ class EngineRank:
             steps += 1
         return min(steps, most)
 
-    def advance(self, steps: int, clock: float, done: Callable[[Request], None]) -> None:
-        """Some decode steps are over at `clock`, and with the last of them prompts are read so far."""
-        self._taken = False
-        if self.generating and steps:
-            if steps > 1 and self._phases:
-                self._take_later_blocks(steps)
+    def advance(self, steps: int, clock: float, elapsed: float, done: Callable[[Request], None]) -> None:
+        """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them prompts
+        are read so far.
+        """
+        pool, self._taken = self.pool, False
+        used = pool.blocks - pool.free - pool.evictable
+        begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0
+        self.kv_time += elapsed * (used + 0.5 * begun)
+        if used + begun > self.kv_largest:
+            self.kv_largest = used + begun
+        if steps and self.generating:
             self.count += steps
             self.context += self.generating * steps * self.rules.tokens_per_step
             self._finish(clock, done)
         if self.reading:
             self._read_on(clock, done)
 
-    def _take_later_blocks(self, steps: int) -> None:
+    def _take_later_blocks(self, steps: int) -> int:
         """Blocks that decode steps after the first began."""
         period = len(self._phases)
         whole, rest = divmod(steps - 1, period)
         begun = whole * self.generating
-        begun += sum([self._phases[(self.count + 1 + i) % period] for i in range(rest)])
+        if rest:
+            first = (self.count + 1) % period
+            begun += sum(self._phases[first : first + rest]) + sum(self._phases[: max(first + rest - period, 0)])
         taken = self.pool.take(begun)
         assert taken, "decode steps ran past the blocks there are"
+        return begun
 
     def _finish(self, clock: float, done: Callable[[Request], None]) -> None:
         heap = self._heap

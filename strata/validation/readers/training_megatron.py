@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.errors import BadValue
+from strata.hardware.chip import Chip
 from strata.mapping.plan import CONTEXT, plan
 from strata.params import quantity, text
 from strata.validation.readers.benchmark_conditions import (
@@ -51,6 +52,20 @@ class OverlapConditions:
     overlap_grad_reduce: Number = quantity("1", "1 where gradients are reduced beside the backward pass")
     overlap_param_gather: Number = quantity("1", "1 where parameters are gathered beside the forward pass")
     context: str = text("how context ranks meet in attention", choices=CONTEXT)
+    host_kernel: Number = quantity(
+        "s", "host time of a kernel of the forward pass, with its module around it"
+    )
+    slowest: Number = quantity(
+        "1",
+        "power limit at which a mean chip runs as fast as the slowest of the node at its own, over that: all "
+        "ranks of a step wait for it",
+        positive=True,
+    )
+
+
+def with_power_limit(chip: Chip, share: Number) -> Chip:
+    """A chip with a share of its power limit."""
+    return replace(chip, energy=replace(chip.energy, power_limit=share * chip.energy.power_limit))
 
 
 def a100_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -126,6 +141,7 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
     overlaps: dict[str, Any] = {
         "overlap_grad_reduce": known.overlap_grad_reduce,
         "overlap_param_gather": known.overlap_param_gather,
+        "host_kernel": known.host_kernel,
     }
 
     def price(key: tuple[str], rows: Array) -> Any:
@@ -143,6 +159,7 @@ def b200_megatron(table: Table, catalogue: Catalogue) -> ComparedPoints:
             cp_mode=known.context,
         )
         system = systems_of(catalogue, "b200", v["tp"] * v["pp"] * v["dp"] * v["cp"])
+        system = replace(system, chip=with_power_limit(system.chip, known.slowest))
         model = with_layers(catalogue.model(key[0]), v["layers"])
         batch = v["dp"] * v["micro_batch"] * microbatches
         step = training_step(catalogue, system, model, batch, v["seq_len"], layout, **overlaps)

@@ -29,6 +29,7 @@ from strata.validation.readers.comparison import (
 )
 from strata.validation.readers.labels import dashed_all, trained_format
 from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.mlperf_software import MlperfRun, RoundSoftware, fused_in_round
 from strata.validation.readers.steps import priced_step, used_bytes
 from strata.validation.readers.tables import Table
 from strata.validation.readers.training_steps import (
@@ -67,6 +68,11 @@ class MlperfTrainingConditions:
         positive=True,
     )
     context: str = text("how context ranks meet in attention", choices=CONTEXT)
+    host_kernel: Number = quantity("s", "host time of a kernel that no graph holds", minimum=0)
+    host_narrow: Number = quantity("s", "host time that a product in a narrow format adds to it", minimum=0)
+    software: tuple[RoundSoftware, ...] = part(
+        RoundSoftware, "what software does from one round on, later records over earlier ones", many=True
+    )
     adapters: AdapterConditions = part(AdapterConditions, "adapters of the runs that train only those")
 
 
@@ -80,12 +86,14 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     s |= {"inside": domain_used(table), "lora_rank": table.number("lora_rank")}
     s["rate"] = table.number("inter_node_gbps_per_device") * GBPS
     chips = np.array(dashed_all(table.text("chip")), dtype=object)
-    keys = [chips, *(table.text(c) for c in WORDS)]
+    keys = [chips, *(table.text(c) for c in WORDS), _fused_kernels(table, chips, known)]
 
     def price(key: tuple[Any, ...], rows: Array) -> Any:
-        chip_name, model_name, precision, attention, recompute, trains, graph, gathered, inside = key
+        chip_name, model_name, precision, attention, recompute, trains, graph, gathered, fused, inside = key
         v = {k: x[rows] for k, x in s.items()}
         adapters = trained_parts("trains", trains, ("all",), known.adapters, v["lora_rank"])
+        if adapters is not None:
+            adapters = replace(adapters, fused=fused.fused_adapters)
         system = _joined(catalogue, chip_name, v["devices"], inside, v["rate"])
         narrow = "" if attention in ("", "bf16", "fp16") else trained_format(attention)
         model = replace(
@@ -96,8 +104,12 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
             replace(catalogue.engine(TRAINER), graphs=1.0 if graph else 0.0),
             reduced_gradients=known.reduced_gradients,
             gathered_parameters="fp8" if gathered == "1" else "bf16",
+            host_kernel=known.host_kernel,
+            host_narrow=known.host_narrow,
             **{setting: v[column] for setting, column in TRAINER_SETTINGS.items()},
         )
+        if fused.quantize_bytes is not None:
+            engine = with_trainer(engine, quantize_bytes=fused.quantize_bytes or None)
         if adapters is not None and trained_format(precision) != "bf16":
             engine = _rounds_activation_input(engine, known.activation_input)
         work = train(v["global_batch_sequences"], v["seq"], adapters=adapters)
@@ -115,6 +127,16 @@ def mlperf_steps(table: Table, catalogue: Catalogue) -> ComparedPoints:
     systems = [f"{chip}/{name}" for chip, name in zip(chips, models, strict=True)]
     points = ranked_within(join_metrics([time, fits]), systems, table.lines)
     return replace(points, ranks={name: one_of_each(points, rows) for name, rows in points.ranks.items()})
+
+
+def _fused_kernels(table: Table, chips: Array, known: MlperfTrainingConditions) -> Array:
+    """What the software of each row's round does otherwise; a file without rounds says nothing of it."""
+    rounds = table.columns.get("round", np.full(len(table), "", dtype=object))
+    columns = rounds, chips, table.text("trains"), table.text("precision"), table.number("tp")
+    runs = (MlperfRun(*cells) for cells in zip(*columns, strict=True))
+    found = np.empty(len(table), dtype=object)
+    found[:] = [fused_in_round(known.software, run) for run in runs]
+    return found
 
 
 def _rounds_activation_input(engine: Engine, size: Number) -> Engine:
