@@ -284,6 +284,27 @@ def test_ranks_take_requests_by_least_load():
     assert min(reached) > 0.8 * max(reached)
 
 
+def test_ranks_take_requests_in_turn_where_told():
+    each = replica(ranks=3, rank_router="round-robin")
+    for row in RecordedLoad(rows=[(0.0, 100, 5)] * 30).arrivals():
+        each.enqueue(row, 0.0)
+    each.ranks[0].waiting.clear()
+    for row in RecordedLoad(rows=[(0.0, 100, 5)] * 3).arrivals():
+        each.enqueue(row, 0.0)
+    assert [rank.outstanding for rank in each.ranks] == [1, 11, 11]  # not those with the fewest
+
+
+def test_a_prefix_is_found_on_the_rank_that_has_it():
+    hits = {}
+    for policy in ("round-robin", "least-loaded", "prefix-aware"):
+        each = replica(ranks=4, rank_router=policy)
+        load = load_of("sessions:rate=4,turns=6,input=200,output=30,count=60,think=2,seed=4")
+        fleet, done, refused = run(load, replicas=[each])
+        check_conserved(fleet, done, refused, 360)
+        hits[policy] = sum(r.cached for r in done) / sum(r.input for r in done)
+    assert hits["prefix-aware"] > 1.5 * max(hits["round-robin"], hits["least-loaded"])
+
+
 # -- what can not be served
 
 
@@ -380,6 +401,7 @@ def test_a_batch_is_no_rate():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda: replica(rank_router="nearest"), "no router of ranks called 'nearest'"),
         (lambda: Router([replica()], "nearest"), "no router called 'nearest'"),
         (lambda: Router([replica()], weights=(1.0, 2.0)), "each replica has a weight"),
         (lambda: Router([replica()], weights=(0.0,)), "weights of replicas are positive"),
