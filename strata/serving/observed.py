@@ -1,10 +1,9 @@
-"""What is watched while a service runs: tokens' gaps, caches, energy, and whether its queue ever empties."""
+"""What is watched while a service runs: the gaps between tokens, and its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf, log, log1p
+from math import log, log1p
 from typing import NamedTuple
 
 from strata.simulate.server.kv_pool import KvPool
@@ -14,10 +13,6 @@ from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.statistics import LEAST, WIDTH, LatencyStatistics
 from strata.simulate.server.step_table import StepTable
 
-STRETCHES = 256  # of arrival times in which waits are summed up, at most
-GROWTH = 1.5  # times longer waits of the last third than of the first: a queue that grows
-LEAST_STRETCH = 0.1  # of the time in which requests arrive: a shorter queue is a burst
-FEW = 64  # requests that tell nothing of a trend
 _LOG_WIDTH = log1p(WIDTH)
 
 
@@ -97,74 +92,3 @@ class ObservedReplica(Replica):
                 StepsRecord(self.index, self.started, self.until, steps, generating, tokens, waits, used)
             )
         super().end(done)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saturation:
-    """Requests that come faster than they are served."""
-
-    since: float  # the time after which none was let in at once [s]
-    waits: float  # of the last that came, on average [s]
-    growth: float  # of the wait for each second that goes by
-
-    @property
-    def said(self) -> str:
-        from strata.units import show
-
-        return (
-            f"saturated from {show(self.since, 's')} on: from then on the queue never empties, and those who "
-            f"come last wait {show(self.waits, 's')}"
-        )
-
-
-class QueueHistory:
-    """How long requests waited by when they came, in bounded memory."""
-
-    __slots__ = ("_counts", "_least", "_sums", "width")
-
-    def __init__(self, width: float = 1e-3) -> None:
-        self.width = width  # of a stretch of time [s]
-        self._counts: list[int] = []
-        self._sums: list[float] = []
-        self._least: list[float] = []
-
-    def add(self, arrival: float, queued: float) -> None:
-        at = int(arrival / self.width)
-        while at >= STRETCHES:
-            self._halve()
-            at = int(arrival / self.width)
-        while at >= len(self._counts):
-            self._counts.append(0)
-            self._sums.append(0.0)
-            self._least.append(inf)
-        self._counts[at] += 1
-        self._sums[at] += queued
-        if queued < self._least[at]:
-            self._least[at] = queued
-
-    def _halve(self) -> None:
-        """Neighbours become one."""
-        self.width *= 2.0
-        pairs = range(0, len(self._counts), 2)
-        self._counts = [sum(self._counts[i : i + 2]) for i in pairs]
-        self._sums = [sum(self._sums[i : i + 2]) for i in pairs]
-        self._least = [min(self._least[i : i + 2]) for i in pairs]
-
-    def saturation(self, soon: float) -> Saturation | None:
-        """Whether those who came last were served ever later, from when on; `soon`: a wait that no queue
-        explains [s].
-        """
-        at_once = [i for i, least in enumerate(self._least) if least <= soon]
-        first = at_once[-1] + 1 if at_once else 0
-        rows = [
-            (i, self._counts[i], self._sums[i]) for i in range(first, len(self._counts)) if self._counts[i]
-        ]
-        long = (len(self._counts) - first) >= LEAST_STRETCH * len(self._counts)
-        if len(rows) < 6 or not long or sum(c for _, c, _ in rows) < FEW:
-            return None
-        third = max(len(rows) // 3, 1)
-        early, late = (sum(s for *_, s in p) / sum(c for _, c, _ in p) for p in (rows[:third], rows[-third:]))
-        if late <= GROWTH * early:
-            return None
-        apart = self.width * (rows[-third][0] - rows[0][0])
-        return Saturation(since=self.width * first, waits=late, growth=(late - early) / apart)

@@ -32,6 +32,7 @@ from strata.workload.model import model as make_model
 
 LONGEST = 8192.0  # tokens of a sequence that steps are priced for, unless the load says more
 USUAL = 2048.0  # tokens of a sequence at which blocks are counted
+SOME = 64  # sequences at which engines are weighed against each other
 SAMPLE = 4096  # requests of a load that are looked at before it is served
 
 
@@ -80,6 +81,7 @@ class PricedService:
     prefix_caching: bool = True
     economics: Economics | None = None
     copies: int = 1  # such systems behind the router
+    within: System | None = None  # of which the system is a part
 
     def __post_init__(self) -> None:
         whole = self.copies >= 1 and self.copies == int(self.copies)
@@ -98,14 +100,14 @@ class PricedService:
     def text(self) -> str:
         """It in words, like ``2 x 8xh200 (tp=8)``."""
         many = f"{self.copies} x " if self.copies > 1 else ""
-        return f"{many}{self.system.name} ({plan_text(self.plan)})"
+        does = f" {self.rules.role}" if self.rules.role != "both" else ""
+        return f"{many}{self.system.name}{does} ({plan_text(self.plan)})"
 
     @property
-    def soon(self) -> float:
-        """A wait that no queue explains: the request's own time and two full steps [s]."""
-        tokens, context = float(self.rules.tokens), min(self.room.blocks * self.room.page, USUAL)
-        full = self.table.step(1, context, tokens, tokens * 0.5 * min(tokens, context))[0]
-        return self.rules.request_time + 2.0 * full
+    def strength(self) -> float:
+        """Tokens a second that one of its engines brings, to weigh it against others [1/s]."""
+        count = max(min(self.rules.sequences, SOME, self.room.blocks * self.room.page // int(USUAL)), 1)
+        return count * self.ranks / self.table.decode_steps(count, count * USUAL, 1)[0]
 
     def replicas(
         self, first: int, gaps: TokenTimes, tell: Callable[[StepsRecord], None] | None
@@ -143,6 +145,7 @@ def price_service(
     prefix_caching: bool = True,
     power_cap: float | None = None,
     replicas: int = 1,
+    role: str = "both",
     routed: dict[str, Any] | None = None,
     economics: Economics | None = None,
 ) -> PricedService:
@@ -150,7 +153,7 @@ def price_service(
 
     `tokens` of a step, `sequences` and `kv_blocks` of a rank replace the engine's own; `context` is the
     longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts;
-    `replicas`: so many such systems.
+    `replicas`: so many such systems; `role`: prefill or decode where they do only that.
     """
     software = as_engine(engine)
     changes = {k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None}
@@ -168,7 +171,10 @@ def price_service(
             raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
-    return _priced(pricer, longest, kv_blocks, prefix_caching, economics).copied(replicas)
+    found = _priced(pricer, longest, kv_blocks, prefix_caching)
+    return replace(
+        found, rules=replace(found.rules, role=role), economics=economics, copies=replicas
+    )
 
 
 def _check_context(model: Model, sizes: LoadSizes | None) -> None:
@@ -202,7 +208,6 @@ def _priced(
     longest: float,
     kv_blocks: int | None,
     prefix_caching: bool,
-    economics: Economics | None,
 ) -> PricedService:
     software = pricer.engine
     rules = Scheduling(
@@ -240,5 +245,4 @@ def _priced(
         engines=engines,
         ranks=max(int(pricer.lanes) // engines, 1),
         prefix_caching=prefix_caching,
-        economics=economics,
     )

@@ -12,8 +12,9 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.serving.observed import TokenTimes
 from strata.serving.priced_service import PricedService, price_service
+from strata.serving.simulated_pools import fleet_pools
 from strata.serving.simulated_result import LATENCIES, ServiceSimulation
-from strata.simulate.server.fleet import Fleet, Load, Router
+from strata.simulate.server.fleet import Fleet, Load
 from strata.simulate.server.request import Request
 from strata.workload.model import Model
 
@@ -54,8 +55,8 @@ def simulate(
     >>> short, chat = st.serving.Lengths(mean=512), st.serving.Lengths(mean=64, shape="exponential")
     >>> load = st.serving.OpenLoad(rate=2.0, input=short, output=chat, count=200, seed=1)
     >>> found = st.simulate("8xh200", "llama-3-70b", load, "tp=8", "vllm", slo={"ttft": 1.0})
-    >>> found.completed, found.good, found.saturation is None
-    (200, 200, True)
+    >>> found.completed, found.good, found.saturated
+    (200, 200, False)
     """
     service = price_service(
         system,
@@ -122,14 +123,13 @@ def _run(
     misses: float,
     progress: Progress | None,
 ) -> ServiceSimulation:
-    times, waits = [found.times[name].add for name in LATENCIES], found.queue.add
+    times = [found.times[name].add for name in LATENCIES]
     limits = [(LATENCIES.index(name), limit) for name, limit in found.slo.items()]
 
     def record(r: Request) -> None:
         values = (r.ttft, r.tpot, r.latency, r.queued)
         for add, value in zip(times, values, strict=True):
             add(value)
-        waits(r.arrival, r.queued)
         found.completed += 1
         found.input_tokens += r.input
         found.output_tokens += r.output
@@ -149,17 +149,12 @@ def _run(
         found.stopped = not going
         return going
 
-    fleet = Fleet(
-        replicas=list(found.replicas),
-        router=Router(list(found.replicas), router),
-        load=load,
-        record=record,
-        refuse=refuse,
-    )
+    fleet = Fleet(pools=fleet_pools(found, router), load=load, record=record, refuse=refuse)
     try:
         fleet.run(until, each)
     except KeyboardInterrupt:
         found.stopped = True
-    found.end = fleet.clock
+    found.end, found.saturated_from = fleet.clock, fleet.saturated_from
+    found.overloads, found.refusals = list(fleet.overloads), dict(fleet.refusals)
     found.preemptions = sum(rank.preemptions for r in found.replicas for rank in r.ranks)
     return found

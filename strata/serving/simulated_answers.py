@@ -65,7 +65,7 @@ class LargestRate:
 
 def holds(run: ServiceSimulation, share: float) -> bool:
     """Whether a share of the requests keeps all limits, and the queue is not one that only grows."""
-    return not run.stopped and run.kept >= share and run.saturation is None
+    return not run.stopped and run.kept >= share and not run.saturated
 
 
 def find_rate(
@@ -206,7 +206,7 @@ def cost_frontier(
                     seen=run.times[latency].percentile(share),
                     cost=run.cost_per_mtoken,
                     energy=run.energy_per_token,
-                    saturated=run.saturation is not None,
+                    saturated=run.saturated,
                 )
             )
     fair = [p for p in points if not p.saturated and isfinite(p.cost)]
@@ -226,4 +226,4 @@ def answer_row(rate: float, run: ServiceSimulation) -> dict[str, Any]:
         row |= {f"{name}_mean": times.mean}
         row |= {f"{name}_p{100 * q:g}": times.percentile(q) for q in (0.5, 0.95, 0.99)}
     row |= {"cost_per_mtoken": run.cost_per_mtoken, "energy_per_token": run.energy_per_token}
-    return row | {"power": run.power, "saturated": run.saturation is not None}
+    return row | {"power": run.power, "saturated": run.saturated}

@@ -12,9 +12,10 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.records import record_html
-from strata.serving.observed import ObservedReplica, QueueHistory, Saturation, StepsRecord, TokenTimes
+from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
 from strata.serving.priced_service import PricedService
 from strata.simulate.server.request import Request
+from strata.simulate.server.saturation import Overload
 from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.simulate.server.step_table import KvRoom
@@ -37,14 +38,16 @@ class ServiceSimulation:
     times: dict[str, LatencyStatistics] = field(
         default_factory=lambda: {name: LatencyStatistics() for name in LATENCIES}
     )
-    queue: QueueHistory = field(default_factory=QueueHistory)
     completed: int = 0
-    refused: int = 0  # longer than the caches of a rank
+    refused: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)  # how many, by why
     good: int = 0  # completed within the limits
     input_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
     cached_tokens: int = 0  # of prompts, found in the prefix cache
+    saturated_from: float | None = None  # since when the queue grew until the last arrival [s]
+    overloads: list[Overload] = field(default_factory=list)  # times in which the queue grew without end in sight
     end: float = 0.0  # of the last event [s]
     stopped: bool = False  # before all were served
     records: list[Request] = field(default_factory=list)  # where they are kept
@@ -114,9 +117,9 @@ class ServiceSimulation:
         return self.good / max(self.completed + self.refused, 1)
 
     @property
-    def saturation(self) -> Saturation | None:
-        """From when on requests come faster than they are served, where they do."""
-        return self.queue.saturation(max(s.soon for s in self.services))
+    def saturated(self) -> bool:
+        """Whether requests came faster than they were served until the last."""
+        return self.saturated_from is not None
 
     # -- what it takes
 
@@ -173,7 +176,7 @@ class ServiceSimulation:
     def __repr__(self) -> str:
         ttft, tpot = self.times["ttft"], self.times["tpot"]
         limits = f", {self.kept:.1%} within limits" if self.slo else ""
-        sat = ", saturated" if self.saturation else ""
+        sat = f", saturated from {show(self.saturated_from, 's')}" if self.saturated_from is not None else ""
         return (
             f"ServiceSimulation({self.completed:,} requests of {self.model.name} on {self.fleet_text}: "
             f"{self.rate:.3g}/s, {self.tokens_per_s:.4g} tokens/s, "
@@ -200,7 +203,6 @@ class ServiceSimulation:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in SI units, without the requests themselves."""
-        saturation = self.saturation
         names = ("completed", "refused", "good", "input_tokens", "output_tokens", "preemptions")
         shares = ("utilisation", "kv_use", "kv_highest", "prefix_hits", "kept")
         rates = ("rate", "goodput", "tokens_per_s", "power", "energy_per_token", "cost_per_mtoken", "dollars")
@@ -212,7 +214,9 @@ class ServiceSimulation:
             **{name: getattr(self, name) for name in (*names, *rates, *shares)},
             "duration": self.end,
             "stopped": self.stopped,
-            "saturated_since": saturation.since if saturation else None,
+            "saturated_from": self.saturated_from,
+            "overloads": [vars(o) for o in self.overloads],
+            "refusals": dict(self.refusals),
             **{name: _finite_summary(t) for name, t in self.times.items()},
             "inter_token": _finite_summary(self.gaps),
             "step_table_error": self.step_errors,
@@ -230,7 +234,7 @@ UNITS = {
     "cost_per_mtoken": "USD",
     "dollars": "USD/s",
     "duration": "s",
-    "saturated_since": "s",
+    "saturated_from": "s",
     "slo": "s",
     **dict.fromkeys((*LATENCIES, "inter_token"), "s"),
 }
