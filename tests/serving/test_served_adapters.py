@@ -48,7 +48,9 @@ def test_steps_with_adapters_take_longer_the_more_there_are_and_the_higher_their
     batch = np.array([1.0, 16.0, 64.0])
 
     def steps(program):
-        return np.asarray(evaluate("1xh200", program, decode(batch, 2048.0), "tp=1", "vllm").metrics.step_time)
+        return np.asarray(
+            evaluate("1xh200", program, decode(batch, 2048.0), "tp=1", "vllm").metrics.step_time
+        )
 
     plain, one = steps(base), steps(adapted_model(base, LORA))
     many, high = steps(adapted_model(base, LORA, 32)), steps(adapted_model(base, Lora(rank=256.0)))
