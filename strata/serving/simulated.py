@@ -144,10 +144,9 @@ def _run(
             found.records.append(r)
 
     def each(clock: float) -> bool:
-        going = progress is None or progress(clock, found.completed)
-        going = going and found.completed - found.good + found.refused <= misses
-        found.stopped = not going
-        return going
+        found.stopped = progress is not None and not progress(clock, found.completed)
+        found.given_up = found.completed - found.good + found.refused > misses
+        return not (found.stopped or found.given_up)
 
     fleet = Fleet(pools=fleet_pools(found, router), load=load, record=record, refuse=refuse)
     try:

@@ -56,6 +56,7 @@ class LargestRate:
     share: float
     run: ServiceSimulation | None  # at `rate`
     runs: list[tuple[float, ServiceSimulation]] = field(default_factory=list)  # all, as they were tried
+    stopped: bool = False  # before it was found within the width that was asked for
 
     @property
     def width(self) -> float:
@@ -65,7 +66,8 @@ class LargestRate:
 
 def holds(run: ServiceSimulation, share: float) -> bool:
     """Whether a share of the requests keeps all limits, and the queue is not one that only grows."""
-    return not run.stopped and run.kept >= share and not run.saturated
+    whole = not (run.stopped or run.given_up)
+    return whole and run.kept >= share and not run.saturated
 
 
 def find_rate(
@@ -80,7 +82,8 @@ def find_rate(
 ) -> LargestRate:
     """The largest rate at which a share of the requests keeps limits on latency, by halving within `width`.
 
-    Every run has the same requests, closer together or further apart. `told` hears of each run.
+    Every run has the same requests, closer together or further apart. `told` hears of each run. Ctrl-C ends
+    the search with what is known so far.
     """
     checked_limits(slo)
     require(bool(slo), "a largest rate needs a limit, like slo={'ttft': 1.0}", slo=slo)
@@ -95,17 +98,25 @@ def find_rate(
     def kept(rate: float) -> bool:
         paced = PacedLoad(load=load, speed=rate / sizes.rate)
         run = simulate_services(services, paced, router=router, slo=slo, misses=misses)
+        if run.stopped:
+            raise KeyboardInterrupt
         runs.append((rate, run))
         if told is not None:
             told(rate, run)
         return holds(run, share)
 
-    low, high = _bracket(kept, sizes.rate)
-    while low and isfinite(high) and high / low > 1.0 + width and len(runs) < MOST_RUNS:
-        middle = sqrt(low * high)
-        low, high = (middle, high) if kept(middle) else (low, middle)
+    stopped = False
+    try:
+        low, high = _bracket(kept, sizes.rate)
+        while low and isfinite(high) and high / low > 1.0 + width and len(runs) < MOST_RUNS:
+            middle = sqrt(low * high)
+            low, high = (middle, high) if kept(middle) else (low, middle)
+    except KeyboardInterrupt:
+        stopped = True
+        low = max([rate for rate, run in runs if holds(run, share)], default=0.0)
+        high = min([rate for rate, run in runs if not holds(run, share)], default=inf)
     best = next((run for rate, run in runs if rate == low), None)
-    return LargestRate(rate=low, above=high, share=share, run=best, runs=runs)
+    return LargestRate(rate=low, above=high, share=share, run=best, runs=runs, stopped=stopped)
 
 
 def _bracket(kept: Callable[[float], bool], start: float) -> tuple[float, float]:
@@ -149,11 +160,11 @@ def load_latency(
         run = simulate_services(
             services, PacedLoad(load=load, speed=rate / sizes.rate), router=router, slo=slo
         )
+        if run.stopped:
+            break
         found.append((rate, run))
         if told is not None:
             told(rate, run)
-        if run.stopped:
-            break
     return found
 
 

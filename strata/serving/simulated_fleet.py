@@ -8,7 +8,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.errors import require
 from strata.hardware.system import System, as_system
 from strata.search.power_caps import capped_system
 from strata.serving.priced_service import PricedService, price_service
@@ -46,6 +46,7 @@ class FleetAnswer:
     share: float
     choices: list[FleetChoice]
     tried: list[FleetChoice] = field(default_factory=list)
+    stopped: bool = False  # before all were tried
 
     @property
     def best(self) -> FleetChoice | None:
@@ -75,19 +76,19 @@ def fleet_for(
     require(goal in ("cheapest", "smallest"), "the goal is cheapest or smallest", goal=goal)
     require(0 < share <= 1, "the share of requests that keep the limits lies between 0 and 1", share=share)
     search = _FleetSearch(list(services), load, slo, share, router, told)
-    alone = [search.fewest(i, (0,) * len(services), most) for i in range(len(services))]
-    if mixed and len(services) > 1:
-        for i in range(len(services)):
-            for j in range(len(services)):
-                if i != j and alone[i] and alone[j]:
-                    search.mix(i, j, alone[i], most)
+    stopped = False
+    try:
+        search.all(most, mixed)
+    except KeyboardInterrupt:
+        stopped = True
     good = [c for c in search.tried.values() if c.holds]
 
     def price(c: FleetChoice) -> float:
         return c.dollars if isfinite(c.dollars) else inf
 
     good.sort(key=(lambda c: (price(c), c.devices)) if goal == "cheapest" else lambda c: (c.devices, price(c)))
-    return FleetAnswer(goal=goal, share=share, choices=good, tried=list(search.tried.values()))
+    tried = list(search.tried.values())
+    return FleetAnswer(goal=goal, share=share, choices=good, tried=tried, stopped=stopped)
 
 
 @dataclass(eq=False)
@@ -100,16 +101,25 @@ class _FleetSearch:
     told: Callable[[FleetChoice], None] | None
     tried: dict[tuple[int, ...], FleetChoice] = field(default_factory=dict)
 
+    def all(self, most: int, mixed: bool) -> None:
+        """Every deployment alone, and pairs of them."""
+        count = len(self.services)
+        alone = [self.fewest(i, (0,) * count, most) for i in range(count)]
+        for i in range(count):
+            for j in range(count):
+                if mixed and i != j and alone[i] and alone[j]:
+                    self.mix(i, j, alone[i], most)
+
     def at(self, copies: tuple[int, ...]) -> bool:
         """Whether a fleet keeps the limits."""
         if copies not in self.tried:
             fleet = [s.copied(n) for s, n in zip(self.services, copies, strict=True) if n]
             run = simulate_services(fleet, self.load, router=self.router, slo=self.slo)
+            if run.stopped:
+                raise KeyboardInterrupt
             self.tried[copies] = FleetChoice(copies=copies, run=run, holds=holds(run, self.share))
             if self.told is not None:
                 self.told(self.tried[copies])
-            if run.stopped:
-                raise BadValue("stopped before a fleet was found")
         return self.tried[copies].holds
 
     def fewest(self, which: int, beside: tuple[int, ...], most: int) -> int:
@@ -136,9 +146,7 @@ class _FleetSearch:
         )
 
     def mix(self, i: int, j: int, alone: int, most: int) -> None:
-        """Fleets of fewer copies of one deployment, with what the other must add; from the cheapest down as
-        long as they get better.
-        """
+        """Fleets of fewer copies of one deployment, half as many each time, with what the other must add."""
         count = alone - 1
         while count > 0:
             beside = [0] * len(self.services)

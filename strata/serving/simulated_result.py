@@ -49,7 +49,8 @@ class ServiceSimulation:
     saturated_from: float | None = None  # since when the queue grew until the last arrival [s]
     overloads: list[Overload] = field(default_factory=list)  # times in which the queue grew without end in sight
     end: float = 0.0  # of the last event [s]
-    stopped: bool = False  # before all were served
+    stopped: bool = False  # by Ctrl-C or by whoever was told of progress, before all were served
+    given_up: bool = False  # because more misses cannot change the answer
     records: list[Request] = field(default_factory=list)  # where they are kept
     steps: list[StepsRecord] = field(default_factory=list)  # where they are kept
 
