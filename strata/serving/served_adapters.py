@@ -1,4 +1,4 @@
-"""A deployment that serves adapters of its model: what they take of its caches, and how long one is fetched."""
+"""A deployment that serves adapters of its model: what they take of its caches, how long one is fetched."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from strata.workload.adapters import Lora
 def with_adapters(
     service: PricedService, names: Iterable[str], lora: Lora, *, slots: int, bandwidth: float
 ) -> tuple[PricedService, AdapterRules]:
-    """A deployment with room for `slots` adapters at once, which its caches lack, and the rules of a pool that
-    serves `names`.
+    """A deployment with room for `slots` adapters at once, which its caches lack, and the rules of a pool
+    that serves `names`.
 
     `bandwidth`: over which each device fetches its part of an adapter [B/s]. Price the service itself with
     `adapted_model` so that its steps run adapters.

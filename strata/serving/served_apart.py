@@ -64,7 +64,8 @@ def attention_ffn_service(
     ('8 of 16xh200 (dp=8) + 8 of 16xh200 ffn (dp=8,ep=8)', 16.0)
     """
     whole, software = as_system(system), as_engine(engine)
-    software = replace(software, **{k: float(v) for k, v in limits.items()}) if limits else software
+    changes: dict[str, Any] = {k: float(v) for k, v in limits.items()}
+    software = replace(software, **changes) if changes else software
     served = make_model(model) if isinstance(model, str) else model
     plans = [make_plan(p) if isinstance(p, str) else p for p in (plan, ffn_plan)]
     sizes = [int(float(p.devices)) for p in plans]

@@ -1,4 +1,4 @@
-"""A language model that is served with low-rank adapters beside its products, other ones for other requests."""
+"""A language model served with low-rank adapters beside its products, other ones for other requests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from strata.workload.tasks import Workload, decode
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class AdaptedModel(Model):
-    """A model whose steps also run adapters, unmerged. A step that only generates reads the weights of as many
-    as its sequences ask for, at most `active`, as products of so many times the rank; of steps that read
+    """A model whose steps also run adapters, unmerged. A step that only generates reads the weights of as
+    many as its sequences ask for, at most `active`, as products of so many times the rank; of steps that read
     prompts, whose products are bound by operations, one.
     """
 

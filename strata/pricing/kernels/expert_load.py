@@ -12,7 +12,7 @@ from strata.errors import require
 from strata.pricing.kernels.device import Device
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
-from strata.workload.moe import chance, copies_of, expert_shares, load_of
+from strata.workload.moe import chance, copies_of, expert_load_of, expert_shares
 from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile, where a chip's file does not say
@@ -122,7 +122,7 @@ def expert_popularity(op: ExpertMatMul, rank: int) -> Array:
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = ROWS) -> ExpertLoad:
     r"""Load of the busiest of `ranks` expert ranks, with tiles of so many rows.
 
-    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `load_of`,
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load_of`,
     never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant
     copies share the tokens of their expert.
     """
@@ -132,7 +132,7 @@ def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = RO
         copies = copies_of(shares, op.redundant_experts / op.all_experts)
         shares = shares / copies
     p = chance(shares, op.all_experts, op.top_k)
-    load, touched = load_of(op.tokens.size, p, rank, copies)
+    load, touched = expert_load_of(op.tokens.size, p, rank, copies)
     nodes = namespace(load, held, ranks)
 
     def averaged(values: Number, axis: int = 0) -> Number:

@@ -27,7 +27,7 @@ class ArrivalProcess(Protocol):
 
 
 def gamma_gaps(random: np.random.Generator, rate: float, burstiness: float, size: int) -> np.ndarray:
-    """Gaps of a gamma distribution with mean 1 / rate and a squared coefficient of variation `burstiness` [s].
+    """Gaps of a gamma distribution [s], whose squared coefficient of variation is `burstiness`.
 
     >>> gamma_gaps(np.random.default_rng(0), 4.0, 0.0, 2).tolist()
     [0.25, 0.25]
@@ -67,8 +67,8 @@ class GammaArrivals:
 
 @dataclass(frozen=True, kw_only=True)
 class BurstyArrivals:
-    """A Markov-modulated Poisson process of two states: bursts at `peak` times the mean `rate`, quiet times in
-    between at what is left of it; both last an exponential time, of means `on` and `off` [s].
+    """A Markov-modulated Poisson process of two states: bursts at `peak` times the mean `rate`, quiet times
+    in between at what is left of it; both last an exponential time, of means `on` and `off` [s].
     """
 
     rate: float
