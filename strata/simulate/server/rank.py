@@ -221,10 +221,12 @@ class EngineRank:
     def take_decode_blocks(self) -> None:
         """Blocks that the next decode step begins, at the cost of those that came last."""
         if self._phases:
-            at, stride = self.count % len(self._phases), self._stride
+            at, stride, kept = self.count % len(self._phases), self._stride, self.pool.evictable
             while self.generating and not self.pool.take(self._phases[at] * stride):
                 self._preempt(self._victim())
             self._taken = True
+            if self.pool.evictable < kept and not self.rules.mixed:  # what waits finds another cache now
+                self.made_room = True
 
     def _victim(self) -> Request:
         """Who is to make room: the one that came last, of those with the highest number."""
@@ -346,7 +348,7 @@ class EngineRank:
         while heap[0][2].rank_serial != heap[0][1] or heap[0][2].state != "generating":
             heappop(heap)
         most, period, stride = heap[0][0] - self.count, len(self._phases), self._stride
-        room = self.pool.free + self.pool.evictable
+        room = self.pool.free + (0 if self.waiting else self.pool.evictable)
         if not period or (most // period + 1) * self.generating * stride <= room:
             return most
         cycles = max(room // (self.generating * stride) - 1, 0)
