@@ -192,17 +192,17 @@ class Replica:
             return table.decode_steps(ranks[0].generating, ranks[0].context, steps, growth)
         running = [r for r in ranks if r.generating]
         most = max([r.generating for r in running])
-        total, context = sum([r.generating for r in running]), sum([r.context for r in running])
+        each, reach = (sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True))
         time, left, passed = 0.0, steps, 0
         while left:
             here, rank = _longest(running, passed * growth, left, growth)
-            reach, pace = rank.context + rank.generating * passed * growth, rank.generating / most
-            time += table.decode_steps(most, reach, here, growth * pace)[0]
+            context, pace = rank.context + rank.generating * passed * growth, rank.generating / most
+            time += table.decode_steps(most, context, here, growth * pace)[0]
             passed, left = passed + here, left - here
         if table.shares:
             mean = self._fullest_lane([r.generating for r in ranks])
             time += steps * (table.shared(mean, False) - table.shared(most, False))
-        return time, self._spent(time, table.decode_steps(total / len(ranks), context, steps, growth))
+        return time, self._spent(time, table.decode_steps(each, reach, steps, growth))
 
     def _mixed(self, read: list[tuple[int, float]]) -> tuple[float, float]:
         """Time and energy of one step in which ranks read so many tokens that attend to so many in all."""
@@ -267,7 +267,8 @@ class Replica:
             ahead = [r.steps_ahead() for r in self.ranks if r.generating]
             self.steps = min(ahead) if ahead else 0
             if self.steps:
-                self._end_with(1 if self.rules.single_steps else self.steps)
+                single = self.rules.single_steps or any([r.made_room for r in self.ranks])
+                self._end_with(1 if single else self.steps)
                 if self.until > self._after and self.steps > 1:
                     self._cut(self._after)
         for rank in self.ranks:
