@@ -89,8 +89,8 @@ class TraceLoad:
             if self.path.endswith(".gz"):
                 return cast("BinaryIO", gzip.open(self.path, "rb"))
             return open(self.path, "rb")
-        except OSError as fault:
-            raise BadFile(f"{self.path}: {fault.strerror or fault}") from None
+        except (OSError, ValueError) as fault:
+            raise BadFile(f"{self.path}: {getattr(fault, 'strerror', None) or fault}") from None
 
     def _reader(self, file: BinaryIO) -> RowReader:
         first = file.readline().decode("utf-8", "replace").lstrip("\ufeff")
@@ -271,8 +271,8 @@ def write_trace(path: str | Path, requests: Iterable[Request]) -> int:
                 else:
                     table.writerow(row)
                 count += 1
-    except OSError as fault:
-        raise BadFile(f"{path}: {fault.strerror or fault}") from None
+    except (OSError, ValueError) as fault:
+        raise BadFile(f"{path}: {getattr(fault, 'strerror', None) or fault}") from None
     return count
 
 

@@ -396,6 +396,11 @@ def test_a_saturated_run_may_be_ended_early():
 def test_a_batch_is_no_rate():
     fleet, done, _ = run(RecordedLoad(rows=[(0.0, 400, 40)] * 1000), replicas=[replica()])
     assert fleet.saturated_from is None and len(done) == 1000
+    both = load_of(
+        "closed:clients=300,input=400,output=40,count=600 + poisson:rate=0.5,input=9,output=9,count=100"
+    )
+    fleet, done, _ = run(both, replicas=[replica()])
+    assert not fleet.overloads and len(done) == 700
 
 
 @pytest.mark.parametrize(
