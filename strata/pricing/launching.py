@@ -9,7 +9,7 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.mapping.engine import trainer_of
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
-from strata.mapping.trainer import CAPTURES
+from strata.mapping.trainer import CAPTURES, STALLS
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
@@ -174,13 +174,15 @@ def _collectives(block: Block, given: Pricing) -> Number:
     return count
 
 
-def _over_nodes(rank: Rank, group: str) -> Number:
-    """1 where a group reaches over nodes."""
+def _over_nodes(rank: Rank, *groups: str) -> Number:
+    """1 where one of some groups reaches over nodes."""
     over: Number = 0.0
-    for layout, dimension in zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False):
-        if dimension.medium == NETWORK:
-            xp = namespace(layout.size, over)
-            over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
+    for group in groups:
+        placed = zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False)
+        for layout, dimension in placed:
+            if dimension.medium == NETWORK:
+                xp = namespace(layout.size, over)
+                over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
     return over
 
 
@@ -191,7 +193,8 @@ def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
     own, stall = trainer.host_collective, trainer.host_stall
     if own is None and stall is None:
         return 0.0
-    late = 0.0 if stall is None else stall * _over_nodes(rank, STAGES)
+    where = (STAGES,) if trainer.stalls == STALLS[0] else tuple(rank.placement.groups)
+    late = 0.0 if stall is None else stall * _over_nodes(rank, *where)
     time = slowest_of_group(each if own is None else own, late, ranks) - each
     if trainer.captured != CAPTURES[0]:
         return 0.0

@@ -28,6 +28,7 @@ from strata.validation.readers.training_steps import (
     GPUS_PER_NODE,
     called_right,
     ranked_by_nodes,
+    with_trainer,
 )
 from strata.workload.model import Model
 from strata.workload.tasks import train
@@ -72,7 +73,10 @@ def _nanotron_forecast(table: Table, catalogue: Catalogue, kv_heads: Array) -> F
     known = read_conditions(NanotronConditions, table, "training/h100_nanotron.toml")
     s = table.numbers("vocab_k", "nodes", "dp", "tp", "pp", "mbs", "acc", "zero")
 
-    def price(key: tuple[str], rows: Array) -> Any:
+    builds = {True: vars(known.before_fix), False: {}}
+    fixed = table.number("after_pp_fix") if "after_pp_fix" in table.columns else np.ones(len(table))
+
+    def price(key: tuple[str, bool], rows: Array) -> Any:
         if key[0] not in shapes:
             raise BadValue(f"model must be one of {', '.join(shapes)} ({SHAPES}), but got '{key[0]}'")
         v = {k: x[rows] for k, x in s.items()}
@@ -88,13 +92,14 @@ def _nanotron_forecast(table: Table, catalogue: Catalogue, kv_heads: Array) -> F
         gpus = v["nodes"] * GPUS_PER_NODE
         system = systems_of(catalogue, CHIP, gpus, known.fabric)
         batch = v["dp"] * v["mbs"] * v["acc"]
-        given = (system, model, train(batch, known.sequence + 0.0 * batch), layout, catalogue.engine(ENGINE))
+        engine = with_trainer(catalogue.engine(ENGINE), **builds[key[1]])
+        given = (system, model, train(batch, known.sequence + 0.0 * batch), layout, engine)
         step = priced_step(*given)
         fits = used_bytes(step) <= system.chip.memory.capacity
         allocated = first_stage_at_update(priced_with(*given))
         return batch * known.sequence / step.time / gpus, allocated, fits
 
-    return forecast(table, [table.text("model")], price, tuple(s), metrics=3)
+    return forecast(table, [table.text("model"), fixed == 0], price, tuple(s), metrics=3)
 
 
 def nanotron(table: Table, catalogue: Catalogue) -> ComparedPoints:
