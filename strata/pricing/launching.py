@@ -15,11 +15,10 @@ from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
-from strata.pricing.stage_times import again_share
+from strata.pricing.stage_times import again_share, reaches_over_nodes
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 
-NETWORK = "network"  # medium of a fabric's dimensions between nodes
 FULL = 1.0  # recompute levels above this run layers again
 
 
@@ -174,27 +173,18 @@ def _collectives(block: Block, given: Pricing) -> Number:
     return count
 
 
-def _over_nodes(rank: Rank, *groups: str) -> Number:
-    """1 where one of some groups reaches over nodes."""
-    over: Number = 0.0
-    for group in groups:
-        placed = zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False)
-        for layout, dimension in placed:
-            if dimension.medium == NETWORK:
-                xp = namespace(layout.size, over)
-                over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
-    return over
-
-
 def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
     """Host time of a collective of a tensor group over that of a kernel [s]; none of captured graphs."""
     trainer, ranks = given.engine.training, given.sharding.degrees.get(TENSOR_GROUP, 1.0)
     assert trainer is not None
-    own, stall = trainer.host_collective, trainer.host_stall
+    own, stall, skew = trainer.host_collective, trainer.host_stall, trainer.collective_skew
     if own is None and stall is None:
         return 0.0
-    where = (STAGES,) if trainer.stalls == STALLS[0] else tuple(rank.placement.groups)
-    late = 0.0 if stall is None else stall * _over_nodes(rank, *where)
+    late: Number = 0.0
+    if stall is not None:
+        # hosts that stall come as late to a collective over nodes as those that do not, after their stall
+        more = 0.0 if skew is None else skew * reaches_over_nodes(rank, TENSOR_GROUP)
+        late = (stall + more) * reaches_over_nodes(rank, *((STAGES,) if trainer.stalls == STALLS[0] else ()))
     time = slowest_of_group(each if own is None else own, late, ranks) - each
     if trainer.captured != CAPTURES[0]:
         return 0.0
@@ -207,7 +197,7 @@ def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> t
     if trainer is None or trainer.collective_skew is None or TENSOR_GROUP not in rank.placement.groups:
         return blocks
     ranks = given.sharding.degrees.get(TENSOR_GROUP, 1.0)
-    late = slowest_of_group(0.0, trainer.collective_skew * _over_nodes(rank, TENSOR_GROUP), ranks)
+    late = slowest_of_group(0.0, trainer.collective_skew * reaches_over_nodes(rank, TENSOR_GROUP), ranks)
     made = []
     for b in blocks:
         wait = _collectives(b.block, given) * late

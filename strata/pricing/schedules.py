@@ -90,9 +90,7 @@ def listed_passes(
     )
 
 
-def with_hand_overs(
-    passes: StagePasses, one_way: Number, stages: Number, held: Number = 0.0
-) -> StagePasses:
+def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: Number = 0.0) -> StagePasses:
     r"""Passes with what each stage waits for: activations to the stage behind it and gradients to the one
     before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time
     h = `held`: a stage between two others meets four of them a micro-batch, while what passes through a line

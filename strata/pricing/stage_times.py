@@ -21,6 +21,7 @@ from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Block, Collective, Graph
 
+NETWORK = "network"  # medium of a fabric's dimensions between nodes
 EXACTLY = 1e-9  # less of a head than that makes no difference but where shares end with a layer
 
 
@@ -133,6 +134,18 @@ def block_runs(b: PricedBlock, count: Number) -> Number:
     """How often so many copies of a block run."""
     repeats = b.block.repeats
     return count if isinstance(repeats, float) and repeats == 1.0 else count * repeats
+
+
+def reaches_over_nodes(rank: Rank, *groups: str) -> Number:
+    """1 where one of some groups of ranks, or of all, reaches over nodes."""
+    over: Number = 0.0
+    for group in groups or rank.placement.groups:
+        placed = zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False)
+        for layout, dimension in placed:
+            if dimension.medium == NETWORK:
+                xp = namespace(layout.size, over)
+                over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
+    return over
 
 
 def mean_device(

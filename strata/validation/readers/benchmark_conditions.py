@@ -302,26 +302,6 @@ class GptConditions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TrainerBuild:
-    """What a build of a trainer does otherwise than its engine's file says."""
-
-    split: str = text("where stages of a pipeline end (engine, training.split)")
-    stalls: str = text("where hosts stall (engine, training.stalls)")
-    message_hold: Number = quantity("s", "a message between stages holds both (engine, training.message_hold)")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class NanotronConditions:
-    """Training runs of llama-like models of many layouts."""
-
-    title: str = text("what was run")
-    sequence: Number = quantity("1", "tokens of a sequence", positive=True)
-    vocabulary_unit: Number = quantity("1", "tokens that one of the file's vocabulary counts", positive=True)
-    fabric: str = text("the fabric of the nodes they ran on")
-    before_fix: TrainerBuild = part(TrainerBuild, "the build before its pipelines were mended")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class OneModelConditions:
     """Training runs of one model under several layouts."""
 
