@@ -218,8 +218,8 @@ class Trainer:
     )
     message_hold: Number | None = quantity(
         "s",
-        "time that a message between two stages holds both of them, beyond what it takes to cross, in jobs "
-        "on several nodes; left out: none",
+        "time that a message between two stages holds both of them, beyond what it takes to cross; left "
+        "out: none",
         optional=True,
         minimum=0,
     )

@@ -9,7 +9,6 @@ from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.pipeline import counts_before, decode_cycle, line_time, pipeline_time
 from strata.pricing.price import ZERO, Price
-from strata.pricing.pricers import Rank
 from strata.pricing.schedules import (
     DUALPIPE,
     ZERO_BUBBLE,
@@ -23,7 +22,6 @@ from strata.pricing.stage_times import (
     again_share,
     block_runs,
     place_of,
-    reaches_over_nodes,
     split_counts,
     stage_split,
     stages_seen,
@@ -156,13 +154,13 @@ class PassTimes:
 
 
 def pass_times(
-    given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
 ) -> PassTimes:
     """The passes of a step: of training under the plan's schedule, of decoding in a cycle."""
     sharding = given.sharding
     stages, pieces = sharding.stages, sharding.microbatches
     if given.training and given.structure.pipelined and not sharding.deepflow:
-        return pipeline_times(given, rank, blocks, counts, send)
+        return pipeline_times(given, blocks, counts, send)
     forward, backward = stage_times(given, blocks, counts, send)
     slowest = forward + backward
     if given.work.phase == "decode":
@@ -175,7 +173,7 @@ def pass_times(
 
 
 def pipeline_times(
-    given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
 ) -> PassTimes:
     """Passes of training under the plan's schedule.
 
@@ -192,7 +190,7 @@ def pipeline_times(
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
-    held = held_by_messages(given, rank)
+    held = held_by_messages(given)
     joined = with_hand_overs(passes, waits * one_way, stages, held)
     time = scheduled_time(joined, schedule, stages, pieces, chunks, among)
     time = time + fill_of_hand_overs(one_way, waits, stages, chunks)
@@ -209,10 +207,10 @@ def pipeline_times(
     )
 
 
-def held_by_messages(given: Pricing, rank: Rank) -> Number:
+def held_by_messages(given: Pricing) -> Number:
     """What messages one way, of all chunks of a stage, hold the stages at both of their ends for [s]."""
     trainer, stages = given.engine.training, given.sharding.stages
     if trainer is None or trainer.message_hold is None:
         return 0.0
-    held = trainer.message_hold * given.sharding.virtual_stages * reaches_over_nodes(rank)
+    held = trainer.message_hold * given.sharding.virtual_stages
     return namespace(stages, held).where(stages > 1.0, held, 0.0)

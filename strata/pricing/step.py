@@ -134,7 +134,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     pieces = sharding.microbatches
     send = stage_send(given, rank)
     counts = stage_counts_of(given, blocks)
-    passes = pass_times(given, rank, blocks, counts, send)
+    passes = pass_times(given, blocks, counts, send)
     mean, kinds = mean_device(given, blocks, send, passes.waits)
     slowest, time = passes.slowest, passes.time
     seen = add_times(exposed_in_blocks(blocks, sharding, training), passes.exposed)

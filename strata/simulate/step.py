@@ -176,7 +176,7 @@ class _Simulated:
         trainer = passes.given.engine.training
         overlapped = 1.0 if trainer is None else float(trainer.overlap_p2p)
         self.waits = float(waits_for_hand_overs(self.code, float(self.virtual), overlapped))
-        self.held = float(held_by_messages(passes.given, passes.rank)) / max(asked, 1)
+        self.held = float(held_by_messages(passes.given)) / max(asked, 1)
         # update and host, as the evaluation adds them; rounding may leave less than nothing
         self.step_time, self.paced = float(passes.step.time), float(passes.step.passes)
         self.rest = max(self.step_time - self.paced, 0.0)
