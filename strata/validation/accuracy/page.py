@@ -64,21 +64,24 @@ UNSEEN = (
 )
 TRAINED = (
     "## Training\n\n"
-    "Every row of each file, the third of its lines that no fit has seen where others were fitted, and rows "
-    "predicted without their family: quantities fitted to two thirds of the lines of all other\n"
-    "models, numbers of nodes, chips or releases (`strata.validation.fit.trainers`). Of files by which nothing "
-    "was fitted the families are shown as they stand. *Worst*: the family with the largest median.\n"
-    "A mean tells little of a file with runs that went wrong: read the median and the shares beside it.\n\n"
+    "Every row of each file; the third of its lines that no fit has seen, where others were fitted; and rows "
+    "predicted without their family: quantities fitted\n"
+    "to two thirds of the lines of all other models, numbers of nodes, chips or releases "
+    "(`strata.validation.fit.trainers`). Of files by which nothing was\n"
+    "fitted, families are shown as they stand. *Worst*: the family with the largest median, and its points. "
+    "A mean tells little of a file with runs that\n"
+    "went wrong: read the median and the shares beside it.\n\n"
 )
 MISLABELLED = (
-    "\n`training/h100_nanotron.csv`: of the runs with stages that say they were made after the pipeline fix, "
-    "{slow} are more than twice as slow as that build, and {other} of these lie within 30 % of what the build\n"
-    "before the fix takes (285 ms a message between stages). Where the builds differ in memory too (stages of "
-    "model A), such runs have the memory of the build before it. They count as they are labelled;\n"
-    "without these {other} rows the mean error of the file is {rest}. Not explained: half of the runs on 64 nodes "
-    "without stages (1.4 to 5 times slower than predicted, as if their hosts stalled), tensor groups over\n"
-    "nodes with residual streams of 1 GiB and more (1.3 to 6 times), and three runs 2.5 to 5 times faster, as if "
-    "theirs did not.\n"
+    "`training/h100_nanotron.csv`: of the runs with stages that say they were made after the pipeline fix, "
+    "{slow} are more than twice as slow as that build,\n"
+    "and {other} of these lie within 30 % of what the build before the fix takes. Where the builds differ in "
+    "memory too (stages of model A), such runs have\n"
+    "the memory of the build before it. They count as they are labelled; without these {other} rows the mean "
+    "error of the file is {rest}. Not explained: half\n"
+    "of the runs on 64 nodes without stages (1.4 to 5 times slower than predicted, as if their hosts "
+    "stalled), tensor groups over nodes with residual streams\n"
+    "of 1 GiB and more (1.3 to 6 times), and three runs 2.5 to 5 times faster, as if theirs did not.\n"
 )
 INTERVALS = (
     "## Do intervals hold what they should?\n\n"

@@ -1,5 +1,5 @@
-"""How far predictions of training are from measured runs: file by file, on lines and on whole families of runs
-that no fit has seen.
+"""How far predictions of training are from measured runs: file by file, on lines and on whole families of
+runs that no fit has seen.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _figures(points: ComparedPoints) -> dict[str, Any]:
 
 
 def mislabelled_runs(folder: Path | str) -> dict[str, Any]:
-    """Of nanotron's runs with stages that say they were made after its pipeline fix: how many are `slow`, more
-    than twice as long as of that build; how many of these are as the `other` build makes them, within 30 %;
-    and the mean error of the `rest` of the file without those.
+    """Of nanotron's runs with stages that say they were made after its pipeline fix: how many are `slow`,
+    more than twice as long as of that build; how many of these are as the `other` build makes them, within
+    30 %; and the mean error of the `rest` of the file without those.
     """
     table = read_table(Path(folder), RUNS)
     before = replace(table, columns={**table.columns, FIXED: np.full(len(table), "0", dtype=object)})
