@@ -76,8 +76,8 @@ MISLABELLED = (
     "`training/h100_nanotron.csv`: of the runs with stages that say they were made after the pipeline fix, "
     "{slow} are more than twice as slow as that build,\n"
     "and {other} of these lie within 30 % of what the build before the fix takes. Where the builds differ in "
-    "memory too (stages of model A), such runs have\n"
-    "the memory of the build before it. They count as they are labelled; without these {other} rows the mean "
+    "memory too (stages of model A), three of four\n"
+    "such runs have the memory of the build before it. They count as they are labelled; without these {other} rows the mean "
     "error of the file is {rest}. Not explained: half\n"
     "of the runs on 64 nodes without stages (1.4 to 5 times slower than predicted, as if their hosts "
     "stalled), tensor groups over nodes with residual streams\n"
@@ -158,8 +158,7 @@ def _trained(files: list[dict[str, Any]]) -> list[list[str]]:
                 "" if found["refitted"] else ", nothing fitted"
             )
             worst = f"{found['worst_family']} ({found['worst_points']}): {found['worst_median']:.1%}"
-            shown = found["refitted"] or found["kind"] == "model"
-            if shown:
+            if found["refitted"]:
                 rows.append([entry["file"], *_cells(f"without its own of {name}", found), worst])
             else:
                 blank = [""] * len(KEYS)
