@@ -13,6 +13,8 @@ FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
 LIBRARY_EXCHANGE = "alltoall"
 EXCHANGES = (LIBRARY_EXCHANGE, "deepep")
 CAPTURES = ("none", "static", "all")
+SPLITS = ("even", "balanced", "beyond")
+STALLS = ("stages", "nodes")
 
 
 @register_pytree
@@ -95,9 +97,9 @@ class Trainer:
     )
     split: str = text(
         "layers of a pipeline's stages: as even as whole layers allow, or balanced by the work of products, "
-        "the head's among them",
-        choices=("even", "balanced"),
-        default="even",
+        "the head's among them, until a stage has its share of it or more than that",
+        choices=SPLITS,
+        default=SPLITS[0],
     )
     async_tp: Number | None = quantity(
         "1",
@@ -211,8 +213,20 @@ class Trainer:
     )
     host_stall: Number | None = quantity(
         "s",
-        "host time that each rank of a tensor group adds to its collectives where stages hand over between "
-        "nodes: all wait for a thread that has lost its core; left out: none",
+        "host time that each rank of a tensor group adds to its collectives where hosts stall: all wait for "
+        "a thread that has lost its core; left out: none",
+        optional=True,
+        minimum=0,
+    )
+    stalls: str = text(
+        "where hosts stall: in jobs whose stages hand over between nodes, or in all on several nodes",
+        choices=STALLS,
+        default=STALLS[0],
+    )
+    message_hold: Number | None = quantity(
+        "s",
+        "time that a message between two stages holds both of them, beyond what it takes to cross; left "
+        "out: none",
         optional=True,
         minimum=0,
     )

@@ -21,7 +21,7 @@ def stage_start(
 
     With `head`, the head's products over a layer's, stages are balanced by the work of products, as nanotron
     does it (huggingface/nanotron, models/base.py): a stage ends with the first layer that takes all until
-    then beyond its share,
+    then beyond its share (or to it, where the head counts a trifle less),
 
     .. math:: s_j = \min\big(L, \max(j, \lfloor (L + h) j/P \rfloor + 1)\big), \quad j > 0
 

@@ -90,21 +90,47 @@ def listed_passes(
     )
 
 
-def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number) -> StagePasses:
-    """Passes with what each stage waits for: activations to the stage behind it and gradients to the one
-    before it, each `one_way` a micro-batch [s].
+def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: Number = 0.0) -> StagePasses:
+    r"""Passes with what each stage waits for: activations to the stage behind it and gradients to the one
+    before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time
+    h = `held`: a stage between two others meets four of them a micro-batch, while what passes through a line
+    of stages meets each once,
+
+    .. math:: F_j' = F_j + h ([j > 0] + [j < P - 1]), \quad D_j' = D_j + h ([j > 0] + [j < P - 1]), \quad
+        \sum_j t_j' = \sum_j t_j + 2 h (P - 1)
+
+    >>> alike = equal_stages(1.0, 1.0, 0.0, 4.0)
+    >>> [float(one_f_one_b_time(with_hand_overs(alike, 0.0, 4.0, h), 8.0)) for h in (0.0, 0.5)]
+    [22.0, 38.5]
     """
     forward, inputs, weights = passes.every
     places = stages - 1.0 - passes.behind
     xp = namespace(passes.behind, one_way)
     inner, outer = (xp.where(where > 0.0, one_way, 0.0) for where in (places, passes.behind))
-    return replace(
+    joined = replace(
         passes,
         forward=passes.forward + outer,
         inputs=passes.inputs + inner,
         before=passes.before + 2.0 * places * one_way - inner,
         every=(forward + (stages - 1.0) * one_way, inputs + (stages - 1.0) * one_way, weights),
         mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + inner + outer,
+    )
+    return joined if _none(held) else _held_by_messages(joined, held, stages, places)
+
+
+def _held_by_messages(passes: StagePasses, held: Number, stages: Number, places: Number) -> StagePasses:
+    """Passes of stages that each message holds, those before a stage without the messages it meets itself."""
+    forward, inputs, weights = passes.every
+    xp = namespace(passes.behind, places, held)
+    ends = xp.where(places > 0.0, held, 0.0) + xp.where(passes.behind > 0.0, held, 0.0)
+    through = (stages - 1.0) * held
+    return replace(
+        passes,
+        forward=passes.forward + ends,
+        inputs=passes.inputs + ends,
+        before=passes.before + 2.0 * held * xp.maximum(places - 1.0, 0.0),
+        every=(forward + through, inputs + through, weights),
+        mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + 2.0 * ends,
     )
 
 
@@ -263,16 +289,17 @@ def filled_time(
     one_way: Number,
     waits: Number,
     among: frozenset[str] = frozenset(SCHEDULE),
+    held: Number = 0.0,
 ) -> Number:
     r"""Time of a step with hand-overs: in line with the passes where stages wait for them (`waits` = 1), else
     beside them but for :math:`2 (P - 1) s / v` while the pipeline fills and drains [s].
 
-    one_way: activations of all v chunks of a stage, s.
+    one_way: activations of all v chunks of a stage, s; `held`: what their messages hold both stages for.
 
     >>> float(filled_time(equal_stages(1.0, 1.0, 1.0, 4.0), 0.0, 4.0, 8.0, 2.0, 0.1, 0.0))
     28.8
     """
-    joined = with_hand_overs(passes, waits * one_way, stages)
+    joined = with_hand_overs(passes, waits * one_way, stages, held)
     fill = fill_of_hand_overs(one_way, waits, stages, virtual_stages)
     return scheduled_time(joined, schedule, stages, microbatches, virtual_stages, among) + fill
 

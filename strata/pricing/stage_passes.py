@@ -190,11 +190,13 @@ def pipeline_times(
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
-    joined = with_hand_overs(passes, waits * one_way, stages)
+    held = held_by_messages(given)
+    joined = with_hand_overs(passes, waits * one_way, stages, held)
     time = scheduled_time(joined, schedule, stages, pieces, chunks, among)
     time = time + fill_of_hand_overs(one_way, waits, stages, chunks)
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
-    p2p = 2.0 * one_way * (waits * pieces + 1.0 / chunks) * (stages - 1.0) / stages
+    sent = 2.0 * one_way * (waits * pieces + 1.0 / chunks) + 4.0 * held * pieces
+    p2p = sent * (stages - 1.0) / stages
     bubble = time - pieces * sum(passes.every) / stages - p2p
     return PassTimes(
         time=time,
@@ -203,3 +205,12 @@ def pipeline_times(
         waits=waits,
         exposed={"bubble": xp.maximum(bubble, 0.0), "p2p": p2p},
     )
+
+
+def held_by_messages(given: Pricing) -> Number:
+    """What messages one way, of all chunks of a stage, hold the stages at both of their ends for [s]."""
+    trainer, stages = given.engine.training, given.sharding.stages
+    if trainer is None or trainer.message_hold is None:
+        return 0.0
+    held = trainer.message_hold * given.sharding.virtual_stages
+    return namespace(stages, held).where(stages > 1.0, held, 0.0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from strata.arrays import Number, namespace
 from strata.mapping.recompute import recomputed_layers
+from strata.mapping.trainer import SPLITS
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
@@ -19,6 +20,9 @@ from strata.pricing.pipeline import (
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Block, Collective, Graph
+
+NETWORK = "network"  # medium of a fabric's dimensions between nodes
+EXACTLY = 1e-9  # less of a head than that makes no difference but where shares end with a layer
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:
@@ -82,9 +86,11 @@ def stage_split(given: Pricing) -> tuple[Number, Number | None]:
     """Whether embedding and head count as layers, and the head's work over a layer's where a trainer balances
     stages by it.
     """
-    trainer = given.engine.training
-    head = head_layers(given.whole) if trainer is not None and trainer.split == "balanced" else None
-    return given.sharding.training.split_ends, head
+    trainer, ends = given.engine.training, given.sharding.training.split_ends
+    if trainer is None or trainer.split == SPLITS[0]:
+        return ends, None
+    # a share that a layer meets exactly is one that it takes all until then to, or not yet beyond
+    return ends, head_layers(given.whole) * (1.0 - (trainer.split == SPLITS[1]) * EXACTLY)
 
 
 def head_layers(graph: Graph) -> Number:
@@ -128,6 +134,18 @@ def block_runs(b: PricedBlock, count: Number) -> Number:
     """How often so many copies of a block run."""
     repeats = b.block.repeats
     return count if isinstance(repeats, float) and repeats == 1.0 else count * repeats
+
+
+def reaches_over_nodes(rank: Rank, *groups: str) -> Number:
+    """1 where one of some groups of ranks, or of all, reaches over nodes."""
+    over: Number = 0.0
+    for group in groups or rank.placement.groups:
+        placed = zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False)
+        for layout, dimension in placed:
+            if dimension.medium == NETWORK:
+                xp = namespace(layout.size, over)
+                over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
+    return over
 
 
 def mean_device(

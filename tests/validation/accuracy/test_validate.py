@@ -13,7 +13,7 @@ from strata.validation import compared_files, validate
 from strata.validation.readers.registry import NOT_YET, READERS
 
 DATA = Path(strata.__file__).resolve().parents[1] / "validation"
-KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"}
+KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"} | {"within_15", "within_30"}
 
 
 @pytest.fixture(scope="module")
