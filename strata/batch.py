@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
+from strata.memo import kept_by_identity
 from strata.params import Sources
 from strata.units import box_shape
 
@@ -35,16 +35,9 @@ def as_float64_box(record: Any) -> tuple[Any, tuple[int, ...]]:
 _CONVERTED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-@lru_cache(maxsize=256)
-def _kept_by_identity(kind: type) -> bool:
-    """Whether records of a class never change and are told apart by what they are, not by what they hold."""
-    made = getattr(kind, "__dataclass_params__", None)
-    return made is not None and bool(made.frozen) and kind.__hash__ is object.__hash__
-
-
 def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     """A part of the inputs as float64, and the shapes of its arrays."""
-    remembered = _kept_by_identity(tree.__class__)
+    remembered = kept_by_identity(tree.__class__)
     if remembered and tree in _CONVERTED:
         known = _CONVERTED[tree]
         return tree if known is None else known, []

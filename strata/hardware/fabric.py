@@ -11,6 +11,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric_parts import TAPERED, Dimension, Host
 from strata.hardware.transport import IDEAL, limited
+from strata.memo import Memo, is_single
 from strata.params import (
     Sources,
     find,
@@ -222,6 +223,14 @@ def with_library(joined: Fabric, library: str, experts: bool = False) -> Fabric:
     """
     if all(d.transport_model is None for d in joined.dimension):
         return joined
+    key = (joined, library, experts) if is_single(joined) else None
+    return _WITH_LIBRARY.of(key, lambda: _limited(joined, library, experts))
+
+
+_WITH_LIBRARY = Memo(64)
+
+
+def _limited(joined: Fabric, library: str, experts: bool) -> Fabric:
     kept = tuple(
         replace(
             d,

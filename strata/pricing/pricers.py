@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, field_names, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
+from strata.memo import value_key
 from strata.pricing.kernels.attention import BACKWARD_KERNELS, attention_shape, price_attention
 from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
@@ -68,6 +69,19 @@ class KernelPrices:
         return self.prices[id(op)][1]
 
 
+_UNPRICED = ("name", "module", "inputs", "output")  # fields of an op that no price looks at
+_PRICED: dict[type, tuple[str, ...]] = {}
+
+
+def _sizes_of(op: Op) -> Any:
+    """What an op is priced by, as a key: ops of one kind and of the same sizes cost the same."""
+    kind = op.__class__
+    names = _PRICED.get(kind)
+    if names is None:
+        names = _PRICED[kind] = tuple(name for name in field_names(kind) if name not in _UNPRICED)
+    return value_key(kind.kind, *[getattr(op, name) for name in names])
+
+
 def same_numbers(one: Any, other: Any) -> bool:
     """Whether two records hold the same numbers, as far as is seen without arrays being compared.
 
@@ -92,7 +106,7 @@ def same_numbers(one: Any, other: Any) -> bool:
     return isinstance(one, float | str | bool) and one == other
 
 
-MEMOS = ("rates", "loads")  # of a device: worked out from the rest
+MEMOS = ("rates", "loads", "prices")  # of a device: worked out from the rest
 NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
 
 
@@ -141,7 +155,10 @@ def price_op(op: Op, rank: Rank) -> Price:
     found = PRICERS.get(op.kind)
     if found is None:
         raise BadValue(f"no pricer for ops of kind '{op.kind}'; there: {', '.join(PRICERS)}")
-    return found.price(op, rank)
+    if op.kind == Collective.kind:
+        return found.price(op, rank)
+    pricer = found.price
+    return rank.device.prices.of(_sizes_of(op), lambda: pricer(op, rank))
 
 
 def tile_pieces(op: Op, device: Device, ranks: Number) -> Number:
