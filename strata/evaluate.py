@@ -6,13 +6,13 @@ trace -> shard -> place -> price -> summarise, for one point or for a box of the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, cores, enable_jax, map_leaves, namespace
+from strata.arrays import cores, enable_jax, map_leaves, namespace
 from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case
 from strata.errors import BadValue, require
@@ -25,7 +25,7 @@ from strata.mapping.layout import STAGES, Layout, Sharding
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
 from strata.mapping.plan_layout import TRAINING_GROUPS
-from strata.mapping.shard import shard
+from strata.mapping.shard import as_divided, shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.memo import Memo, is_single, value_key
 from strata.pricing.given import Pricing, Structure
@@ -68,7 +68,7 @@ def evaluate(
         system=known,
         program=code,
         workload=workload,
-        plan=division(code, plan),
+        plan=_checked(code, plan),
         engine=as_engine(engine),
         economics=economics or economics_of(known),
     )
@@ -79,7 +79,7 @@ def evaluate_case(case: Case, backend: str = "numpy") -> Result:
     """The result of a case, on NumPy or compiled by JAX."""
     require(backend in ("numpy", "jax"), "backend must be numpy or jax", backend=backend)
     door, shape = as_float64_box(case)
-    active = door.plan.active()
+    active = _ACTIVE.of(value_key(door.plan), door.plan.active)
     if backend == "jax":
         compiled = _compiled(active, len(shape))
         limit, workers = _at_once(shape)
@@ -180,10 +180,18 @@ class Divided:
     sharding: Sharding
     graph: Graph
     halves: Graph | None
-    held: dict[tuple[int, Number], Any] = field(default_factory=dict)
+    held: dict[Any, Any]
 
 
-_GRAPHS, _DIVIDED, _ENGINES = Memo(64), Memo(128), Memo(64)
+_GRAPHS, _RANKS, _DIVIDED, _ENGINES = Memo(64), Memo(128), Memo(512), Memo(64)
+_PLANS, _ACTIVE = Memo(1024), Memo(1024)
+
+
+def _checked(program: Program, plan: Plan | Layout | Strategy | str | None) -> Plan | Layout:
+    """A division of a program, looked at; a plan that was found right before is right."""
+    if isinstance(plan, Plan) and _PLANS.of(value_key(plan), lambda: division(program, plan) is plan):
+        return plan
+    return division(program, plan)
 
 
 def _traced(program: Program, work: Workload) -> Graph:
@@ -201,7 +209,7 @@ def _divided(case: Case, work: Workload, graph: Graph, active: frozenset[str], t
         sharding = case.plan.sharding(graph, work, active)
         if training:
             sharding = replace(sharding, trainer=trainer)
-        rank_graph = shard(graph, sharding)
+        rank_graph, held = rank_of_graph(sharding)
         if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):
             raise BadValue(
                 f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
@@ -209,11 +217,17 @@ def _divided(case: Case, work: Workload, graph: Graph, active: frozenset[str], t
         halves = None
         if by_halves and isinstance(case.plan, Plan):
             half_batch = replace(case.plan, microbatches=2.0 * sharding.microbatches)
-            halves = shard(graph, half_batch.sharding(graph, work, active))
-        return Divided(sharding=sharding, graph=rank_graph, halves=halves)
+            halves = rank_of_graph(half_batch.sharding(graph, work, active))[0]
+        return Divided(sharding=sharding, graph=rank_graph, halves=halves, held=held)
+
+    def rank_of_graph(sharding: Sharding) -> tuple[Graph, dict[Any, Any]]:
+        cut = as_divided(sharding)
+        key = value_key(work, replace(cut, trainer=None)) if known else None
+        return _RANKS.of(key and (fixed, key), lambda: (shard(graph, cut), {}))
 
     fixed = (case.program,) if trainer is None else (case.program, trainer)
-    key = value_key(work, case.plan, active, by_halves) if is_single(*fixed) else None
+    known = is_single(*fixed)
+    key = value_key(work, case.plan, active, by_halves) if known else None
     return _DIVIDED.of(key and (fixed, key), made)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from strata.arrays import Number
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
@@ -48,7 +47,7 @@ class Pricing:
     work: Workload
     structure: Structure
     halves: Graph | None = None  # of one rank at half the batch, where two halves may run beside each other
-    held: dict[tuple[int, Number], Any] = field(default_factory=dict)  # what its blocks hold, as far as known
+    held: dict[Any, Any] = field(default_factory=dict)  # what its blocks hold, as far as known
 
     @property
     def training(self) -> bool:

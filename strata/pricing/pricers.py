@@ -42,6 +42,7 @@ class Rank:
     device: Device
     placement: Placement
     fabric: Fabric
+    sent: dict[Any, Price] = field(default_factory=dict)  # prices of its collectives, as far as known
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class KernelPrices:
 
     devices: list[Device] = field(default_factory=list)  # one at most
     prices: dict[int, tuple[Op, Price]] = field(default_factory=dict)  # by identity of the op, which is held
-    held: dict[tuple[int, Number], Any] = field(default_factory=dict)
+    held: dict[Any, Any] = field(default_factory=dict)
 
     def same(self, device: Device) -> bool:
         """Whether kernels cost on a device what they cost here; the first one that asks is taken."""
@@ -210,6 +211,15 @@ def _attention_kernels(op: Attention, device: Device) -> Number:
 
 
 def _price_collective(op: Collective, rank: Rank) -> Price:
+    """Collectives of one group and of the same bytes cost the same: priced once for a rank."""
+    key = value_key(op.pattern, op.group, op.payload, op.steps, bool(op.overlaps), op.exchange)
+    found = rank.sent.get(key)
+    if found is None or key is None:
+        found = rank.sent[key] = _price_steps(op, rank)
+    return found
+
+
+def _price_steps(op: Collective, rank: Rank) -> Price:
     price = price_collective if op.exchange is None else price_exchange
     once = price(op, rank.placement.groups[op.group], rank.fabric)
     if not op.overlaps:
