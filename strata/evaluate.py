@@ -19,13 +19,14 @@ from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system, economics_of
+from strata.mapping.divide import as_divided
 from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import STAGES, Layout, Sharding
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
 from strata.mapping.plan_layout import TRAINING_GROUPS
-from strata.mapping.shard import as_divided, shard
+from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.memo import Memo, is_single, value_key
 from strata.pricing.given import Pricing, Structure

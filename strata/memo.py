@@ -1,8 +1,8 @@
-"""What was worked out once and is asked for again: bounded tables of answers of pure functions, by the numbers
-they were asked with.
+"""What was worked out once and is asked for again: bounded tables of answers of pure functions, by the
+numbers they were asked with.
 
-A key holds single numbers and words of small records, and large records (a chip, a model, a graph) by what they
-are. Arrays and numbers of a compiler have no key: what they ask for is worked out.
+A key holds single numbers and words of small records, and large records (a chip, a model) by what they are.
+Arrays and numbers of a compiler have no key: what they ask for is worked out.
 """
 
 from __future__ import annotations

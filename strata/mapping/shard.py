@@ -5,7 +5,6 @@ not meet.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from strata.arrays import Number, ceil_div, namespace
 from strata.mapping.divide import divide
@@ -22,7 +21,6 @@ from strata.mapping.gradients import (
 from strata.mapping.layout import (
     GRADIENTS,
     PLAIN,
-    STAGES,
     WEIGHT_GRADIENTS,
     Alternative,
     Conversion,
@@ -30,10 +28,8 @@ from strata.mapping.layout import (
     Sharding,
     conversions,
 )
-from strata.mapping.plan_layout import HOST_ACTIVATIONS, HOST_STATE, ORDERED, TRAINING_GROUPS
 from strata.mapping.residual import residual_in_parts, side_by_side
 from strata.mapping.tensor_state import TensorState, TensorStates, added, alike
-from strata.mapping.training_plan import SCHEDULE, TrainingPlan
 from strata.mapping.written_collectives import without_idle_collectives
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
@@ -82,32 +78,6 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
         if walks[0][0].once:
             blocks.append(once_block(blocks[-1], walks[0][0].once))
     return checked(replace(graph, blocks=tuple(blocks)))
-
-
-def as_divided(sharding: Sharding) -> Sharding:
-    """A layout with what a rank's graph depends on, and nothing else: plans that schedule a step, or keep what
-    it leaves, in other ways share their graph.
-    """
-    if sharding.gradient_sums or sharding.variants:
-        return sharding
-    beside = {STAGES, ORDERED, HOST_STATE, HOST_ACTIVATIONS, *SCHEDULE}
-    whole_weights: dict[str, Any] = {}
-    if "fsdp" not in sharding.active:
-        beside |= TRAINING_GROUPS
-        whole_weights = {"zero": 0.0, "replicas": 1.0, "state_replicas": 1.0}
-    return replace(
-        sharding,
-        active=sharding.active - beside,
-        degrees={name: ranks for name, ranks in sharding.degrees.items() if name not in beside},
-        microbatches=1.0,
-        stages=1.0,
-        virtual_stages=1.0,
-        training=TrainingPlan(),
-        expert_replicas=1.0,
-        sequence_parts=1.0,
-        known={},
-        **whole_weights,
-    )
 
 
 def _local(tensor: Tensor | None, role: str, sharding: Sharding) -> Tensor | None:
