@@ -14,7 +14,7 @@ import numpy as np
 
 from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
-from strata.memo import kept_by_identity
+from strata.memo import kept_by_identity, settle
 from strata.params import Sources
 from strata.units import box_shape
 
@@ -39,15 +39,17 @@ def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     """A part of the inputs as float64, and the shapes of its arrays."""
     remembered = kept_by_identity(tree.__class__)
     if remembered and tree in _CONVERTED:
-        known = _CONVERTED[tree]
-        return tree if known is None else known, []
+        known, single = _CONVERTED[tree]
+        known = tree if known is None else known
+        return settle(known) if single else known, []
     found = leaves(tree)
     # NumPy's own scalars become plain floats: equations on single numbers are then several times quicker.
     plain = all(v.__class__ is float or (v.__class__ is np.ndarray and v.dtype == np.float64) for v in found)
     made = tree if plain else map_leaves(as_float, tree)
     shapes = [tuple(v.shape) for v in found if has_axes(v)]
     if remembered and not any(isinstance(v, np.ndarray) for v in found):
-        _CONVERTED[tree] = None if made is tree else made  # a record that held itself would never go
+        single = all(v.__class__ is float for v in (found if made is tree else leaves(made)))
+        _CONVERTED[tree] = (None if made is tree else made, single)  # one that held itself would never go
     return made, shapes
 
 

@@ -28,7 +28,7 @@ from strata.mapping.plan import Plan, division
 from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
-from strata.memo import Memo, is_single, value_key
+from strata.memo import Memo, is_settled, value_key
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.pricers import KernelPrices
 from strata.pricing.stage_memory import memory_by_stage
@@ -197,7 +197,7 @@ def _checked(program: Program, plan: Plan | Layout | Strategy | str | None) -> P
 
 def _traced(program: Program, work: Workload) -> Graph:
     """The graph of a step, undivided: one for all plans and systems."""
-    key = value_key(work) if is_single(program) else None
+    key = value_key(work) if is_settled(program) else None
     return _GRAPHS.of(key and (program, key), lambda: program.trace(work))
 
 
@@ -227,14 +227,14 @@ def _divided(case: Case, work: Workload, graph: Graph, active: frozenset[str], t
         return _RANKS.of(key and (fixed, key), lambda: (shard(graph, cut), {}))
 
     fixed = (case.program,) if trainer is None else (case.program, trainer)
-    known = is_single(*fixed)
+    known = is_settled(*fixed)
     key = value_key(work, case.plan, active, by_halves) if known else None
     return _DIVIDED.of(key and (fixed, key), made)
 
 
 def _without_software(bare: Engine, engine: Engine) -> Engine:
     """An engine that costs nothing, with what crosses, in which format and beside what, of another."""
-    key = (bare, engine) if is_single(bare, engine) else None
+    key = (bare, engine) if is_settled(engine) else None
     return _ENGINES.of(key, lambda: replace(bare, overlap=engine.overlap, training=engine.training))
 
 

@@ -1,8 +1,9 @@
 """What was worked out once and is asked for again: bounded tables of answers of pure functions, by the
 numbers they were asked with.
 
-A key holds single numbers and words of small records, and large records (a chip, a model) by what they are.
-Arrays and numbers of a compiler have no key: what they ask for is worked out.
+A key holds single numbers and words of small records, and large records (a chip, a model) by what they are,
+from the second evaluation on that uses them: of designs that are drawn anew each time nothing is kept. Arrays
+and numbers of a compiler have no key: what they ask for is worked out.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import numpy as np
 
-from strata.arrays import field_names, leaves
+from strata.arrays import field_names
 
 Answer = TypeVar("Answer")
 PLAIN_KINDS = frozenset((float, int, bool, str, type(None), frozenset))
@@ -68,25 +69,30 @@ def kept_by_identity(kind: type) -> bool:
     return made is not None and bool(made.frozen) and kind.__hash__ is object.__hash__
 
 
-_SINGLE: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_SETTLED: WeakSet[Any] = WeakSet()
 
 
-def is_single(*records: Any) -> bool:
-    """Whether records that never change hold single numbers alone; looked at once for each.
+def settle(record: Any) -> Any:
+    """Mark a record of single numbers, and the records in its fields, as one that is used again and again:
+    answers are kept for it.
+    """
+    if record not in _SETTLED:
+        inside = [getattr(record, name) for name in field_names(record.__class__)]
+        for one in (record, *inside):
+            if kept_by_identity(one.__class__) and hasattr(one, "__weakref__"):
+                _SETTLED.add(one)
+    return record
+
+
+def is_settled(*records: Any) -> bool:
+    """Whether records hold single numbers and were used before; for others nothing is kept.
 
     >>> from strata.hardware.chip import chip
-    >>> is_single(chip("h200"))
-    True
+    >>> other = chip("h200", **{"memory.bandwidth": 2e12})
+    >>> is_settled(other), is_settled(settle(other))
+    (False, True)
     """
-    for record in records:
-        if not kept_by_identity(record.__class__):
-            return False
-        known = _SINGLE.get(record)
-        if known is None:
-            known = _SINGLE[record] = all(v.__class__ in PLAIN_KINDS for v in leaves(record))
-        if not known:
-            return False
-    return True
+    return all(record in _SETTLED for record in records)
 
 
 class Memo:

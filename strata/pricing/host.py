@@ -8,7 +8,7 @@ from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
-from strata.memo import Memo, is_single, value_key
+from strata.memo import Memo, is_settled, settle, value_key
 from strata.pricing.price import Price
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
@@ -150,8 +150,10 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
     rates = {name: (engine.expert_rate or {}).get(name, 1.0) for name in chip.experts.efficiency}
     tables = (engine.product_rate, engine.cache_read_rate)
     products, reads = ((table or {}).get(chip.platform) for table in tables)
-    key = value_key(left, rates, products, reads) if is_single(chip) else None
-    return _CHIPS.of(key and (chip, key), lambda: _with_rates(chip, left, rates, products, reads))
+    key = value_key(left, rates, products, reads) if is_settled(chip) else None
+    if key is None:
+        return _with_rates(chip, left, rates, products, reads)
+    return _CHIPS.of((chip, key), lambda: settle(_with_rates(chip, left, rates, products, reads)))
 
 
 _CHIPS = Memo(128)

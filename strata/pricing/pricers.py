@@ -156,10 +156,10 @@ def price_op(op: Op, rank: Rank) -> Price:
     found = PRICERS.get(op.kind)
     if found is None:
         raise BadValue(f"no pricer for ops of kind '{op.kind}'; there: {', '.join(PRICERS)}")
-    if op.kind == Collective.kind:
-        return found.price(op, rank)
-    pricer = found.price
-    return rank.device.prices.of(_sizes_of(op), lambda: pricer(op, rank))
+    pricer, known = found.price, rank.device.prices
+    if known is None or op.kind == Collective.kind:
+        return pricer(op, rank)
+    return known.of(_sizes_of(op), lambda: pricer(op, rank))
 
 
 def tile_pieces(op: Op, device: Device, ranks: Number) -> Number:

@@ -12,7 +12,7 @@ from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link, sustained_link
 from strata.hardware.fabric_parts import MEMORY_RING, Dimension
 from strata.mapping.place import GroupLayout
-from strata.memo import Memo, is_single, value_key
+from strata.memo import Memo, is_settled, value_key
 from strata.pricing.network.algorithm_names import (
     algorithms_by_dimension,
     cheapest,
@@ -197,7 +197,7 @@ def price_collective(
     """Price of a collective of a group that lies over a fabric's dimensions, by the cheapest algorithms or by
     named ones.
     """
-    key = value_key(op.pattern, op.payload, layouts, asked) if is_single(fabric) else None
+    key = value_key(op.pattern, op.payload, layouts, asked) if is_settled(fabric) else None
     return _PRICES.of(key and (fabric, key), lambda: _price_collective(op, layouts, fabric, asked))
 
 
