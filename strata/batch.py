@@ -14,7 +14,7 @@ import numpy as np
 
 from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
-from strata.memo import kept_by_identity, settle
+from strata.memo import kept_by_identity, settled_record
 from strata.params import Sources
 from strata.units import box_shape
 
@@ -41,7 +41,7 @@ def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     if remembered and tree in _CONVERTED:
         known, single = _CONVERTED[tree]
         known = tree if known is None else known
-        return settle(known) if single else known, []
+        return settled_record(known) if single else known, []
     found = leaves(tree)
     # NumPy's own scalars become plain floats: equations on single numbers are then several times quicker.
     plain = all(v.__class__ is float or (v.__class__ is np.ndarray and v.dtype == np.float64) for v in found)

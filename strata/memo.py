@@ -72,7 +72,7 @@ def kept_by_identity(kind: type) -> bool:
 _SETTLED: WeakSet[Any] = WeakSet()
 
 
-def settle(record: Any) -> Any:
+def settled_record(record: Any) -> Any:
     """Mark a record of single numbers, and the records in its fields, as one that is used again and again:
     answers are kept for it.
     """
@@ -89,7 +89,7 @@ def is_settled(*records: Any) -> bool:
 
     >>> from strata.hardware.chip import chip
     >>> other = chip("h200", **{"memory.bandwidth": 2e12})
-    >>> is_settled(other), is_settled(settle(other))
+    >>> is_settled(other), is_settled(settled_record(other))
     (False, True)
     """
     return all(record in _SETTLED for record in records)

@@ -11,7 +11,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric_parts import TAPERED, Dimension, Host
 from strata.hardware.transport import IDEAL, limited
-from strata.memo import Memo, is_settled, settle
+from strata.memo import Memo, is_settled, settled_record
 from strata.params import (
     Sources,
     find,
@@ -241,7 +241,7 @@ def _limited(joined: Fabric, library: str, experts: bool, again: bool) -> Fabric
         for d in joined.dimension
     )
     made = replace(joined, dimension=kept)
-    return settle(made) if again else made
+    return settled_record(made) if again else made
 
 
 def sustained_link(dimension: Dimension) -> Number:

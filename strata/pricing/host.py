@@ -8,7 +8,7 @@ from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
-from strata.memo import Memo, is_settled, settle, value_key
+from strata.memo import Memo, is_settled, settled_record, value_key
 from strata.pricing.price import Price
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
@@ -153,7 +153,7 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
     key = value_key(left, rates, products, reads) if is_settled(chip) else None
     if key is None:
         return _with_rates(chip, left, rates, products, reads)
-    return _CHIPS.of((chip, key), lambda: settle(_with_rates(chip, left, rates, products, reads)))
+    return _CHIPS.of((chip, key), lambda: settled_record(_with_rates(chip, left, rates, products, reads)))
 
 
 _CHIPS = Memo(128)
