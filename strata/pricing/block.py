@@ -10,6 +10,7 @@ from strata.arrays import Number
 from strata.mapping.layout import Sharding
 from strata.mapping.recompute import recompute_share, recomputes_whole
 from strata.mapping.trainer import Trainer
+from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
@@ -67,11 +68,13 @@ def price_block(
     not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels; `known`: what
     kernels of this rank cost, as far as that is known.
     """
-    key = (id(block), page if isinstance(page, float) else -1.0)
-    held = known.held.get(key) if known is not None else None
+    key = value_key(id(block), page, sharding.training, sharding.sequence_parts)
+    if key is None and isinstance(page, float):  # arrays: what is known is of this division alone
+        key = (id(block), page)
+    held = known.held.get(key) if known is not None and key is not None else None
     if held is None:
         held = footprint_of(block, sharding, training, page)
-        if known is not None and key[1] >= 0.0:
+        if known is not None and key is not None:
             known.held[key] = held
     if training and not (isinstance(block.repeats, float) and block.repeats == 1.0):
         # Gradients of weights that run at every time step are added up over these before the main ones.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from strata.arrays import Number, namespace
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.pipeline import counts_before, decode_cycle, line_time, pipeline_time
+from strata.pricing.pipeline import decode_cycle, line_time, pipeline_time
 from strata.pricing.price import ZERO, Price
 from strata.pricing.schedules import (
     DUALPIPE,
@@ -21,9 +21,9 @@ from strata.pricing.schedules import (
 from strata.pricing.stage_times import (
     again_share,
     block_runs,
+    counts_before_stages,
     place_of,
     split_counts,
-    stage_split,
     stages_seen,
 )
 from strata.workload.graph import is_collective
@@ -86,19 +86,17 @@ def stage_times(
 
 def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
-    sharding, order, nodes = given.sharding, given.graph.sequence, stages_seen(given)
+    sharding, nodes = given.sharding, stages_seen(given)
     last = sharding.stages - 1.0
     apart = not given.structure.active.isdisjoint((ZERO_BUBBLE, DUALPIPE))
     here, every = again_share(given, nodes), again_share(given)
     dual = DUALPIPE in given.structure.active
     there = again_share(given, last - nodes) if dual else 1.0
-    ends, head = stage_split(given)
     passes: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     before: Number = 0.0
     mirrored: Number = 0.0
-    for b, count in zip(blocks, counts, strict=True):
-        at = counts_before(order, place_of(b), sharding.stages, nodes, ends, head)
+    for b, count, at in zip(blocks, counts, counts_before_stages(given, blocks, nodes), strict=True):
         runs = block_runs(b, count)
         once: Number = 0.0
         for name, time in block_passes(b, apart=apart).items():

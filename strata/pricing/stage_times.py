@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import SPLITS
+from strata.memo import Memo, value_key
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.pipeline import (
+    counts_before,
     ends_apart_counts,
     interleaved_layers,
     stage_bounds,
@@ -42,12 +45,27 @@ def stages_seen(given: Pricing) -> Number:
     """The stages that can be slowest or fullest, on a leading axis; 0 without a pipeline."""
     if not given.structure.pipelined:
         return 0.0
-    order, stages = given.graph.sequence, given.sharding.stages
-    nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
-    if given.sharding.deepflow:
-        inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
-        nodes = namespace(nodes, inner).concatenate([nodes, inner])
-    return nodes
+    order, deepflow = given.graph.sequence, given.sharding.deepflow
+    sizes = (given.sharding.stages, order.layers, len(order.period), given.structure.rank)
+
+    def nodes() -> Number:
+        if not deepflow:
+            return stage_nodes(*sizes)
+        outer, inner = stage_nodes(*sizes), stage_nodes(*sizes, ends=1.0)
+        return namespace(outer, inner).concatenate([outer, inner])
+
+    return _STAGES.of(value_key("nodes", sizes, deepflow), nodes)
+
+
+_STAGES = Memo(512)
+
+
+def split_key(given: Pricing, what: str, names: tuple[str, ...]) -> Any:
+    """What decides how often blocks stand in the stages that are looked at, as a key."""
+    sharding, order = given.sharding, given.graph.sequence
+    ends = stage_split(given) if given.training else None
+    split = (sharding.stages, sharding.virtual_stages, ends, sharding.deepflow, given.structure.rank)
+    return value_key(what, names, order, split)
 
 
 def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Number]:
@@ -56,7 +74,18 @@ def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Num
     """
     if not given.structure.pipelined:
         return [b.block.count for b in blocks]
-    return counts_at_stages(given, [b.block for b in blocks], stages_seen(given))
+    key = split_key(given, "held", tuple([place_of(b) for b in blocks]))
+    return _STAGES.of(key, lambda: counts_at_stages(given, [b.block for b in blocks], stages_seen(given)))
+
+
+def counts_before_stages(given: Pricing, blocks: tuple[PricedBlock, ...], nodes: Number) -> list[Number]:
+    """How often each block stands before the stages that can be slowest (`stages_seen`)."""
+    order, stages, split = given.graph.sequence, given.sharding.stages, stage_split(given)
+    places = [place_of(b) for b in blocks]
+    return _STAGES.of(
+        split_key(given, "before", tuple(places)),
+        lambda: [counts_before(order, place, stages, nodes, *split) for place in places],
+    )
 
 
 def counts_at_stages(given: Pricing, blocks: Sequence[Block], nodes: Number) -> list[Number]:

@@ -17,7 +17,7 @@ KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"
 
 
 @pytest.fixture(scope="module")
-def outcome():
+def outcome(predicted_once):
     return validate(DATA)
 
 
@@ -131,7 +131,7 @@ def test_memory_calls_are_shares(groups):
 
 
 @pytest.fixture(scope="module")
-def unseen():
+def unseen(predicted_once):
     return validate(DATA, unseen=True)
 
 
