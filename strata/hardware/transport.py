@@ -48,8 +48,8 @@ class Rings:
     )
     post: dict[str, Number] | None = by_name(
         "s",
-        "what the host's proxy adds to a step between nodes, by protocol: posts, slots, flushes; absent "
-        "inside a node",
+        "what the host's proxy adds to a step between nodes, by protocol: posts, slots, flushes; empty: of "
+        "whole buffers with hardly anything in them, as full ones when left out; absent inside a node",
         optional=True,
     )
     chunk: Number | None = quantity(
