@@ -54,7 +54,7 @@ class Rings:
     )
     chunk: Number | None = quantity(
         "B",
-        "most bytes in one piece of a tree's pipeline, all channels together",
+        "most bytes in one piece of a tree's pipeline or a ring's step: slots of all channels together",
         optional=True,
         positive=True,
     )
