@@ -1,5 +1,5 @@
-"""How context ranks meet in attention: keys gathered or passed round a ring, tokens swapped for heads, or both:
-swapped among neighbours, rings between these.
+"""How context ranks meet in attention: keys gathered or passed round a ring, tokens swapped for heads, or
+both: swapped among neighbours, rings between these.
 """
 
 from __future__ import annotations

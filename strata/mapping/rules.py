@@ -100,7 +100,7 @@ SWAP = Rule(
     ("lower cp", "cp_mode=ring"),
 )
 RINGS = Rule(
-    262144,
+    2**25,
     "plan.cp must be a multiple of cp_a2a, the ranks that swap tokens for heads, with cp_mode=a2a+p2p",
     ("another cp_a2a", "cp_mode=ring", "cp_mode=ulysses"),
 )
