@@ -213,8 +213,8 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
     holds stage j of the one direction and P - 1 - j of the other. Stages P, even; micro-batches m, even, at
     least 2P. A forward and a backward pass beside each other take s less than one after the other: exchanges
     of either run beside kernels of the other (`beside_other_batch`), but not while the pipeline fills and
-    drains. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C = F + B' - s; F = B for
-    which it is exact; else within 3 % of the simulated order in the mean, 10 % at worst.
+    drains. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C = F + B' - s.
+    Exact where F = B; else within 3 % of the simulated order in the mean, 10 % at worst.
 
     DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, table 2.
 

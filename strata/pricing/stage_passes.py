@@ -135,7 +135,7 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
 
 
 def exchange_saved(b: PricedBlock) -> Number:
-    """Time of a block's exchanges that kernels of another micro-batch hide, less what these lose by it [s]."""
+    """Time of a block's exchanges that another micro-batch's kernels hide, less what these lose by it [s]."""
     return sum((price.saved for op, price in b.ops if is_exchange(op)), 0.0)
 
 
