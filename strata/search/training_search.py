@@ -102,7 +102,9 @@ def search_training(
     priced, reason = asked.box(box)
     out = {rule.relation: n for rule in RULES if (n := int(np.sum(box.legal & (reason & rule.bit > 0))))}
     considered, feasible = box.size, int(np.isfinite(priced.scores).sum())
-    for code in offloads(system.fabric.host.link is not None) if not feasible and not where else ():
+    host = system.fabric.host
+    linked = host is not None and host.link is not None
+    for code in offloads(linked) if not feasible and not where else ():
         box = moved_out(box, code)
         priced, _ = asked.box(box)
         considered, feasible = considered + box.size, int(np.isfinite(priced.scores).sum())

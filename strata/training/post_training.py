@@ -35,7 +35,12 @@ from strata.training.post_training_iteration import (
 from strata.training.post_training_learning import Learning, learning, training_plans
 from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.post_training_rollout import Rollouts, rollouts
-from strata.training.post_training_transfer import colocated_transfer, moved_time, separate_transfer
+from strata.training.post_training_transfer import (
+    colocated_transfer,
+    moved_time,
+    separate_transfer,
+    weight_tensors,
+)
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -101,6 +106,10 @@ class _Asked:
             order = np.lexsort((rough.lacks, rough.time))
             some = taken(some, order[:FINE])
         return rollouts(on, self.model, self.recipe, some, self.rollout_engine, **how)
+
+    def refit_time(self, plan: Plan) -> float:
+        """Host time to load all weights into the engine on the same devices [s]."""
+        return float(self.recipe.refit) * weight_tensors(self.model, float(plan.ep))
 
     def learnt(self, on: System, **how: Any) -> Learning:
         some = training_plans(on, self.model, self.recipe, self.training_engine, self.training_plan)
@@ -249,6 +258,8 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
             by=int(j),
             transfer=colocated_transfer(on, weights, float(learnt.weights[j]), asked.training_engine),
             moved=out + float(asked.recipe.wake),
+            refit=asked.refit_time(plan_at(learnt.plan, int(j))),
+            controller=float(asked.recipe.controller * asked.recipe.samples),
         )
         way = _iteration(asked, parts, beside, colocated=True, asynchronous=False, keep=keep)
         best = way if best is None or way.time < best.time else best
@@ -277,6 +288,7 @@ def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None)
         by=j,
         transfer=separate_transfer(asked.system, float(sampled.memory["weights"][i]), asked.training_engine),
         moved=float(moved_time(moved, float(asked.recipe.host_bandwidth))),
+        controller=float(asked.recipe.controller * asked.recipe.samples),
     )
     return _iteration(asked, parts, 0.0, colocated=False, asynchronous=asynchronous, keep=not parked)
 
@@ -285,8 +297,7 @@ def _iteration(
     asked: _Asked, parts: PooledPhases, beside: float, *, colocated: bool, asynchronous: bool, keep: bool
 ) -> Iteration:
     sampling, learnt = parts.times
-    between = parts.transfer + parts.moved
-    time = float(iteration_time(sampling, learnt, between, float(asynchronous)))
+    time = float(iteration_time(sampling, learnt, parts.between, float(asynchronous)))
     energy, usd = spent(parts, time, colocated=colocated, economics=asked.economics)
     capacity = float(np.min(np.asarray(asked.system.chip.memory.capacity, float)))
     memory, limits = memory_of(parts, beside, capacity)
