@@ -39,7 +39,8 @@ def stages_seen(given: Pricing) -> Number:
     if not given.structure.pipelined:
         return 0.0
     order, stages = given.graph.sequence, given.sharding.stages
-    nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
+    prefix = order.prefix_layers if order.prefix else 0.0
+    nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, prefix=prefix)
     if given.sharding.deepflow:
         inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
         nodes = namespace(nodes, inner).concatenate([nodes, inner])
