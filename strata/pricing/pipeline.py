@@ -89,11 +89,11 @@ def interleaved_layers(
 def stage_nodes(
     stages: Number, layers: Number, period: int, rank: int = 0, ends: float = 0.0, prefix: Number = 0.0
 ) -> Number:
-    """The stages that can be slowest or fullest, on a leading axis: the first two, a period's worth before and
-    after the place where stages grow by a layer and before the end, and the last; behind a `prefix` of so many
-    layers of another kind also the first two without any of them, which keep most for their backward passes.
-    Other stages hold the same kinds of layers as one of these. `rank` is the number of axes of what the stages
-    are used with; `ends` stages at either end hold no layers.
+    """The stages that can be slowest or fullest, on a leading axis: the first two, a period's worth before
+    and after the place where stages grow by a layer and before the end, and the last; behind a `prefix` of so
+    many layers of another kind also the first two without any of them, which keep most for their backward
+    passes. Other stages hold the same kinds of layers as one of these. `rank` is the number of axes of what
+    the stages are used with; `ends` stages at either end hold no layers.
 
     >>> stage_nodes(32.0, 61.0, 1).tolist(), stage_nodes(32.0, 61.0, 1, prefix=3.0).tolist()[-2:]
     ([0.0, 1.0, 1.0, 2.0, 30.0, 31.0], [3.0, 4.0])

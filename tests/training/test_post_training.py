@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.training.post_training_learning import padded_packs
 from strata.errors import StrataError
 from strata.serving.curve import as_many
 from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, iteration_time
-from strata.training.post_training_learning import learning, training_plans
+from strata.training.post_training_learning import learning, padded_packs, training_plans
 from strata.training.post_training_rollout import rollouts
 from strata.training.post_training_transfer import colocated_transfer, resharded_bytes, separate_transfer
 
