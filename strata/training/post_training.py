@@ -23,6 +23,7 @@ from strata.search.plan_for import why_infeasible
 from strata.search.plans import plan_at
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes
+from strata.training.checks import check_trainable
 from strata.training.post_training_iteration import (
     LEVERS,
     Iteration,
@@ -160,6 +161,10 @@ def post_training(
     require(not (asynchronous and pools == "one"), "asynchronous rollouts need two pools", pools=pools)
     require(rollout_devices is None or pools != "one", "one pool has no rollout_devices", pools=pools)
     require(isinstance(asked.model, Model), "post-training is of a language model")
+    check_trainable(asked.training_engine, asked.model, train(1.0, 1.0))
+    sampler = asked.rollout_engine
+    if sampler.training is not None and sampler.at_least:
+        raise BadValue(f"engine {sampler.name} trains and does not sample; nearest: vllm, sglang or trtllm")
     two = asynchronous or rollout_devices is not None or pools == "two"
     ways: list[Iteration] = []
     if not two:

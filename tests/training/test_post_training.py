@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import StrataError
+from strata.errors import BadValue, StrataError
 from strata.serving.curve import as_many
 from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, iteration_time
 from strata.training.post_training_learning import learning, padded_packs, training_plans
@@ -308,3 +308,10 @@ def test_the_host_of_a_step_is_counted():
     assert one.phase("loading weights") > 1.0 and two.phase("loading weights") == 0.0
     assert one.phase("controller") == two.phase("controller") == pytest.approx(128 * 1.5e-3)
     assert one.time - bare.time == pytest.approx(one.phase("loading weights") + one.phase("controller"))
+
+
+def test_engines_do_what_they_can():
+    with pytest.raises(BadValue, match="vllm samples and does not train"):
+        st.post_training("8xh100", "qwen3-8b", training_engine="vllm")
+    with pytest.raises(BadValue, match="megatron trains and does not sample"):
+        st.post_training("8xh100", "qwen3-8b", rollout_engine="megatron")
