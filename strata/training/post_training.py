@@ -161,10 +161,7 @@ def post_training(
     require(not (asynchronous and pools == "one"), "asynchronous rollouts need two pools", pools=pools)
     require(rollout_devices is None or pools != "one", "one pool has no rollout_devices", pools=pools)
     require(isinstance(asked.model, Model), "post-training is of a language model")
-    check_trainable(asked.training_engine, asked.model, train(1.0, 1.0))
-    sampler = asked.rollout_engine
-    if sampler.training is not None and sampler.at_least:
-        raise BadValue(f"engine {sampler.name} trains and does not sample; nearest: vllm, sglang or trtllm")
+    _check_engines(asked)
     two = asynchronous or rollout_devices is not None or pools == "two"
     ways: list[Iteration] = []
     if not two:
@@ -179,6 +176,13 @@ def post_training(
         training_engine=asked.training_engine,
         ways=sorted(ways, key=lambda w: (w.time, w.excess)),
     )
+
+
+def _check_engines(asked: _Asked) -> None:
+    check_trainable(asked.training_engine, asked.model, train(1.0, 1.0))
+    sampler = asked.rollout_engine
+    if sampler.training is not None and sampler.at_least:
+        raise BadValue(f"engine {sampler.name} trains and does not sample; nearest: vllm, sglang or trtllm")
 
 
 def _told(plan: Plan | str | None) -> Plan | None:
