@@ -29,6 +29,7 @@ class StagePasses:
     behind: Number  # how many stages follow each
     every: tuple[Number, Number, Number]  # forward, inputs and weights over all stages
     mirrored: Number = 0.0  # passes of the stage as far from the other end (DualPipe)
+    saved: Number = 0.0  # mean stage: by a forward beside a backward pass, not one after the other (DualPipe)
 
     @cached_property
     def back(self) -> Number:
@@ -232,12 +233,14 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
 
     .. math:: T = \max\Big[\frac{m}{2} \max_j (t_j + t_{P-1-j}),\;
         m t + \left(\tfrac{P}{2} - 1\right)\big(F + B + \min(F, B) - W\big)\Big]
+        - \left(m - \tfrac{P}{2} - 2\right) s
 
     forward pass F, gradients to inputs B and to weights W of the mean stage, t all of its passes: a device
     holds stage j of the one direction and P - 1 - j of the other. Stages P, even; micro-batches m, even, at
-    least 2P. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C for a
-    forward and a backward pass beside each other; here C = F + B', nothing gained by that, and F = B for
-    which it is exact; else within 3 % of the simulated order in the mean, 10 % at worst.
+    least 2P. A forward and a backward pass beside each other take s less than one after the other: exchanges
+    of either run beside kernels of the other (`beside_other_batch`), but not while the pipeline fills and
+    drains. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C = F + B' - s.
+    Exact where F = B; else within 3 % of the simulated order in the mean, 10 % at worst.
 
     DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, table 2.
 
@@ -249,7 +252,9 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
     pair = passes.whole + passes.mirrored
     bubble = xp.maximum(stages / 2.0 - 1.0, 0.0) * (forward + inputs + xp.minimum(forward, inputs) - weights)
     mean = microbatches * (forward + inputs + weights) + xp.maximum(bubble, 0.0)
-    return xp.maximum(0.5 * microbatches * namespace(pair).max(pair, axis=0), mean)
+    pairs = xp.maximum(microbatches - 0.5 * stages - 2.0, 0.0)
+    apart = xp.maximum(0.5 * microbatches * namespace(pair).max(pair, axis=0), mean)
+    return apart if _none(passes.saved) else apart - pairs * passes.saved
 
 
 def scheduled_time(

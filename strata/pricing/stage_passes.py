@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
+from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
+from strata.pricing.overlap.trainers import is_exchange
 from strata.pricing.pipeline import decode_cycle, line_time, pipeline_time
 from strata.pricing.price import ZERO, Price
 from strata.pricing.schedules import (
@@ -84,6 +86,12 @@ def stage_times(
     return ahead + send.time, slowest - ahead
 
 
+def is_dualpipe(given: Pricing) -> Number:
+    """1 where the plan's schedule is DualPipe."""
+    schedule = given.sharding.training.schedule
+    return namespace(schedule).where(schedule == float(SCHEDULE.index(DUALPIPE)), 1.0, 0.0)
+
+
 def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
     sharding, nodes = given.sharding, stages_seen(given)
@@ -96,10 +104,14 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
     sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     before: Number = 0.0
     mirrored: Number = 0.0
+    saved: Number = 0.0
+    paired = is_dualpipe(given) if dual else 0.0
     for b, count, at in zip(blocks, counts, counts_before_stages(given, blocks, nodes), strict=True):
         runs = block_runs(b, count)
         once: Number = 0.0
-        for name, time in block_passes(b, apart=apart).items():
+        hidden = paired * exchange_saved(b) if dual else 0.0
+        saved = saved + b.block.times * hidden
+        for name, time in block_passes(b, apart=apart, hidden=hidden).items():
             again = name == "again"
             kind = "inputs" if again else name
             passes[kind] = passes[kind] + runs * (time if not again else time * here)
@@ -116,19 +128,25 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
         behind=last - nodes,
         every=(sums["forward"], sums["inputs"], sums["weights"]),
         mirrored=mirrored,
+        saved=saved / sharding.stages if dual else 0.0,
     )
 
 
-def block_passes(b: PricedBlock, *, apart: bool) -> dict[str, Number]:
+def exchange_saved(b: PricedBlock) -> Number:
+    """Time of a block's exchanges that another micro-batch's kernels hide, less what these lose by it [s]."""
+    return sum((price.saved for op, price in b.ops if is_exchange(op)), 0.0)
+
+
+def block_passes(b: PricedBlock, *, apart: bool, hidden: Number = 0.0) -> dict[str, Number]:
     """Times of a block in its passes, and of what it repeats [s]; gradients to weights `apart` or with those
-    to inputs.
+    to inputs; with what is `hidden` beside another pass, as where there is none.
     """
     if b.block.direction == "forward":
-        return {"forward": b.price.time} | ({} if b.again is ZERO else {"again": b.again.time})
+        return {"forward": b.price.time + hidden} | ({} if b.again is ZERO else {"again": b.again.time})
     if not apart:
-        return {"inputs": b.price.time}
+        return {"inputs": b.price.time + hidden}
     weights = weight_time(b)
-    return {"inputs": b.price.time - weights, "weights": weights}
+    return {"inputs": b.price.time + hidden - weights, "weights": weights}
 
 
 def weight_time(b: PricedBlock) -> Number:
@@ -195,7 +213,7 @@ def pipeline_times(
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
     sent = 2.0 * one_way * (waits * pieces + 1.0 / chunks) + 4.0 * held * pieces
     p2p = sent * (stages - 1.0) / stages
-    bubble = time - pieces * sum(passes.every) / stages - p2p
+    bubble = time - pieces * (sum(passes.every) / stages - passes.saved) - p2p
     return PassTimes(
         time=time,
         slowest=slowest,

@@ -47,14 +47,16 @@ def stages_seen(given: Pricing) -> Number:
         return 0.0
     order, deepflow = given.graph.sequence, given.sharding.deepflow
     sizes = (given.sharding.stages, order.layers, len(order.period), given.structure.rank)
+    prefix = order.prefix_layers if order.prefix else 0.0
 
     def nodes() -> Number:
+        outer = stage_nodes(*sizes, prefix=prefix)
         if not deepflow:
-            return stage_nodes(*sizes)
-        outer, inner = stage_nodes(*sizes), stage_nodes(*sizes, ends=1.0)
+            return outer
+        inner = stage_nodes(*sizes, ends=1.0)
         return namespace(outer, inner).concatenate([outer, inner])
 
-    return _STAGES.of(value_key("nodes", sizes, deepflow), nodes)
+    return _STAGES.of(value_key("nodes", sizes, prefix, deepflow), nodes)
 
 
 _STAGES = Memo(512)

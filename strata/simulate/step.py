@@ -215,7 +215,7 @@ class _Simulated:
             return self.paced
         t, stages, v = self.own, float(self.stages), float(self.virtual)
         one_way = v * self.passes.send if self.stages > 1 else 0.0
-        passes = listed_passes(t.forward, t.inputs, t.weights, self.stages)
+        passes = replace(listed_passes(t.forward, t.inputs, t.weights, self.stages), saved=t.saved)
         given = (passes, self.code, stages, float(self.pieces), v, one_way, self.waits)
         return float(filled_time(*given, held=self.held * v))
 
