@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, rank_of
 from strata.errors import require
+from strata.memo import value_key
 from strata.pricing.kernels.device import Device
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
@@ -203,16 +205,17 @@ def _most_popular(op: ExpertMatMul, copies: Array | None, shares: Array) -> Numb
 
 
 def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> ExpertLoad:
-    """The load of a layer, worked out once for its products: they share their extents, which are kept so that
-    ids stay theirs.
+    """The load of a layer, worked out once for its products: they share their sizes, or, where these are
+    arrays, their extents, which are kept so that ids stay theirs.
     """
-    rank = load_rank(op, device, ranks)
-    key = (id(op.tokens), id(op.experts), rank)
-    if key not in device.loads:
-        heights = tile_heights(device.chip.experts.tile_rows)
-        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank, heights))
-    load: ExpertLoad = device.loads[key][2]
-    return load
+    rank, picks = load_rank(op, device, ranks), (op.all_experts, op.top_k, op.skew, op.redundant_experts)
+    sizes = value_key(op.tokens, op.experts, *picks, ranks) or (id(op.tokens), id(op.experts))
+    held = (op.tokens, op.experts, op.routing)
+
+    def made() -> tuple[Any, ExpertLoad]:
+        return held, busiest_load(op, ranks, rank, tile_heights(device.chip.experts.tile_rows))
+
+    return device.loads.of((sizes, rank, id(op.routing)), made)[1]
 
 
 def load_rank(op: ExpertMatMul, device: Device, ranks: Number) -> int:
