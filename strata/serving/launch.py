@@ -4,7 +4,6 @@ cannot say.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.launcher import Launcher, launcher
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
-from strata.params import find
+from strata.serving.priced_service import shipped_config
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
@@ -221,12 +220,7 @@ def checkpoint_of(model: Model) -> str:
     >>> checkpoint_of(make_model("gpt-oss-120b"))
     'openai/gpt-oss-120b'
     """
-    try:
-        path = find("models", model.name).with_suffix(".json")
-        said = json.loads(path.read_text(encoding="utf-8")).get("_strata", {}).get("source", "")
-    except (StrataError, OSError, ValueError):
-        return model.name
-    found = HUB.search(said)
+    found = HUB.search(str(shipped_config(model.name).get("_strata", {}).get("source", "")))
     return found.group(1) if found else model.name
 
 

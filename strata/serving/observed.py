@@ -63,32 +63,48 @@ class ObservedReplica(Replica):
         tell: Callable[[StepsRecord], None] | None = None,
     ) -> None:
         super().__init__(index, table, pools, rules)
-        self.gaps, self.tell, self._stalled = gaps, tell, 0.0
+        self.gaps, self.tell = gaps, tell
+        # of each rank: how many wait for their next token while prompts are read alone, and how long so far
+        self._stalled: list[list[list[float]]] = [[] for _ in pools]
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over: what it was is noted before it is forgotten."""
         time, steps, mixed = self.until - self.started, self.steps, self.rules.mixed
-        generating = tokens = 0
-        for rank in self.ranks:
+        each, generating, tokens = time / steps, 0, 0
+        for rank, stalled in zip(self.ranks, self._stalled, strict=True):
             read = sum([chunk for _, chunk in rank.reading]) if rank.reading else 0
             tokens += read
-            generating += rank.generating if mixed or not read else 0
-        if generating:
-            each, brought = time / steps, self.rules.tokens_per_step
-            if self._stalled:
-                self.gaps.add_many((each + self._stalled) / brought, round(generating * brought))
-                self._stalled, steps = 0.0, steps - 1
-            if steps:
-                self.gaps.add_many(each / brought, round(generating * steps * brought))
-        elif tokens and any([r.generating for r in self.ranks]):
-            self._stalled += time
-        else:
-            self._stalled = 0.0
+            count = rank.generating
+            if count and read and not mixed:
+                _stall(stalled, count, time)
+            elif count:
+                generating += count
+                for size, wait in stalled:
+                    self._gap(each + wait, size)
+                waited = sum([size for size, _ in stalled])
+                self._gap(each, count * steps - waited)
+                stalled.clear()
         if self.tell is not None:
             waits = sum([len(r.waiting) for r in self.ranks])
             used = max([r.pool.used / r.pool.blocks for r in self.ranks])
-            steps = self.steps
             self.tell(
                 StepsRecord(self.index, self.started, self.until, steps, generating, tokens, waits, used)
             )
         super().end(done)
+
+    def _gap(self, time: float, count: float) -> None:
+        """So many sequences had their next step after so long; guesses that hold bring several tokens."""
+        brought = self.rules.tokens_per_step
+        if count > 0:
+            self.gaps.add_many(time / brought, round(count * brought))
+
+
+def _stall(stalled: list[list[float]], count: int, time: float) -> None:
+    """All that generate wait; those that had their first token since are a group of their own."""
+    known = sum([size for size, _ in stalled])
+    while stalled and known > count:  # preempted ones came last
+        known -= stalled.pop()[0]
+    if count > known:
+        stalled.append([count - known, 0.0])
+    for group in stalled:
+        group[1] += time

@@ -4,6 +4,7 @@ once, for any number of simulated runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,6 +18,7 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
+from strata.params import data_folder
 from strata.records import readable
 from strata.search.power_caps import capped_system, checked_caps
 from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
@@ -58,9 +60,16 @@ def load_sizes(load: Load, sample: int = SAMPLE) -> LoadSizes:
         input=sum(r.input for r in first) / count,
         output=sum(r.output for r in first) / count,
         longest=max(r.input + r.output for r in first),
-        rate=(count - 1) / span if span > 0 else float("inf"),
+        rate=_told_rate(load) or ((count - 1) / span if span > 0 else float("inf")),
         more=count == sample or any(r.session is not None or r.keep is not None for r in first),
     )
+
+
+def _told_rate(load: Load) -> float:
+    """The rate that a load is told to have [1/s]; 0 where it says none."""
+    own = getattr(load, "process", None) or load
+    rate = getattr(own, "rate", 0.0)
+    return float(rate) if isinstance(rate, int | float) else 0.0
 
 
 @readable("system", "model", "plan", "engine", "copies")
@@ -177,8 +186,28 @@ def price_service(
     )
 
 
+def shipped_config(name: str) -> dict[str, Any]:
+    """The config of a shipped model; empty where there is none."""
+    path = data_folder("models") / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def longest_context(model: Model) -> float:
+    """Tokens of prompt and answer that a model has positions for; 0 where nothing says it.
+
+    >>> longest_context(make_model("llama-3-70b"))
+    8192.0
+    """
+    config = shipped_config(model.name)
+    told = {**config.get("text_config", {}), **config}
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+    found = next((told[n] for n in names if isinstance(told.get(n), int | float)), 0.0)
+    return float(found) or float(np.max(np.asarray(model.positions)))
+
+
 def _check_context(model: Model, sizes: LoadSizes | None) -> None:
-    most = float(np.max(np.asarray(model.positions)))
+    most = longest_context(model)
     if sizes is not None and 0.0 < most < sizes.longest:
         raise BadValue(
             f"a request of {sizes.longest:,} tokens, prompt and answer, passes the context of {model.name} "

@@ -123,13 +123,16 @@ def _run(
     misses: float,
     progress: Progress | None,
 ) -> ServiceSimulation:
-    times = [found.times[name].add for name in LATENCIES]
+    ttft, tpot, latency, queued = (found.times[name].add for name in LATENCIES)
     limits = [(LATENCIES.index(name), limit) for name, limit in found.slo.items()]
 
     def record(r: Request) -> None:
         values = (r.ttft, r.tpot, r.latency, r.queued)
-        for add, value in zip(times, values, strict=True):
-            add(value)
+        ttft(values[0])
+        if r.output > 1:  # one token has none after it
+            tpot(values[1])
+        latency(values[2])
+        queued(values[3])
         found.completed += 1
         found.input_tokens += r.input
         found.output_tokens += r.output
