@@ -1,4 +1,4 @@
-"""Prices over one or two variables, drawn as lines between nodes that were priced; sums of them along a line."""
+"""Prices over one or two variables, drawn as lines between nodes that were priced; and sums of them."""
 
 from __future__ import annotations
 
