@@ -117,6 +117,7 @@ def served(
     drift=None,
     router="least-loaded",
     until=float("inf"),
+    record=None,
 ):
     """Serve requests on stub engines; `tiers` makes the tiers of a rank."""
     prices = prices or LinearPrices()
@@ -132,7 +133,7 @@ def served(
         replicas=every,
         router=Router(every, router),
         load=load,
-        record=found.done.append,
+        record=record or found.done.append,
         refuse=found.refused.append,
     )
     found.fleet.run(until)
