@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.evaluate import evaluate
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
@@ -33,18 +33,18 @@ class StepPricer:
     routed: dict[str, Any]  # how tokens pick their experts, as workloads take it
     draft_tokens: float = 0.0  # guessed in a decode step beside the one that is sure
     # time of the guesses of a step [s], by the sequences of all lanes and the tokens of each
-    guessing: Callable[[Array, Array], Array] | None = None
+    guessing: Callable[[Number, Number], Array] | None = None
 
     @property
     def lanes(self) -> float:
         return float(self.plan.dp) * float(self.plan.pp)
 
-    def generating(self, sequences: Array, context: Array) -> Workload:
+    def generating(self, sequences: Number, context: Number) -> Workload:
         """`context`: tokens of each sequence."""
         told: dict[str, Any] = {"tokens": self.draft_tokens + 1.0} if self.draft_tokens else {}
         return decode(self.lanes * sequences, context + self.draft_tokens, **told, **self.routed)
 
-    def reading(self, sequences: Array, context: Array, tokens: Array, attended: Array) -> Workload:
+    def reading(self, sequences: Number, context: Number, tokens: Number, attended: Number) -> Workload:
         chunk, cached, prompts = prompt_of(tokens, attended)
         return mixed(
             self.lanes * sequences,
@@ -55,7 +55,7 @@ class StepPricer:
             **self.routed,
         )
 
-    def reading_alone(self, tokens: Array, attended: Array) -> Workload:
+    def reading_alone(self, tokens: Number, attended: Number) -> Workload:
         chunk, cached, prompts = prompt_of(tokens, attended)
         return prefill(float(self.plan.dp) * prompts, chunk, cached=cached, **self.routed)
 
@@ -83,7 +83,7 @@ class StepPricer:
         kinds = SHARED if float(self.plan.tp) == 1.0 else SHARED[:1]
         return sum((np.asarray(by_kind[k], float) for k in kinds), np.zeros(()))
 
-    def generated(self, sequences: Array, context: Array) -> tuple[Array, Array]:
+    def generated(self, sequences: Number, context: Number) -> tuple[Array, Array]:
         """Time and energy of steps that generate, guesses and all."""
         time, energy = self.priced(self.generating(sequences, context))
         if self.guessing is None:
@@ -102,7 +102,7 @@ def idle_power(result: Result) -> Array:
     return np.asarray((energy["static"] + energy["hosts"]) * result.metrics.tokens_per_s, float)
 
 
-def prompt_of(tokens: Array, attended: Array) -> tuple[Array, Array, Array]:
+def prompt_of(tokens: Number, attended: Number) -> tuple[Number, Number, Number]:
     r"""Alike prompts that have so many tokens together, each attending to so many on average: the chunk that
     is read of each, what is cached before it, and how many there are.
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.simulate.server.kv_room import KvRoom, kv_room
 from strata.simulate.server.step_pricer import StepPricer
 from strata.simulate.server.surfaces import Surface, axis_nodes, line_at, line_sums, place_on, tile_nodes
@@ -112,7 +112,7 @@ class StepTable:
         n, c = self._all.x, np.array(self._contexts)
         return Surface(n, self._contexts, [self.pricer.guessing(self.lanes * _column(n), c)])
 
-    def _reading(self, n: Array, c: Array, p: Array, a: Array) -> tuple[Array, Array]:
+    def _reading(self, n: Number, c: Number, p: Number, a: Number) -> tuple[Array, Array]:
         return self.pricer.priced(self.pricer.reading(n, c, p, a))
 
     @cached_property
