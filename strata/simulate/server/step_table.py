@@ -73,8 +73,9 @@ class StepTable:
         _, c0, _, a0 = self._middle
         sequences, _, tokens = self._most
         n, total = axis_nodes(sequences, 1.25), np.array(tile_nodes(tokens + sequences))
-        rest = np.maximum(total - _column(n), 1.0)
-        return Surface(n, total.tolist(), self._reading(_column(n), c0, rest, a0))
+        # where all tokens are fewer than the sequences, as many sequences as leave one to read
+        some = np.minimum(_column(n), np.maximum(total - 1.0, 1.0))
+        return Surface(n, total.tolist(), self._reading(some, c0, np.maximum(total - some, 1.0), a0))
 
     @cached_property
     def _caches(self) -> Surface:
@@ -88,7 +89,7 @@ class StepTable:
     def _prompts(self) -> Surface:
         """What prompts that attend to more or less add to `_all`, by what each attends to and tokens."""
         n0, c0, _, a0 = self._middle
-        p = sorted({*axis_nodes(self._most[2], 1.5), *(v for v in (64.0, 128.0, 256.0) if v < self._most[2])})
+        p = tile_nodes(self._most[2])
         there, here = (self._reading(n0, c0, _column(p), v) for v in (np.array(self._reaches), a0))
         return Surface(p, self._reaches, [v - w for v, w in zip(there, here, strict=True)])
 
