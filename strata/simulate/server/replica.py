@@ -40,8 +40,8 @@ class StepPrices(Protocol):
 
 
 class Drift:
-    """Prices that change with time, as popular experts do: every `period` [s] one of some tables, drawn with a
-    seed.
+    """Prices that change with time, as popular experts do: every `period` [s] one of some tables, drawn
+    with a seed.
     """
 
     __slots__ = ("_seed", "period", "tables")
@@ -192,7 +192,9 @@ class Replica:
             return table.decode_steps(ranks[0].generating, ranks[0].context, steps, growth)
         running = [r for r in ranks if r.generating]
         most = max([r.generating for r in running])
-        each, reach = (sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True))
+        each, reach = (
+            sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True)
+        )
         time, left, passed = 0.0, steps, 0
         while left:
             here, rank = _longest(running, passed * growth, left, growth)
@@ -227,7 +229,7 @@ class Replica:
             own = max(own, time - (table.shared(quiet[0], False) if table.shares else 0.0))
         time = own + (table.shared(self._fullest_lane(every), True) if table.shares else 0.0)
         mean = [v / len(ranks) for v in sums]
-        return time, self._spent(time, table.step(*mean))
+        return time, self._spent(time, table.step(mean[0], mean[1], mean[2], mean[3]))
 
     def _fullest_lane(self, tokens: list[int]) -> float:
         """Tokens of a rank, on average over those that share experts; the most of any lane."""
@@ -246,7 +248,8 @@ class Replica:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
         if self.drift is not None:
             self.table, self._after = self.drift.at(now)
-        mixed, reads, read = self.rules.mixed, False, []
+        mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
+        lead = load = 0.0
         for rank in self.ranks:
             if mixed:
                 rank.take_decode_blocks()
@@ -256,24 +259,26 @@ class Replica:
                 reads = True
             elif not mixed:
                 rank.take_decode_blocks()
-        self.started = now
+            if rank.made_room:
+                settled = False
+            if rank.swapping or rank.loading:
+                lead, load = max(lead, rank.swapping), max(load, rank.loading)
+                rank.swapping = rank.loading = 0.0
+        self.started, self._lead = now, lead
         self.version += 1
-        self._lead = max([r.swapping for r in self.ranks])
         if reads:
             self.steps = 1
             time, self._energy = self._mixed(read)
-            self.until = now + self._lead + max(time, max([r.loading for r in self.ranks]))
-        else:
-            ahead = [r.steps_ahead() for r in self.ranks if r.generating]
-            self.steps = min(ahead) if ahead else 0
-            if self.steps:
-                single = self.rules.single_steps or any([r.made_room for r in self.ranks])
-                self._end_with(1 if single else self.steps)
-                if self.until > self._after and self.steps > 1:
-                    self._cut(self._after)
-        for rank in self.ranks:
-            rank.swapping = rank.loading = 0.0
-        return self.steps > 0
+            self.until = now + lead + (time if time > load else load)
+            return True
+        ahead = [r.steps_ahead() for r in self.ranks if r.generating]
+        if not ahead:
+            self.steps = 0
+            return False
+        self._end_with(min(ahead) if settled else 1)
+        if self.until > self._after and self.steps > 1:
+            self._cut(self._after)
+        return True
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""
@@ -291,8 +296,8 @@ class Replica:
 
 
 def _longest(ranks: list[EngineRank], grown: float, steps: int, growth: float) -> tuple[int, EngineRank]:
-    """The rank with the most context after each sequence has `grown`, and for how many of the next steps it is
-    that: contexts grow as lines, so that each rank has the most during one stretch of steps.
+    """The rank with the most context after each sequence has `grown`, and for how many of the next steps it
+    is that: contexts grow as lines, so that each rank has the most during one stretch of steps.
     """
 
     def ahead(more: float) -> EngineRank:
