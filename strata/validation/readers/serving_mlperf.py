@@ -4,6 +4,7 @@ that keeps the limits (Server, Interactive).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,29 +12,26 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.errors import BadValue
+from strata.hardware.chip import Chip
 from strata.mapping.plan import plan
 from strata.params import by_name, quantity, text
-from strata.validation.readers.benchmark_conditions import (
-    RunConditions,
-    parallel_degree,
-    plain_runs,
-    read_conditions,
-)
+from strata.search.power_caps import capped_system
+from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.closed_loop import client_times
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
-from strata.validation.readers.labels import dashed_all, server_names, server_of
+from strata.validation.readers.labels import dashed, dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.mlperf_prompts import PROMPTS, mlperf_prompts
 from strata.validation.readers.served_models import (
-    engine_times,
     in_process,
     largest_running_batch,
     prompt_time,
     served_model,
 )
-from strata.validation.readers.steps import Serving, served_batch, systems_of
+from strata.validation.readers.server_power import ServerPowerConditions
+from strata.validation.readers.steps import Serving, systems_of
 from strata.validation.readers.tables import Table
+from strata.workload.tasks import decode, mixed
 
 FILE = "serving/mlperf.toml"
 SCENARIOS = ("Offline", "Server", "Interactive")
@@ -47,6 +45,38 @@ class MlperfConditions:
     title: str = text("what was run")
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
     beams: dict[str, Number] = by_name("1", "sequences generated for one request, by model; 1 for others")
+    spread: dict[str, Number] = by_name(
+        "1", "standard deviation of the length of answers over their mean, by model; 0 for others"
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MlperfRequests:
+    """Requests of a data set in their means."""
+
+    input: Array
+    output: Array
+    spread: float = 0.0  # standard deviation of answers over their mean
+    beams: float = 1.0
+
+    @property
+    def context(self) -> Array:
+        r"""Tokens that each sequence of a request that runs attends to on average.
+
+        .. math:: c = p + \frac{L}{2} (1 + \sigma^2)
+
+        Long answers run longer, so that of those that run at any time more are long than of those that come.
+
+        >>> one = dict(input=300.0, output=200.0)
+        >>> float(MlperfRequests(**one).context), float(MlperfRequests(**one, spread=1.0).context)
+        (400.0, 500.0)
+        """
+        return self.input + self.output * (1.0 + self.spread**2) / 2.0
+
+    @property
+    def held(self) -> Array:
+        """Tokens a request has in its cache at its end; beams share its prompt."""
+        return self.input + self.beams * self.output
 
 
 def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -56,7 +86,8 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
     chips, engines = (np.array(dashed_all(table.text(c)), dtype=object) for c in ("chip", "engine"))
     models, scenarios = table.text("model"), table.text("scenario")
     known = read_conditions(MlperfConditions, table, FILE)
-    keys = [chips, engines, models, table.text("weights"), scenarios]
+    variants = [variant_named(s, c, catalogue) for s, c in zip(table.text("system"), chips, strict=True)]
+    keys = [np.array(variants, dtype=object), engines, models, table.text("weights"), scenarios]
 
     def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
         chip_name, engine, model, weights, scenario = key
@@ -64,11 +95,10 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
             raise BadValue(f"scenario must be one of {', '.join(SCENARIOS)}, but got '{scenario}'")
         part = table.keep(rows)
         serving, replicas = _replica(part, catalogue, (chip_name, server_of(engine), model, weights), known)
-        run = _requests(part, model)
-        beams = float(known.beams.get(model, 1.0))
+        requests = _requests(part, model, known)
         offline = scenario == SCENARIOS[0]
-        each = _offline(serving, run, beams) if offline else _loaded(part, serving, replicas, run, beams)
-        return replicas * each
+        running = _largest(serving, requests) if offline else _in_flight(part, serving, replicas, requests)
+        return replicas * running / _token_time(serving, requests, running)
 
     forecasts = forecast(table, keys, price, ("devices", "mean_output"))
     measured = table.number("tokens_per_s")
@@ -83,11 +113,28 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
     )
 
 
+def variant_named(system_name: str, chip_name: str, catalogue: Catalogue) -> str:
+    """The chip a row names, or that variant of it which the name of its system says.
+
+    >>> variant_named("SYS-521GE-TNRT (8x H100-NVL-94GB, TensorRT)", "h100", Catalogue())
+    'h100-nvl'
+    >>> variant_named("Supermicro AS -8126GS-TNMR (8x MI325X)", "mi325x", Catalogue())
+    'mi325x'
+    """
+    own = re.escape(chip_name)
+    for word in re.findall(rf"(?:^|-)(?:\d+x-?)?{own}-([a-z]+)", dashed(system_name)):
+        variant = f"{chip_name}-{word}"
+        if catalogue.has_chip(variant):
+            return catalogue.chip(variant).name
+    return chip_name
+
+
 def _replica(
     rows: Table, catalogue: Catalogue, named: tuple[str, str, str, str], known: MlperfConditions
 ) -> tuple[Serving, Array]:
-    """One copy of the model, and how many there are. Where attention is told to be data parallel, it is so
-    over the ranks that share the layers.
+    """One copy of the model, and how many there are, at the power limits of the submission. Where attention
+    is told to be data parallel, it is so over the ranks that share the layers, and the largest batch is that
+    of a rank.
     """
     chip_name, engine_name, model_name, weights = named
     model = served_model(catalogue, model_name, weights, weights)
@@ -98,66 +145,95 @@ def _replica(
     if model.has_experts:
         experts = {"ep": ep, "moe_tp": np.maximum(ranks / ep, 1.0)}
     engine = in_process(catalogue.engine(engine_name))
-    most = rows.number("max_batch") / dp
+    most = rows.number("max_batch")
     engine = replace(engine, sequences=np.where(np.isnan(most), engine.sequences, np.maximum(most, 1.0)))
     system = systems_of(catalogue, chip_name, ranks * pp)
+    limits = power_limits_served(rows, system.chip, model_name)
+    if np.any(limits < system.chip.energy.power_limit):
+        system = capped_system(system, limits)
     copies = rows.number("replicas")
     copies = np.where(np.isnan(copies), rows.number("devices") / (ranks * pp), copies)
     return Serving(system, model, plan(tp=tp, pp=pp, dp=dp, **experts), engine, known.skew), copies
 
 
-def _requests(rows: Table, model: str) -> RunConditions:
+def power_limits_served(rows: Table, chip: Chip, model: str) -> Array:
+    """Power limit of each row's devices [W]: the chip's own, unless the name of the system says that it was
+    lowered; of a range the middle.
+    """
+    known = read_conditions(ServerPowerConditions, rows, "serving/mlperf_power.toml")
+    benchmark = next((b.name for b in known.benchmark if b.model == model), model)
+    return np.array([np.mean(known.power_limits_of(chip, benchmark, name)) for name in rows.text("system")])
+
+
+def _requests(rows: Table, model: str, known: MlperfConditions) -> MlperfRequests:
     """Mean requests of the data set; nothing of a run's start shows, as it lasts for minutes."""
     told = rows.number("mean_input")
     likely = mlperf_prompts().likely
     if np.any(np.isnan(told)) and model not in likely:
         raise BadValue(f"mean_input is empty, and the prompts of {model} are not known ({PROMPTS})")
-    length = np.where(np.isnan(told), likely.get(model, np.nan), told)
-    return plain_runs(length, rows.number("mean_output"), np.inf)
+    return MlperfRequests(
+        input=np.where(np.isnan(told), likely.get(model, np.nan), told),
+        output=rows.number("mean_output"),
+        spread=float(known.spread.get(model, 0.0)),
+        beams=float(known.beams.get(model, 1.0)),
+    )
 
 
-def _largest(serving: Serving, run: RunConditions, beams: float) -> Array:
+def _largest(serving: Serving, requests: MlperfRequests) -> Array:
     """Requests that run at once: what fits, and the engine's limit of requests."""
-    several = replace(serving, engine=replace(serving.engine, sequences=serving.engine.sequences * beams))
-    fits = largest_running_batch(several, run.input + run.output, serving.plan.dp)
-    return np.maximum(np.floor(fits / beams), 1.0)
+    return np.maximum(largest_running_batch(serving, requests.held, serving.plan.dp), 1.0)
 
 
-def _offline(serving: Serving, run: RunConditions, beams: float) -> Any:
-    """Tokens/s of one copy with as many requests as it takes, one coming for each that ends."""
-    batch = _largest(serving, run, beams)
-    step = served_batch(serving, beams * batch, run.input, run.output).step
-    return batch * run.output / (prompt_time(serving, batch, run.input) + run.output * step)
+def _token_time(serving: Serving, requests: MlperfRequests, running: Array) -> Any:
+    r"""Mean time between two tokens of a request while so many run, one coming for each that ends [s].
 
+    .. math:: T = \frac{L + 1}{L} \left(d + \frac{n}{L m} \left(d_m - d\right)\right),
+        \quad m = \max(r, n / L)
 
-def _loaded(rows: Table, serving: Serving, replicas: Array, run: RunConditions, beams: float) -> Any:
-    """Tokens/s of one copy with as many requests in flight as were measured; where that is not told, with the
-    most that keep the limits in their means.
+    n requests of L tokens: n / L of them end in a step d and their places are taken by new ones, whose
+    prompts are read in steps d_m of m prompts, at least one on each of r attention ranks; a request's own
+    prompt is one step more. Engines that do not mix, and pipelines, read prompts in steps of their own.
     """
-    most, at_once = _largest(serving, run, beams), np.asarray(serving.plan.dp, float)
+    engine, output, layout = serving.engine, requests.output, serving.plan
+    sequences, dp = requests.beams * running, np.asarray(layout.dp, float)
+    plain = serving.step(decode(sequences, requests.context, skew=serving.skew)).time
+    alone = plain + prompt_time(serving, running, requests.input) / output
+    begin = running / output
+    prompts = np.maximum(begin, dp)
+    work = mixed(
+        np.maximum(sequences, dp),
+        requests.context,
+        prompts=prompts,
+        chunk=requests.input,
+        skew=serving.skew,
+    )
+    together = plain + begin / prompts * np.maximum(serving.step(work).time - plain, 0.0)
+    mixes = (engine.mixed > 0) & (np.asarray(layout.pp) <= 1)
+    return np.where(mixes, together, alone) * (output + 1.0) / output
 
-    def seen(flight: Any) -> tuple[Any, Any]:
-        running = np.minimum(flight, most)
-        times = engine_times(serving, beams * running, run)
-        return client_times(times, flight, running, at_once, run, serving.engine)
 
+def _in_flight(rows: Table, serving: Serving, replicas: Array, requests: MlperfRequests) -> Array:
+    """Requests that run on one copy: as many as were in flight, or, where that is not told, the most that
+    keep the limits in their means.
+    """
+    most = _largest(serving, requests)
     flight = np.maximum(rows.number("mean_in_flight") / replicas, 1.0)
     if np.any(np.isnan(flight)):
         limits = [rows.number(f"{name}_limit_s") for name in ("ttft", "tpot")]
         if np.any(np.isnan(flight) & (np.isnan(limits[0]) | np.isnan(limits[1]))):
             raise BadValue("a loaded row needs mean_in_flight, or both limits")
-        flight = np.where(np.isnan(flight), _within(seen, limits, most), flight)
-    ttft, tpot = seen(flight)
-    return flight * run.output / (ttft + run.output * tpot)
+        flight = np.where(np.isnan(flight), _within(serving, requests, limits, most), flight)
+    return np.minimum(flight, most)
 
 
-def _within(seen: Any, limits: list[Array], most: Array) -> Array:
-    """The most requests in flight whose mean times keep some limits; 1 where none do."""
+def _within(serving: Serving, requests: MlperfRequests, limits: list[Array], most: Array) -> Array:
+    """The most requests in flight whose mean times keep some limits; 1 where none do. A first token comes
+    after half a step of waiting and the step of its own prompt.
+    """
     low, high = np.zeros_like(most), np.log(most)
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
-        kept = np.all(
-            [time <= limit for time, limit in zip(seen(np.exp(middle)), limits, strict=True)], axis=0
-        )
+        token = _token_time(serving, requests, np.exp(middle))
+        kept = (1.5 * token <= limits[0]) & (token <= limits[1])
         low, high = np.where(kept, middle, low), np.where(kept, high, middle)
     return np.exp(low)
