@@ -187,27 +187,27 @@ def _largest(serving: Serving, requests: MlperfRequests) -> Array:
 def _token_time(serving: Serving, requests: MlperfRequests, running: Array) -> Any:
     r"""Mean time between two tokens of a request while so many run, one coming for each that ends [s].
 
-    .. math:: T = \frac{L + 1}{L} \left(d + \frac{n}{L m} \left(d_m - d\right)\right),
-        \quad m = \max(r, n / L)
+    .. math:: T = \frac{L + 1}{L} \left((1 - q)\, d + q\, d_m\right), \quad q = 1 - e^{-n / L}
 
-    n requests of L tokens: n / L of them end in a step d and their places are taken by new ones, whose
-    prompts are read in steps d_m of m prompts, at least one on each of r attention ranks; a request's own
-    prompt is one step more. Engines that do not mix, and pipelines, read prompts in steps of their own.
+    n requests of L tokens: n / L of them end in a step d on average, at random, and new ones take their
+    places. Steps that meet prompts, a share q of all, take d_m and have m = n / (L q) of them; ranks of
+    attention wait for each other, so that it is as if each had one. A request's own prompt is one step more.
+    Engines that do not mix, and pipelines, read prompts in steps of their own.
     """
     engine, output, layout = serving.engine, requests.output, serving.plan
     sequences, dp = requests.beams * running, np.asarray(layout.dp, float)
     plain = serving.step(decode(sequences, requests.context, skew=serving.skew)).time
     alone = plain + prompt_time(serving, running, requests.input) / output
     begin = running / output
-    prompts = np.maximum(begin, dp)
+    met = 1.0 - np.exp(-begin)
     work = mixed(
         np.maximum(sequences, dp),
         requests.context,
-        prompts=prompts,
+        prompts=np.maximum(begin / met, dp),
         chunk=requests.input,
         skew=serving.skew,
     )
-    together = plain + begin / prompts * np.maximum(serving.step(work).time - plain, 0.0)
+    together = plain + met * np.maximum(serving.step(work).time - plain, 0.0)
     mixes = (engine.mixed > 0) & (np.asarray(layout.pp) <= 1)
     return np.where(mixes, together, alone) * (output + 1.0) / output
 
