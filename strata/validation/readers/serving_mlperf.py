@@ -13,8 +13,9 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
+from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
-from strata.params import by_name, quantity, text
+from strata.params import by_name, part, quantity, text
 from strata.search.power_caps import capped_system
 from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
@@ -22,6 +23,7 @@ from strata.validation.readers.comparison import ComparedPoints, compare_metric,
 from strata.validation.readers.labels import dashed, dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.mlperf_prompts import PROMPTS, mlperf_prompts
+from strata.validation.readers.mlperf_software import round_order
 from strata.validation.readers.served_models import (
     in_process,
     largest_running_batch,
@@ -39,6 +41,17 @@ HALVINGS = 12  # of the logarithm of requests in flight, where limits bound them
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ServedRound:
+    """What an engine did not do yet before a round."""
+
+    source: str = text("where it is told, or why it is taken so")
+    engine: str = text("the engine's name")
+    before: str = text("the first round it no longer holds in, as v4.1")
+    fused: Number = quantity("1", "as of engines", minimum=0)
+    separate_quantize_share: Number = quantity("1", "as of engines", minimum=0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class MlperfConditions:
     """Requests of data sets, given to an engine in process."""
 
@@ -48,6 +61,21 @@ class MlperfConditions:
     spread: dict[str, Number] = by_name(
         "1", "standard deviation of the length of answers over their mean, by model; 0 for others"
     )
+    software: tuple[ServedRound, ...] = part(
+        ServedRound, "engines of earlier rounds; what is left out is as its file says", many=True
+    )
+
+    def engine_of(self, engine: Engine, rounds: Array) -> Engine:
+        """An engine as it was in each row's round; a row that names no round has today's."""
+        for one in self.software:
+            if one.engine == engine.name:
+                early = np.array([() < round_order(r) < round_order(one.before) for r in rounds])
+                changes = {
+                    name: np.where(early, getattr(one, name), getattr(engine, name))
+                    for name in ("fused", "separate_quantize_share")
+                }
+                engine = replace(engine, **changes) if np.any(early) else engine
+        return engine
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,11 +121,11 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
         chip_name, engine, model, weights, scenario = key
         if scenario not in SCENARIOS:
             raise BadValue(f"scenario must be one of {', '.join(SCENARIOS)}, but got '{scenario}'")
-        part = table.keep(rows)
-        serving, replicas = _replica(part, catalogue, (chip_name, server_of(engine), model, weights), known)
-        requests = _requests(part, model, known)
+        chosen = table.keep(rows)
+        serving, replicas = _replica(chosen, catalogue, (chip_name, server_of(engine), model, weights), known)
+        requests = _requests(chosen, model, known)
         offline = scenario == SCENARIOS[0]
-        running = _largest(serving, requests) if offline else _in_flight(part, serving, replicas, requests)
+        running = _largest(serving, requests) if offline else _in_flight(chosen, serving, replicas, requests)
         return replicas * running / _token_time(serving, requests, running)
 
     forecasts = forecast(table, keys, price, ("devices", "mean_output"))
@@ -144,7 +172,7 @@ def _replica(
     experts: dict[str, Any] = {"moe_tp": tp}
     if model.has_experts:
         experts = {"ep": ep, "moe_tp": np.maximum(ranks / ep, 1.0)}
-    engine = in_process(catalogue.engine(engine_name))
+    engine = known.engine_of(in_process(catalogue.engine(engine_name)), rows.text("round"))
     most = rows.number("max_batch")
     engine = replace(engine, sequences=np.where(np.isnan(most), engine.sequences, np.maximum(most, 1.0)))
     system = systems_of(catalogue, chip_name, ranks * pp)
