@@ -10,18 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
+from strata.arrays import Array, Number, map_leaves
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
 from strata.params import by_name, part, quantity, text
 from strata.search.power_caps import capped_system
+from strata.simulate.server.load import Lengths
+from strata.simulate.server.step_table import StepPricer
 from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.labels import dashed, dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.mlperf_limits import served_copy
 from strata.validation.readers.mlperf_prompts import PROMPTS, mlperf_prompts
 from strata.validation.readers.mlperf_software import round_order
 from strata.validation.readers.served_models import (
@@ -37,7 +40,7 @@ from strata.workload.tasks import decode, mixed
 
 FILE = "serving/mlperf.toml"
 SCENARIOS = ("Offline", "Server", "Interactive")
-HALVINGS = 12  # of the logarithm of requests in flight, where limits bound them
+PROMPT_LONGEST = 4.0  # times the mean, of prompts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,6 +60,7 @@ class MlperfConditions:
 
     title: str = text("what was run")
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+    prompt_spread: Number = quantity("1", "standard deviation of the logarithm of the length of prompts")
     beams: dict[str, Number] = by_name("1", "sequences generated for one request, by model; 1 for others")
     spread: dict[str, Number] = by_name(
         "1", "standard deviation of the length of answers over their mean, by model; 0 for others"
@@ -85,6 +89,7 @@ class MlperfRequests:
     input: Array
     output: Array
     spread: float = 0.0  # standard deviation of answers over their mean
+    prompt_spread: float = 0.0  # of the logarithm of prompts
     beams: float = 1.0
 
     @property
@@ -100,6 +105,15 @@ class MlperfRequests:
         (400.0, 500.0)
         """
         return self.input + self.output * (1.0 + self.spread**2) / 2.0
+
+    def lengths(self, row: int) -> tuple[Lengths, Lengths]:
+        """Prompts and answers of one row, log-normal; answers all alike where they do not vary."""
+        wide = float(np.sqrt(np.log1p(self.spread**2)))
+        read, written = float(self.input[row]), float(self.output[row])
+        return (
+            Lengths(mean=read, shape="lognormal", spread=self.prompt_spread, most=int(PROMPT_LONGEST * read)),
+            Lengths(mean=written, shape="lognormal" if wide else "fixed", spread=wide),
+        )
 
     @property
     def held(self) -> Array:
@@ -124,9 +138,16 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
         chosen = table.keep(rows)
         serving, replicas = _replica(chosen, catalogue, (chip_name, server_of(engine), model, weights), known)
         requests = _requests(chosen, model, known)
-        offline = scenario == SCENARIOS[0]
-        running = _largest(serving, requests) if offline else _in_flight(chosen, serving, replicas, requests)
-        return replicas * running / _token_time(serving, requests, running)
+        running = _largest(serving, requests)
+        if scenario != SCENARIOS[0]:
+            in_flight = np.maximum(chosen.number("mean_in_flight") / replicas, 1.0)
+            running = np.where(np.isnan(in_flight), running, np.minimum(in_flight, running))
+        each = running / _token_time(serving, requests, running)
+        if scenario != SCENARIOS[0] and np.any(np.isnan(in_flight)):
+            each = np.where(
+                np.isnan(in_flight), within_limits(chosen, serving, requests, replicas, each), each
+            )
+        return replicas * each
 
     forecasts = forecast(table, keys, price, ("devices", "mean_output"))
     measured = table.number("tokens_per_s")
@@ -203,6 +224,7 @@ def _requests(rows: Table, model: str, known: MlperfConditions) -> MlperfRequest
         input=np.where(np.isnan(told), likely.get(model, np.nan), told),
         output=rows.number("mean_output"),
         spread=float(known.spread.get(model, 0.0)),
+        prompt_spread=float(known.prompt_spread),
         beams=float(known.beams.get(model, 1.0)),
     )
 
@@ -240,28 +262,37 @@ def _token_time(serving: Serving, requests: MlperfRequests, running: Array) -> A
     return np.where(mixes, together, alone) * (output + 1.0) / output
 
 
-def _in_flight(rows: Table, serving: Serving, replicas: Array, requests: MlperfRequests) -> Array:
-    """Requests that run on one copy: as many as were in flight, or, where that is not told, the most that
-    keep the limits in their means.
+def within_limits(
+    rows: Table, serving: Serving, requests: MlperfRequests, replicas: Array, most: Array
+) -> Array:
+    """Tokens/s of one copy at the highest load that keeps the limits of each row, request by request; at most
+    those of the largest batch, `most`.
     """
-    most = _largest(serving, requests)
-    flight = np.maximum(rows.number("mean_in_flight") / replicas, 1.0)
-    if np.any(np.isnan(flight)):
-        limits = [rows.number(f"{name}_limit_s") for name in ("ttft", "tpot")]
-        if np.any(np.isnan(flight) & (np.isnan(limits[0]) | np.isnan(limits[1]))):
-            raise BadValue("a loaded row needs mean_in_flight, or both limits")
-        flight = np.where(np.isnan(flight), _within(serving, requests, limits, most), flight)
-    return np.minimum(flight, most)
+    found = np.full(len(rows), np.nan)
+    limits = {name: rows.number(f"{name}_limit_s") for name in ("ttft", "tpot")}
+    if np.any(np.isnan(limits["ttft"]) | np.isnan(limits["tpot"])):
+        raise BadValue("a loaded row needs mean_in_flight, or both limits")
+    for i in range(len(rows)):
+        one = _of_row(serving, i, len(rows))
+        pricer = StepPricer(
+            system=one.system,
+            model=one.model,
+            plan=one.plan,
+            engine=one.engine,
+            routed={"skew": float(one.skew)},
+        )
+        read, written = requests.lengths(i)
+        copy = served_copy(pricer, read, written, evenness=float(replicas[i]))
+        kept = {name: float(limit[i]) for name, limit in limits.items()}
+        found[i] = copy.highest_rate(kept, float(most[i] / written.mean)) * written.mean
+    return found
 
 
-def _within(serving: Serving, requests: MlperfRequests, limits: list[Array], most: Array) -> Array:
-    """The most requests in flight whose mean times keep some limits; 1 where none do. A first token comes
-    after half a step of waiting and the step of its own prompt.
-    """
-    low, high = np.zeros_like(most), np.log(most)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2.0
-        token = _token_time(serving, requests, np.exp(middle))
-        kept = (1.5 * token <= limits[0]) & (token <= limits[1])
-        low, high = np.where(kept, middle, low), np.where(kept, high, middle)
-    return np.exp(low)
+def _of_row(serving: Serving, row: int, count: int) -> Serving:
+    """What serves one of several rows: its own of each quantity that is one for each row."""
+
+    def own(value: Any) -> Any:
+        return float(value[row]) if np.shape(value) == (count,) else value
+
+    system, layout, engine = (map_leaves(own, v) for v in (serving.system, serving.plan, serving.engine))
+    return replace(serving, system=system, plan=layout, engine=engine)
