@@ -17,10 +17,10 @@ from strata.simulate.server.request import Request
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 
 SHARE = 0.99  # of requests that must keep the limits (MLPerf inference rules)
-LEAST, MOST = 1500, 6000  # requests of a run
+LEAST, MOST = 1000, 4000  # requests of a run
 ROUNDS = 3  # requests of a run for each that fits at once
 BEGINNING = 3  # one part in so many, while the engine fills, is not looked at
-HALVINGS = 7  # of the logarithm of the rate, down to LOWEST of the most there is
+HALVINGS = 6  # of the logarithm of the rate, down to LOWEST of the most there is
 LOWEST = 0.05
 LONGEST = 4.0  # times a mean request that steps are priced for, up to its data set's longest
 

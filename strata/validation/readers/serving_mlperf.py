@@ -40,6 +40,7 @@ from strata.workload.tasks import decode, mixed
 
 FILE = "serving/mlperf.toml"
 SCENARIOS = ("Offline", "Server", "Interactive")
+NEAR = 0.9  # of a limit, that a percentile came to
 PROMPT_LONGEST = 4.0  # times the mean, of prompts
 
 
@@ -122,9 +123,26 @@ class MlperfRequests:
 
 
 def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Output tokens/s of the whole system; of rows that state samples/s alone, these times a sample's
-    tokens.
+    """Output tokens/s of the whole system, loaded as it was; of rows that state samples/s alone, these times
+    a sample's tokens.
     """
+    return _compared(table, catalogue, told=table.number("mean_in_flight"))
+
+
+def mlperf_at_limits(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Output tokens/s at the highest load that keeps the limits, request by request, of rows that came near
+    one of them; others had room left that their submitters did not use.
+    """
+    near = np.zeros(len(table))
+    for name in ("ttft", "tpot"):
+        share = table.number(f"{name}_p99_s") / table.number(f"{name}_limit_s")
+        near = np.fmax(near, share)
+    rows = table.keep((near >= NEAR) & (table.text("scenario") != SCENARIOS[0]))
+    return _compared(rows, catalogue, told=np.full(len(rows), np.nan))
+
+
+def _compared(table: Table, catalogue: Catalogue, told: Array) -> ComparedPoints:
+    """`told`: requests in flight in the whole system; nan where the limits say how many."""
     chips, engines = (np.array(dashed_all(table.text(c)), dtype=object) for c in ("chip", "engine"))
     models, scenarios = table.text("model"), table.text("scenario")
     known = read_conditions(MlperfConditions, table, FILE)
@@ -139,14 +157,11 @@ def mlperf_serving(table: Table, catalogue: Catalogue) -> ComparedPoints:
         serving, replicas = _replica(chosen, catalogue, (chip_name, server_of(engine), model, weights), known)
         requests = _requests(chosen, model, known)
         running = _largest(serving, requests)
-        if scenario != SCENARIOS[0]:
-            in_flight = np.maximum(chosen.number("mean_in_flight") / replicas, 1.0)
-            running = np.where(np.isnan(in_flight), running, np.minimum(in_flight, running))
+        flight = told[rows] / replicas if scenario != SCENARIOS[0] else running
+        running = np.clip(np.where(np.isnan(flight), running, flight), 1.0, running)
         each = running / _token_time(serving, requests, running)
-        if scenario != SCENARIOS[0] and np.any(np.isnan(in_flight)):
-            each = np.where(
-                np.isnan(in_flight), within_limits(chosen, serving, requests, replicas, each), each
-            )
+        if np.any(np.isnan(flight)):
+            each = np.where(np.isnan(flight), within_limits(chosen, serving, requests, replicas, each), each)
         return replicas * each
 
     forecasts = forecast(table, keys, price, ("devices", "mean_output"))
