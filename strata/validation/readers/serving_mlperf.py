@@ -22,6 +22,7 @@ from strata.simulate.server.step_table import StepPricer
 from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
+from strata.validation.readers.formats import multiplied_format
 from strata.validation.readers.labels import dashed, dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.mlperf_limits import served_copy
@@ -201,7 +202,8 @@ def _replica(
     of a rank.
     """
     chip_name, engine_name, model_name, weights = named
-    model = served_model(catalogue, model_name, weights, weights)
+    format = multiplied_format(weights, catalogue.chip(chip_name))
+    model = served_model(catalogue, model_name, format, format)
     ranks, pp, ep = (parallel_degree(rows, c) for c in ("tp", "pp", "ep"))
     apart = rows.number("attention_dp", empty=0.0) > 0
     tp, dp = np.where(apart, 1.0, ranks), np.where(apart, ranks, 1.0)
