@@ -43,6 +43,25 @@ class TrainerMemory:
     attention_copy: Number = quantity(
         "1", "1 where attention's result is kept a second time, turned as the product after it reads it"
     )
+    attention_result: Number | None = quantity(
+        "B",
+        "kept of an element of attention's result, rounded once for its own gradient and for that of the "
+        "product after it; left out: as each of them reads it",
+        optional=True,
+        positive=True,
+    )
+    qkv_apart: Number | None = quantity(
+        "1",
+        "1 where queries, keys and values are results of three products, so that nothing holds queries and "
+        "keys as they were before their rotation; as 0 when left out: values stay in the buffer of all three",
+        optional=True,
+        minimum=0,
+    )
+    expert_results: Number = quantity(
+        "1",
+        "1 where routing weights multiply results of experts, which are kept for gradients of the weights; 0 "
+        "where they multiply activated rows, before the second product",
+    )
     gradient_buffers: Number = quantity(
         "1",
         "1 where products keep a bf16 buffer for the gradient of each shape of weight",

@@ -10,6 +10,7 @@ from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
 from strata.mapping.recompute import recompute_share
 from strata.precision import bytes_of
+from strata.workload.expert_ops import is_routed
 from strata.workload.graph import Block, Op, total
 from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
 
@@ -30,6 +31,10 @@ class KeptTensors:
     gated_again: Number = 0.0  # 1 where selective recomputation makes that anew, else 0
     gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
     attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
+    attended_kept: Number = 0.0  # of the activations, these results as gradients read them
+    unturned: Number = 0.0  # of the activations, queries and keys that lie with values as they were made
+    weighted: Number = 0.0  # of the activations, results of experts that only their weights' gradient reads
+    weighted_again: Number = 0.0  # 1 where selective recomputation makes these anew, else 0
     logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
     logit_size: Number = 2.0  # bytes of one of them
     gradients: Number = 0.0  # gradients of activations alive at once, at most
@@ -57,6 +62,8 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     statistics: Number = 0.0
     scores: Number = 0.0
     attended: Number = 0.0
+    attended_kept: Number = 0.0
+    unturned: Number = 0.0
     gates: Number = 0.0
     gated: Number = 0.0
     gated_again: Number = 0.0
@@ -68,8 +75,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
             own = op.sequences.size * op.queries.size * op.heads.size
             statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
             attended = attended + op.output_bytes()
+            attended_kept = attended_kept + found[op.output]
             if _rotated(op, made):
                 found = _without_copies(op, made, found)
+                unturned = unturned + _before_rotation(op, made, found)
         elif is_vector(op) and op is not last:
             if op.needs_whole or op.adds:
                 rows = rows + STATISTIC * op.m.size
@@ -79,6 +88,7 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
                     if name in found and name in made and read_by[name] == [op]:
                         gated = gated + found[name]
                         gated_again = recompute_share(block, made[name], training)
+    weighted = {name: made[name] for name in found if name in made and _only_weighted(read_by[name])}
     others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
     again = (found[name] * recompute_share(block, op, training) for name, op in others.items())
     return KeptTensors(
@@ -91,6 +101,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
         gated_again=gated_again,
         gates=gates,
         attended=attended,
+        attended_kept=attended_kept,
+        unturned=unturned,
+        weighted=sum((found[name] for name in weighted), 0.0),
+        weighted_again=next((recompute_share(block, op, training) for op in weighted.values()), 0.0),
         logits=logits,
         logit_size=wide,
         gradients=_alive(block, made, final, sharding),
@@ -121,6 +135,20 @@ def _without_copies(op: Attention, made: dict[str, Op], found: dict[str, Number]
         return {name: size for name, size in found.items() if name not in made[op.inputs[0]].inputs}
     values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
     return found | {op.inputs[0]: found[op.inputs[0]] - values * bytes_of(op.activation)}
+
+
+def _before_rotation(op: Attention, made: dict[str, Op], found: dict[str, Number]) -> Number:
+    """Bytes of queries and keys in the buffer of a product that is kept whole for its values."""
+    buffer = sum((found[name] for name in made[op.inputs[0]].inputs if name in found), 0.0)
+    if isinstance(buffer, float) and buffer == 0.0:
+        return 0.0
+    values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
+    return buffer - values * bytes_of(op.activation)
+
+
+def _only_weighted(readers: list[Op]) -> bool:
+    """Whether nothing but the sum of experts' results reads it: for gradients of their weights."""
+    return all(is_routed(op) and op.route == "combine" for op in readers)
 
 
 def _readers(block: Block) -> dict[str, list[Op]]:

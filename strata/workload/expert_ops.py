@@ -109,6 +109,10 @@ class Dispatch(Gather):
     width: Number
     token: Number  # elements of one token, before it is sent or after its results are added up
 
+    def partial_bytes(self) -> Number:
+        """Bytes of the rows that were sent: each pick of a token has `writes` elements."""
+        return self.output_bytes()
+
     def gradient(self) -> tuple[Op, ...]:
         return (_routed_back(self, Combine),)
 
