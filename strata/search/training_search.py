@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.evaluate import evaluate
+from strata.evaluate import evaluate, memory_needed
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
@@ -19,7 +19,7 @@ from strata.mapping.place import in_every_order
 from strata.mapping.plan import WORDS, Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import TrainingBox, plans_of_training, taken
-from strata.mapping.rules import RULES
+from strata.mapping.rules import MEMORY, RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, orders_matter, plan_at
@@ -27,6 +27,7 @@ from strata.search.training_refine import PricedPlans, moved_out, offloads, refi
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
+ROWS_ALIKE = 100  # of a box, to be priced as one of their own
 PLACED = 48  # of the best meshes whose other orders on the fabric are priced, too
 DIVIDED = ("tp", "cp", "dp", "pp", "ep", "moe_tp")  # two plans of one mesh differ in levers alone
 LEVERS = (
@@ -146,25 +147,44 @@ class _Asked:
     def box(self, box: TrainingBox) -> tuple[PricedPlans, np.ndarray]:
         """Every legal plan of a box, and what rules it out.
 
-        Pipelines of one length are priced together: others have other chunks a stage and other micro-batches,
-        so that most of the whole box would be no plan at all.
+        Its plans are priced without the bound that no software passes (`Engine.at_least`): that makes none
+        better, so that a best plan that keeps its price under it is the best of all. Where a bound binds at
+        one of those that are told, the box is priced again with it.
+        """
+        quick = replace(as_engine(self.engine), at_least="")
+        priced, reason = self._priced(box, quick)
+        told = _told_places(box, priced.scores, float(self.workload.batch))
+        if len(told):
+            true = self.listed(box.at(told), len(told)).scores
+            if not np.allclose(true, priced.scores.ravel()[told], rtol=1e-9, atol=0.0):
+                return self._priced(box, as_engine(self.engine))
+        return priced, reason
+
+    def _priced(self, box: TrainingBox, engine: Engine) -> tuple[PricedPlans, np.ndarray]:
+        """Memory of every plan, and prices of those that fit.
+
+        Pipelines of one length are looked at together: others have other chunks a stage and other
+        micro-batches, so that most of the whole box would be no plan at all.
         """
         shape, lengths = box.legal.shape, np.ravel(box.plan.pp)
-        values, times, used = (np.full(shape, np.nan) for _ in range(3))
+        values, times, used = np.full(shape, np.nan), np.full(shape, np.inf), np.full(shape, np.nan)
         reason, limit = np.zeros(shape, int), 0.0
+        asked = self.system, self.model, self.workload
         for length in np.unique(lengths):
             part, where = _trimmed(box, np.flatnonzero(lengths == length))
             if not part.size:
                 continue
-            found = evaluate(self.system, self.model, self.workload, part.plan, self.engine)
-            limit = float(np.min(found.metrics.memory_limit))
-            for whole, one in (
-                (values, getattr(found.metrics, self.metric)),
-                (times, found.metrics.step_time),
-                (reason, found.reason),
-                (used, found.metrics.memory_used),
-            ):
-                whole[np.ix_(*where)] = np.broadcast_to(one, part.legal.shape)
+            needed, limit = memory_needed(*asked, part.plan, engine)
+            fits = part.legal & (needed <= limit)
+            used[np.ix_(*where)] = np.broadcast_to(needed, fits.shape)
+            reason[np.ix_(*where)] = np.where(fits, 0, MEMORY.bit)
+            for rows in _alike(fits):
+                some, inside = _trimmed(TrainingBox(plan=part.plan, legal=fits), rows)
+                found = evaluate(*asked, some.plan, engine)
+                at = np.ix_(*(outer[inner] for outer, inner in zip(where, inside, strict=True)))
+                values[at] = np.broadcast_to(getattr(found.metrics, self.metric), some.legal.shape)
+                times[at] = np.broadcast_to(found.metrics.step_time, some.legal.shape)
+                reason[at] = np.broadcast_to(found.reason, some.legal.shape)
         good = box.legal & (reason == 0) & np.isfinite(values)
         scores = np.where(good, self.sign * values, -np.inf)
         return PricedPlans(scores=scores, times=times, used=used, limit=limit), reason
@@ -271,6 +291,32 @@ def _trimmed(box: TrainingBox, rows: np.ndarray | None = None) -> tuple[Training
     return TrainingBox(plan=plan, legal=legal), where
 
 
+def _alike(fits: np.ndarray) -> list[np.ndarray]:
+    """Rows of a box of which some plan fits, those together that fit with the same recomputation, schedules
+    and ZeRO levels: others of their box would be priced for nothing. Few rows alike join the rest.
+    """
+    levers = fits.any(axis=1).reshape(fits.shape[0], -1)
+    kinds, which, often = np.unique(levers, axis=0, return_inverse=True, return_counts=True)
+    few = often < ROWS_ALIKE
+    which = np.where(few[which.ravel()], -1, which.ravel())
+    which[~levers.any(axis=1)] = len(kinds)
+    return [np.flatnonzero(which == kind) for kind in np.unique(which) if kind < len(kinds)]
+
+
+def _told_places(box: TrainingBox, scores: np.ndarray, batch: float) -> np.ndarray:
+    """Flat places of the plans that a search tells of: the best of the best meshes, and of each value of each
+    lever.
+    """
+    places = [_best_of_each_mesh(box, scores)[:PLACED]]
+    for _, wide, each, _, _ in _by_lever(box, scores, batch):
+        flat = np.broadcast_to(wide, scores.shape)
+        for value in np.unique(wide):
+            top = np.max(each[wide == value])
+            if np.isfinite(top):
+                places.append(np.flatnonzero((scores == top) & (flat == value))[:1])
+    return np.unique(np.concatenate(places))
+
+
 def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:
     """Flat places of the best plan of every mesh that has one, best first."""
     each = scores.reshape(scores.shape[0], -1)
@@ -314,24 +360,44 @@ def _other_orders(
     return orders, worth, len(codes)
 
 
-def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
-    """What each value of each lever is worth with the best of all others."""
-    plan, best = box.plan, float(scores.max())
+def _by_lever(
+    box: TrainingBox, scores: np.ndarray, batch: float
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Levers with their values, and at each place that these tell apart the best score of all other levers,
+    how many plans fit and how many there are.
+    """
+    plan, finite = box.plan, np.isfinite(scores)
     micro = batch / plan.dp / plan.microbatches
     held = {name: getattr(plan, name) for name in LEVERS if name != "micro_batch"} | {"micro_batch": micro}
+    known: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
     for name in LEVERS:
-        wide = np.broadcast_to(held[name], box.legal.shape)
-        tried = np.unique(wide[box.legal])
+        values = np.asarray(held[name], float)
+        values = values.reshape((1,) * (scores.ndim - values.ndim) + values.shape)
+        axes = tuple(axis for axis, size in enumerate(values.shape) if size == 1)
+        if axes not in known:
+            known[axes] = (
+                scores.max(axis=axes, keepdims=True),
+                finite.sum(axis=axes, keepdims=True),
+                box.legal.sum(axis=axes, keepdims=True),
+            )
+        yield name, values, *known[axes]
+
+
+def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
+    """What each value of each lever is worth with the best of all others."""
+    best = float(scores.max())
+    for name, values, each, fitting, plans in _by_lever(box, scores, batch):
+        tried = np.unique(values[plans > 0])
         for value in tried if len(tried) > 1 else ():
-            at = (wide == value) & box.legal
-            top = float(scores[at].max())
+            at = (values == value) & (plans > 0)
+            top = float(each[at].max())
             fits = np.isfinite(top)
             words = WORDS.get(name)
             yield LeverWorth(
                 name=name,
                 value=words[int(value)] if words else f"{value:g}",
-                fitting=int(np.isfinite(scores[at]).sum()),
-                plans=int(at.sum()),
+                fitting=int(fitting[at].sum()),
+                plans=int(plans[at].sum()),
                 best=abs(top) if fits else float("nan"),
                 loss=abs(top / best - 1.0) if fits else float("nan"),
             )
