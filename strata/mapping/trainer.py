@@ -85,6 +85,17 @@ class TrainerMemory:
 
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ExpertBias:
+    """What it takes to add biases to results of experts by kernels of their own, expert by expert."""
+
+    moved: Number = quantity("B", "moved of an element of results in a forward pass")
+    moved_back: Number = quantity("B", "and in a backward pass, with gradients of biases and weights")
+    host: Number = quantity("s", "host time for each expert that a rank holds, in a forward pass")
+    host_back: Number = quantity("s", "and in a backward pass")
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Trainer:
     """Settings of a training framework, by the names its users know (Megatron-LM's flags)."""
 
@@ -210,6 +221,11 @@ class Trainer:
         "kernels are launched one by one; left out: such a product is one kernel",
         optional=True,
         minimum=0,
+    )
+    expert_bias: ExpertBias | None = part(
+        ExpertBias,
+        "kernels that add biases to results of experts, where models have them; left out: their product does",
+        optional=True,
     )
     captured: str = text(
         "kernels in CUDA graphs, which need no host: none, those whose shapes no routing changes (attention, "

@@ -304,7 +304,9 @@ def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, u
     xp = namespace(recompute, every)
     some = recompute == RECOMPUTE.index("selective")
     gone = xp.where(some, kept.attention_again * inside + kept.again, 0.0)
-    gone = gone + (1.0 - facts.expert_results) * kept.weighted * xp.where(some, 1.0 - kept.weighted_again, 1.0)
+    gone = gone + (1.0 - facts.expert_results) * kept.weighted * xp.where(
+        some, 1.0 - kept.weighted_again, 1.0
+    )
     if facts.qkv_apart is not None:
         gone = gone + facts.qkv_apart * kept.unturned
     if facts.attention_result is not None:
