@@ -4,7 +4,6 @@ box, best first, with what each lever is worth and why the rest is out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -16,13 +15,14 @@ from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import WORDS, Plan
+from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import TrainingBox, plans_of_training, taken
 from strata.mapping.rules import MEMORY, RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, orders_matter, plan_at
+from strata.search.training_levers import LeverWorth, by_lever, lever_worths
 from strata.search.training_refine import PricedPlans, moved_out, offloads, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
@@ -30,31 +30,6 @@ from strata.workload.tasks import Workload
 ROWS_ALIKE = 100  # of a box, to be priced as one of their own
 PLACED = 48  # of the best meshes whose other orders on the fabric are priced, too
 DIVIDED = ("tp", "cp", "dp", "pp", "ep", "moe_tp")  # two plans of one mesh differ in levers alone
-LEVERS = (
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "ep",
-    "sp",
-    "micro_batch",
-    "recompute",
-    "schedule",
-    "virtual_stages",
-    "zero",
-)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LeverWorth:
-    """One value of one lever, whatever the others are: plans that fit, and the best of them."""
-
-    name: str
-    value: str
-    fitting: int
-    plans: int
-    best: float  # value of the metric; nan where none fits
-    loss: float  # against the best plan of all; nan where none fits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,7 +103,7 @@ def search_training(
         choices.append(
             RankedPlan(result=evaluate(system, model, workload, plan, engine), rank=rank, **counts)
         )
-    levers = tuple(_levers(box, scores, batch))
+    levers = tuple(lever_worths(box, scores, batch))
     return TrainingSearch(choices=choices, nearest=choices[0].result, levers=levers, **told)
 
 
@@ -308,7 +283,7 @@ def _told_places(box: TrainingBox, scores: np.ndarray, batch: float) -> np.ndarr
     lever.
     """
     places = [_best_of_each_mesh(box, scores)[:PLACED]]
-    for _, wide, each, _, _ in _by_lever(box, scores, batch):
+    for _, wide, each, _, _ in by_lever(box, scores, batch):
         flat = np.broadcast_to(wide, scores.shape)
         for value in np.unique(wide):
             top = np.max(each[wide == value])
@@ -358,46 +333,3 @@ def _other_orders(
         if value > worth[which[i]]:
             worth[which[i]], orders[which[i]] = value, codes[i]
     return orders, worth, len(codes)
-
-
-def _by_lever(
-    box: TrainingBox, scores: np.ndarray, batch: float
-) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Levers with their values, and at each place that these tell apart the best score of all other levers,
-    how many plans fit and how many there are.
-    """
-    plan, finite = box.plan, np.isfinite(scores)
-    micro = batch / plan.dp / plan.microbatches
-    held = {name: getattr(plan, name) for name in LEVERS if name != "micro_batch"} | {"micro_batch": micro}
-    known: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
-    for name in LEVERS:
-        values = np.asarray(held[name], float)
-        values = values.reshape((1,) * (scores.ndim - values.ndim) + values.shape)
-        axes = tuple(axis for axis, size in enumerate(values.shape) if size == 1)
-        if axes not in known:
-            known[axes] = (
-                scores.max(axis=axes, keepdims=True),
-                finite.sum(axis=axes, keepdims=True),
-                box.legal.sum(axis=axes, keepdims=True),
-            )
-        yield name, values, *known[axes]
-
-
-def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
-    """What each value of each lever is worth with the best of all others."""
-    best = float(scores.max())
-    for name, values, each, fitting, plans in _by_lever(box, scores, batch):
-        tried = np.unique(values[plans > 0])
-        for value in tried if len(tried) > 1 else ():
-            at = (values == value) & (plans > 0)
-            top = float(each[at].max())
-            fits = np.isfinite(top)
-            words = WORDS.get(name)
-            yield LeverWorth(
-                name=name,
-                value=words[int(value)] if words else f"{value:g}",
-                fitting=int(fitting[at].sum()),
-                plans=int(plans[at].sum()),
-                best=abs(top) if fits else float("nan"),
-                loss=abs(top / best - 1.0) if fits else float("nan"),
-            )

@@ -70,6 +70,18 @@ def biased_results(op: ExpertMatMul, kernels: ExpertBias, device: Device) -> Pri
 
     Megatron-LM, megatron/core/transformer/moe/experts.py, TEGroupedMLP._apply_bias: for each expert its bias
     times weights in fp32 and a sum, all of them put together and rounded.
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.mapping.engine import engine
+    >>> from strata.pricing.kernels.device import device
+    >>> from strata.workload.program import program
+    >>> from strata.workload.tasks import train
+    >>> blocks = {b.name: b for b in program("gpt-oss-120b").trace(train(1.0, 16384.0)).blocks}
+    >>> names = {"ffn.moe": "experts_down", "ffn.moe.backward": "experts_down_dgrad"}
+    >>> ops = [o for block, name in names.items() for o in blocks[block].ops if o.name == name]
+    >>> told, h200 = engine("megatron").training.expert_bias, device(chip("h200"))
+    >>> [round(float(biased_results(op, told, h200).time) * 1e3, 1) for op in ops]  # measured: 2.3 and 3.7
+    [2.4, 3.8]
     """
     rows = op.tokens.size * op.top_k * op.experts.size / op.slots
     elements = rows * (op.k.size if op.backward else total(op.n))
