@@ -14,7 +14,7 @@ from strata.mapping.trainer import CAPTURES, EXCHANGES, FORMATS, WORKING
 from strata.mapping.training_plan import RECOMPUTE, RECOMPUTE_MODULES, flags_code
 from strata.params import quantity, text
 
-NONE = "none"
+NO_MODULES = "none"
 CONTAINER = "nemo:"  # of the images that releases come in
 
 
@@ -60,7 +60,7 @@ class RunSettings:
     overlap_moe_expert_parallel_comm: float = 0.0
     captured: str = CAPTURES[0]
     gathered_parameters: str = WORKING
-    recompute: str = NONE  # modules; of the plan, not of the trainer
+    recompute: str = NO_MODULES  # modules; of the plan, not of the trainer
 
 
 def run_settings(
@@ -90,7 +90,7 @@ def recomputed_modules(modules: str) -> dict[str, float]:
     >>> recomputed_modules("layernorm+moe_act"), recomputed_modules("none")
     ({'recompute': 1.0, 'recompute_modules': 10.0}, {})
     """
-    if modules == NONE:
+    if modules == NO_MODULES:
         return {}
     code = flags_code(modules, RECOMPUTE_MODULES, "recomputed module")
     return {"recompute": float(RECOMPUTE.index("selective")), "recompute_modules": code}
