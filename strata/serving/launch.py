@@ -284,4 +284,3 @@ def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
         )
         for s in services
     ]
-

@@ -44,7 +44,7 @@ class TokenTimes(LatencyStatistics):
 
 
 class ObservedReplica(Replica):
-    """A replica that is watched: the gaps between the tokens it brings, and each of its steps where asked for.
+    """A replica that is watched: the gaps between its tokens, and each of its steps where asked for.
 
     The gap of a token is the step that brings it, with the steps before it in which prompts were read alone;
     the time in which a preempted request waits is in its own TPOT, not in a gap.

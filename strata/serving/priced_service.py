@@ -181,9 +181,7 @@ def price_service(
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
     found = _priced(pricer, longest, kv_blocks, prefix_caching)
-    return replace(
-        found, rules=replace(found.rules, role=role), economics=economics, copies=replicas
-    )
+    return replace(found, rules=replace(found.rules, role=role), economics=economics, copies=replicas)
 
 
 def shipped_config(name: str) -> dict[str, Any]:
@@ -230,6 +228,25 @@ def best_served_plan(
     if not found.served.choices:
         raise BadValue(found.why_none)
     return found.served.choices[0].plan
+
+
+def promising_plans(
+    system: System | str, model: Model | str, load: Load, engine: Engine | str = "vllm"
+) -> list[Plan]:
+    """Plans worth a simulation where cost and latency are both asked for: the best for the mean request by
+    throughput, by price, and by the time of one request.
+    """
+    served = make_model(model) if isinstance(model, str) else model
+    sizes = load_sizes(load)
+    mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
+    found: dict[str, Plan] = {}
+    for goal in ("throughput", "cheapest", "fastest"):
+        answer = serve_under_load(system, served, mean, None, engine, goal=goal)
+        for choice in answer.served.choices[:1]:
+            found.setdefault(plan_text(choice.plan), choice.plan)
+        if answer.why_none and not answer.served.choices:
+            raise BadValue(answer.why_none)
+    return list(found.values())
 
 
 def _priced(

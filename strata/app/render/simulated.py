@@ -19,6 +19,7 @@ ROW_UNITS = {
     "cost_per_mtoken": "USD",
     "energy_per_token": "J",
     "power": "W",
+    "kept": "1",
     **{f"{n}_{q}": "s" for n in ("ttft", "tpot", "latency") for q in ("mean", "p50", "p95", "p99")},
 }
 LABELS = {
@@ -101,7 +102,9 @@ def _served(run: ServiceSimulation, share: float) -> Any:
         kept = "keeps" if run.kept >= share else "misses"
         table.add_row("goodput", good, f"requests/s within {limits_text(run.slo)}")
         table.add_row("within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {share:.3g}")
-    about = f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
+    about = (
+        f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
+    )
     table.add_row("KV cache held", f"{run.kv_use:.1%}", about)
     table.add_row("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens")
     table.add_row("preemptions", f"{run.preemptions:,}", "")
@@ -116,7 +119,7 @@ def _served(run: ServiceSimulation, share: float) -> Any:
     table.add_row(
         "step table",
         f"{errors['decode_mean']:.2%}",
-        f"mean error of a decode step drawn between priced ones, {errors['mixed_mean']:.2%} of one that reads",
+        f"mean error of a decode step between priced ones, {errors['mixed_mean']:.2%} of one that reads",
     )
     return table
 
@@ -139,7 +142,18 @@ def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, flo
 
 def _runs_table(runs: list[tuple[float, ServiceSimulation]], limited: bool) -> Any:
     table = plain_table()
-    names = ("requests/s", "tokens/s", "TTFT", "p95", "p99", "TPOT", "p95", "end to end", "USD/Mtok", "J/token")
+    names = (
+        "requests/s",
+        "tokens/s",
+        "TTFT",
+        "p95",
+        "p99",
+        "TPOT",
+        "p95",
+        "end to end",
+        "USD/Mtok",
+        "J/token",
+    )
     for name in (*names, *(["within"] if limited else []), ""):
         table.add_column(name, justify="right", no_wrap=True)
     for rate, run in runs:
@@ -163,7 +177,7 @@ def rate_dict(found: LargestRate) -> dict[str, Any]:
         "stopped": found.stopped,
         "run": found.run.to_dict() if found.run else None,
         "runs": [answer_row(rate, run) for rate, run in sorted(found.runs, key=lambda p: p[0])],
-        "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s"},
+        "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s", "width": "1", "share": "1"},
     }
 
 
@@ -205,8 +219,14 @@ def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
         for c in [*found.choices, *[t for t in found.tried if not t.holds]]
     ]
     units = {"dollars_per_hour": "USD/h", "cost_per_mtoken": "USD", "energy_per_token": "J"}
-    units |= {"ttft_p95": "s", "tpot_p95": "s"}
-    return {"goal": found.goal, "share": found.share, "stopped": found.stopped, "fleets": rows, "units": units}
+    units |= {"ttft_p95": "s", "tpot_p95": "s", "replicas": "1", "kept": "1", "share": "1"}
+    return {
+        "goal": found.goal,
+        "share": found.share,
+        "stopped": found.stopped,
+        "fleets": rows,
+        "units": units,
+    }
 
 
 def fleet_tables(found: FleetAnswer) -> list[Any]:
@@ -240,7 +260,7 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
 def cost_dict(found: CostFrontier) -> dict[str, Any]:
     best = {id(p) for p in found.best}
     rows = [{**vars(p), "best": id(p) in best} for p in found.points]
-    units = {"rate": "1/s", "seen": "s", "cost": "USD", "energy": "J"}
+    units = {"rate": "1/s", "seen": "s", "cost": "USD", "energy": "J", "share": "1"}
     return {"latency": found.latency, "share": found.share, "points": rows, "units": units}
 
 
