@@ -240,7 +240,7 @@ def test_ctrl_c_ends_a_run_with_what_is_known(service):
 def test_a_dictionary_is_plain_json_with_units(service):
     told = st.serving.simulate_services([service], poisson(2.0, 40), slo={"ttft": 1.0}).to_dict()
     assert json.loads(json.dumps(told)) == told
-    assert told["units"]["ttft"] == "s" and told["completed"] == 40 and told["kept"] == 1.0
+    assert told["units"]["ttft.mean"] == "s" and told["completed"] == 40 and told["kept"] == 1.0
 
 
 @pytest.mark.parametrize(
