@@ -230,7 +230,8 @@ class Replica:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
         if self.drift is not None:
             self.table, self._after = self.drift.at(now)
-        mixed, reads, read = self.rules.mixed, False, []
+        mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
+        lead = load = 0.0
         for rank in self.ranks:
             if mixed:
                 rank.take_decode_blocks()
@@ -240,24 +241,26 @@ class Replica:
                 reads = True
             elif not mixed:
                 rank.take_decode_blocks()
-        self.started = now
+            if rank.made_room:
+                settled = False
+            if rank.swapping or rank.loading:
+                lead, load = max(lead, rank.swapping), max(load, rank.loading)
+                rank.swapping = rank.loading = 0.0
+        self.started, self._lead = now, lead
         self.version += 1
-        self._lead = max([r.swapping for r in self.ranks])
         if reads:
             self.steps = 1
             time, self._energy = self._mixed(read)
-            self.until = now + self._lead + max(time, max([r.loading for r in self.ranks]))
-        else:
-            ahead = [r.steps_ahead() for r in self.ranks if r.generating]
-            self.steps = min(ahead) if ahead else 0
-            if self.steps:
-                single = self.rules.single_steps or any([r.made_room for r in self.ranks])
-                self._end_with(1 if single else self.steps)
-                if self.until > self._after and self.steps > 1:
-                    self._cut(self._after)
-        for rank in self.ranks:
-            rank.swapping = rank.loading = 0.0
-        return self.steps > 0
+            self.until = now + lead + (time if time > load else load)
+            return True
+        ahead = [r.steps_ahead() for r in self.ranks if r.generating]
+        if not ahead:
+            self.steps = 0
+            return False
+        self._end_with(min(ahead) if settled else 1)
+        if self.until > self._after and self.steps > 1:
+            self._cut(self._after)
+        return True
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""
