@@ -18,15 +18,32 @@ from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.request import Request
 from strata.simulate.server.scheduling import Scheduling
 
+MOST_AT_ONCE = 8  # blocks that a sequence begins together
+
+
+def block_cycle(page: int, tokens_per_step: float) -> tuple[int, int]:
+    """Decode steps after which a sequence begins blocks, and how many: whole numbers, as nearly as a few
+    blocks allow.
+
+    >>> block_cycle(16, 1.0), block_cycle(16, 1.7), block_cycle(1, 1.75)
+    ((16, 1), (47, 5), (4, 7))
+    """
+    tries = [(round(k * page / tokens_per_step), k) for k in range(1, MOST_AT_ONCE + 1)]
+    kept = [t for t in tries if t[0] >= 1]
+    return min(kept, key=lambda t: (round(abs(t[0] * tokens_per_step / (t[1] * page) - 1.0), 2), t[1]))
+
+
 class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
     __slots__ = (
         "_chances",
+        "_full",
         "_heap",
         "_phases",
         "_random",
         "_serial",
+        "_stride",
         "_swapped",
         "_taken",
         "context",
@@ -35,6 +52,7 @@ class EngineRank:
         "kv_largest",
         "kv_time",
         "loading",
+        "made_room",
         "pool",
         "preemptions",
         "reading",
@@ -53,6 +71,7 @@ class EngineRank:
         self.context = 0.0  # tokens in the caches of those that generate
         self.count = 0  # decode steps so far
         self.preemptions = 0
+        self.made_room = False  # whether one made room for others since the last step
         self.loading = self.swapping = 0.0  # of the next step, from tiers; from and to them [s]
         self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
         self._serial = 0
@@ -61,9 +80,10 @@ class EngineRank:
         self._chances = list(accumulate(rules.drawn))
         self._taken = False  # whether blocks of the next decode step are taken
         self._heap: list[tuple[int, int, Request]] = []  # those that generate, by the step that ends them
-        cycle = max(round(pool.page / rules.tokens_per_step), 1)
-        # how many begin a block at steps of this number; none where nothing grows
+        cycle, self._stride = block_cycle(pool.page, rules.tokens_per_step)
+        # how many begin blocks at steps of this number; none where nothing grows
         self._phases = [0] * (cycle if cycle < 2**20 and rules.eviction != "none" else 0)
+        self._full: set[Request] = set()  # those that generate and have blocks for their whole answer
 
     @property
     def outstanding(self) -> int:
@@ -84,7 +104,7 @@ class EngineRank:
         if isinstance(self.waiting, deque):
             self.waiting.appendleft(request)
         else:
-            heappush(self.waiting, (request.priority, -self._serial, request))
+            heappush(self.waiting, (request.priority, -self.preemptions, request))
 
     # -- what the next step has
 
@@ -93,7 +113,8 @@ class EngineRank:
         rules, waiting = self.rules, self.waiting
         if not waiting and not self.reading:
             return 0, 0.0
-        budget = rules.tokens - (self.generating * (1 + rules.drafted) if rules.mixed else 0)
+        each, came = 1 + rules.drafted, False
+        budget = rules.tokens - (self.generating * each if rules.mixed else 0)
         chosen: list[tuple[Request, int]] = []
         for request, _ in self.reading:  # begun before
             if request.state != "reading":  # made room for one before it
@@ -102,11 +123,13 @@ class EngineRank:
             chunk = chunk if self._grow(request, chunk) else 0
             chosen.append((request, chunk))
             budget -= chunk
-        while waiting and budget > 0:
+        while waiting and budget > 0 and not self.made_room:
             head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
             chunk = self._admit(head, budget) if len(self.running) < rules.sequences else -1
             if chunk < 0:
                 if rules.preempts and self._makes_room(head):
+                    self.made_room = False  # for this one
+                    chosen = [(r, c) for r, c in chosen if r.state == "reading"]
                     continue
                 break
             if isinstance(waiting, deque):
@@ -117,26 +140,33 @@ class EngineRank:
                 head.scheduled = clock
             if chunk:
                 chosen.append((head, chunk))
-                budget -= chunk
+            else:
+                came = True
+            budget -= chunk or (each if rules.mixed else 0)
         self.reading = [(r, c) for r, c in chosen if r.state == "reading"]
         tokens, attended = 0, 0.0
         for request, chunk in self.reading:
             tokens += chunk
             attended += chunk * (request.read + 0.5 * chunk)
+            if not chunk and came:  # one that came after it, whose blocks it may have in the next step
+                self.made_room = True
         return tokens, attended
 
     def _admit(self, request: Request, budget: int) -> int:
         """Let a request in: tokens of its prompt for this step, 0 where it brings its cache along, -1 where
         it must wait for blocks.
         """
-        if request in self._swapped:
-            return self._resume(request)
+        swapped = request in self._swapped
         prompt = request.prompt
         brings = self.rules.role == "decode" and not request.preempted
+        if (swapped or brings) and self.rules.mixed and budget < 1 + self.rules.drafted:
+            return -1
+        if swapped:
+            return self._resume(request)
         known, load = (prompt, 0.0) if brings else self.pool.found(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        if self.pool.match(request, reach) < 0:
+        if (brings and not self._has_room(request, reach)) or self.pool.match(request, reach) < 0:
             return -1
         self.loading += load
         request.read = known
@@ -149,6 +179,12 @@ class EngineRank:
             self._generate(request)
         return chunk
 
+    def _has_room(self, request: Request, tokens: int) -> bool:
+        """Whether a cache of so many tokens may come and grow in the same step."""
+        pool = self.pool
+        blocks, most = pool.blocks_of(tokens), pool.blocks_of(request.input + request.output)
+        return min(blocks + self._stride, most) <= pool.free + pool.evictable
+
     def _enter(self, request: Request) -> None:
         self._serial += 1
         request.rank_serial = self._serial
@@ -157,10 +193,11 @@ class EngineRank:
     def _resume(self, request: Request) -> int:
         """Bring the cache of a request back that made room, so that it goes on: 0, or -1 without blocks."""
         tokens, tiers = self._swapped[request], self.pool.tiers
-        blocks = self.pool.blocks_of(tokens)
-        if not self.pool.take(blocks):
+        if not self._has_room(request, tokens):
             return -1
         assert tiers is not None
+        blocks = self.pool.blocks_of(tokens)
+        self.pool.take(blocks)
         self.swapping += tiers.swap_in(request)
         del self._swapped[request]
         request.read, request.own, request.shared = tokens, blocks, 0
@@ -184,9 +221,12 @@ class EngineRank:
     def take_decode_blocks(self) -> None:
         """Blocks that the next decode step begins, at the cost of those that came last."""
         if self._phases:
-            while self.generating and not self.pool.take(self._phases[self.count % len(self._phases)]):
+            at, stride, kept = self.count % len(self._phases), self._stride, self.pool.evictable
+            while self.generating and not self.pool.take(self._phases[at] * stride):
                 self._preempt(self._victim())
-            self._taken = self.generating > 0
+            self._taken = True
+            if self.pool.evictable < kept and not self.rules.mixed:  # what waits finds another cache now
+                self.made_room = True
 
     def _victim(self) -> Request:
         """Who is to make room: the one that came last, of those with the highest number."""
@@ -216,6 +256,7 @@ class EngineRank:
         self.pool.release(request, own, 0, keeps=False)
         request.preempted += 1
         self.preemptions += 1
+        self.made_room = True
         request.state, request.read = "waiting", 0
         self._back(request)
 
@@ -238,7 +279,29 @@ class EngineRank:
         self.generating += 1
         self.context += request.read
         if self._phases:
-            self._phases[self._phase(request)] += 1
+            self._begin_growing(request)
+
+    def _begin_growing(self, request: Request) -> None:
+        """Blocks that it begins from now on are those of a phase, until it has all it may need."""
+        phase, period = self._phase(request), len(self._phases)
+        if self.rules.tokens_per_step != 1.0:
+            most = self._begins(request)
+            full = self.count + (phase - self.count) % period + most * period
+            if full < request.finish:
+                if not most:
+                    self._full.add(request)
+                    return
+                heappush(self._heap, (full, request.rank_serial, request))
+        self._phases[phase] += 1
+        if self._taken and phase == self.count % period:  # it comes after the others took theirs
+            taken = self.pool.take(self._stride)
+            assert taken, "a request came in without room to grow"
+
+    def _begins(self, request: Request) -> int:
+        """How often it may begin blocks until it has those of its whole prompt and answer."""
+        pool = self.pool
+        most = pool.blocks_of(request.input + request.output) - pool.shared_blocks(request)
+        return max(most - request.own, 0) // self._stride
 
     def _rounds(self, tokens: int) -> int:
         """Decode steps that so many tokens take."""
@@ -263,14 +326,18 @@ class EngineRank:
         first = began + (self._phase(request) - began) % period  # the first step that begins a block
         count = self.count + self._taken
         begun = (count - first - 1) // period + 1 if count > first else 0
-        return request.own + begun
+        if self.rules.tokens_per_step != 1.0:
+            begun = min(begun, self._begins(request))
+        return request.own + begun * self._stride
 
     def _stop(self, request: Request) -> None:
         """It generates no longer."""
         done = self.count - (request.finish - request.rounds)
         self.generating -= 1
         self.context -= request.read + done * self.rules.tokens_per_step
-        if self._phases:
+        if request in self._full:
+            self._full.remove(request)
+        elif self._phases:
             self._phases[self._phase(request)] -= 1
         if not self.generating:
             self.context = 0.0
@@ -280,13 +347,14 @@ class EngineRank:
         heap = self._heap
         while heap[0][2].rank_serial != heap[0][1] or heap[0][2].state != "generating":
             heappop(heap)
-        most, room, period = heap[0][0] - self.count, self.pool.free + self.pool.evictable, len(self._phases)
-        if not period or (most // period + 1) * self.generating <= room:
+        most, period, stride = heap[0][0] - self.count, len(self._phases), self._stride
+        room = self.pool.free + (0 if self.waiting else self.pool.evictable)
+        if not period or (most // period + 1) * self.generating * stride <= room:
             return most
-        cycles = max(room // self.generating - 1, 0)
-        steps, room = 1 + cycles * period, room - cycles * self.generating
+        cycles = max(room // (self.generating * stride) - 1, 0)
+        steps, room = 1 + cycles * period, room - cycles * self.generating * stride
         while steps < most:
-            room -= self._phases[(self.count + steps) % period]
+            room -= self._phases[(self.count + steps) % period] * stride
             if room < 0:
                 break
             steps += 1
@@ -296,7 +364,7 @@ class EngineRank:
         """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them prompts
         are read so far.
         """
-        pool, self._taken = self.pool, False
+        pool, self._taken, self.made_room = self.pool, False, False
         used = pool.blocks - pool.free - pool.evictable
         begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0
         self.kv_time += elapsed * (used + 0.5 * begun)
@@ -313,10 +381,11 @@ class EngineRank:
         """Blocks that decode steps after the first began."""
         period = len(self._phases)
         whole, rest = divmod(steps - 1, period)
-        begun = whole * self.generating
+        begun = whole * (self.generating - len(self._full))
         if rest:
             first = (self.count + 1) % period
             begun += sum(self._phases[first : first + rest]) + sum(self._phases[: max(first + rest - period, 0)])
+        begun *= self._stride
         taken = self.pool.take(begun)
         assert taken, "decode steps ran past the blocks there are"
         return begun
@@ -326,6 +395,10 @@ class EngineRank:
         while heap and heap[0][0] <= self.count:
             _, serial, request = heappop(heap)
             if request.rank_serial == serial and request.state == "generating":
+                if request.finish > self.count:
+                    self._phases[self._phase(request)] -= 1
+                    self._full.add(request)
+                    continue
                 own, tokens = self._held(request), request.input + request.output - 1
                 self._stop(request)
                 self._leave(request, own, tokens, clock, done)

@@ -176,17 +176,17 @@ class Replica:
             return table.decode_steps(ranks[0].generating, ranks[0].context, steps, growth)
         running = [r for r in ranks if r.generating]
         most = max([r.generating for r in running])
-        total, context = sum([r.generating for r in running]), sum([r.context for r in running])
+        each, reach = (sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True))
         time, left, passed = 0.0, steps, 0
         while left:
             here, rank = _longest(running, passed * growth, left, growth)
-            reach, pace = rank.context + rank.generating * passed * growth, rank.generating / most
-            time += table.decode_steps(most, reach, here, growth * pace)[0]
+            context, pace = rank.context + rank.generating * passed * growth, rank.generating / most
+            time += table.decode_steps(most, context, here, growth * pace)[0]
             passed, left = passed + here, left - here
         if table.shares:
             mean = self._fullest_lane([r.generating for r in ranks])
             time += steps * (table.shared(mean, False) - table.shared(most, False))
-        return time, self._spent(time, table.decode_steps(total / len(ranks), context, steps, growth))
+        return time, self._spent(time, table.decode_steps(each, reach, steps, growth))
 
     def _mixed(self, read: list[tuple[int, float]]) -> tuple[float, float]:
         """Time and energy of one step in which ranks read so many tokens that attend to so many in all."""
@@ -230,7 +230,8 @@ class Replica:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
         if self.drift is not None:
             self.table, self._after = self.drift.at(now)
-        mixed, reads, read = self.rules.mixed, False, []
+        mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
+        lead = load = 0.0
         for rank in self.ranks:
             if mixed:
                 rank.take_decode_blocks()
@@ -240,23 +241,26 @@ class Replica:
                 reads = True
             elif not mixed:
                 rank.take_decode_blocks()
-        self.started = now
+            if rank.made_room:
+                settled = False
+            if rank.swapping or rank.loading:
+                lead, load = max(lead, rank.swapping), max(load, rank.loading)
+                rank.swapping = rank.loading = 0.0
+        self.started, self._lead = now, lead
         self.version += 1
-        self._lead = max([r.swapping for r in self.ranks])
         if reads:
             self.steps = 1
             time, self._energy = self._mixed(read)
-            self.until = now + self._lead + max(time, max([r.loading for r in self.ranks]))
-        else:
-            ahead = [r.steps_ahead() for r in self.ranks if r.generating]
-            self.steps = min(ahead) if ahead else 0
-            if self.steps:
-                self._end_with(1 if self.rules.single_steps else self.steps)
-                if self.until > self._after and self.steps > 1:
-                    self._cut(self._after)
-        for rank in self.ranks:
-            rank.swapping = rank.loading = 0.0
-        return self.steps > 0
+            self.until = now + lead + (time if time > load else load)
+            return True
+        ahead = [r.steps_ahead() for r in self.ranks if r.generating]
+        if not ahead:
+            self.steps = 0
+            return False
+        self._end_with(min(ahead) if settled else 1)
+        if self.until > self._after and self.steps > 1:
+            self._cut(self._after)
+        return True
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""

@@ -35,7 +35,9 @@ class Scheduling:
         for kind, value, choices in (("eviction", self.eviction, EVICTIONS), ("role", self.role, ROLES)):
             if value not in choices:
                 raise UnknownName(kind, value, choices)
-        require(self.tokens >= 1, "a step must have room for a token", tokens=self.tokens)
+        require(
+            self.tokens >= 1 + self.drafted, "a step must have room for a token and guesses", tokens=self.tokens
+        )
         require(self.sequences >= 1, "a rank must run a sequence", sequences=self.sequences)
         require(self.tokens_per_step >= 1.0, "a step brings a token", tokens_per_step=self.tokens_per_step)
         require(

@@ -20,7 +20,7 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.result import Result
-from strata.simulate.server.surfaces import Surface, axis_nodes, line_at, line_sums, tile_nodes
+from strata.simulate.server.surfaces import Surface, axis_nodes, line_at, line_sums, place_on, tile_nodes
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode, mixed, prefill
 
@@ -253,12 +253,14 @@ class StepTable:
         if guesses:
             attended, tokens = attended + guesses * context / sequences, tokens + guesses
             reach = attended / tokens
-        every, caches, prompts = self._all, self._caches, self._prompts
-        each, total = context / sequences, tokens + sequences
-        a, b = every.lines(sequences), caches.lines(sequences)
-        c, d = prompts.at(tokens, reach)
-        time = line_at(every.y, a[0], total) + line_at(caches.y, b[0], each) + c
-        energy = line_at(every.y, a[1], total) + line_at(caches.y, b[1], each) + d
+        every, caches, each = self._all, self._caches, context / sequences
+        i, u = place_on(every.y, tokens + sequences)
+        j, w = place_on(caches.y, each)
+        v, e = every.lines(sequences)
+        f, g = caches.lines(sequences)
+        time, energy = self._prompts.at(tokens, reach)
+        time += v[i] + u * (v[i + 1] - v[i]) + f[j] + w * (f[j + 1] - f[j])
+        energy += e[i] + u * (e[i + 1] - e[i]) + g[j] + w * (g[j + 1] - g[j])
         if self.pricer.guessing is not None:
             time += line_at(self._guesses.y, self._guesses.lines(sequences)[0], each)
         return time, energy
