@@ -180,7 +180,7 @@ def price_service(
             raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
-    found = _priced(pricer, longest, kv_blocks, prefix_caching)
+    found = engine_service(pricer, longest, kv_blocks, prefix_caching)
     return replace(found, rules=replace(found.rules, role=role), economics=economics, copies=replicas)
 
 
@@ -249,12 +249,13 @@ def promising_plans(
     return list(found.values())
 
 
-def _priced(
+def engine_service(
     pricer: StepPricer,
     longest: float,
     kv_blocks: int | None,
     prefix_caching: bool,
 ) -> PricedService:
+    """An engine ready to serve by what its steps cost: its caches counted, its steps priced."""
     software = pricer.engine
     rules = Scheduling(
         tokens=int(np.asarray(software.tokens)),

@@ -1,14 +1,14 @@
-"""When requests arrive: at random, evenly, in bursts, or at a rate that follows the day.
+r"""When requests arrive: at random, evenly, in bursts, or at a rate that follows the day.
 
-A rate that changes is one of even unit rate with its clock turned: arrivals of unit rate, looked up on the
-sum of the rate over time.
+A rate that changes turns the clock of arrivals of unit rate u,
+
+.. math:: t_i = \Lambda^{-1}(u_i), \qquad \Lambda(t) = \int_0^t \lambda(s)\,ds
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import cycle
 from math import inf, isfinite
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from strata.errors import require
 
 DRAWN = 4096  # lengths and gaps drawn at a time
 DAY = 86400.0  # [s]
+FEWEST = 1e-3  # requests of a burst and a quiet time, on average: a slower rate has no bursts to speak of
 
 
 class ArrivalProcess(Protocol):
@@ -27,7 +28,7 @@ class ArrivalProcess(Protocol):
 
 
 def gamma_gaps(random: np.random.Generator, rate: float, burstiness: float, size: int) -> np.ndarray:
-    """Gaps of a gamma distribution with mean 1 / rate and a squared coefficient of variation `burstiness` [s].
+    """Gaps of a gamma distribution [s], whose squared coefficient of variation is `burstiness`.
 
     >>> gamma_gaps(np.random.default_rng(0), 4.0, 0.0, 2).tolist()
     [0.25, 0.25]
@@ -67,8 +68,8 @@ class GammaArrivals:
 
 @dataclass(frozen=True, kw_only=True)
 class BurstyArrivals:
-    """A Markov-modulated Poisson process of two states: bursts at `peak` times the mean `rate`, quiet times in
-    between at what is left of it; both last an exponential time, of means `on` and `off` [s].
+    """A Markov-modulated Poisson process of two states: bursts at `peak` times the mean `rate`, quiet times
+    in between at what is left of it; both last an exponential time, of means `on` and `off` [s].
     """
 
     rate: float
@@ -80,6 +81,8 @@ class BurstyArrivals:
         _check_rate(self.rate, 1.0)
         require(0 < self.on < inf, "bursts last a positive time", on=self.on)
         require(0 < self.off < inf, "quiet times between bursts last a positive time", off=self.off)
+        seldom = self.rate * (self.on + self.off) >= FEWEST
+        require(seldom, f"a burst and a quiet time have {FEWEST:g} requests at least", rate=self.rate)
         most = (self.on + self.off) / self.on
         require(
             1 <= self.peak <= most,
@@ -93,7 +96,19 @@ class BurstyArrivals:
         return self.rate * max(1.0 - (self.peak - 1.0) * self.on / self.off, 0.0)
 
     def times(self, random: np.random.Generator, count: int) -> Iterator[list[float]]:
-        return turned(random, count, self._segments(random), 1.0)
+        """Arrivals at a rate that changes, from those of unit rate on the sum of the rate over time."""
+        segments, unit = self._segments(random), 0.0
+        sums, clocks = [0.0], [0.0]  # the sum of the rate at the ends of segments, and these
+        for size in _sizes(count):
+            drawn = unit + np.cumsum(random.exponential(1.0, size))
+            unit = float(drawn[-1])
+            while sums[-1] < unit:
+                lasts, rate = next(segments)
+                sums.append(sums[-1] + lasts * rate)
+                clocks.append(clocks[-1] + lasts)
+            found: list[float] = np.interp(drawn, sums, clocks).tolist()
+            yield found
+            sums, clocks = sums[-2:], clocks[-2:]
 
     def _segments(self, random: np.random.Generator) -> Iterator[tuple[float, float]]:
         while True:
@@ -135,29 +150,17 @@ class DailyArrivals:
         return [(end - t, rate) for (t, rate), end in zip(self.rates, ends, strict=True)]
 
     def times(self, random: np.random.Generator, count: int) -> Iterator[list[float]]:
-        return turned(random, count, cycle(self._pieces()), self.burstiness)
-
-
-def turned(
-    random: np.random.Generator, count: int, segments: Iterator[tuple[float, float]], burstiness: float
-) -> Iterator[list[float]]:
-    r"""Arrivals at a rate that changes, from those of unit rate.
-
-    .. math:: t_i = \Lambda^{-1}(u_i), \qquad \Lambda(t) = \int_0^t \lambda(s)\,ds
-
-    `segments`: how long each rate holds [s], and the rate [1/s].
-    """
-    sums, clocks, unit = [0.0], [0.0], 0.0  # the integral of the rate at the ends of segments, and these
-    for size in _sizes(count):
-        drawn = unit + np.cumsum(gamma_gaps(random, 1.0, burstiness, size))
-        unit = float(drawn[-1])
-        while sums[-1] < unit:
-            lasts, rate = next(segments)
-            sums.append(sums[-1] + lasts * rate)
-            clocks.append(clocks[-1] + lasts)
-        found: list[float] = np.interp(drawn, sums, clocks).tolist()
-        yield found
-        sums, clocks = sums[-2:], clocks[-2:]
+        pieces = self._pieces()
+        sums = np.cumsum([0.0, *[lasts * rate for lasts, rate in pieces]])
+        clocks, unit = np.cumsum([0.0, *[lasts for lasts, _ in pieces]]), 0.0
+        for size in _sizes(count):
+            drawn = unit + np.cumsum(gamma_gaps(random, 1.0, self.burstiness, size))
+            unit = float(drawn[-1])
+            periods = np.floor(drawn / sums[-1])
+            found: list[float] = (
+                periods * self.period + np.interp(drawn - periods * sums[-1], sums, clocks)
+            ).tolist()
+            yield found
 
 
 def _check_rate(rate: float, burstiness: float) -> None:

@@ -117,7 +117,8 @@ def _value(key: str, text: str) -> Any:
         return _time(text, key)
     number = _number(text, key)
     if key in WHOLE:
-        require(number == int(number), f"{key} of a load is a whole number", value=text)
+        whole = number == int(number) and number >= 0
+        require(whole, f"{key} of a load is a whole number, not negative", value=text)
         return int(number)
     return number
 

@@ -15,6 +15,8 @@ from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.rank import EngineRank, Scheduling
 from strata.simulate.server.request import Request
 
+SPREAD = 1.25  # times the mean load that a replica or rank may have and still get a request for its cache
+
 
 class StepPrices(Protocol):
     """What a replica asks of a table of prices (`StepTable`)."""
@@ -74,6 +76,7 @@ class Replica:
         "_energy",
         "_lead",
         "_share",
+        "_turn",
         "busy",
         "drift",
         "energy",
@@ -103,6 +106,7 @@ class Replica:
         self.ranks = [EngineRank(pool, rules, index * len(pools) + i) for i, pool in enumerate(pools)]
         self._share = len(pools) / max(table.lanes, len(pools))  # of the whole system
         self._energy = self._lead = 0.0  # of the event under way; before its first step [s]
+        self._turn = -1  # the rank that took the last request, where each does in turn
         self._after = inf  # until when the table holds
         self.busy = self.energy = 0.0
         self.present_time = self.seen = 0.0  # requests here times seconds, up to a time
@@ -141,14 +145,26 @@ class Replica:
         self.seen = now
 
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for the rank with the fewest; of decode steps under way, the one in which it came is the
-        last.
-        """
+        """A request for one of the ranks; of decode steps under way, the one in which it came is the last."""
         self._see(now)
-        rank = self.ranks[0] if len(self.ranks) == 1 else min(self.ranks, key=lambda r: r.outstanding)
+        rank = self.ranks[0] if len(self.ranks) == 1 else self._rank_for(request)
         rank.enqueue(request)
         if self.steps > 1:
             self._cut(now)
+
+    def _rank_for(self, request: Request) -> EngineRank:
+        """The rank with the fewest; each in turn; or the one that has most of its prompt in its cache, unless
+        it has far more to do than others.
+        """
+        ranks, policy = self.ranks, self.rules.rank_router
+        if policy == "round-robin":
+            self._turn = (self._turn + 1) % len(ranks)
+            return ranks[self._turn]
+        if policy == "prefix-aware" and request.prefix:
+            best = max(ranks, key=lambda r: (r.pool.cached(request), -r.outstanding))
+            if best.pool.cached(request) and best.outstanding <= SPREAD * (1 + self.outstanding / len(ranks)):
+                return best
+        return min(ranks, key=lambda r: r.outstanding)
 
     def _cut(self, now: float) -> None:
         """End the decode steps under way with the one that runs now."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from random import Random
 
 from strata.errors import UnknownName, require
-from strata.simulate.server.replica import Replica
+from strata.simulate.server.replica import SPREAD, Replica
 from strata.simulate.server.request import Request
 
 ROUTERS = ("round-robin", "least-loaded", "power-of-two", "prefix-aware")
-SPREAD = 1.25  # times the mean load that a replica may have and still get a request for its cache
 
 
 class Router:

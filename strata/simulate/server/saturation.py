@@ -69,9 +69,12 @@ class SaturationWatch:
                 self._close(now)
             self._least, self._at, self._count, self._waiting = level, now, self.arrivals, waiting
             return
-        count = self.arrivals - self._count
-        if self._open or now <= self._at:
+        if now <= self._at:  # more of the batch that comes at this moment
+            self._least, self._count, self._waiting = level, self.arrivals, waiting
             return
+        if self._open:
+            return
+        count = self.arrivals - self._count
         mean = self._span / max(self.arrivals - 1, 1)
         varied = self._squares / max(self.arrivals - 1, 1) / mean**2 - 1.0 if mean > 0 else 0.0
         if level - self._least > LEAST + SURE * sqrt(count * (1.0 + max(varied, 0.0))):

@@ -8,6 +8,7 @@ from strata.errors import UnknownName, require
 
 EVICTIONS = ("recompute", "swap", "none")
 ROLES = ("both", "prefill", "decode")
+RANK_ROUTERS = ("least-loaded", "round-robin", "prefix-aware")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +30,15 @@ class Scheduling:
     # every answer takes as many as it does on average
     drawn: tuple[float, ...] = ()
     seed: int = 0
+    rank_router: str = "least-loaded"  # which of several ranks of a replica takes a request
     single_steps: bool = False  # one event a step: slow, to compare with
 
     def __post_init__(self) -> None:
-        for kind, value, choices in (("eviction", self.eviction, EVICTIONS), ("role", self.role, ROLES)):
+        for kind, value, choices in (
+            ("eviction", self.eviction, EVICTIONS),
+            ("role", self.role, ROLES),
+            ("router of ranks", self.rank_router, RANK_ROUTERS),
+        ):
             if value not in choices:
                 raise UnknownName(kind, value, choices)
         require(

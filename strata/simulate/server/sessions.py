@@ -29,10 +29,10 @@ class _Session:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SessionLoad:
-    """Sessions of several turns. The prompt of a turn is all before it and `input` new tokens; the user thinks
-    between turns. An agent calls `tools` in each turn beside: after each answer a tool runs for `tool_time`,
-    and what it finds, `tool_tokens`, is asked about next. All sessions of one of `groups` begin with the same
-    `system` tokens.
+    """Sessions of several turns. The prompt of a turn is all before it and `input` new tokens; the user
+    thinks between turns. An agent calls `tools` in each turn beside: after each answer a tool runs for
+    `tool_time`, and what it finds, `tool_tokens`, is asked about next. All sessions of one of `groups` begin
+    with the same `system` tokens.
 
     Sessions arrive at a rate or as a `process` says, whatever becomes of the others, or `clients` have one
     after the other. A session ends early where its next turn would pass `context`.

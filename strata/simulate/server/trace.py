@@ -68,7 +68,7 @@ class TraceLoad:
         self.input_tokens = self.output_tokens = 0
         self._index: array[int] | None = None  # offsets of rows that arrive by themselves, in order
         self._turns: dict[str, list[tuple[int, int]]] = {}  # of a session: turns that follow another, offsets
-        self._chains: dict[str, tuple[tuple[tuple[Any, int], ...], int]] = {}
+        self._chains: dict[str, tuple[tuple[tuple[Any, int], ...], int, int]] = {}
         self._rest: dict[str, list[int]] = {}
         self._chained = False
         try:
@@ -89,8 +89,8 @@ class TraceLoad:
             if self.path.endswith(".gz"):
                 return cast("BinaryIO", gzip.open(self.path, "rb"))
             return open(self.path, "rb")
-        except OSError as fault:
-            raise BadFile(f"{self.path}: {fault.strerror or fault}") from None
+        except (OSError, ValueError) as fault:
+            raise BadFile(f"{self.path}: {getattr(fault, 'strerror', None) or fault}") from None
 
     def _reader(self, file: BinaryIO) -> RowReader:
         first = file.readline().decode("utf-8", "replace").lstrip("\ufeff")
@@ -221,11 +221,11 @@ class TraceLoad:
 
     def _chain(self, row: TraceRow) -> tuple[tuple[tuple[Any, int], ...], Any]:
         """Beginnings of a turn whose row names none: all that was said before, where its prompt is longer."""
-        chain, said = self._chains.get(row.session, ((), 0))
+        chain, said, seen = self._chains.get(row.session, ((), 0, 0))
         chain = chain if row.input > said else ()
-        keep = (row.session, row.turn, len(chain))
+        keep = (row.session, seen)  # not by its turn, which rows need not tell
         said = row.input + row.output - 1
-        self._chains[row.session] = (*chain, (keep, said)), said
+        self._chains[row.session] = (*chain, (keep, said)), said, seen + 1
         return chain, keep
 
     def after(self, request: Request, now: float) -> Iterable[Request]:
@@ -271,8 +271,8 @@ def write_trace(path: str | Path, requests: Iterable[Request]) -> int:
                 else:
                     table.writerow(row)
                 count += 1
-    except OSError as fault:
-        raise BadFile(f"{path}: {fault.strerror or fault}") from None
+    except (OSError, ValueError) as fault:
+        raise BadFile(f"{path}: {getattr(fault, 'strerror', None) or fault}") from None
     return count
 
 

@@ -68,10 +68,10 @@ class RowFault(Exception):
         self.column, self.said = column, said
 
 
-def columns_of(names: list[str]) -> dict[str, tuple[Any, str]]:
+def trace_columns(names: list[str]) -> dict[str, tuple[Any, str]]:
     """The column of each quantity, and the unit that its name ends in ("" for none).
 
-    >>> columns_of(["TIMESTAMP", "ContextTokens", "GeneratedTokens"])["input"], columns_of(["arrival_ms"])
+    >>> trace_columns(["TIMESTAMP", "ContextTokens"])["input"], trace_columns(["arrival_ms"])
     (('ContextTokens', ''), {'arrival': ('arrival_ms', 'ms')})
     """
     found: dict[str, tuple[Any, str]] = {}
@@ -101,7 +101,7 @@ class RowReader:
 
     def _find(self, names: list[str]) -> None:
         """Which column is which."""
-        self.columns = at = columns_of(names)
+        self.columns = at = trace_columns(names)
         # Mooncake's clock counts milliseconds, Bailian's (which names chats) seconds
         mooncake = self.lines and "chat" not in at and at.get("arrival", ("",))[0] == "timestamp"
         mooncake = mooncake and at.get("input", ("",))[0] == "input_length"
@@ -150,12 +150,12 @@ class RowReader:
             read,
             written,
             self._prefix(row, read),
-            session,
-            turn,
-            0.0 if priority is None else self._number("priority", priority),
-            "" if model is None else str(model),
-            think,
-            None if keep is None else str(keep),
+            session=session,
+            turn=turn,
+            priority=0.0 if priority is None else self._number("priority", priority),
+            model="" if model is None else str(model),
+            think=think,
+            keep=None if keep is None else str(keep),
         )
 
     def _split(self, line: str) -> Any:

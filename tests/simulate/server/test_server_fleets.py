@@ -1,6 +1,6 @@
 """Fleets: routers, pools that hand requests on, links that queue, adapters, saturation and refusals."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -125,7 +125,7 @@ def test_a_cache_waits_for_room_where_it_is_asked_to():
     fleet, done, refused = run(load, pools=(first, then))
     check_conserved(fleet, done, refused, 4)
     spans = sorted((r.first, r.last) for r in done)
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in pairwise(spans))
     assert sum(rank.preemptions for r in then.replicas for rank in r.ranks) == 0
 
 
@@ -284,6 +284,27 @@ def test_ranks_take_requests_by_least_load():
     assert min(reached) > 0.8 * max(reached)
 
 
+def test_ranks_take_requests_in_turn_where_told():
+    each = replica(ranks=3, rank_router="round-robin")
+    for row in RecordedLoad(rows=[(0.0, 100, 5)] * 30).arrivals():
+        each.enqueue(row, 0.0)
+    each.ranks[0].waiting.clear()
+    for row in RecordedLoad(rows=[(0.0, 100, 5)] * 3).arrivals():
+        each.enqueue(row, 0.0)
+    assert [rank.outstanding for rank in each.ranks] == [1, 11, 11]  # not those with the fewest
+
+
+def test_a_prefix_is_found_on_the_rank_that_has_it():
+    hits = {}
+    for policy in ("round-robin", "least-loaded", "prefix-aware"):
+        each = replica(ranks=4, rank_router=policy)
+        load = load_of("sessions:rate=4,turns=6,input=200,output=30,count=60,think=2,seed=4")
+        fleet, done, refused = run(load, replicas=[each])
+        check_conserved(fleet, done, refused, 360)
+        hits[policy] = sum(r.cached for r in done) / sum(r.input for r in done)
+    assert hits["prefix-aware"] > 1.5 * max(hits["round-robin"], hits["least-loaded"])
+
+
 # -- what can not be served
 
 
@@ -375,11 +396,17 @@ def test_a_saturated_run_may_be_ended_early():
 def test_a_batch_is_no_rate():
     fleet, done, _ = run(RecordedLoad(rows=[(0.0, 400, 40)] * 1000), replicas=[replica()])
     assert fleet.saturated_from is None and len(done) == 1000
+    both = load_of(
+        "closed:clients=300,input=400,output=40,count=600 + poisson:rate=0.5,input=9,output=9,count=100"
+    )
+    fleet, done, _ = run(both, replicas=[replica()])
+    assert not fleet.overloads and len(done) == 700
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda: replica(rank_router="nearest"), "no router of ranks called 'nearest'"),
         (lambda: Router([replica()], "nearest"), "no router called 'nearest'"),
         (lambda: Router([replica()], weights=(1.0, 2.0)), "each replica has a weight"),
         (lambda: Router([replica()], weights=(0.0,)), "weights of replicas are positive"),

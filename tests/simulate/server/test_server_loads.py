@@ -222,6 +222,8 @@ def test_merged_loads_are_each_whole():
         ("poisson:rate", "name=value"),
         ("poisson:rate=8,input=3000,output=5,context=2000", "within the context"),
         ("bursty:rate=8,peak=9,input=3,output=5", "(on + off) / on = 4"),
+        ("bursty:rate=1e-9,input=3,output=5", "requests at least"),
+        ("poisson:rate=8,input=3,output=5,seed=-1", "not negative"),
         ("daily:rates=1h:2,input=3,output=5", "holds from 0"),
         ("daily:rates=0:0,input=3,output=5", "positive"),
         ("daily:rates=0,input=3,output=5", "a:x/b:y"),
@@ -233,12 +235,44 @@ def test_merged_loads_are_each_whole():
         ("poisson:rate=8,input=3,output=5,priorities=high", "a priority is a number"),
         ("trace:nothing.csv", "No such file"),
         ("nothing.jsonl", "No such file"),
+        ("trace:a\0b.csv", "null"),
     ],
 )
 def test_bad_text_is_told_in_one_line(text, said):
     with pytest.raises(StrataError) as told_:
         load_of(text)
     assert said in str(told_.value) and "\n" not in str(told_.value)
+
+
+KNOWN = [
+    "poisson",
+    "daily",
+    "closed",
+    "sessions",
+    "trace",
+    "rate",
+    "input",
+    "count",
+    "turns",
+    "rates",
+    "empirical",
+]
+ODD = [":", "=", ",", "/", " + ", "8", "-1", "0", "1e999", "nan", "3h", "x.csv", "\0"]
+WORDS = st.sampled_from([*KNOWN, *ODD])
+
+
+@given(st.lists(WORDS, max_size=14).map("".join))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_a_load_or_a_line(text):
+    try:
+        load_of(text)
+    except StrataError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_slow_day_is_drawn_at_once():
+    load = load_of("daily:rates=0:1e-12,input=3,output=5,count=5")
+    assert [r.arrival for r in load.arrivals()][-1] > 1e11
 
 
 def test_options_replace_what_the_line_says():

@@ -92,11 +92,13 @@ def test_named_beginnings_and_columns_that_first_rows_lack(tmp_path):
 
 
 def test_turns_of_a_session_share_what_was_said(tmp_path):
-    text = "arrival,input,output,session\n0,100,10,a\n1,50,10,b\n5,150,10,a\n9,90,10,a\n"
+    text = "arrival,input,output,session\n0,100,10,a\n1,50,10,b\n5,150,10,a\n9,90,10,a\n12,120,10,a\n"
     found = list(TraceLoad(written(tmp_path, "s.csv", text)).arrivals())
     a = [r for r in found if r.session == "a"]
     assert a[1].prefix == ((a[0].keep, 109),)
     assert a[2].prefix == ()  # shorter than what was said: it begins anew
+    assert a[3].prefix == ((a[2].keep, 99),)
+    assert len({r.keep for r in a}) == 4
     assert found[1].prefix == ()
 
 
