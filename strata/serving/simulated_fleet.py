@@ -145,7 +145,7 @@ class _FleetSearch:
         return high
 
     def _alone(self, which: int) -> bool:
-        """Whether requests that meet no other keep the limits: where they do not, no number of copies does."""
+        """Whether requests that meet no other keep the limits: else no number of copies does."""
         if which not in self.alone:
             apart = [(APART * i, r) for i, r in enumerate(islice(self.load.arrivals(), FEW))]
             rows = [(time, r.input, r.output) for time, r in apart]
@@ -164,7 +164,7 @@ class _FleetSearch:
             count //= 2
 
 
-def power_capped(
+def services_capped(
     system: System | str,
     caps: Sequence[float],
     **asked: object,

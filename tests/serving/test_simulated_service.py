@@ -19,7 +19,7 @@ from strata.serving.simulated_answers import (
     holds,
     load_latency,
 )
-from strata.serving.simulated_fleet import fleet_for, power_capped
+from strata.serving.simulated_fleet import fleet_for, services_capped
 from strata.serving.simulated_pools import disaggregated_services
 
 ASKED = ("8xh200", "llama-3-70b", "tp=8", "vllm")
@@ -195,7 +195,7 @@ def test_cost_falls_as_a_latency_is_let_rise(service):
 def test_a_power_cap_saves_energy_and_costs_time():
     runs = {
         name: st.serving.simulate_services([s], poisson(4.0, 200))
-        for name, s in power_capped("8xh200", [350.0], model=ASKED[1], plan="tp=8", load=poisson(4.0, 200))
+        for name, s in services_capped("8xh200", [350.0], model=ASKED[1], plan="tp=8", load=poisson(4.0, 200))
     }
     own, capped, fixed = runs["own limit"], runs["350 W"], runs["fixed clock"]
     assert capped.energy_per_token < own.energy_per_token <= fixed.energy_per_token * (1 + 1e-9)

@@ -160,8 +160,8 @@ def _run(asked: SimulateInputs) -> bool:
             services, asked.load, router=told["router"], slo=asked.slo, keep=keep, progress=progress
         )
     commands = launch_commands(services) if told["launch"] else []
-    data = lambda: run.to_dict() | ({"launch": [c.to_dict() for c in commands]} if commands else {})  # noqa: E731
-    _told(asked, data, lambda: run_tables(run, asked.share))
+    also = {"launch": [c.to_dict() for c in commands]} if commands else {}
+    _told(asked, lambda: run.to_dict() | also, lambda: run_tables(run, asked.share))
     if commands and not told["json"]:
         say(*["\n" + c.text for c in commands])
     if told["requests"] is not None:
@@ -261,7 +261,7 @@ def _fleet(asked: SimulateInputs) -> bool:
 
 
 def _cost(asked: SimulateInputs) -> bool:
-    from strata.app.render.simulated import cost_dict, cost_tables
+    from strata.app.render.simulated import cost_frontier_dict, cost_frontier_tables
     from strata.serving.simulated_answers import cost_frontier
 
     with _runs_bar() as told:
@@ -273,7 +273,7 @@ def _cost(asked: SimulateInputs) -> bool:
             slo=asked.slo or None,
             told=told,
         )
-    _told(asked, lambda: cost_dict(found), lambda: cost_tables(found), "points")
+    _told(asked, lambda: cost_frontier_dict(found), lambda: cost_frontier_tables(found), "points")
     if asked.picture is not None:
         from strata.app.render.simulated_picture import draw_cost_frontier
 
@@ -285,14 +285,14 @@ def _caps(asked: SimulateInputs) -> bool:
     from strata.app.commands.power_cap import typed_caps
     from strata.app.render.simulated import caps_dict, caps_tables
     from strata.serving.simulated import simulate_services
-    from strata.serving.simulated_fleet import power_capped
+    from strata.serving.simulated_fleet import services_capped
 
     caps = typed_caps(asked.told["caps"])
     options = {k: v for k, v in asked.options.items() if k != "power_cap"}
     inputs = {"model": asked.model, "plan": asked.told["plan"], "engine": asked.engine}
     runs = []
     with _runs_bar() as told:
-        for name, service in power_capped(asked.system, caps, **inputs, **options):
+        for name, service in services_capped(asked.system, caps, **inputs, **options):
             run = simulate_services([service], asked.load, router=asked.told["router"], slo=asked.slo)
             told(0.0, run)
             runs.append((name, run))

@@ -32,7 +32,7 @@ LABELS = {
 SHORT_RUN = 10.0  # mean latencies that a run must last to have forgotten its start
 
 
-def limits_text(slo: dict[str, float]) -> str:
+def slo_text(slo: dict[str, float]) -> str:
     """Limits in words."""
     names = {"ttft": "TTFT", "tpot": "TPOT", "latency": "end to end", "queued": "queued"}
     return ", ".join(f"{names[n]} at most {show(v, 's')}" for n, v in slo.items())
@@ -100,7 +100,7 @@ def _served(run: ServiceSimulation, share: float) -> Any:
     if run.slo:
         good = f"{run.goodput:.4g}"
         kept = "keeps" if run.kept >= share else "misses"
-        table.add_row("goodput", good, f"requests/s within {limits_text(run.slo)}")
+        table.add_row("goodput", good, f"requests/s within {slo_text(run.slo)}")
         table.add_row("within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {share:.3g}")
     about = (
         f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
@@ -136,7 +136,7 @@ def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, flo
     if not runs:
         return ["stopped before the first run was over"]
     title = f"{runs[0][1].model.name} on {runs[0][1].fleet_text}, engine {runs[0][1].engine.name}"
-    limits = f"; within: share of requests that keep {limits_text(slo)}" if slo else ""
+    limits = f"; within: share of requests that keep {slo_text(slo)}" if slo else ""
     return [titled(title, _runs_table(runs, bool(slo)), f"the same requests at every rate{limits}")]
 
 
@@ -186,7 +186,7 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
     if not found.runs:
         return ["stopped before the first run was over"]
     run = found.runs[0][1]
-    asked = f"{found.share:.3g} of requests within {limits_text(slo)}"
+    asked = f"{found.share:.3g} of requests within {slo_text(slo)}"
     if found.rate:
         said = f"{found.rate:.3g} requests/s keep {asked}; {found.above:.3g} do not"
         said += f" (found within {found.width:.1%}, {len(found.runs)} runs of the same requests)"
@@ -247,7 +247,7 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
             f"{c.run.kept:.1%}",
         )
     best = found.choices[0].run
-    limits = limits_text(best.slo)
+    limits = slo_text(best.slo)
     title = f"{found.goal} fleet for {best.model.name}: {found.share:.3g} of requests within {limits}"
     below = f"{len(found.tried)} fleets simulated with the same requests"
     below += "; stopped: what is known so far" if found.stopped else ""
@@ -257,14 +257,14 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
 # ---------------------------------------------------------------------------------- cost, caps
 
 
-def cost_dict(found: CostFrontier) -> dict[str, Any]:
+def cost_frontier_dict(found: CostFrontier) -> dict[str, Any]:
     best = {id(p) for p in found.best}
     rows = [{**vars(p), "best": id(p) in best} for p in found.points]
     units = {"rate": "1/s", "seen": "s", "cost": "USD", "energy": "J", "share": "1"}
     return {"latency": found.latency, "share": found.share, "points": rows, "units": units}
 
 
-def cost_tables(found: CostFrontier) -> list[Any]:
+def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     """The frontier of cost against a latency."""
     table = plain_table()
     table.add_column("fleet", no_wrap=True)

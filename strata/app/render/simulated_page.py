@@ -176,10 +176,18 @@ def _joined(steps: list[StepsRecord]) -> list[StepsRecord]:
     found = []
     for i in range(0, len(steps), by):
         some = steps[i : i + by]
-        most = [max(s[k] for s in some) for k in (4, 5, 6, 7)]
-        first, last = some[0], some[-1]
-        steps = sum(s.steps for s in some)
-        found.append(StepsRecord(first.replica, first.start, last.end, steps, *most))  # type: ignore[arg-type]
+        found.append(
+            StepsRecord(
+                replica=some[0].replica,
+                start=some[0].start,
+                end=some[-1].end,
+                steps=sum(s.steps for s in some),
+                generating=max(s.generating for s in some),
+                reading=max(s.reading for s in some),
+                waiting=max(s.waiting for s in some),
+                kv=max(s.kv for s in some),
+            )
+        )
     return found
 
 
