@@ -123,7 +123,9 @@ def launch_command(
 
 
 def _numbers(model: Model, plan: Plan, engine: Engine, window: int) -> dict[str, Any]:
-    told = {n: int(np.asarray(getattr(plan, n))) for n in ("tp", "cp", "dp", "pp", "ep", "moe_tp")}
+    told: dict[str, Any] = {
+        n: int(np.asarray(getattr(plan, n))) for n in ("tp", "cp", "dp", "pp", "ep", "moe_tp")
+    }
     told["ranks"] = told["tp"] * told["dp"]
     told["redundant_experts"] = int(np.asarray(plan.redundant_experts))
     told["expert_slots"] = int(np.asarray(model.experts)) + told["redundant_experts"]

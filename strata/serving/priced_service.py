@@ -136,7 +136,9 @@ class PricedService:
 
     def dollars(self, power: float) -> float:
         """What all copies cost while they draw so much together [USD/s]; nan where the chip has no price."""
-        return self.copies * float(dollars_per_s(self.system, power / self.copies, self.economics))
+        return self.copies * float(
+            dollars_per_s(self.system, np.asarray(power / self.copies), self.economics)
+        )
 
 
 def price_service(
@@ -165,7 +167,9 @@ def price_service(
     `replicas`: so many such systems; `role`: prefill or decode where they do only that.
     """
     software = as_engine(engine)
-    changes = {k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None}
+    changes: dict[str, Any] = {
+        k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None
+    }
     for name, value in (*changes.items(), ("kv_blocks", kv_blocks), ("context", context)):
         require(value is None or value >= 1, f"{name} is a whole number of at least 1", **{name: value})
     software = replace(software, **changes) if changes else software
@@ -221,7 +225,7 @@ def best_served_plan(
     """
     assert sizes is not None
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
-    limits = {k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")}
+    limits: dict[str, Any] = {k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")}
     found = serve_under_load(system, model, mean, None, engine, **limits)
     if not found.served.choices:
         found = serve_under_load(system, model, mean, None, engine)

@@ -238,7 +238,8 @@ def cost_frontier(
         if stopped:
             break
     fair = [p for p in points if not p.saturated and isfinite(p.cost)]
-    kept = non_dominated(np.array([[-p.seen, -p.cost] for p in fair])) if fair else []
+    scores = np.array([[-p.seen, -p.cost] for p in fair]).reshape(-1, 2)
+    kept = non_dominated(scores).tolist()
     best = [p for p, on in zip(fair, kept, strict=True) if on]
     best.sort(key=lambda p: (p.seen, p.cost))
     return CostFrontier(latency=latency, share=share, points=points, best=best, stopped=stopped)
