@@ -178,8 +178,10 @@ def _experts(said: _Wording, ranks: int) -> None:
 
 
 def _limits(said: _Wording, engine: Engine, context: int, kv_blocks: int, prefix_caching: bool) -> None:
-    for key in ("sequences", "tokens", "page", "memory"):
+    for key in ("sequences", "tokens", "memory"):
         said.say(key, f"{key} = {said.numbers[key]}" if key != "memory" else "")
+    if not _as_stated(engine, "page"):  # an engine knows best which blocks its kernels take
+        said.say("page", f"blocks of {said.numbers['page']} tokens")
     if context:
         said.say("context", f"a context of {context} tokens")
     if kv_blocks:
@@ -188,6 +190,15 @@ def _limits(said: _Wording, engine: Engine, context: int, kv_blocks: int, prefix
         said.say("prefix_caching_off", "no prefix caching")
     mixed = bool(np.asarray(engine.mixed) > 0)
     said.say("mixed_on" if mixed else "mixed_off")
+
+
+def _as_stated(engine: Engine, name: str) -> bool:
+    """Whether a number of an engine is that of its file."""
+    try:
+        stated = as_engine(engine.name)
+    except StrataError:
+        return False
+    return float(np.asarray(getattr(stated, name))) == float(np.asarray(getattr(engine, name)))
 
 
 def _formats(said: _Wording, model: Model) -> None:

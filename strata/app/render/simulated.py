@@ -101,7 +101,9 @@ def _served(run: ServiceSimulation, share: float) -> Any:
         good = f"{run.goodput:.4g}"
         kept = "keeps" if run.kept >= share else "misses"
         table.add_row("goodput", good, f"requests/s within {slo_text(run.slo)}")
-        table.add_row("within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {share:.3g}")
+        table.add_row(
+            "within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {100 * share:g} %"
+        )
     about = (
         f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
     )
@@ -186,7 +188,7 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
     if not found.runs:
         return ["stopped before the first run was over"]
     run = found.runs[0][1]
-    asked = f"{found.share:.3g} of requests within {slo_text(slo)}"
+    asked = f"{100 * found.share:g} % of requests within {slo_text(slo)}"
     if found.rate:
         said = f"{found.rate:.3g} requests/s keep {asked}; {found.above:.3g} do not"
         said += f" (found within {found.width:.1%}, {len(found.runs)} runs of the same requests)"
@@ -248,7 +250,7 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
         )
     best = found.choices[0].run
     limits = slo_text(best.slo)
-    title = f"{found.goal} fleet for {best.model.name}: {found.share:.3g} of requests within {limits}"
+    title = f"{found.goal} fleet for {best.model.name}: {100 * found.share:g} % of requests within {limits}"
     below = f"{len(found.tried)} fleets simulated with the same requests"
     below += "; stopped: what is known so far" if found.stopped else ""
     return [titled(title, table, below)]
