@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         highest_rate,
         load_latency,
     )
+    from strata.serving.simulated_drafts import mtp_drafting
     from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
     from strata.serving.simulated_pools import disaggregated_services
     from strata.serving.simulated_result import ServiceSimulation
@@ -85,6 +86,7 @@ __all__ = [
     "launch_commands",
     "load_latency",
     "load_of",
+    "mtp_drafting",
     "open_load",
     "price_service",
     "promising_plans",
@@ -127,6 +129,7 @@ load_on_first_use(
         "speculate": "speculation",
         "Speculation": "speculation",
         "UnderLoad": "under_load",
+        "mtp_drafting": "simulated_drafts",
         "find_rate": "simulated_answers",
         "load_latency": "simulated_answers",
         "cost_frontier": "simulated_answers",

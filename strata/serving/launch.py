@@ -283,6 +283,15 @@ def _yaml(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in written(tree, 0))
 
 
+def _guessed(service: Any) -> dict[str, Any]:
+    """The draft of a deployment, where it has one."""
+    guess = service.drafting
+    if guess is None:
+        return {}
+    own = guess.draft.name == service.model.name
+    return {"draft": "mtp" if own else checkpoint_of(guess.draft), "window": int(guess.window)}
+
+
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
     return [
@@ -293,6 +302,7 @@ def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
             prefix_caching=s.prefix_caching,
             replicas=s.copies,
             role=s.rules.role,
+            **_guessed(s),
             **told,
         )
         for s in services

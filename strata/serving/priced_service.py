@@ -5,7 +5,7 @@ once, for any number of simulated runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -22,11 +22,15 @@ from strata.params import data_folder
 from strata.records import readable
 from strata.search.power_caps import capped_system, checked_caps
 from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
+from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
+from strata.serving.simulated_drafts import drafted_pricer
+from strata.serving.speculation import Drafting
 from strata.serving.steps import ServedSteps, dollars_per_s
 from strata.serving.under_load import serve_under_load
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_pool import KvPool
+from strata.simulate.server.kv_tiers import KvTier, TierStore, host_tier, kv_tier
 from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
@@ -91,6 +95,8 @@ class PricedService:
     economics: Economics | None = None
     copies: int = 1  # such systems behind the router
     within: System | None = None  # of which the system is a part
+    tiers: tuple[KvTier, ...] = ()  # behind each device
+    drafting: Drafting | None = None
 
     def __post_init__(self) -> None:
         whole = self.copies >= 1 and self.copies == int(self.copies)
@@ -113,6 +119,11 @@ class PricedService:
         return f"{many}{self.system.name}{does} ({plan_text(self.plan)})"
 
     @property
+    def _sharers(self) -> float:
+        """Devices over which the cache of a rank is taken to lie evenly."""
+        return float(self.plan.tp) * float(self.plan.cp) * float(self.plan.pp)
+
+    @property
     def strength(self) -> float:
         """Tokens a second that one of its engines brings, to weigh it against others [1/s]."""
         count = max(min(self.rules.sequences, SOME, self.room.blocks * self.room.page // int(USUAL)), 1)
@@ -124,9 +135,16 @@ class PricedService:
         """The engines of all copies with nothing to do yet, numbered from `first` on."""
         room = self.room
 
+        def store() -> TierStore | None:
+            if not self.tiers:
+                return None
+            each = float(np.max(cache_bytes(self.model, float(room.page)))) / self._sharers
+            return TierStore(self.tiers, each, lambda n, attended: self.table.step(0, 0.0, n, attended)[0])
+
         def pools() -> list[KvPool]:
             return [
-                KvPool(room.blocks, room.page, room.fixed, self.prefix_caching) for _ in range(self.ranks)
+                KvPool(room.blocks, room.page, room.fixed, self.prefix_caching, store())
+                for _ in range(self.ranks)
             ]
 
         return [
@@ -157,6 +175,10 @@ def price_service(
     power_cap: float | None = None,
     replicas: int = 1,
     role: str = "both",
+    drafting: Drafting | None = None,
+    eviction: str = "recompute",
+    priorities: bool = False,
+    kv_tiers: Sequence[str] = (),
     routed: dict[str, Any] | None = None,
     economics: Economics | None = None,
 ) -> PricedService:
@@ -164,7 +186,10 @@ def price_service(
 
     `tokens` of a step, `sequences` and `kv_blocks` of a rank replace the engine's own; `context` is the
     longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts;
-    `replicas`: so many such systems; `role`: prefill or decode where they do only that.
+    `replicas`: so many such systems; `role`: prefill or decode where they do only that. `drafting` guesses
+    tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to the
+    host (`eviction` swap) or, with none, never let in; `kv_tiers` hold caches behind the device, by name;
+    `priorities`: requests with the lowest number first.
     """
     software = as_engine(engine)
     changes: dict[str, Any] = {
@@ -184,8 +209,26 @@ def price_service(
             raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
+    if drafting is not None:
+        pricer, blocks = drafted_pricer(pricer, drafting)
+        kv_blocks = kv_blocks if kv_blocks is not None else blocks
     found = engine_service(pricer, longest, kv_blocks, prefix_caching)
-    return replace(found, rules=replace(found.rules, role=role), economics=economics, copies=replicas)
+    rules = replace(found.rules, role=role, eviction=eviction, priorities=priorities)
+    tiers = _tiers(hardware, kv_tiers, eviction)
+    more: dict[str, Any] = {"tiers": tiers, "drafting": drafting, "economics": economics, "copies": replicas}
+    return replace(found, rules=_guessing(rules, drafting), **more)
+
+
+def _guessing(rules: Scheduling, drafting: Drafting | None) -> Scheduling:
+    if drafting is None:
+        return rules
+    return replace(rules, tokens_per_step=drafting.tokens, drafted=int(drafting.size))
+
+
+def _tiers(system: System, names: Sequence[str], eviction: str) -> tuple[KvTier, ...]:
+    """Tiers by name; what is moved away for want of room goes to the host, unless told."""
+    wanted = list(names) or (["host"] if eviction == "swap" else [])
+    return tuple(host_tier(system) if n == "host" else kv_tier(n) for n in wanted)
 
 
 def shipped_config(name: str) -> dict[str, Any]:

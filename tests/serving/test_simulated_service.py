@@ -263,3 +263,47 @@ def test_bad_input_is_one_line(call, said):
     with pytest.raises(StrataError, match=said) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_guesses_shorten_the_time_between_tokens_as_much_as_closed_forms_say():
+    """One request alone: its TPOT is that of `speculate` at a batch of one."""
+    target, draft = st.model("llama-3-70b"), st.model("llama-3.2-1b")
+    guess = st.serving.Drafting(draft, acceptance=0.7, window=3.0, plan=st.plan("tp=8"))
+    alone = st.serving.RecordedLoad(rows=[(0.0, 1024, 512)])
+    run = st.simulate("8xh200", target, alone, "tp=8", "vllm", drafting=guess)
+    told = {"batch": 1.0, "context": 1280.0, "acceptance": 0.7, "window": 3.0, "engine": "vllm"}
+    form = st.serving.speculate(
+        st.system("8xh200"), target, draft, st.plan("tp=8"), draft_plan=guess.plan, **told
+    )
+    assert run.times["tpot"].mean == pytest.approx(float(form.tpot), rel=0.02)
+    plain = st.simulate("8xh200", target, alone, "tp=8", "vllm")
+    assert run.times["tpot"].mean < plain.times["tpot"].mean and run.room.blocks < plain.room.blocks
+
+
+def test_a_model_guesses_for_itself_and_the_command_says_so():
+    model = st.model("deepseek-v3")
+    guess = st.serving.mtp_drafting(model, 0.8, 2.0)
+    service = st.serving.price_service(
+        "8xh200", model, "tp=8,ep=8", "sglang", load=poisson(1.0), drafting=guess
+    )
+    assert service.rules.tokens_per_step == pytest.approx(2.44)
+    (command,) = st.serving.launch_commands([service])
+    assert "--speculative-num-steps 2" in command.command
+
+
+@pytest.mark.parametrize("eviction", ["recompute", "swap", "none"])
+def test_requests_without_room_are_all_served_in_the_end(eviction):
+    load = poisson(20.0, 200)
+    run = st.simulate("1xh200", "llama-3-8b", load, "tp=1", "vllm", kv_blocks=400, eviction=eviction)
+    assert run.completed == 200 and run.kv_highest <= 1.0
+    assert (run.preemptions == 0) == (eviction == "none")
+
+
+def test_tiers_behind_the_device_keep_beginnings_for_later_turns():
+    text = "sessions:rate=1,turns=5,input=200,output=150,system=1000,think=20s,count=60"
+    load = st.serving.load_of(text)
+    hits = [
+        st.simulate("1xh200", "llama-3-8b", load, "tp=1", "vllm", kv_blocks=1000, kv_tiers=tiers).prefix_hits
+        for tiers in ([], ["host"])
+    ]
+    assert hits[1] > hits[0] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands.options import picture_file, with_price
@@ -74,9 +75,27 @@ class SimulateInputs:
         names = ("sequences", "tokens", "kv_blocks")
         found: dict[str, Any] = {n: int(whole(told[n], f"--{n.replace('_', '-')}")) for n in names if told[n]}
         found |= {"prefix_caching": not told["no_prefix_caching"], "load": self.load, "slo": self.slo}
+        found |= {"eviction": told["eviction"], "priorities": told["priorities"]}
+        found["kv_tiers"] = [name.strip() for name in told["kv_tiers"].split(",") if name.strip()]
+        if told["speculative"]:
+            found["drafting"] = self._drafting(told["speculative"])
+        if told["skew"]:
+            require(self.model.has_experts, f"{self.model.name} has no experts to pick", skew=told["skew"])
+            found["routed"] = {"skew": parse(told["skew"], "1", "--skew")}
         if told["power_cap"]:
             found["power_cap"] = typed_quantity(told["power_cap"], "W", "--power-cap")
         return found
+
+    def _drafting(self, text: str) -> Any:
+        """The guess that is typed; a module of the model's own where its draft is mtp."""
+        from strata.app.commands.serving import typed_draft
+        from strata.serving.speculation import drafting_layer
+
+        words = text.split(",")
+        own = "draft=mtp" in words
+        named = [f"draft={self.told['model']}" if w == "draft=mtp" else w for w in words]
+        guess = typed_draft(",".join(named))["draft"]
+        return replace(guess, draft=drafting_layer(self.model)) if own else guess
 
     def services(self) -> list[PricedService]:
         """The deployment that is asked for."""

@@ -103,6 +103,39 @@ DecodeOption = Annotated[
     typer.Option("--decode", metavar="PLAN", help="devices apart that generate, like tp=4 (with --prefill)"),
 ]
 CapOption = Annotated[str, typer.Option("--power-cap", metavar="W", help="limit of each device's power")]
+SpeculativeOption = Annotated[
+    str,
+    typer.Option(
+        "--speculative",
+        metavar="GUESS",
+        help="draft=NAME (or mtp: the model's own module),acceptance=0.7 and, if told, window=3, branches=1",
+        autocompletion=one_of("draft=", "draft=mtp,acceptance="),
+    ),
+]
+EvictionOption = Annotated[
+    str,
+    typer.Option(
+        "--eviction",
+        metavar="HOW",
+        help="of requests without room: recompute (read again), swap (to the host) or none (let in with all)",
+        autocompletion=one_of("recompute", "swap", "none"),
+    ),
+]
+TiersOption = Annotated[
+    str,
+    typer.Option(
+        "--kv-tiers",
+        metavar="NAMES",
+        help="where caches go that a device has no room for, like host,disk  [default: nowhere]",
+        autocompletion=names_of("kv-tiers"),
+    ),
+]
+PrioritiesFlag = Annotated[
+    bool, typer.Option("--priorities", help="requests with the lowest priority number first")
+]
+SkewOption = Annotated[
+    str, typer.Option("--skew", metavar="X", help="exponent of the experts' popularity: 0 is uniform")
+]
 TtftOption = Annotated[
     str, typer.Option("--ttft", metavar="TIME", help="limit on a request's time to first token")
 ]
