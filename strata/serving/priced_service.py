@@ -187,9 +187,9 @@ def price_service(
     `tokens` of a step, `sequences` and `kv_blocks` of a rank replace the engine's own; `context` is the
     longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts;
     `replicas`: so many such systems; `role`: prefill or decode where they do only that. `drafting` guesses
-    tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to the
-    host (`eviction` swap) or, with none, never let in; `kv_tiers` hold caches behind the device, by name;
-    `priorities`: requests with the lowest number first.
+    tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to
+    the host (`eviction` swap) or, with none, let in only with room for all; `kv_tiers` hold caches behind the
+    device, by name; `priorities`: requests with the lowest number first.
     """
     software = as_engine(engine)
     changes: dict[str, Any] = {

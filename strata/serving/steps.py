@@ -18,7 +18,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting, draft_time
-from strata.simulate.server.step_table import idle_power
+from strata.simulate.server.step_pricer import idle_power
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode, mixed, prefill
 

@@ -16,7 +16,7 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.pricing.network.collective_cost import collective
-from strata.simulate.server.step_table import ROOM, StepPricer
+from strata.simulate.server.step_pricer import ROOM, StepPricer
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

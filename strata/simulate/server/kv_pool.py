@@ -8,6 +8,20 @@ from typing import Any
 from strata.simulate.server.kv_tiers import TierStore
 from strata.simulate.server.request import Request
 
+MOST_AT_ONCE = 8  # blocks that a sequence begins together
+
+
+def block_cycle(page: int, tokens_per_step: float) -> tuple[int, int]:
+    """Decode steps after which a sequence begins blocks, and how many: whole numbers, as nearly as a few
+    blocks allow.
+
+    >>> block_cycle(16, 1.0), block_cycle(16, 1.7), block_cycle(1, 1.75)
+    ((16, 1), (47, 5), (4, 7))
+    """
+    tries = [(round(k * page / tokens_per_step), k) for k in range(1, MOST_AT_ONCE + 1)]
+    kept = [t for t in tries if t[0] >= 1]
+    return min(kept, key=lambda t: (round(abs(t[0] * tokens_per_step / (t[1] * page) - 1.0), 2), t[1]))
+
 
 class _Prefix:
     """Blocks that requests with the same beginning share."""

@@ -1,4 +1,4 @@
-"""Where caches go that a device has no room for: host memory, CXL, disk; and whether to load or read again."""
+"""Where caches go that a device has no room for: host memory, CXL, disk; loaded, or read again."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def host_tier(system: System) -> KvTier:
 
 
 class TierStore:
-    """Caches of a rank in tiers behind its device: what no longer fits one goes, least recently used first, to
-    the next.
+    """Caches of a rank in tiers behind its device: what no longer fits one goes, least recently used first,
+    to the next.
     """
 
     __slots__ = ("_held", "_levels", "_swapped", "bytes", "recompute", "used")

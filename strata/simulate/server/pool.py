@@ -109,7 +109,7 @@ class Pool:
             cache = rank.pool
             needs = cache.blocks_of(request.input + 1) + blocks
             for queued in rank.waiting:
-                needs += cache.blocks_of((queued[2] if isinstance(queued, tuple) else queued).input + 1)
+                needs += cache.blocks_of(queued.input + 1)
             busy = replica.outstanding + sent
             room = needs <= cache.free + cache.evictable
             if room and busy < len(replica.ranks) * replica.rules.sequences and busy < fewest:

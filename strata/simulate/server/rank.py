@@ -6,42 +6,23 @@ and keeps, of each request, the count at which it ends: any number of steps is t
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from itertools import accumulate
-from math import ceil
-from random import Random
 
-from strata.simulate.server.kv_pool import KvPool
+from strata.simulate.server.kv_pool import KvPool, block_cycle
 from strata.simulate.server.request import Request
 from strata.simulate.server.scheduling import Scheduling
-
-MOST_AT_ONCE = 8  # blocks that a sequence begins together
-
-
-def block_cycle(page: int, tokens_per_step: float) -> tuple[int, int]:
-    """Decode steps after which a sequence begins blocks, and how many: whole numbers, as nearly as a few
-    blocks allow.
-
-    >>> block_cycle(16, 1.0), block_cycle(16, 1.7), block_cycle(1, 1.75)
-    ((16, 1), (47, 5), (4, 7))
-    """
-    tries = [(round(k * page / tokens_per_step), k) for k in range(1, MOST_AT_ONCE + 1)]
-    kept = [t for t in tries if t[0] >= 1]
-    return min(kept, key=lambda t: (round(abs(t[0] * tokens_per_step / (t[1] * page) - 1.0), 2), t[1]))
+from strata.simulate.server.waiting import AnswerSteps, WaitingRequests
 
 
 class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
     __slots__ = (
-        "_chances",
+        "_answers",
         "_full",
         "_heap",
         "_phases",
-        "_random",
         "_serial",
         "_stride",
         "_swapped",
@@ -64,7 +45,7 @@ class EngineRank:
 
     def __init__(self, pool: KvPool, rules: Scheduling, index: int = 0) -> None:
         self.pool, self.rules = pool, rules
-        self.waiting: deque[Request] | list[tuple[float, int, Request]] = [] if rules.priorities else deque()
+        self.waiting = WaitingRequests(rules.priorities)
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
         self.running: dict[int, Request] = {}  # all that hold blocks, in the order they came
         self.generating = 0
@@ -76,8 +57,7 @@ class EngineRank:
         self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
         self._serial = 0
         self._swapped: dict[Request, int] = {}  # tokens in the caches of those that a tier keeps
-        self._random = Random(rules.seed * 65537 + index)
-        self._chances = list(accumulate(rules.drawn))
+        self._answers = AnswerSteps(rules, index)
         self._taken = False  # whether blocks of the next decode step are taken
         self._heap: list[tuple[int, int, Request]] = []  # those that generate, by the step that ends them
         cycle, self._stride = block_cycle(pool.page, rules.tokens_per_step)
@@ -93,18 +73,7 @@ class EngineRank:
 
     def enqueue(self, request: Request) -> None:
         request.state = "waiting"
-        self._serial += 1
-        if isinstance(self.waiting, deque):
-            self.waiting.append(request)
-        else:
-            heappush(self.waiting, (request.priority, self._serial, request))
-
-    def _back(self, request: Request) -> None:
-        """To the front: it has been let in before."""
-        if isinstance(self.waiting, deque):
-            self.waiting.appendleft(request)
-        else:
-            heappush(self.waiting, (request.priority, -self.preemptions, request))
+        self.waiting.add(request)
 
     # -- what the next step has
 
@@ -124,7 +93,7 @@ class EngineRank:
             chosen.append((request, chunk))
             budget -= chunk
         while waiting and budget > 0 and not self.made_room:
-            head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
+            head = waiting.head
             chunk = self._admit(head, budget) if len(self.running) < rules.sequences else -1
             if chunk < 0:
                 if rules.preempts and self._makes_room(head):
@@ -132,10 +101,7 @@ class EngineRank:
                     chosen = [(r, c) for r, c in chosen if r.state == "reading"]
                     continue
                 break
-            if isinstance(waiting, deque):
-                waiting.popleft()
-            else:
-                heappop(waiting)
+            waiting.pop()
             if head.scheduled < 0.0:
                 head.scheduled = clock
             if chunk:
@@ -258,7 +224,7 @@ class EngineRank:
         self.preemptions += 1
         self.made_room = True
         request.state, request.read = "waiting", 0
-        self._back(request)
+        self.waiting.back(request)
 
     def _swap_out(self, request: Request, own: int) -> None:
         pool = self.pool
@@ -273,7 +239,7 @@ class EngineRank:
     def _generate(self, request: Request) -> None:
         """From the next step on, a token a step until its answer is whole."""
         request.state = "generating"
-        request.rounds = self._rounds(request.output - request.generated)
+        request.rounds = self._answers.of(request.output - request.generated)
         request.finish = self.count + request.rounds
         heappush(self._heap, (request.finish, request.rank_serial, request))
         self.generating += 1
@@ -302,16 +268,6 @@ class EngineRank:
         pool = self.pool
         most = pool.blocks_of(request.input + request.output) - pool.shared_blocks(request)
         return max(most - request.own, 0) // self._stride
-
-    def _rounds(self, tokens: int) -> int:
-        """Decode steps that so many tokens take."""
-        if not self._chances:
-            return ceil(tokens / self.rules.tokens_per_step)
-        rounds, most = 0, len(self._chances)
-        while tokens > 0:
-            drawn, rounds = self._random.random(), rounds + 1
-            tokens -= min(bisect_right(self._chances, drawn), most - 1) + 1
-        return rounds
 
     def _phase(self, request: Request) -> int:
         """The decode steps at which it begins a block, modulo their period."""
@@ -361,15 +317,14 @@ class EngineRank:
         return min(steps, most)
 
     def advance(self, steps: int, clock: float, elapsed: float, done: Callable[[Request], None]) -> None:
-        """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them prompts
-        are read so far.
+        """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them
+        prompts are read so far.
         """
         pool, self._taken, self.made_room = self.pool, False, False
         used = pool.blocks - pool.free - pool.evictable
         begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0
         self.kv_time += elapsed * (used + 0.5 * begun)
-        if used + begun > self.kv_largest:
-            self.kv_largest = used + begun
+        self.kv_largest = max(self.kv_largest, used + begun)
         if steps and self.generating:
             self.count += steps
             self.context += self.generating * steps * self.rules.tokens_per_step
@@ -384,7 +339,9 @@ class EngineRank:
         begun = whole * (self.generating - len(self._full))
         if rest:
             first = (self.count + 1) % period
-            begun += sum(self._phases[first : first + rest]) + sum(self._phases[: max(first + rest - period, 0)])
+            begun += sum(self._phases[first : first + rest]) + sum(
+                self._phases[: max(first + rest - period, 0)]
+            )
         begun *= self._stride
         taken = self.pool.take(begun)
         assert taken, "decode steps ran past the blocks there are"

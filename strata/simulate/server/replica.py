@@ -40,8 +40,8 @@ class StepPrices(Protocol):
 
 
 class Drift:
-    """Prices that change with time, as popular experts do: every `period` [s] one of some tables, drawn with a
-    seed.
+    """Prices that change with time, as popular experts do: every `period` [s] one of some tables, drawn
+    with a seed.
     """
 
     __slots__ = ("_seed", "period", "tables")
@@ -192,7 +192,9 @@ class Replica:
             return table.decode_steps(ranks[0].generating, ranks[0].context, steps, growth)
         running = [r for r in ranks if r.generating]
         most = max([r.generating for r in running])
-        each, reach = (sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True))
+        each, reach = (
+            sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True)
+        )
         time, left, passed = 0.0, steps, 0
         while left:
             here, rank = _longest(running, passed * growth, left, growth)
@@ -227,7 +229,7 @@ class Replica:
             own = max(own, time - (table.shared(quiet[0], False) if table.shares else 0.0))
         time = own + (table.shared(self._fullest_lane(every), True) if table.shares else 0.0)
         mean = [v / len(ranks) for v in sums]
-        return time, self._spent(time, table.step(*mean))
+        return time, self._spent(time, table.step(mean[0], mean[1], mean[2], mean[3]))
 
     def _fullest_lane(self, tokens: list[int]) -> float:
         """Tokens of a rank, on average over those that share experts; the most of any lane."""
@@ -294,8 +296,8 @@ class Replica:
 
 
 def _longest(ranks: list[EngineRank], grown: float, steps: int, growth: float) -> tuple[int, EngineRank]:
-    """The rank with the most context after each sequence has `grown`, and for how many of the next steps it is
-    that: contexts grow as lines, so that each rank has the most during one stretch of steps.
+    """The rank with the most context after each sequence has `grown`, and for how many of the next steps it
+    is that: contexts grow as lines, so that each rank has the most during one stretch of steps.
     """
 
     def ahead(more: float) -> EngineRank:

@@ -26,8 +26,8 @@ class Scheduling:
     request_time: float = 0.0  # of a request outside all steps [s]
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
     drafted: int = 0  # guesses that a step verifies of each sequence, beside the token that is sure
-    # chances that a step brings 1, 2, ... tokens of a sequence, to draw how many steps each answer takes; else
-    # every answer takes as many as it does on average
+    # chances that a step brings 1, 2, ... tokens of a sequence, to draw how many steps each answer takes;
+    # else every answer takes as many as it does on average
     drawn: tuple[float, ...] = ()
     seed: int = 0
     rank_router: str = "least-loaded"  # which of several ranks of a replica takes a request
@@ -42,7 +42,9 @@ class Scheduling:
             if value not in choices:
                 raise UnknownName(kind, value, choices)
         require(
-            self.tokens >= 1 + self.drafted, "a step must have room for a token and guesses", tokens=self.tokens
+            self.tokens >= 1 + self.drafted,
+            "a step must have room for a token and guesses",
+            tokens=self.tokens,
         )
         require(self.sequences >= 1, "a rank must run a sequence", sequences=self.sequences)
         require(self.tokens_per_step >= 1.0, "a step brings a token", tokens_per_step=self.tokens_per_step)

@@ -7,126 +7,19 @@ once; between them times are drawn as lines, and what that leaves is measured an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, ceil_div
-from strata.evaluate import evaluate
-from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan
-from strata.result import Result
+from strata.arrays import Array, Number
+from strata.simulate.server.kv_room import KvRoom, kv_room
+from strata.simulate.server.step_pricer import StepPricer
 from strata.simulate.server.surfaces import Surface, axis_nodes, line_at, line_sums, place_on, tile_nodes
-from strata.workload.model import Model
-from strata.workload.tasks import Workload, decode, mixed, prefill
 
-ROOM = 1e6  # times the memory of a device: the block pool says what fits, prices are wanted beyond it
+__all__ = ["KvRoom", "StepPricer", "StepTable", "kv_room"]
+
 CHECKS = 48  # points between nodes at which a table is compared with `evaluate`
 SEED = 20
-SLACK = 0.01  # of a prompt: rounding is not to make two of one
-SHARED = ("experts", "collective")  # kinds of ops that see the tokens of all ranks that step together
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class StepPricer:
-    """An engine whose steps are priced: all its ranks (lanes) with the same in each."""
-
-    system: System
-    model: Model
-    plan: Plan
-    engine: Engine
-    routed: dict[str, Any]  # how tokens pick their experts, as workloads take it
-    draft_tokens: float = 0.0  # guessed in a decode step beside the one that is sure
-    # time of the guesses of a step [s], by the sequences of all lanes and the tokens of each
-    guessing: Callable[[Array, Array], Array] | None = None
-
-    @property
-    def lanes(self) -> float:
-        return float(self.plan.dp) * float(self.plan.pp)
-
-    def generating(self, sequences: Array, context: Array) -> Workload:
-        """`context`: tokens of each sequence."""
-        told: dict[str, Any] = {"tokens": self.draft_tokens + 1.0} if self.draft_tokens else {}
-        return decode(self.lanes * sequences, context + self.draft_tokens, **told, **self.routed)
-
-    def reading(self, sequences: Array, context: Array, tokens: Array, attended: Array) -> Workload:
-        chunk, cached, prompts = prompt_of(tokens, attended)
-        return mixed(
-            self.lanes * sequences,
-            context,
-            prompts=self.lanes * prompts,
-            chunk=chunk,
-            cached=cached,
-            **self.routed,
-        )
-
-    def reading_alone(self, tokens: Array, attended: Array) -> Workload:
-        chunk, cached, prompts = prompt_of(tokens, attended)
-        return prefill(float(self.plan.dp) * prompts, chunk, cached=cached, **self.routed)
-
-    @property
-    def shares_experts(self) -> bool:
-        """Whether ranks have experts of which each holds a part."""
-        return bool(self.model.has_experts) and float(self.plan.dp) > float(self.plan.moe_groups)
-
-    def evaluated(self, work: Workload) -> Result:
-        """Steps whether or not their caches fit: the pool says what does."""
-        roomy = replace(self.engine, memory_share=self.engine.memory_share * ROOM)
-        return evaluate(self.system, self.model, work, self.plan, roomy)
-
-    def priced(self, work: Workload) -> tuple[Array, Array]:
-        """Time [s] and energy of the whole system [J] of steps."""
-        metrics = self.evaluated(work).metrics
-        time = np.asarray(metrics.step_time, float)
-        return time, time * np.asarray(metrics.power, float)
-
-    def shared(self, work: Workload) -> Array:
-        """Time that ranks spend on each other's tokens [s]: in experts, and in exchanges where a rank is one
-        device.
-        """
-        by_kind = self.evaluated(work).summary.time_by_kind
-        kinds = SHARED if float(self.plan.tp) == 1.0 else SHARED[:1]
-        return sum((np.asarray(by_kind[k], float) for k in kinds), np.zeros(()))
-
-    def generated(self, sequences: Array, context: Array) -> tuple[Array, Array]:
-        """Time and energy of steps that generate, guesses and all."""
-        time, energy = self.priced(self.generating(sequences, context))
-        if self.guessing is None:
-            return time, energy
-        guess = self.guessing(self.lanes * sequences, context)
-        return time + guess, energy * (1.0 + guess / time)
-
-    def idle(self) -> float:
-        """Power of the whole system while it waits for requests [W]."""
-        return float(idle_power(self.evaluated(self.generating(1.0, 1.0))))
-
-
-def idle_power(result: Result) -> Array:
-    """What a system draws while it waits for requests [W]: of a result's energy, what idles and the hosts."""
-    energy = result.summary.energy
-    return np.asarray((energy["static"] + energy["hosts"]) * result.metrics.tokens_per_s, float)
-
-
-def prompt_of(tokens: Array, attended: Array) -> tuple[Array, Array, Array]:
-    r"""Alike prompts that have so many tokens together, each attending to so many on average: the chunk that
-    is read of each, what is cached before it, and how many there are.
-
-    .. math:: m = \max\left(1, \left\lceil \frac{P}{2 A} \right\rceil\right), \quad p = \frac{P}{m},
-        \quad c = A - \frac{p}{2}
-
-    One prompt where its own half chunk explains what is attended, several short ones where not; a whole
-    number of them, as a rank has no part of one.
-
-    >>> [float(v) for v in prompt_of(1024.0, 4096.0)], [float(v) for v in prompt_of(1024.0, 128.0)]
-    ([1024.0, 3584.0, 1.0], [256.0, 0.0, 4.0])
-    """
-    prompts = np.maximum(np.ceil(tokens / (2.0 * np.maximum(attended, 0.5)) - SLACK), 1.0)
-    chunk = tokens / prompts
-    return chunk, np.maximum(attended - 0.5 * chunk, 0.0), prompts
 
 
 class StepTable:
@@ -180,8 +73,9 @@ class StepTable:
         _, c0, _, a0 = self._middle
         sequences, _, tokens = self._most
         n, total = axis_nodes(sequences, 1.25), np.array(tile_nodes(tokens + sequences))
-        rest = np.maximum(total - _column(n), 1.0)
-        return Surface(n, total.tolist(), self._reading(_column(n), c0, rest, a0))
+        # where all tokens are fewer than the sequences, as many sequences as leave one to read
+        some = np.minimum(_column(n), np.maximum(total - 1.0, 1.0))
+        return Surface(n, total.tolist(), self._reading(some, c0, np.maximum(total - some, 1.0), a0))
 
     @cached_property
     def _caches(self) -> Surface:
@@ -195,7 +89,7 @@ class StepTable:
     def _prompts(self) -> Surface:
         """What prompts that attend to more or less add to `_all`, by what each attends to and tokens."""
         n0, c0, _, a0 = self._middle
-        p = sorted({*axis_nodes(self._most[2], 1.5), *(v for v in (64.0, 128.0, 256.0) if v < self._most[2])})
+        p = tile_nodes(self._most[2])
         there, here = (self._reading(n0, c0, _column(p), v) for v in (np.array(self._reaches), a0))
         return Surface(p, self._reaches, [v - w for v, w in zip(there, here, strict=True)])
 
@@ -219,7 +113,7 @@ class StepTable:
         n, c = self._all.x, np.array(self._contexts)
         return Surface(n, self._contexts, [self.pricer.guessing(self.lanes * _column(n), c)])
 
-    def _reading(self, n: Array, c: Array, p: Array, a: Array) -> tuple[Array, Array]:
+    def _reading(self, n: Number, c: Number, p: Number, a: Number) -> tuple[Array, Array]:
         return self.pricer.priced(self.pricer.reading(n, c, p, a))
 
     @cached_property
@@ -295,44 +189,3 @@ class StepTable:
 
 def _column(values: list[float]) -> Array:
     return np.array(values).reshape(-1, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KvRoom:
-    """What the memory of a rank has room for: blocks of `page` tokens, and how many a sequence holds whatever
-    its length (states of linear attention, windows).
-    """
-
-    blocks: int
-    page: int
-    fixed: int
-    reason: str = ""  # why there is no room at all
-
-
-def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
-    r"""Blocks of the cache of one rank, from what devices hold with one sequence, two, and a longer one.
-
-    .. math:: M(n, c) = M_0 + n (a + b c), \qquad B = \lfloor (M_{max} - M_0) / (b\,page) \rfloor
-
-    Prompts of a whole step are in M_0: their activations must fit beside the caches. `context`: a length
-    that is usual; windows shorter than it are full there.
-    """
-    engine = pricer.engine
-    page = int(np.asarray(engine.page))
-    chunk = float(np.asarray(engine.tokens))
-    near, far = max(context, 2.0 * page), 2.0 * max(context, 2.0 * page)
-    near, far = (page * float(ceil_div(v, page)) for v in (near, far))
-    work = pricer.reading(
-        np.array([1.0, 2.0, 2.0]), np.array([near, near, far]), np.full(3, chunk), chunk / 2
-    )
-    metrics = evaluate(pricer.system, pricer.model, work, pricer.plan, engine).metrics
-    used = np.broadcast_to(np.asarray(metrics.memory_used, float), (3,))
-    limit = float(np.max(np.asarray(metrics.memory_limit, float)))
-    each, token = used[1] - used[0], (used[2] - used[1]) / (2.0 * (far - near))
-    base = used[0] - each
-    if not token > 0.0:  # nothing grows with a sequence: a block is its whole state
-        blocks = int((limit - base) // each) if each > 0 else 2**40
-        return KvRoom(blocks=max(blocks, 0), page=2**40, fixed=0, reason="" if blocks > 0 else "weights")
-    fixed = int(max(round((each - token * near) / (token * page)), 0))
-    blocks = int((limit - base) // (token * page))
-    return KvRoom(blocks=max(blocks, 0), page=page, fixed=fixed, reason="" if blocks > 0 else "weights")

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 from strata.errors import BadFile, UnknownName, require
 from strata.simulate.server.load import Lengths
 from strata.simulate.server.request import Request
-from strata.simulate.server.trace_rows import UNITS, RowFault, RowReader, TraceRow, reader_of
+from strata.simulate.server.trace_rows import UNITS, RowFault, RowReader, TraceRow, trace_reader
 
 TABLES, LINES = (".csv",), (".jsonl", ".ndjson")
 FAULTS = ("refuse", "skip")
@@ -71,6 +71,7 @@ class TraceLoad:
         self._chains: dict[str, tuple[tuple[tuple[Any, int], ...], int, int]] = {}
         self._rest: dict[str, list[int]] = {}
         self._chained = False
+        self._turn_reader: RowReader | None = None
         try:
             self._check()
         except (OSError, EOFError, zlib.error) as fault:
@@ -98,7 +99,7 @@ class TraceLoad:
             raise BadFile(f"{self.path} is empty")
         if self._by_lines:
             file.seek(0)
-        return reader_of(self.path, first, self._by_lines, self.unit, self.context)
+        return trace_reader(self.path, first, self._by_lines, self.unit, self.context)
 
     def _scan(self, file: BinaryIO, reader: RowReader) -> Iterator[tuple[int, TraceRow]]:
         """Offsets and rows, faulty ones as `bad` says."""
@@ -233,7 +234,8 @@ class TraceLoad:
         if not rest:
             return ()
         with self._open() as file:
-            row = self._at(file, self._reader(file), rest.pop())
+            reader = self._turn_reader = self._turn_reader or self._reader(file)
+            row = self._at(file, reader, rest.pop())
         return (self._request((request.session, row.turn), row, now + (row.think or 0.0)),)
 
 

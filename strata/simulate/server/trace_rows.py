@@ -259,7 +259,7 @@ class RowReader:
         return name, int(tokens)
 
 
-def reader_of(path: str, first: str, lines: bool, unit: str, context: float) -> RowReader:
+def trace_reader(path: str, first: str, lines: bool, unit: str, context: float) -> RowReader:
     """The reader of a file by its first line: a header, or a JSON object."""
     if lines:
         try:

@@ -11,8 +11,8 @@ from strata.simulate.server.request import Request
 
 @dataclass
 class LinearPrices:
-    """A step takes `base`, and so much for each sequence, each token in caches, each token read, and each that
-    such a token attends to; `together` of each token is for the tokens of all ranks.
+    """A step takes `base`, and so much for each sequence, each token in caches, each token read, and each
+    that such a token attends to; `together` of each token is for the tokens of all ranks.
     """
 
     base: float = 0.01
@@ -73,7 +73,7 @@ class WatchedReplica(Replica):
         assert going or not self.outstanding, "requests wait and nothing runs"
         for rank in self.ranks:
             pool = rank.pool
-            assert 0 <= pool.free and 0 <= pool.evictable and pool.used <= pool.blocks
+            assert pool.free >= 0 and pool.evictable >= 0 and pool.used <= pool.blocks
             assert len(rank.running) <= self.rules.sequences
             chunks = sum(c for _, c in rank.reading)
             assert chunks <= self.rules.tokens
@@ -117,6 +117,7 @@ def served(
     drift=None,
     router="least-loaded",
     until=float("inf"),
+    record=None,
 ):
     """Serve requests on stub engines; `tiers` makes the tiers of a rank."""
     prices = prices or LinearPrices()
@@ -132,7 +133,7 @@ def served(
         replicas=every,
         router=Router(every, router),
         load=load,
-        record=found.done.append,
+        record=record or found.done.append,
         refuse=found.refused.append,
     )
     found.fleet.run(until)
