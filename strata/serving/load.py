@@ -50,8 +50,8 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     share of arrivals each; a prompt is read by the first lane of any of them that is free.
 
     Against a simulation of every request (`simulate`) it holds to some 4 % up to 40 % of the highest rate
-    that is served. It cannot hold for bursts, lengths that vary widely, preemption and shared prefixes, nor near
-    saturation, where prompts that wait are read several in a step.
+    that is served. It cannot hold for bursts, lengths that vary widely, preemption and shared prefixes, nor
+    near saturation, where prompts that wait are read several in a step.
     """
     r = curve.requests
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)

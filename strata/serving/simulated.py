@@ -50,8 +50,9 @@ def simulate(
     `replicas` such systems stand behind a `router`. `tokens` of a step, `sequences` and `kv_blocks` of a rank
     replace the engine's own; `context` is the longest a sequence may become; `power_cap` limits each device
     [W]; `more`: what else `price_service` takes (drafting, eviction, kv_tiers ...). `slo`: limits on `ttft`,
-    `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every request and step; `progress` is told the clock and how many are done now and then, and stops the run by
-    returning False. Ctrl-C ends the run with what is known so far (`stopped`).
+    `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every request and step;
+    `progress` is told the clock and how many are done now and then, and stops the run by returning False.
+    Ctrl-C ends the run with what is known so far (`stopped`).
 
     >>> import strata as st
     >>> short, chat = st.serving.Lengths(mean=512), st.serving.Lengths(mean=64, shape="exponential")
