@@ -97,6 +97,7 @@ class PricedService:
     within: System | None = None  # of which the system is a part
     tiers: tuple[KvTier, ...] = ()  # behind each device
     drafting: Drafting | None = None
+    context: float = float("inf")  # tokens of prompt and answer beyond which a request is refused
 
     def __post_init__(self) -> None:
         whole = self.copies >= 1 and self.copies == int(self.copies)
@@ -215,7 +216,14 @@ def price_service(
     found = engine_service(pricer, longest, kv_blocks, prefix_caching)
     rules = replace(found.rules, role=role, eviction=eviction, priorities=priorities)
     tiers = _tiers(hardware, kv_tiers, eviction)
-    more: dict[str, Any] = {"tiers": tiers, "drafting": drafting, "economics": economics, "copies": replicas}
+    most = float(context or longest_context(served) or np.inf)
+    more: dict[str, Any] = {
+        "context": most,
+        "tiers": tiers,
+        "drafting": drafting,
+        "economics": economics,
+        "copies": replicas,
+    }
     return replace(found, rules=_guessing(rules, drafting), **more)
 
 
@@ -253,9 +261,10 @@ def longest_context(model: Model) -> float:
 
 def _check_context(model: Model, sizes: LoadSizes | None) -> None:
     most = longest_context(model)
-    if sizes is not None and 0.0 < most < sizes.longest:
+    mean = 0.0 if sizes is None else sizes.input + sizes.output
+    if 0.0 < most < mean:
         raise BadValue(
-            f"a request of {sizes.longest:,} tokens, prompt and answer, passes the context of {model.name} "
+            f"the mean request of {mean:,.0f} tokens, prompt and answer, passes the context of {model.name} "
             f"({most:,.0f}); cut the lengths, or take another model"
         )
 

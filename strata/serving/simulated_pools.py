@@ -88,5 +88,9 @@ def _pool(found: ServiceSimulation, role: str, router: str, **more: Any) -> Pool
     alike = max(strengths) <= (1.0 + 1e-9) * min(strengths)
     weights = () if alike else [v / max(strengths) for v in strengths]
     return Pool(
-        replicas=list(replicas), router=Router(list(replicas), router, weights=weights), role=role, **more
+        context=min(s.context for _, s in own),
+        replicas=list(replicas),
+        router=Router(list(replicas), router, weights=weights),
+        role=role,
+        **more,
     )

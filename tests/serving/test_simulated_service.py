@@ -220,6 +220,14 @@ def test_without_a_plan_the_best_of_the_mean_request_is_taken():
     assert str(run.plan) == str(best.served.choices[0].plan)
 
 
+def test_what_passes_the_context_is_refused_and_counted():
+    wide = st.serving.Lengths(mean=2048, shape="lognormal", spread=1.0)
+    run = st.simulate(*ASKED[:2], poisson(2.0, 400, read=wide), "tp=8", keep=True)
+    long = [r for r in run.records if r.input + r.output > 8192]
+    assert 0 < len(long) == run.refused == run.refusals["longer than the context"]
+    assert run.completed == 400 - run.refused
+
+
 def test_told_progress_stops_a_run(service):
     run = st.serving.simulate_services(
         [service], poisson(20.0, 20000), progress=lambda clock, done: done < 2000
