@@ -206,8 +206,6 @@ def price_service(
     longest = float(context or max(LONGEST, sizes.longest if sizes else 0.0))
     _check_context(served, sizes)
     if isinstance(plan, str):
-        if not plan and sizes is None:
-            raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
     if drafting is not None:
@@ -215,8 +213,7 @@ def price_service(
         kv_blocks = kv_blocks if kv_blocks is not None else blocks
     found = engine_service(pricer, longest, kv_blocks, prefix_caching)
     rules = replace(found.rules, role=role, eviction=eviction, priorities=priorities)
-    tiers = _tiers(hardware, kv_tiers, eviction)
-    most = float(context or longest_context(served) or np.inf)
+    most, tiers = float(context or longest_context(served) or np.inf), _tiers(hardware, kv_tiers, eviction)
     more: dict[str, Any] = {
         "context": most,
         "tiers": tiers,
@@ -275,7 +272,8 @@ def best_served_plan(
     """The plan that serves most of the mean request under limits on TTFT and TPOT; under none where none
     keeps them.
     """
-    assert sizes is not None
+    if sizes is None:
+        raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
     limits: dict[str, Any] = {k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")}
     found = serve_under_load(system, model, mean, None, engine, **limits)

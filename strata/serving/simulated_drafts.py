@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, Number
 from strata.evaluate import evaluate
 from strata.serving.drafts import quickest_plan
 from strata.serving.speculation import Drafting, draft_time, drafting_layer
@@ -38,7 +38,7 @@ def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> tuple[StepPricer, 
         else quickest_plan(system, draft, pricer.lanes, USUAL_CONTEXT, engine)
     )
 
-    def guessing(batch: Array, context: Array) -> Array:
+    def guessing(batch: Number, context: Number) -> Array:
         rows = np.maximum(batch, float(plan.dp))
         told = {"window": drafting.window, "branches": drafting.branches}
         return np.asarray(draft_time(system, draft, plan, engine, batch=rows, context=context, **told))
