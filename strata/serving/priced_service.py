@@ -192,13 +192,7 @@ def price_service(
     the host (`eviction` swap) or, with none, let in only with room for all; `kv_tiers` hold caches behind the
     device, by name; `priorities`: requests with the lowest number first.
     """
-    software = as_engine(engine)
-    changes: dict[str, Any] = {
-        k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None
-    }
-    for name, value in (*changes.items(), ("kv_blocks", kv_blocks), ("context", context)):
-        require(value is None or value >= 1, f"{name} is a whole number of at least 1", **{name: value})
-    software = replace(software, **changes) if changes else software
+    software = _limited(as_engine(engine), tokens, sequences, kv_blocks, context)
     hardware, served = as_system(system), make_model(model) if isinstance(model, str) else model
     if power_cap is not None:
         hardware = capped_system(hardware, float(checked_caps([power_cap], hardware.chip)[0]))
@@ -222,6 +216,21 @@ def price_service(
         "copies": replicas,
     }
     return replace(found, rules=_guessing(rules, drafting), **more)
+
+
+def _limited(
+    engine: Engine, tokens: int | None, sequences: int | None, kv_blocks: int | None, context: int | None
+) -> Engine:
+    """An engine with limits of its own replaced."""
+    told = {"tokens": tokens, "sequences": sequences, "kv_blocks": kv_blocks, "context": context}
+    for name, value in told.items():
+        require(value is None or value >= 1, f"{name} is a whole number of at least 1", **{name: value})
+    changes: dict[str, Any] = {
+        name: float(value)
+        for name, value in told.items()
+        if value is not None and name in ("tokens", "sequences")
+    }
+    return replace(engine, **changes) if changes else engine
 
 
 def _guessing(rules: Scheduling, drafting: Drafting | None) -> Scheduling:

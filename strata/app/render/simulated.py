@@ -190,7 +190,7 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
     run = found.runs[0][1]
     asked = f"{100 * found.share:g} % of requests within {slo_text(slo)}"
     if found.rate and found.above == float("inf"):
-        said = f"every rate up to {found.rate:.3g} requests/s keeps {asked}: too few requests to load it (--count)"
+        said = f"every rate up to {found.rate:.3g} requests/s keeps {asked}: too few requests (--count)"
     elif found.rate:
         said = f"{found.rate:.3g} requests/s keep {asked}; {found.above:.3g} do not"
         said += f" (found within {found.width:.1%}, {len(found.runs)} runs of the same requests)"
