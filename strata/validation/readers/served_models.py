@@ -20,11 +20,15 @@ from strata.serving.speculation import cycle_time, draft_engine
 from strata.validation.readers.benchmark_conditions import RunConditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
+from strata.validation.readers.engine_releases import ReleaseTimes
 from strata.validation.readers.formats import weight_format
 from strata.validation.readers.steps import Serving, drafting_layer, priced_step, served_batch, used_bytes
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import decode, mixed, prefill
+
+POOL_ROUNDS = 6  # halvings, in the logarithm, of how far sequences being generated are from their number
+AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1))
 
 
 def in_process(engine: Engine) -> Engine:
@@ -139,27 +143,44 @@ def pooled_times(
     at_once: Array,
     clients: Array,
     run: RunConditions,
+    release: Mapping[str, ReleaseTimes] | None = None,
+    full: Array | None = None,
 ) -> tuple[Any, Any]:
-    """TTFT and TPOT that clients of a closed loop see of workers that only read prompts, `at_once` together,
-    and workers that only generate [s]. A token waits for nobody's prompt, prompts wait for prompts only.
+    """TTFT and TPOT that clients of a closed loop see of workers that only read prompts, `at_once` together
+    and up to `full` where they queue, and workers that only generate [s]. A token waits for nobody's prompt,
+    prompts wait for prompts only; sequences being generated and prompts that wait or are read are all
+    clients.
     """
     reading, engine, output = pool["prefill"], pool["prefill"].engine, run.output
-    round_time = reading.step(prefill(at_once, run.input, skew=reading.skew)).time
+    times = release or dict.fromkeys(("prefill", "decode"), AS_IN_FILE)
+
+    def read(prompts: Array) -> Any:
+        return times["prefill"].prompts * reading.step(prefill(prompts, run.input, skew=reading.skew)).time
+
+    round_time = read(at_once)
     each = round_time / at_once / workers["prefill"]
+    if full is not None:
+        each = np.minimum(each, read(full) / full / workers["prefill"])
 
     def with_decoding(busy: Any) -> tuple[Any, Any]:
         """TTFT and token time with so many sequences being generated: what the prefill workers do not keep up
         with waits for them.
         """
         _, step, token = token_times(pool["decode"], np.ceil(busy / workers["decode"]), run)
+        released = times["decode"].stepped(step, run.guesses > 0)
+        token = token * released / step
         prompts = np.maximum(clients - at_once * workers["prefill"], 0.0) * each
         met = np.minimum(prompts / (output * token) * each, prompts) / 2.0
         behind = np.maximum(clients * each - output * token - round_time, 0.0)
         start = prompts / (2.0 * run.rounds)
-        return engine.request + round_time + step + np.maximum(met, behind) + start, token
+        return engine.request + round_time + released + np.maximum(met, behind) + start, token
 
-    ttft, token = with_decoding(clients)
-    return with_decoding(np.maximum(clients * output * token / (ttft + output * token), 1.0))
+    busy = clients
+    for _ in range(POOL_ROUNDS):
+        ttft, token = with_decoding(busy)
+        generating = np.maximum(clients * output * token / (ttft + output * token), 1.0)
+        busy = np.sqrt(busy * generating)
+    return with_decoding(busy)
 
 
 def named_in_file(table: Table, pattern: str) -> list[str]:

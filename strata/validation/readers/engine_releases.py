@@ -1,0 +1,124 @@
+"""Releases of engines as data: what kernels and hosts of the time took over what an engine's file says, by date,
+platform and layout, with where each is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array, Number
+from strata.hardware.chip import Chip
+from strata.params import quantity, text
+from strata.validation.readers.closed_loop import EngineTimes
+
+NARROWEST = ("fp4", "fp8", "other")  # formats by which generations of matrix units are told apart
+USUAL_PLATFORM = "cuda"  # of chips that name none
+ANY = "any"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EngineRelease:
+    """Runs of an engine up to a day, and what their release took over what the engine's file says."""
+
+    engine: str = text("the engine's name")
+    until: str = text("day of the first run that no longer counts, like 2026-01-20; left out: all", default="")
+    chips: str = text("names of the chips whose scripts say so, or any", default=ANY)
+    platform: str = text("software the chip's kernels are written for, cuda or rocm, or any", default=ANY)
+    narrowest: str = text(
+        "narrowest format the chip multiplies: kernels are written for a generation of matrix units, or any",
+        choices=(ANY, *NARROWEST),
+        default=ANY,
+    )
+    precision: str = text("format of the weights in the file, or any", default=ANY)
+    experts: str = text(
+        "whole: each rank holds a slice of every expert; dealt: experts dealt out over ranks; or any",
+        choices=(ANY, "whole", "dealt"),
+        default=ANY,
+    )
+    step: Number = quantity("s", "time that each step takes more, however many sequences it has")
+    kernels: Number = quantity("1", "time of its other kernels in steps that generate, over ours", positive=True)
+    prompts: Number = quantity("1", "time to read prompts over ours", positive=True)
+
+    def covers(self, engine: str, chip: Chip, precision: str) -> bool:
+        """Whether it may be the release of runs of an engine on a chip, whatever their date and layout."""
+        told = (
+            (self.platform, chip.platform or USUAL_PLATFORM),
+            (self.narrowest, narrowest_format(chip)),
+            (self.precision, precision),
+        )
+        named = self.chips == ANY or chip.name in self.chips.split()
+        return self.engine == engine and named and all(wanted in (ANY, has) for wanted, has in told)
+
+
+def narrowest_format(chip: Chip) -> str:
+    """The narrowest format that a chip's matrix units multiply, of those that tell generations apart.
+
+    >>> from strata.hardware.chip import chip
+    >>> [narrowest_format(chip(name)) for name in ("b200", "h200", "mi355x", "mi300x", "a100")]
+    ['fp4', 'fp8', 'fp4', 'fp8', 'other']
+    """
+    rates = chip.compute.matrix_rate
+    for width in NARROWEST[:-1]:
+        if any(width in name and rate is not None and np.max(rate) > 0 for name, rate in rates.items()):
+            return width
+    return NARROWEST[-1]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReleaseTimes:
+    """What the releases of some rows took over what their engine's file says, an entry for each row."""
+
+    step: Array  # time of each step more [s]
+    kernels: Array
+    prompts: Array
+    guessing: Any = 0.0  # host time of a round of guesses more [s]
+
+    def stepped(self, step: Any, rounds: Any = 0.0) -> Any:
+        r"""A step that generates as the release has it [s].
+
+        .. math:: T' = k T + s + g
+
+        kernels k, step s, and g where it is a round of guesses.
+        """
+        return self.kernels * step + self.step + self.guessing * rounds
+
+    def of(self, times: EngineTimes, guesses: Array) -> EngineTimes:
+        """An engine's times as the release has them: a token takes its share of the step."""
+        step = self.stepped(times.step, guesses > 0)
+        return replace(
+            times,
+            step=step,
+            token=times.token * step / times.step,
+            reading=self.prompts * times.reading,
+            own=self.prompts * times.own,
+        )
+
+
+def release_times(
+    releases: Sequence[EngineRelease],
+    engine: str,
+    chip: Chip,
+    precision: str,
+    dates: Array,
+    dealt: Array,
+) -> ReleaseTimes:
+    """The release of each row: the first that covers it; as the engine's file says where none does."""
+    one = np.ones(len(dates))
+    taken = np.zeros(len(dates), bool)
+    step, kernels, prompts = 0.0 * one, one + 0.0, one + 0.0
+    for release in releases:
+        if not release.covers(engine, chip, precision):
+            continue
+        here = ~taken & ((release.until == "") | (dates < release.until))
+        if release.experts != ANY:
+            here &= dealt == (release.experts == "dealt")
+        step, kernels, prompts = (
+            np.where(here, getattr(release, name), was)
+            for name, was in (("step", step), ("kernels", kernels), ("prompts", prompts))
+        )
+        taken |= here
+    return ReleaseTimes(step=step, kernels=kernels, prompts=prompts)
