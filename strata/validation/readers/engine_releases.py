@@ -24,7 +24,7 @@ ANY = "any"
 class EngineRelease:
     """Runs of an engine up to a day, and what their release took over what the engine's file says."""
 
-    engine: str = text("the engine's name")
+    engine: str = text("labels of the engine in the file, lower case with dashes, separated by spaces")
     until: str = text("day of the first run that no longer counts, like 2026-01-20; left out: all", default="")
     chips: str = text("names of the chips whose scripts say so, or any", default=ANY)
     platform: str = text("software the chip's kernels are written for, cuda or rocm, or any", default=ANY)
@@ -42,6 +42,7 @@ class EngineRelease:
     step: Number = quantity("s", "time that each step takes more, however many sequences it has")
     kernels: Number = quantity("1", "time of its other kernels in steps that generate, over ours", positive=True)
     prompts: Number = quantity("1", "time to read prompts over ours", positive=True)
+    guessing: Number = quantity("s", "time that a round of guesses takes more, beside its steps")
 
     def covers(self, engine: str, chip: Chip, precision: str) -> bool:
         """Whether it may be the release of runs of an engine on a chip, whatever their date and layout."""
@@ -51,7 +52,7 @@ class EngineRelease:
             (self.precision, precision),
         )
         named = self.chips == ANY or chip.name in self.chips.split()
-        return self.engine == engine and named and all(wanted in (ANY, has) for wanted, has in told)
+        return engine in self.engine.split() and named and all(wanted in (ANY, has) for wanted, has in told)
 
 
 def narrowest_format(chip: Chip) -> str:
@@ -75,7 +76,7 @@ class ReleaseTimes:
     step: Array  # time of each step more [s]
     kernels: Array
     prompts: Array
-    guessing: Any = 0.0  # host time of a round of guesses more [s]
+    guessing: Array  # time of a round of guesses more [s]
 
     def stepped(self, step: Any, rounds: Any = 0.0) -> Any:
         r"""A step that generates as the release has it [s].
@@ -109,16 +110,13 @@ def release_times(
     """The release of each row: the first that covers it; as the engine's file says where none does."""
     one = np.ones(len(dates))
     taken = np.zeros(len(dates), bool)
-    step, kernels, prompts = 0.0 * one, one + 0.0, one + 0.0
+    found = {"step": 0.0 * one, "kernels": one, "prompts": one, "guessing": 0.0 * one}
     for release in releases:
         if not release.covers(engine, chip, precision):
             continue
         here = ~taken & ((release.until == "") | (dates < release.until))
         if release.experts != ANY:
             here &= dealt == (release.experts == "dealt")
-        step, kernels, prompts = (
-            np.where(here, getattr(release, name), was)
-            for name, was in (("step", step), ("kernels", kernels), ("prompts", prompts))
-        )
+        found = {name: np.where(here, getattr(release, name), was) for name, was in found.items()}
         taken |= here
-    return ReleaseTimes(step=step, kernels=kernels, prompts=prompts)
+    return ReleaseTimes(**found)

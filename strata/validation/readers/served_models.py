@@ -27,8 +27,9 @@ from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import decode, mixed, prefill
 
-POOL_ROUNDS = 6  # halvings, in the logarithm, of how far sequences being generated are from their number
-AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1))
+POOL_ROUNDS = 2  # secants towards the number of sequences being generated
+STEEPEST = 10.0  # of those secants
+AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1), guessing=np.zeros(1))
 
 
 def in_process(engine: Engine) -> Engine:
@@ -175,12 +176,22 @@ def pooled_times(
         start = prompts / (2.0 * run.rounds)
         return engine.request + round_time + released + np.maximum(met, behind) + start, token
 
-    busy = clients
-    for _ in range(POOL_ROUNDS):
-        ttft, token = with_decoding(busy)
+    def excess(logarithm: Any) -> Any:
+        """How many more are being generated than taken for, both as logarithms: it falls where they rise."""
+        ttft, token = with_decoding(np.exp(logarithm))
         generating = np.maximum(clients * output * token / (ttft + output * token), 1.0)
-        busy = np.sqrt(busy * generating)
-    return with_decoding(busy)
+        return np.log(generating) - logarithm
+
+    most = np.log(clients)
+    last, at_last = most, excess(most)
+    busy = np.clip(last + at_last / 2.0, 0.0, most)
+    for _ in range(POOL_ROUNDS):  # secants
+        found = excess(busy)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.nan_to_num((found - at_last) / (busy - last), nan=-1.0)
+        last, at_last = busy, found
+        busy = np.clip(busy - found / np.clip(slope, -STEEPEST, -1.0), 0.0, most)
+    return with_decoding(np.exp(busy))
 
 
 def named_in_file(table: Table, pattern: str) -> list[str]:

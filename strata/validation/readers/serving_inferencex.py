@@ -4,7 +4,7 @@ apart, with and without multi-token prediction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,8 +76,6 @@ class InferencexConditions:
     polling: Polling = part(Polling, "who looks for requests now and then")
     guesses: dict[str, Number] = by_name("1", "tokens guessed in a step, by engine")
     data_parallel_guesses: dict[str, Number] = by_name("1", "the same with data-parallel attention")
-    pooled_guesses: dict[str, Number] = by_name("1", "the same of workers that only generate")
-    guessing: dict[str, Number] = by_name("s", "host time that a round of guesses adds, by engine")
     whole_worker: Number = quantity("1", "devices up to which a worker of unrecorded layout is tensor parallel")
     release: tuple[EngineRelease, ...] = part(EngineRelease, "releases of engines, the first counts", many=True)
 
@@ -133,7 +131,7 @@ def _aggregated(
     dp, clients = degrees["dp"], rows.number("concurrency")
     run = _run(rows, chip_name, engine, dp, known)
     running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
-    release = _released(rows, catalogue.chip(chip_name), engine, degrees["ep"], known)
+    release = _released(rows, catalogue.chip(chip_name), degrees["ep"], known)
     times = release.of(engine_times(serving, running, run), run.guesses)
     return client_times(times, clients, running, dp, run, engine)
 
@@ -156,7 +154,7 @@ def _disaggregated(
         degrees = _degrees(rows, prefix, each, known.whole_worker)
         pool[side] = _pool(catalogue, chip_name, model, engine, known, degrees)
         ranks[side] = degrees["dp"]
-        release[side] = _released(rows, catalogue.chip(chip_name), engine, degrees["ep"], known)
+        release[side] = _released(rows, catalogue.chip(chip_name), degrees["ep"], known)
     run = _run(rows, chip_name, engine, ranks["decode"], known)
     at_once, clients = ranks["prefill"], rows.number("concurrency")
     full = np.maximum(np.floor(engine.tokens / run.input), 1.0) * at_once
@@ -164,13 +162,12 @@ def _disaggregated(
 
 
 def _released(
-    rows: Table, chip: Chip, engine: Engine, ep: Array, known: InferencexConditions
+    rows: Table, chip: Chip, ep: Array, known: InferencexConditions
 ) -> ReleaseTimes:
-    """What the engine's release of each row took, by its date and layout."""
-    precision = rows.text("precision")[0]
+    """What the engine's release of each row took, by its date and layout; rows of one label and precision."""
+    (label,), precision = dashed_all(rows.text("engine")[:1]), rows.text("precision")[0]
     dates = np.where(rows.text("date") == "", UNDATED, rows.text("date"))
-    found = release_times(known.release, engine.name, chip, precision, dates, ep > 1)
-    return replace(found, guessing=known.guessing.get(engine.name, 0.0))
+    return release_times(known.release, label, chip, precision, dates, ep > 1)
 
 
 def _degrees(rows: Table, prefix: str, devices: Array, whole: Number = 0.0) -> dict[str, Array]:
@@ -212,9 +209,9 @@ def _run(
         (engine.name == polling.engine) & (chip_name == polling.chip) & (rows.text("disaggregated") != "1")
     )
     interval = np.where(clients >= polling.many_clients, polling.many_clients_steps, polling.steps)
-    pooled = rows.text("disaggregated") == "1"
-    apart = np.where(pooled, known.pooled_guesses.get(engine.name, 0.0), known.data_parallel_guesses.get(engine.name, 0.0))
-    guesses = np.where(dp > 1, apart, known.guesses.get(engine.name, 0.0))
+    guesses = np.where(
+        dp > 1, known.data_parallel_guesses.get(engine.name, 0.0), known.guesses.get(engine.name, 0.0)
+    )
     one = np.ones_like(isl)
     return RunConditions(
         input=known.mean_share * isl,
