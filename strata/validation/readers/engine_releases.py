@@ -39,6 +39,7 @@ class EngineRelease:
         choices=(ANY, "whole", "dealt"),
         default=ANY,
     )
+    family: str = text("entries of a family differ by their step alone", default="")
     step: Number = quantity("s", "time that each step takes more, however many sequences it has")
     kernels: Number = quantity("1", "time of its other kernels in steps that generate, over ours", positive=True)
     prompts: Number = quantity("1", "time to read prompts over ours", positive=True)
@@ -99,24 +100,31 @@ class ReleaseTimes:
         )
 
 
-def release_times(
+def release_of(
     releases: Sequence[EngineRelease],
     engine: str,
     chip: Chip,
     precision: str,
     dates: Array,
     dealt: Array,
-) -> ReleaseTimes:
-    """The release of each row: the first that covers it; as the engine's file says where none does."""
-    one = np.ones(len(dates))
-    taken = np.zeros(len(dates), bool)
-    found = {"step": 0.0 * one, "kernels": one, "prompts": one, "guessing": 0.0 * one}
-    for release in releases:
+) -> Array:
+    """Which release each row has, by its place: the first that covers it; -1 where none does."""
+    found = np.full(len(dates), -1)
+    for place, release in enumerate(releases):
         if not release.covers(engine, chip, precision):
             continue
-        here = ~taken & ((release.until == "") | (dates < release.until))
+        here = (found < 0) & ((release.until == "") | (dates < release.until))
         if release.experts != ANY:
             here &= dealt == (release.experts == "dealt")
-        found = {name: np.where(here, getattr(release, name), was) for name, was in found.items()}
-        taken |= here
-    return ReleaseTimes(**found)
+        found = np.where(here, place, found)
+    return found
+
+
+def release_times(releases: Sequence[EngineRelease], place: Array) -> ReleaseTimes:
+    """What the releases at some places took; as the engine's file says where it is -1."""
+    usual = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
+    taken = {
+        name: np.array([float(getattr(r, name)) for r in releases] + [value])[place]
+        for name, value in usual.items()
+    }
+    return ReleaseTimes(**taken)

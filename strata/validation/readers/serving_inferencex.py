@@ -22,7 +22,7 @@ from strata.validation.readers.benchmark_conditions import (
     read_conditions,
 )
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.closed_loop import client_times
+from strata.validation.readers.closed_loop import EngineTimes, client_times
 from strata.validation.readers.comparison import (
     ComparedPoints,
     compare_metric,
@@ -30,7 +30,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
-from strata.validation.readers.engine_releases import EngineRelease, ReleaseTimes, release_times
+from strata.validation.readers.engine_releases import EngineRelease, ReleaseTimes, release_of, release_times
 from strata.validation.readers.labels import dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.served_models import (
@@ -117,6 +117,49 @@ def inferencex(table: Table, catalogue: Catalogue) -> ComparedPoints:
     return join_metrics(parts)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AggregatedRuns:
+    """Rows of one engine on one chip whose workers read prompts and generate, as the engine's file prices
+    them.
+    """
+
+    times: EngineTimes
+    clients: Array
+    running: Array
+    ranks: Array  # attention ranks
+    experts: Array  # ranks that experts are dealt out over
+    run: RunConditions
+
+    def seen(self, release: ReleaseTimes, engine: Engine) -> tuple[Any, Any]:
+        """TTFT and TPOT that clients see of a release [s]."""
+        times = release.of(self.times, self.run.guesses)
+        return client_times(times, self.clients, self.running, self.ranks, self.run, engine)
+
+
+def aggregated_runs(
+    rows: Table,
+    catalogue: Catalogue,
+    chip_name: str,
+    model: Model,
+    engine: Engine,
+    known: InferencexConditions,
+) -> AggregatedRuns:
+    """One pool of workers that read prompts and generate."""
+    degrees = _degrees(rows, "", rows.number("devices"))
+    serving = _pool(catalogue, chip_name, model, engine, known, degrees)
+    dp, clients = degrees["dp"], rows.number("concurrency")
+    run = _run(rows, chip_name, engine, dp, known)
+    running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
+    return AggregatedRuns(
+        times=engine_times(serving, running, run),
+        clients=clients,
+        running=running,
+        ranks=dp,
+        experts=degrees["ep"],
+        run=run,
+    )
+
+
 def _aggregated(
     rows: Table,
     catalogue: Catalogue,
@@ -125,15 +168,9 @@ def _aggregated(
     engine: Engine,
     known: InferencexConditions,
 ) -> tuple[Any, Any]:
-    """One pool of workers that read prompts and generate."""
-    degrees = _degrees(rows, "", rows.number("devices"))
-    serving = _pool(catalogue, chip_name, model, engine, known, degrees)
-    dp, clients = degrees["dp"], rows.number("concurrency")
-    run = _run(rows, chip_name, engine, dp, known)
-    running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
-    release = _released(rows, catalogue.chip(chip_name), degrees["ep"], known)
-    times = release.of(engine_times(serving, running, run), run.guesses)
-    return client_times(times, clients, running, dp, run, engine)
+    runs = aggregated_runs(rows, catalogue, chip_name, model, engine, known)
+    place = released(rows, catalogue.chip(chip_name), runs.experts, known)
+    return runs.seen(release_times(known.release, place), engine)
 
 
 def _disaggregated(
@@ -154,20 +191,19 @@ def _disaggregated(
         degrees = _degrees(rows, prefix, each, known.whole_worker)
         pool[side] = _pool(catalogue, chip_name, model, engine, known, degrees)
         ranks[side] = degrees["dp"]
-        release[side] = _released(rows, catalogue.chip(chip_name), degrees["ep"], known)
+        place = released(rows, catalogue.chip(chip_name), degrees["ep"], known)
+        release[side] = release_times(known.release, place)
     run = _run(rows, chip_name, engine, ranks["decode"], known)
     at_once, clients = ranks["prefill"], rows.number("concurrency")
     full = np.maximum(np.floor(engine.tokens / run.input), 1.0) * at_once
     return pooled_times(pool, workers, at_once, clients, run, release, full)
 
 
-def _released(
-    rows: Table, chip: Chip, ep: Array, known: InferencexConditions
-) -> ReleaseTimes:
-    """What the engine's release of each row took, by its date and layout; rows of one label and precision."""
+def released(rows: Table, chip: Chip, ep: Array, known: InferencexConditions) -> Array:
+    """Place of the release of each row, by its date and layout; rows of one engine and precision."""
     (label,), precision = dashed_all(rows.text("engine")[:1]), rows.text("precision")[0]
     dates = np.where(rows.text("date") == "", UNDATED, rows.text("date"))
-    return release_times(known.release, label, chip, precision, dates, ep > 1)
+    return release_of(known.release, label, chip, precision, dates, ep > 1)
 
 
 def _degrees(rows: Table, prefix: str, devices: Array, whole: Number = 0.0) -> dict[str, Array]:
