@@ -24,6 +24,7 @@ ANY = "any"
 class EngineRelease:
     """Runs of an engine up to a day, and what their release took over what the engine's file says."""
 
+    title: str = text("what it is, and where from")
     engine: str = text("labels of the engine in the file, lower case with dashes, separated by spaces")
     until: str = text("day of the first run that no longer counts, like 2026-01-20; left out: all", default="")
     chips: str = text("names of the chips whose scripts say so, or any", default=ANY)
