@@ -99,7 +99,7 @@ def released_rows(table: Table, catalogue: Catalogue) -> tuple[ReleasedRows, tup
 def fit_releases(
     rows: ReleasedRows, releases: Sequence[EngineRelease], which: Array
 ) -> tuple[EngineRelease, ...]:
-    """Releases with the quantities that are not as usual fitted to some rows, the others left as they are;
+    """Releases with the quantities that they call fitted fitted to some rows, the others left as they are;
     one that none of these rows has takes what an engine's file says.
     """
     found = list(releases)
@@ -118,10 +118,13 @@ def _fitted(
 ) -> dict[int, dict[str, float]]:
     """Quantities of a family's entries by their place."""
     lead = releases[places[0]]
-    common = [name for name in SHARED if float(getattr(lead, name)) != USUAL[name]]
-    own = [p for p in places if float(releases[p].step) > 0]
+    common = [name for name in SHARED if name in lead.fitted.split()]
+    given = {name: float(getattr(lead, name)) for name in USUAL}
+    own = [p for p in places if "step" in releases[p].fitted.split()]
     seen = [p for p in own if np.any(inside & (rows.place == p))]
     names = [*common, *("step" for _ in seen)]
+    if not common and not own:
+        return {}
     if not np.any(inside) or not names:
         return {p: dict(USUAL) for p in places}
     few = ReleasedRows(**{name: values[inside] for name, values in vars(rows).items()})
@@ -129,7 +132,7 @@ def _fitted(
 
     def changes(moves: Array) -> dict[int, dict[str, float]]:
         values = np.maximum(usual + scale * moves, np.where(usual > 0, 0.1, 0.0))
-        shared = {**USUAL, **dict(zip(common, values, strict=False))}
+        shared = {**given, **dict(zip(common, values[: len(common)], strict=True))}
         steps = dict(zip(seen, values[len(common) :], strict=True))
         return {p: {**shared, "step": float(steps.get(p, 0.0))} for p in places}
 

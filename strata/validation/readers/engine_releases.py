@@ -41,6 +41,7 @@ class EngineRelease:
         default=ANY,
     )
     family: str = text("entries of a family differ by their step alone", default="")
+    fitted: str = text("those of its quantities that are fitted to runs, separated by spaces", default="")
     step: Number = quantity("s", "time that each step takes more, however many sequences it has")
     kernels: Number = quantity("1", "time of its other kernels in steps that generate, over ours", positive=True)
     prompts: Number = quantity("1", "time to read prompts over ours", positive=True)
