@@ -1,9 +1,10 @@
-"""Releases of engines as data: what kernels and hosts of the time took over what an engine's file says, by date,
-platform and layout, with where each is from.
+"""Releases of engines as data: what kernels and hosts of the time took over what an engine's file says, by
+date, platform and layout, with where each is from.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
+from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.params import quantity, text
 from strata.validation.readers.closed_loop import EngineTimes
@@ -26,7 +28,7 @@ class EngineRelease:
 
     title: str = text("what it is, and where from")
     engine: str = text("labels of the engine in the file, lower case with dashes, separated by spaces")
-    until: str = text("day of the first run that no longer counts, like 2026-01-20; left out: all", default="")
+    when: str = text("the runs it counts for, like before 2026-01-20; left out: all", default="")
     chips: str = text("names of the chips whose scripts say so, or any", default=ANY)
     platform: str = text("software the chip's kernels are written for, cuda or rocm, or any", default=ANY)
     narrowest: str = text(
@@ -43,9 +45,19 @@ class EngineRelease:
     family: str = text("entries of a family differ by their step alone", default="")
     fitted: str = text("those of its quantities that are fitted to runs, separated by spaces", default="")
     step: Number = quantity("s", "time that each step takes more, however many sequences it has")
-    kernels: Number = quantity("1", "time of its other kernels in steps that generate, over ours", positive=True)
+    kernels: Number = quantity(
+        "1", "time of its other kernels in steps that generate, over ours", positive=True
+    )
     prompts: Number = quantity("1", "time to read prompts over ours", positive=True)
     guessing: Number = quantity("s", "time that a round of guesses takes more, beside its steps")
+
+    @property
+    def end(self) -> str:
+        """Day of the first run that it no longer counts for; "" where there is none."""
+        word, _, day = self.when.partition(" ")
+        if self.when and not (word == "before" and re.fullmatch(r"\d{4}-\d{2}-\d{2}", day)):
+            raise BadValue(f"a release counts for runs like 'before 2026-01-20', but got '{self.when}'")
+        return day
 
     def covers(self, engine: str, chip: Chip, precision: str) -> bool:
         """Whether it may be the release of runs of an engine on a chip, whatever their date and layout."""
@@ -115,7 +127,7 @@ def release_of(
     for place, release in enumerate(releases):
         if not release.covers(engine, chip, precision):
             continue
-        here = (found < 0) & ((release.until == "") | (dates < release.until))
+        here = (found < 0) & ((release.end == "") | (dates < release.end))
         if release.experts != ANY:
             here &= dealt == (release.experts == "dealt")
         found = np.where(here, place, found)

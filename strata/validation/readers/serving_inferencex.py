@@ -76,8 +76,12 @@ class InferencexConditions:
     polling: Polling = part(Polling, "who looks for requests now and then")
     guesses: dict[str, Number] = by_name("1", "tokens guessed in a step, by engine")
     data_parallel_guesses: dict[str, Number] = by_name("1", "the same with data-parallel attention")
-    whole_worker: Number = quantity("1", "devices up to which a worker of unrecorded layout is tensor parallel")
-    release: tuple[EngineRelease, ...] = part(EngineRelease, "releases of engines, the first counts", many=True)
+    whole_worker: Number = quantity(
+        "1", "devices up to which a worker of unrecorded layout is tensor parallel"
+    )
+    release: tuple[EngineRelease, ...] = part(
+        EngineRelease, "releases of engines, the first counts", many=True
+    )
 
 
 def inferencex(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -181,8 +185,8 @@ def _disaggregated(
     engine: Engine,
     known: InferencexConditions,
 ) -> tuple[Any, Any]:
-    """Prefill and decode workers apart; a prefill worker reads a prompt on each attention rank at once, and as
-    many as its steps hold where they queue.
+    """Prefill and decode workers apart; a prefill worker reads a prompt on each attention rank at once, and
+    as many as its steps hold where they queue.
     """
     pool, workers, ranks, release = {}, {}, {}, {}
     for side, prefix in (("prefill", "prefill_"), ("decode", "")):
