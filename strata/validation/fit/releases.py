@@ -31,7 +31,7 @@ from strata.validation.readers.serving_inferencex import (
 from strata.validation.readers.tables import Table
 
 SHARED = ("kernels", "prompts", "guessing")  # what entries of a family have in common
-USUAL = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
+USUAL: dict[str, Any] = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
 SCALE = {"step": 5e-3, "kernels": 0.5, "prompts": 1.0, "guessing": 5e-3}  # how far each may well be off
 STIFFNESS = 0.002  # what being off by its scale costs, as a mean error: what rows do not tell stays as usual
 
@@ -115,7 +115,7 @@ def fit_releases(
 
 def _fitted(
     rows: ReleasedRows, releases: Sequence[EngineRelease], places: list[int], inside: Array
-) -> dict[int, dict[str, float]]:
+) -> dict[int, dict[str, Any]]:
     """Quantities of a family's entries by their place."""
     lead = releases[places[0]]
     common = [name for name in SHARED if name in lead.fitted.split()]
@@ -130,7 +130,7 @@ def _fitted(
     few = ReleasedRows(**{name: values[inside] for name, values in vars(rows).items()})
     scale, usual = (np.array([table[name] for name in names]) for table in (SCALE, USUAL))
 
-    def changes(moves: Array) -> dict[int, dict[str, float]]:
+    def changes(moves: Array) -> dict[int, dict[str, Any]]:
         values = np.maximum(usual + scale * moves, np.where(usual > 0, 0.1, 0.0))
         shared = {**given, **dict(zip(common, values[: len(common)], strict=True))}
         steps = dict(zip(seen, values[len(common) :], strict=True))
