@@ -152,12 +152,13 @@ def _fitted(
 def leave_releases_out(
     rows: ReleasedRows, releases: Sequence[EngineRelease]
 ) -> dict[str, tuple[int, float, float]]:
-    """Rows, mean error with releases fitted to the others, and without any release, of every chip and engine
-    left out in turn; and of the held-out third.
+    """Rows, mean error with releases fitted to the others, and without any release, of every chip, engine and
+    kind of guessing left out in turn; and of the held-out third.
     """
     groups = {"held-out third": rows.line % HELD_OUT == 0}
     groups |= {f"chip {name}": rows.chip == name for name in np.unique(rows.chip.astype(str))}
     groups |= {f"engine {name}": rows.engine == name for name in np.unique(rows.engine.astype(str))}
+    groups |= {f"guessing {name}": rows.kind == name for name in np.unique(rows.kind.astype(str))}
     nothing = [replace(r, **USUAL) for r in releases]
     return {
         name: (int(out.sum()), rows.error(fit_releases(rows, releases, ~out), out), rows.error(nothing, out))
