@@ -282,6 +282,6 @@ def trainer_of(given: Engine) -> Trainer:
 
 @remembered
 def _stated(name: str) -> Engine:
-    file, _, told = name.partition("@")
+    file, _, told = (name, "", "") if name.endswith(".toml") else name.partition("@")
     stated, params, _ = read_record(Engine, "engine", file)
     return at_version(replace(stated, sources=Sources(params)), told)
