@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import re
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
+from strata.errors import require
 from strata.mapping.trainer import Trainer
 from strata.params import Sources, by_name, override, part, quantity, read_record, remembered, text
 from strata.records import readable
 
 USUAL_TRAINER = "megatron"
+
+
+@register_pytree
+@readable("before")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EarlierVersion:
+    """What an engine did otherwise before a version; what is left out it did as now."""
+
+    before: str = text("the version that changed it and when it came out, like v0.14 (2026-01-20)")
+    asynchronous: Number | None = quantity("1", "as of the engine", optional=True, minimum=0)
+    gap: Number | None = quantity("s", "as of the engine", optional=True, minimum=0)
 
 
 @register_pytree
@@ -49,6 +62,18 @@ class Engine:
     )
     launcher: str = text(
         "the version whose command line starts it, a file of launchers/; none: there is none", default=""
+    )
+    expert_inputs: str = text(
+        "format to which activations of experts in a narrow microscaling format (mxfp4) are rounded where "
+        "the chip has that arithmetic; left out: 16 bits, by kernels measured so",
+        choices=("", "fp8"),
+        default="",
+    )
+    weight_only_experts: str = text(
+        "kernels for experts in a format the chip has no arithmetic for: measured under that format's name, "
+        "or a grouped product of the activations' format that widens weights inside (fused)",
+        choices=("measured", "fused"),
+        default="measured",
     )
     step: Number = quantity(
         "s", "host time of one step that no kernel hides: scheduling, input preparation, sampling"
@@ -92,6 +117,13 @@ class Engine:
         optional=True,
         minimum=0,
     )
+    gap: Number | None = quantity(
+        "s",
+        "time of the device between two steps that runs beside nothing: inputs copied, tokens drawn, the "
+        "first kernel started; left out: none beyond the host's",
+        optional=True,
+        minimum=0,
+    )
     separate_quantize_share: Number = quantity(
         "1",
         "share of narrow products before which a kernel of its own rounds the activations; the "
@@ -127,6 +159,13 @@ class Engine:
         "rate of its products of experts by format, over that of the kernels they were measured "
         "with; 1 where none is given",
         optional=True,
+    )
+    weight_only_rate: Number | None = quantity(
+        "1",
+        "rate at which fused weight-only products of experts read weights and multiply, over that of "
+        "products in the activations' format; left out: 1",
+        optional=True,
+        minimum=0,
     )
     dealt_expert_read: dict[str, Number] | None = by_name(
         "1",
@@ -171,21 +210,58 @@ class Engine:
     reserve: Number = quantity(
         "B", "memory of each device that is never the engine's: context, libraries, buffers"
     )
+    earlier: tuple[EarlierVersion, ...] | None = part(
+        EarlierVersion, "what earlier versions did otherwise, the latest first", optional=True, many=True
+    )
     training: Trainer | None = part(Trainer, "how it trains; left out: as Megatron's defaults", optional=True)
     sources: Sources = field(default_factory=Sources)
 
 
 def engine(name: str = "ideal", /, **changes: Any) -> Engine:
-    """An engine by name or TOML path, with quantities replaced.
+    """An engine by name or TOML path, with quantities replaced. A version or a date after @ is what it was
+    then (`vllm@0.11`, `vllm@2025-10-29`); without one it is the newest.
 
     >>> float(engine("ideal").step)
     0.0
+    >>> float(engine("vllm@0.12").asynchronous), float(engine("vllm").asynchronous)
+    (0.0, 1.0)
     """
     stated: Engine = _stated(str(name))
     if not changes:
         return stated
     changed, given = override(stated, changes, "engine")
     return replace(changed, sources=stated.sources.updated(given))
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """The numbers a version or a date begins with, in the order versions follow one another.
+
+    >>> version_key("1.2.0rc6.post3") < version_key("1.10"), version_key("2025-10-29")
+    (True, (2025, 10, 29))
+    """
+    numbers = re.match(r"v?(\d+(?:[.-]\d+)*)", text)
+    require(numbers is not None, "a version must begin with a number, like 0.14 or 2025-10-29", version=text)
+    assert numbers is not None
+    return tuple(int(part) for part in re.split(r"[.-]", numbers.group(1)))
+
+
+def at_version(given: Engine, told: str) -> Engine:
+    """An engine as it was at a version or a date; the newest where none is told.
+
+    >>> [float(at_version(engine("vllm"), told).asynchronous) for told in ("0.12.0", "2026-03-27", "")]
+    [0.0, 1.0, 1.0]
+    """
+    changed, sources = given, given.sources
+    dated = re.match(r"\d{4}-\d\d", told) is not None
+    for i, version in enumerate(given.earlier or ()):
+        changing, _, date = version.before.rstrip(")").partition(" (")
+        if not told or version_key(told) >= version_key(date if dated else changing):
+            continue
+        names = [f.name for f in fields(version) if f.name != "before"]
+        new = {name: value for name in names if (value := getattr(version, name)) is not None}
+        stated = {name: sources[path] for name in new if (path := f"earlier.{i}.{name}") in sources}
+        changed, sources = replace(changed, **new), sources.updated(stated)
+    return replace(changed, sources=sources) if changed is not given else given
 
 
 def as_engine(given: Engine | str) -> Engine:
@@ -206,5 +282,6 @@ def trainer_of(given: Engine) -> Trainer:
 
 @remembered
 def _stated(name: str) -> Engine:
-    stated, params, _ = read_record(Engine, "engine", name)
-    return replace(stated, sources=Sources(params))
+    file, _, told = (name, "", "") if name.endswith(".toml") else name.partition("@")
+    stated, params, _ = read_record(Engine, "engine", file)
+    return at_version(replace(stated, sources=Sources(params)), told)

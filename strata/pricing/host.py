@@ -57,6 +57,11 @@ def graph_breaks(engine: Engine, graph: Graph) -> Number:
     return breaks
 
 
+def reads_prompts(work: Workload) -> bool:
+    """Whether a step reads prompts, alone or beside tokens that it generates."""
+    return work.phase == "prefill" or work.prompts is not None
+
+
 def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, sharding: Sharding) -> Number:
     """A step of kernels with its engine's host time. Data-parallel ranks have schedulers of their own; where
     a graph is broken the device waits, whatever is scheduled beside it.
@@ -65,6 +70,8 @@ def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, shardi
     broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
     each, sequences = engine.sequence + engine.stream, work.batch / sharding.replicas
     device = time + graph_breaks(engine, graph) * broken
+    if engine.gap is not None:
+        device = device + engine.gap
     host = host_time(engine.step, each, sequences)
     if engine.asynchronous is None:
         return device + host
@@ -116,8 +123,7 @@ def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Nu
     xp = namespace(
         engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch
     )
-    reads = work.phase == "prefill" or work.prompts is not None
-    held = engine.graphs * engine.prompt_graphs if reads else engine.graphs
+    held = engine.graphs * engine.prompt_graphs if reads_prompts(work) else engine.graphs
     experts = xp.where(engine.graphs > 0, engine.launches, engine.expert_launches)
     return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(
         held > 0, 0.0, experts * chip.overhead.launch

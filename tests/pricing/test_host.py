@@ -14,7 +14,7 @@ def step_of(by, batch=64.0, plan="tp=8", model="llama-3-8b", system="8xh200"):
 
 
 def test_host_time_is_what_the_engine_says():
-    bare = engine("vllm", step=0.0, sequence=0.0, stream=0.0)
+    bare = engine("vllm@0.13", step=0.0, sequence=0.0, stream=0.0)
     for changes, expected in (
         ({"step": 1e-3}, 1e-3),
         ({"sequence": 1e-5}, 64e-5),
@@ -127,7 +127,7 @@ def test_a_cache_in_blocks_holds_whole_blocks():
 
 def test_sampling_costs_energy_and_no_time():
     """Half of what 64 sequences of 10 us add, at the power of streaming from DRAM."""
-    none, half = (engine("vllm", step=0.0, sequence=1e-5, stream=0.0, sampling=s) for s in (0.0, 0.5))
+    none, half = (engine("vllm@0.13", step=0.0, sequence=1e-5, stream=0.0, sampling=s) for s in (0.0, 0.5))
     runs = [
         st.evaluate("1xh200", "llama-3-8b", st.decode(batch=64, context=2048), "", by) for by in (none, half)
     ]
@@ -141,15 +141,16 @@ def test_sampling_costs_energy_and_no_time():
 def test_a_host_a_step_ahead_counts_only_where_it_is_the_longer():
     """Runs with asynchronous scheduling: the device's own part of the logits stays, the host's is hidden."""
     host = {"step": 1e-3, "sequence": 0.0, "stream": 4e-5}
-    bare = engine("vllm", step=0.0, sequence=0.0, stream=0.0)
-    after = engine("vllm", sampling=0.25, **host)
-    ahead = engine("vllm", sampling=0.25, asynchronous=1.0, **host)
+    bare = engine("vllm@0.13", step=0.0, sequence=0.0, stream=0.0)
+    after = engine("vllm@0.13", sampling=0.25, **host)
+    ahead = engine("vllm@0.13", sampling=0.25, asynchronous=1.0, **host)
     kernels = step_of(bare)  # 64 sequences
     assert step_of(after) == pytest.approx(kernels + 1e-3 + 64 * 4e-5, rel=1e-6)
     assert step_of(ahead) == pytest.approx(kernels + 64 * 1e-5, rel=1e-6)
-    slow = engine("vllm", sampling=0.25, asynchronous=1.0, step=1.0, sequence=0.0, stream=0.0)
+    slow = engine("vllm@0.13", sampling=0.25, asynchronous=1.0, step=1.0, sequence=0.0, stream=0.0)
     assert step_of(slow) == pytest.approx(1.0, rel=1e-6)
-    assert step_of(engine("vllm", asynchronous=0.0, **host)) == step_of(engine("vllm", **host))
+    between = engine("vllm", sampling=0.25, gap=2e-4, **host)
+    assert step_of(between) == pytest.approx(kernels + 2e-4 + 64 * 1e-5, rel=1e-6)
 
 
 def test_a_model_that_attends_in_chunks_breaks_the_graphs_of_an_engine_that_cannot_capture_it():

@@ -32,6 +32,9 @@ SORTED = 256.0
 # rows with one token each cost 0.4 pJ for each of their operations, as full ones do (our measurement: a
 # Triton kernel over 128 experts of 2048 x 1536, bf16, at 3.5 to 4.3 TB/s and 695 W, by the clock it held).
 PADDING = 1.0
+# narrow formats of OCP's Microscaling, whose products take activations of 8 bits (PTX ISA, tcgen05.mma of
+# kind mxf8f6f4) at the rate of these
+MICROSCALED = ("mxfp4", "mxfp6")
 DEALT_ROWS = 64.0  # of the tiles that `dealt_share` is about
 
 
@@ -194,6 +197,38 @@ def _fallen_rows(load: ExpertLoad, read: Number) -> Number:
     return xp.where(read < 1.0, rows, 0.0)
 
 
+def expert_kernels(op: ExpertMatMul, device: Device) -> tuple[str, MatrixRate]:
+    """The kernels that serve experts of these formats: the format under which their times and shares were
+    measured, and the rates of their arithmetic.
+
+    * Activations stored in 8 bits have kernels of their own, which leave narrower weights to matrix units
+      that take them; `expert_inputs` of an engine rounds 16-bit ones to these.
+    * Weights the chip has no arithmetic for are widened by kernels measured under the weights' own name, or
+      inside a grouped product of the activations' format (`fused` of `weight_only_experts`), which has that
+      format's fixed times and no passes of its own.
+
+    >>> from strata.pricing.kernels.device import KernelSoftware, device
+    >>> from strata.hardware.chip import chip
+    >>> from strata.workload.graph import Extent
+    >>> sizes = {"n": (Extent(1.0),), "k": Extent(1.0), "tokens": Extent(32.0), "experts": Extent(16.0)}
+    >>> more = {"top_k": 8.0, "all_experts": 128.0, "skew": 0.0, "weight": "mxfp4", "activation": "bf16"}
+    >>> op = ExpertMatMul(name="up", module="moe", inputs=(), output="", **sizes, **more)
+    >>> served = {"weight_only_experts": "fused", "expert_inputs": "fp8"}
+    >>> [expert_kernels(op, device(chip(c), **s))[0] for c in ("h200", "b200") for s in ({}, served)]
+    ['mxfp4', 'bf16', 'mxfp4', 'fp8']
+    """
+    software, unit = device.software, device.matrix(op.weight, op.activation)
+    native = supports(device.chip.compute.matrix_rate, op.weight)
+    if bytes_of(op.activation) <= 1.0:
+        widens = op.activation == op.weight or not native
+        return op.activation, unit if widens else replace(unit, widening=0.0)
+    if native and op.weight in MICROSCALED and software.expert_inputs == "fp8":
+        return "fp8", device.matrix("fp8", "fp8")
+    if unit.activation > bytes_of(op.weight) and software.weight_only_experts == "fused":
+        return op.activation, unit
+    return op.weight, unit
+
+
 def price_experts(
     op: ExpertMatMul, device: Device, ranks: Number = 1.0, load: ExpertLoad | None = None
 ) -> Price:
@@ -204,12 +239,7 @@ def price_experts(
     of sorting its tokens count for each product.
     """
     chip, measured = device.chip, device.chip.experts
-    unit = device.matrix(op.weight, op.activation)
-    # Activations stored in 8 bits have kernels of their own, which leave narrower weights to matrix units
-    # that take them.
-    name = op.weight if bytes_of(op.activation) > 1.0 else op.activation
-    if name != op.weight and supports(chip.compute.matrix_rate, op.weight):
-        unit = replace(unit, widening=0.0)
+    name, unit = expert_kernels(op, device)
     stored, n, k = bytes_of(op.activation), total(op.n), op.k.size
     load = load or shared_load(op, device, ranks)
     xp = namespace(load.tokens, load.tiles, op.tokens.size, n, k, device.cores)
@@ -235,6 +265,10 @@ def price_experts(
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
     index, rows, columns = expert_tiles(measured.tile_rows)
     read, worked = (dealt_share(op, device, ranks, name, which) for which in ("read", "rate"))
+    dealt = read
+    if name == op.activation != op.weight and bytes_of(op.weight) < unit.activation:
+        share = device.software.weight_only_rate
+        read, worked = read * share, worked * share
     kernels = GroupedKernels(
         rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost)
         * worked,
@@ -245,7 +279,7 @@ def price_experts(
         columns=lead(columns, rank, xp),
         core_bandwidth=measured.core_bandwidth,
         padding=PADDING,
-        padded_rows=_fallen_rows(load, read),
+        padded_rows=_fallen_rows(load, dealt),
     )
     assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])

@@ -57,6 +57,12 @@ FITS = (
     "a datasheet's, a paper's or stated as assumed: `strata show chip NAME`.\n\n"
     "| chip | quantities | what they rest on |\n| --- | --- | --- |\n"
 )
+SERVED = (
+    "Token times predicted without their family: quantities of engines (host times, what graphs hide, the "
+    "rate of widening experts) fitted to two thirds of the lines of all other models, chips or engines\n"
+    "(`strata.validation.fit.servers`); an engine left out takes the means of the others. The rate of "
+    "widening experts is told by one model alone and stays where that is left out.\n\n"
+)
 UNSEEN = (
     "## Served models\n\n"
     "Engines are fitted to runs of some models. *Never*: rows of models, layouts or metrics that no "
@@ -112,6 +118,10 @@ def accuracy_page(outcome: dict[str, Any]) -> str:
         parts.append(
             UNSEEN + _table([["file", "metric", "points", *KEYS], *_unseen(outcome["unseen_models"])])
         )
+    if outcome.get("served"):
+        parts.append(
+            SERVED + _table([["file", "rows", "points", *KEYS, "worst"], *_left_out(outcome["served"])])
+        )
     if outcome.get("training"):
         parts.append(
             TRAINED + _table([["file", "rows", "points", *KEYS, "worst"], *_trained(outcome["training"])])
@@ -154,6 +164,14 @@ def _trained(files: list[dict[str, Any]]) -> list[list[str]]:
         rows.append([entry["file"], *_cells("all", entry["all"]), ""])
         if entry["held_out"] is not None:
             rows.append([entry["file"], *_cells("held-out third", entry["held_out"]), ""])
+        rows += _left_out([entry])
+    return rows
+
+
+def _left_out(files: list[dict[str, Any]]) -> list[list[str]]:
+    """Lines of each file's families left out."""
+    rows = []
+    for entry in files:
         for found in entry["left_out"]:
             name = f"{found['families']} by {found['kind']}" + (
                 "" if found["refitted"] else ", nothing fitted"

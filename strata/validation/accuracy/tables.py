@@ -16,6 +16,7 @@ from strata.validation.accuracy.like_rows import coverage, like_rows, write_resi
 from strata.validation.accuracy.page import PICTURED, accuracy_page
 from strata.validation.accuracy.pictures import draw_accuracy
 from strata.validation.accuracy.run import validate
+from strata.validation.accuracy.served_errors import served_errors
 from strata.validation.accuracy.training_errors import mislabelled_runs, training_errors
 from strata.validation.readers.registry import matches
 
@@ -52,6 +53,7 @@ def write_tables(
     """Predict the project's own data and write what is committed of it."""
     outcome, rows = validate(folder, unseen=True), like_rows(folder)
     outcome["intervals"] = coverage(rows)
+    outcome["served"] = served_errors(folder)
     outcome["training"] = training_errors(folder)
     outcome["mislabelled"] = mislabelled_runs(folder)
     (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")

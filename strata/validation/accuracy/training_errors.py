@@ -45,11 +45,11 @@ def _file_errors(table: Table, points: ComparedPoints) -> dict[str, Any]:
         "file": table.name,
         "all": _figures(head),
         "held_out": _figures(held_out(head)) if fitted else None,
-        "left_out": [_family_errors(found) for found in leave_families_out(table)],
+        "left_out": [family_errors(found) for found in leave_families_out(table)],
     }
 
 
-def _family_errors(found: FamiliesLeftOut) -> dict[str, Any]:
+def family_errors(found: FamiliesLeftOut) -> dict[str, Any]:
     """Figures of all rows together, and the family with the largest median."""
     medians = {
         name: statistics(found.points.measured[rows], found.points.predicted[rows])["median"]

@@ -96,16 +96,21 @@ PER_TOKEN = Quantity("stream", 0.5 * MICRO, 100 * MICRO)
 HIDDEN = Quantity("pdl_overlap", 0.01, 0.7)
 REQUEST = Quantity("request", 1000 * MICRO, 1.0)
 EXPERTS = Quantity("expert_launches", 1.0, 500.0)
+BETWEEN_STEPS = Quantity("gap", 20 * MICRO, 2000 * MICRO)
+WEIGHT_ONLY = Quantity("weight_only_rate", 0.3, 1.2)
 
 FITS = (
     EngineFit(
         "vllm",
-        (PER_STEP, PER_SEQUENCE, PER_TOKEN, HIDDEN),
+        (PER_STEP, PER_SEQUENCE, HIDDEN),
         (
             _online("vllm", "tpot", "llama-3.1-70b"),
             FittedRows(VLLM, "/decode", {"system": ("8xB200",), "model": ("llama-3-70b",), "eager": ("0",)}),
         ),
     ),
+    # Runs whose host did not schedule ahead, of a small model: what a token sent adds to a step.
+    EngineFit("vllm", (PER_TOKEN,), (_online("vllm", "tpot", "llama-3.1-8b"),)),
+    EngineFit("vllm", (BETWEEN_STEPS, WEIGHT_ONLY), (_online("vllm", "tpot", "gpt-oss-120b"),)),
     EngineFit(
         "vllm",
         (Quantity("launches", 1.0, 20.0),),
@@ -152,6 +157,7 @@ FITS = (
             FittedRows(THROUGHPUT, "", {"model": ("LLaMA-3.3-70B", "Qwen3-30B-A3B")}),
         ),
     ),
+    EngineFit("trtllm", (WEIGHT_ONLY,), (_online("trtllm", "tpot", "gpt-oss-120b"),)),
     EngineFit(
         "trtllm", (REQUEST,), (_online("trtllm", "ttft", "llama-3.1-70b", "qwen3-32b", "deepseek-v3"),)
     ),

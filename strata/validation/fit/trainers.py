@@ -111,7 +111,7 @@ def leave_families_out(
         predicted = now.predicted.copy()
         for name in names if lines is not None else ():
             inside = family == name
-            moved = version.points(_solved(lines, ~inside & (now.line % HELD_OUT != 0)))
+            moved = version.points(moved_along(lines, ~inside & (now.line % HELD_OUT != 0)))
             predicted[inside] = moved.predicted[inside]
         judged = replace(now, predicted=predicted)
         found.append(
@@ -162,7 +162,7 @@ def _lines(version: _Version, now: ComparedPoints) -> tuple[Array, Array]:
     return here, np.stack(slopes, axis=1)
 
 
-def _solved(lines: tuple[Array, Array], rows: Array) -> Array:
+def moved_along(lines: tuple[Array, Array], rows: Array) -> Array:
     """How far quantities move for the least errors of some rows, in logarithms."""
     from scipy.optimize import least_squares
 

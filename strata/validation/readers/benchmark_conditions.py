@@ -14,6 +14,7 @@ from strata.hardware.chip import Chip
 from strata.hardware.generate.generate import generate
 from strata.params import build, by_name, data_folder, override, part, quantity, read_toml, text
 from strata.pricing.kernels.recurrent import RecurrentLibrary
+from strata.validation.readers.launch_flags import LaunchFlags
 from strata.validation.readers.tables import Table
 
 T = TypeVar("T")
@@ -131,6 +132,7 @@ class BatchConditions:
     """Batches given to an engine in process."""
 
     title: str = text("what was run")
+    version: str = text("the version of the engine, or when it ran")
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
 
 
@@ -259,11 +261,18 @@ class OnlineConditions:
 
     title: str = text("what was run")
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
+    weight_only_cache: str = text("format of the cache where a model's experts are widened")
     drawn: DrawnLengths = part(DrawnLengths, "the benchmark behind most rows")
+    flags: tuple[LaunchFlags, ...] = part(LaunchFlags, "what that benchmark tells engines", many=True)
     polling: Polling = part(Polling, "who looks for requests now and then")
     drafting: DraftedTokens = part(DraftedTokens, "who guesses tokens")
     first_use: FirstUse = part(FirstUse, "whose first prompts take long")
     other_lengths: OtherLengths = part(OtherLengths, "the benchmarks behind the other rows")
+
+    def is_drawn(self, isl: Array, osl: Array) -> Array:
+        """Rows of the benchmark that draws its lengths."""
+        lengths = [float(length) for length in self.drawn.lengths.values()]
+        return np.isin(isl, lengths) & np.isin(osl, lengths)
 
 
 # ------------------------------------------------------------------------------------ training
@@ -344,8 +353,7 @@ def online_runs_of(
     """
     isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "conc"))
     version, together = rows.text("backend_version"), rows.text("mode") == "agg"
-    lengths = [float(length) for length in known.drawn.lengths.values()]
-    drawn = np.isin(isl, lengths) & np.isin(osl, lengths)
+    drawn = known.is_drawn(isl, osl)
     share = np.where(drawn, known.drawn.mean_share, 1.0)
     polling, drafting, first_use, other = known.polling, known.drafting, known.first_use, known.other_lengths
     apart = parallel_degree(rows, "attention_dp_size") > 1

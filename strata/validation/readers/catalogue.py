@@ -13,7 +13,7 @@ from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import System, system
 from strata.hardware.transport import Transport, transport
-from strata.mapping.engine import Engine, engine
+from strata.mapping.engine import Engine, at_version, engine
 from strata.workload.model import Model, model
 
 
@@ -93,9 +93,10 @@ class Catalogue:
         return version
 
     def engine(self, name: str) -> Engine:
-        """An engine by name."""
-        version: Engine = self.engines.get(name) or self._once(engine, name)
-        return version
+        """An engine by name, as of the version or date after an @ (`vllm@0.11`); the newest without."""
+        bare, _, told = name.partition("@")
+        version: Engine = self.engines.get(bare) or self._once(engine, bare)
+        return at_version(version, told)
 
     def model(self, name: str, **changes: Any) -> Model:
         """A model by the name a data set gives it."""

@@ -52,7 +52,8 @@ def vllm_batches(table: Table, catalogue: Catalogue) -> ComparedPoints:
     def price(key: tuple[str, str, str, str, str], rows: Array) -> Any:
         v = {k: x[rows] for k, x in s.items()}
         model = stored_model(catalogue, key[1], key[3].removesuffix("-weights"))
-        engine = replace(catalogue.engine(key[2]), graphs=1.0 - float(key[4] == "1"), stream=0.0)
+        then = catalogue.engine(f"{key[2]}@{known.version}")
+        engine = replace(then, graphs=1.0 - float(key[4] == "1"), stream=0.0)
         serving = Serving(catalogue.system(key[0]), model, plan(tp=v["tp"], ep=v["ep"]), engine, known.skew)
         step = served_batch(serving, v["batch"], v["input_tokens"], v["output_tokens"]).step
         reading = prompt_time(serving, v["batch"], v["input_tokens"])

@@ -6,6 +6,7 @@ What a batch costs comes from `served_models`, how a closed loop of clients turn
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
+from strata.precision import supports
 from strata.validation.readers.benchmark_conditions import (
     ClientConditions,
     OnlineConditions,
@@ -31,6 +33,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
+from strata.validation.readers.launch_flags import launched_engine
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.served_models import (
     engine_times,
@@ -59,13 +62,20 @@ def online_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
         c: table.text(c)
         for c in ("model", "system", "backend", "mode", "precision", "gemm_quant_mode", "moe_quant_mode")
     }
+    told = {c: table.text(c) for c in ("backend_version", "measured")}
     weights = np.where(text["gemm_quant_mode"] == "", text["precision"], text["gemm_quant_mode"])
     experts = np.where(text["moe_quant_mode"] == "", weights, text["moe_quant_mode"])
-    keys = [text["model"], text["system"], text["backend"], weights, experts, text["mode"]]
     known = read_conditions(OnlineConditions, table, "serving/silicon.toml")
+    drawn = known.is_drawn(table.number("isl"), table.number("osl"))
+    keys = [text["model"], text["system"], text["backend"], weights, experts, text["mode"]]
+    keys += [told["backend_version"], told["measured"], drawn]
 
-    def price(key: tuple[str, str, str, str, str, str], rows: Array) -> Any:
-        model, engine = served_model(catalogue, key[0], key[3], key[4]), catalogue.engine(key[2])
+    def price(key: tuple[str, str, str, str, str, str, str, str, bool], rows: Array) -> Any:
+        model = served_model(catalogue, key[0], key[3], key[4])
+        if not supports(catalogue.chip(key[1]).compute.matrix_rate, model.expert_weights):
+            model = replace(model, kv=known.weight_only_cache)
+        flags = known.flags if key[8] else ()
+        engine = launched_engine(catalogue.engine(key[2]), key[6], key[7], key[1], flags)
         if key[5] not in ("agg", "disagg"):
             raise BadValue(f"mode must be agg or disagg, but got '{key[5]}'")
         run = _aggregated if key[5] == "agg" else _disaggregated

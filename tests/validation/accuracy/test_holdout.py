@@ -65,7 +65,6 @@ def test_models_no_fit_has_seen_are_told_apart():
     }
     assert {
         ("tpot", "trtllm", "deepseek-v3"),
-        ("tpot", "vllm", "llama-3.1-8b"),
         ("ttft", "vllm", "llama-3.1-8b"),
     } <= told
     assert not told & {
