@@ -32,6 +32,8 @@ class Scheduling:
     priorities: bool = False  # the lowest number first; else in order of arrival
     request_time: float = 0.0  # of a request outside all steps [s]
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
+    ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
+    whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
 
     def __post_init__(self) -> None:
         for kind, value, choices in (("eviction", self.eviction, EVICTIONS), ("role", self.role, ROLES)):
@@ -45,7 +47,9 @@ class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
     __slots__ = (
+        "_evicted",
         "_heap",
+        "_leaving",
         "_phases",
         "_serial",
         "_taken",
@@ -71,6 +75,8 @@ class EngineRank:
         self.preemptions = 0
         self._serial = 0
         self._taken = False  # whether blocks of the next decode step are taken
+        self._evicted = False  # whether some made room for the next step: then it lets nobody in
+        self._leaving: list[tuple[Request, int, int]] = []  # done, but their blocks are not known to be free
         self._heap: list[tuple[int, int, Request]] = []  # those that generate, by the step that ends them
         cycle = max(round(pool.page / rules.tokens_per_step), 1)
         # how many begin a block at steps of this number; none where nothing grows
@@ -99,7 +105,7 @@ class EngineRank:
 
     # -- what the next step has
 
-    def read_prompts(self, clock: float) -> tuple[int, float]:
+    def read_prompts(self, clock: float, turn: int = 0) -> tuple[int, float]:
         """Choose the prompts of the next step; their tokens, and the sum of what each of these attends to."""
         budget = self.rules.tokens - (self.generating if self.rules.mixed else 0)
         tokens, attended = 0, 0.0
@@ -113,9 +119,10 @@ class EngineRank:
             budget, tokens = budget - chunk, tokens + chunk
             attended += chunk * (request.read + 0.5 * chunk)
         waiting = self.waiting
-        while waiting and budget > 0 and len(self.running) < self.rules.sequences:
+        places = 0 if self._evicted else self.rules.sequences - len(self._leaving)
+        while waiting and budget > 0 and len(self.running) < places:
             head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
-            chunk = self._admit(head, budget)
+            chunk = self._admit(head, budget) if head.seen <= turn else -1
             if chunk < 0:
                 break
             if isinstance(waiting, deque):
@@ -140,7 +147,7 @@ class EngineRank:
         known = prompt if brings else self.pool.cached(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        found = self.pool.match(request, reach)
+        found = self.pool.match(request, reach, prompt if self.rules.whole_prompt else 0)
         if found < 0:
             return -1
         request.read = known
@@ -177,16 +184,15 @@ class EngineRank:
     def _preempt_last(self) -> None:
         """Put the request that came last back to the waiting ones: its cache is to be computed again."""
         _, request = self.running.popitem()
+        own, tokens = request.own, request.read
         if request.state == "generating":
-            done = self.count - (request.finish - request.rounds)
+            made = int((self.count - (request.finish - request.rounds)) * self.rules.tokens_per_step)
             own = self._held(request)
             self._stop(request)
-            request.generated = min(
-                request.generated + int(done * self.rules.tokens_per_step), request.output - 1
-            )
-        else:
-            own = request.own
-        self.pool.release(request, own, 0, keeps=False)
+            made = min(made, request.output - 1 - request.generated)
+            request.generated, tokens = request.generated + made, tokens + made
+        self.pool.leave(request, own, tokens)
+        self._evicted = True
         request.preempted += 1
         self.preemptions += 1
         request.state, request.read = "waiting", 0
@@ -249,7 +255,7 @@ class EngineRank:
 
     def advance(self, steps: int, clock: float, done: Callable[[Request], None]) -> None:
         """Some decode steps are over at `clock`, and with the last of them prompts are read so far."""
-        self._taken = False
+        self._taken = self._evicted = False
         if self.generating and steps:
             if steps > 1 and self._phases:
                 self._take_later_blocks(steps)
@@ -281,9 +287,23 @@ class EngineRank:
         self, request: Request, own: int, tokens: int, clock: float, done: Callable[[Request], None]
     ) -> None:
         del self.running[request.rank_serial]
-        self.pool.release(request, own, tokens)
+        if self.rules.ahead:
+            self._leaving.append((request, own, tokens))
+        else:
+            self.pool.release(request, own, tokens)
         request.state, request.last = "done", clock
         done(request)
+
+    def catch_up(self, turn: int) -> bool:
+        """After a step was chosen: what the next choice knows more; whether that could let somebody in."""
+        news = bool(self._leaving)
+        for request, own, tokens in self._leaving:
+            self.pool.release(request, own, tokens)
+        self._leaving.clear()
+        waiting = self.waiting
+        if not waiting:
+            return news
+        return news or (waiting[-1] if isinstance(waiting, deque) else waiting[-1][2]).seen > turn
 
     def _read_on(self, clock: float, done: Callable[[Request], None]) -> None:
         still: list[tuple[Request, int]] = []

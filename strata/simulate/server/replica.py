@@ -28,6 +28,7 @@ class Replica:
         "steps",
         "table",
         "total_steps",
+        "turn",
         "until",
         "version",
     )
@@ -39,6 +40,7 @@ class Replica:
         self.steps = 0  # of the event under way; 0: it waits for requests
         self.total_steps = self.served = 0
         self.started = self.until = 0.0
+        self.turn = 0  # steps chosen, decode steps after one another as one
         self.version = 0  # of the event under way: one that was cut is another
 
     @property
@@ -56,26 +58,34 @@ class Replica:
 
     def enqueue(self, request: Request, now: float) -> None:
         """A request for the rank with the fewest; of decode steps under way, the one in which it came is the
-        last.
+        last, or the one after it where that is chosen already.
         """
         rank = self.ranks[0] if len(self.ranks) == 1 else min(self.ranks, key=lambda r: r.outstanding)
         rank.enqueue(request)
-        if self.steps > 1:
+        ahead = self.rules.ahead and self.steps > 0
+        request.seen = self.turn + 1 + (ahead and self._cut(now) == self.steps)
+        if self.steps > 1 and not ahead:
             self._cut(now)
 
-    def _cut(self, now: float) -> None:
-        """End the decode steps under way with the one that runs now."""
+    def _cut(self, now: float) -> int:
+        """End the decode steps under way with the one that runs now, or the next where that is chosen: which
+        one runs now, 0 where the first begins only now.
+        """
         n, context = self._fullest()
         passed, price = now - self.started, self.table.decode_steps
+        if self.steps == 1:
+            return int(passed > 0.0)
         steps = min(max(int(passed / (self.until - self.started) * self.steps), 1), self.steps)
         while steps > 1 and price(n, context, steps - 1)[0] >= passed:
             steps -= 1
         while steps < self.steps and price(n, context, steps)[0] < passed:
             steps += 1
-        if steps < self.steps:
-            self.steps = steps
-            self.until = self.started + price(n, context, steps)[0]
+        last = steps + self.rules.ahead
+        if last < self.steps:
+            self.steps = last
+            self.until = self.started + price(n, context, last)[0]
             self.version += 1
+        return steps
 
     def _fullest(self) -> tuple[int, float]:
         if len(self.ranks) == 1:
@@ -84,28 +94,39 @@ class Replica:
 
     def start(self, now: float) -> bool:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
-        tokens, attended = 0, 0.0
-        for rank in self.ranks:
-            if self.rules.mixed:
-                rank.take_decode_blocks()
-            read, reach = rank.read_prompts(now)
-            if reach > attended:
-                tokens, attended = read, reach
-        if not tokens and not self.rules.mixed:
-            for rank in self.ranks:
-                rank.take_decode_blocks()
-        n, context = self._fullest()
+        news = True
+        while news:
+            self.turn += 1
+            tokens, attended = self._choose(now)
+            n, context = self._fullest()
+            news = self.rules.ahead and any([r.catch_up(self.turn) for r in self.ranks])
+            if tokens or n:  # an engine that has nothing to do does not wait for a step to end
+                break
         self.started = now
         self.version += 1
         if tokens:
             self.steps = 1
             self.until = now + self.table.step(n, context, tokens, attended, alone=not self.rules.mixed)[0]
         elif n:
-            self.steps = min([r.steps_ahead() for r in self.ranks if r.generating])
+            self.steps = 1 if news else min([r.steps_ahead() for r in self.ranks if r.generating])
             self.until = now + self.table.decode_steps(n, context, self.steps)[0]
         else:
             self.steps = 0
         return self.steps > 0
+
+    def _choose(self, now: float) -> tuple[int, float]:
+        """What the next step has of prompts: their tokens, and what these attend to together."""
+        tokens, attended = 0, 0.0
+        for rank in self.ranks:
+            if self.rules.mixed:
+                rank.take_decode_blocks()
+            read, reach = rank.read_prompts(now, self.turn)
+            if reach > attended:
+                tokens, attended = read, reach
+        if not tokens and not self.rules.mixed:
+            for rank in self.ranks:
+                rank.take_decode_blocks()
+        return tokens, attended
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""
