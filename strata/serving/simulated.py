@@ -89,6 +89,7 @@ def simulate(
     context: int | None = None,
     kv_blocks: int | None = None,
     prefix_caching: bool = True,
+    skew: float = 0.0,
     router: str = "least-loaded",
     slo: dict[str, float] | None = None,
     keep: bool = False,
@@ -98,7 +99,8 @@ def simulate(
     """Serve every request of a load on a system, step by step.
 
     `tokens` of a step, `sequences` of a rank and `kv_blocks` of a rank replace the engine's own; `context` is
-    the longest a sequence may become. `keep` keeps every request; `progress` is told the clock and how many
+    the longest a sequence may become; `skew` the exponent of the power law by which text asks for experts.
+    `keep` keeps every request; `progress` is told the clock and how many
     are done now and then, and stops the run by returning False.
     """
     software = as_engine(engine)
@@ -108,7 +110,7 @@ def simulate(
         model=make_model(model) if isinstance(model, str) else model,
         plan=make_plan(plan) if isinstance(plan, str) else plan,
         engine=replace(software, **changes),
-        routed={},
+        routed={"skew": skew} if skew else {},
     )
     found = _service(pricer, float(context or LONGEST), kv_blocks, prefix_caching)
     found.slo.update(slo or {})
