@@ -18,6 +18,7 @@ from strata.simulate.server.request import Request
 
 EVICTIONS = ("recompute", "none")
 ROLES = ("both", "prefill", "decode")
+NEVER = 2**62  # no step of this number is ever run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class Scheduling:
     request_time: float = 0.0  # of a request outside all steps [s]
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
     ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
+    looks: int = 1  # an engine looks for requests before steps whose numbers this divides
     whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
 
     def __post_init__(self) -> None:
@@ -105,7 +107,7 @@ class EngineRank:
 
     # -- what the next step has
 
-    def read_prompts(self, clock: float, turn: int = 0) -> tuple[int, float]:
+    def read_prompts(self, clock: float, number: int = 0) -> tuple[int, float]:
         """Choose the prompts of the next step; their tokens, and the sum of what each of these attends to."""
         budget = self.rules.tokens - (self.generating if self.rules.mixed else 0)
         tokens, attended = 0, 0.0
@@ -122,7 +124,7 @@ class EngineRank:
         places = 0 if self._evicted else self.rules.sequences - len(self._leaving)
         while waiting and budget > 0 and len(self.running) < places:
             head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
-            chunk = self._admit(head, budget) if head.seen <= turn else -1
+            chunk = self._admit(head, budget) if head.seen <= number else -1
             if chunk < 0:
                 break
             if isinstance(waiting, deque):
@@ -294,16 +296,23 @@ class EngineRank:
         request.state, request.last = "done", clock
         done(request)
 
-    def catch_up(self, turn: int) -> bool:
-        """After a step was chosen: what the next choice knows more; whether that could let somebody in."""
-        news = bool(self._leaving)
-        for request, own, tokens in self._leaving:
-            self.pool.release(request, own, tokens)
-        self._leaving.clear()
+    def catch_up(self, number: int) -> int:
+        """After the step of a number was chosen: the number of the next that may let in somebody more, for
+        what was not known to be free, or because it came too late for this one.
+        """
+        found = NEVER
+        if self._leaving:
+            found = number + 1
+            for request, own, tokens in self._leaving:
+                self.pool.release(request, own, tokens)
+            self._leaving.clear()
         waiting = self.waiting
-        if not waiting:
-            return news
-        return news or (waiting[-1] if isinstance(waiting, deque) else waiting[-1][2]).seen > turn
+        for entry in reversed(waiting) if waiting else ():
+            seen = entry.seen if isinstance(entry, Request) else entry[2].seen
+            if seen <= number:
+                break
+            found = min(found, seen)
+        return found
 
     def _read_on(self, clock: float, done: Callable[[Request], None]) -> None:
         still: list[tuple[Request, int]] = []

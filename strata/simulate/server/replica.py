@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import EngineRank, Scheduling
+from strata.simulate.server.rank import NEVER, EngineRank, Scheduling
 from strata.simulate.server.request import Request
 from strata.simulate.server.step_table import StepTable
 
@@ -21,6 +21,7 @@ class Replica:
         "busy",
         "energy",
         "index",
+        "number",
         "ranks",
         "rules",
         "served",
@@ -28,7 +29,6 @@ class Replica:
         "steps",
         "table",
         "total_steps",
-        "turn",
         "until",
         "version",
     )
@@ -40,7 +40,7 @@ class Replica:
         self.steps = 0  # of the event under way; 0: it waits for requests
         self.total_steps = self.served = 0
         self.started = self.until = 0.0
-        self.turn = 0  # steps chosen, decode steps after one another as one
+        self.number = 0  # of the next step
         self.version = 0  # of the event under way: one that was cut is another
 
     @property
@@ -57,34 +57,33 @@ class Replica:
         return pool.blocks_of(request.input + request.output) <= pool.blocks
 
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for the rank with the fewest; of decode steps under way, the one in which it came is the
-        last, or the one after it where that is chosen already.
+        """A request for the rank with the fewest; of decode steps under way, the last is the one after which
+        the engine looks for requests.
         """
         rank = self.ranks[0] if len(self.ranks) == 1 else min(self.ranks, key=lambda r: r.outstanding)
         rank.enqueue(request)
-        ahead = self.rules.ahead and self.steps > 0
-        request.seen = self.turn + 1 + (ahead and self._cut(now) == self.steps)
-        if self.steps > 1 and not ahead:
-            self._cut(now)
+        request.seen = self.number
+        if not self.steps:
+            return
+        running = self._running(now)
+        later = self.number + max(running, 1) + (self.rules.ahead and running > 0)
+        request.seen = -(-later // self.rules.looks) * self.rules.looks
+        if request.seen - self.number < self.steps:
+            self.steps = request.seen - self.number
+            self.until = self.started + self.table.decode_steps(*self._fullest(), self.steps)[0]
+            self.version += 1
 
-    def _cut(self, now: float) -> int:
-        """End the decode steps under way with the one that runs now, or the next where that is chosen: which
-        one runs now, 0 where the first begins only now.
-        """
-        n, context = self._fullest()
+    def _running(self, now: float) -> int:
+        """Which of the steps under way runs now; 0 where the first begins only now."""
         passed, price = now - self.started, self.table.decode_steps
-        if self.steps == 1:
+        if self.steps == 1 or passed <= 0.0:
             return int(passed > 0.0)
+        n, context = self._fullest()
         steps = min(max(int(passed / (self.until - self.started) * self.steps), 1), self.steps)
         while steps > 1 and price(n, context, steps - 1)[0] >= passed:
             steps -= 1
         while steps < self.steps and price(n, context, steps)[0] < passed:
             steps += 1
-        last = steps + self.rules.ahead
-        if last < self.steps:
-            self.steps = last
-            self.until = self.started + price(n, context, last)[0]
-            self.version += 1
         return steps
 
     def _fullest(self) -> tuple[int, float]:
@@ -94,21 +93,20 @@ class Replica:
 
     def start(self, now: float) -> bool:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
-        news = True
-        while news:
-            self.turn += 1
+        while True:
             tokens, attended = self._choose(now)
             n, context = self._fullest()
-            news = self.rules.ahead and any([r.catch_up(self.turn) for r in self.ranks])
-            if tokens or n:  # an engine that has nothing to do does not wait for a step to end
+            told = min([r.catch_up(self.number) for r in self.ranks])
+            if tokens or n or told == NEVER:
                 break
+            self.number = told  # an engine that has nothing to do does not wait for a step to end
         self.started = now
         self.version += 1
         if tokens:
             self.steps = 1
             self.until = now + self.table.step(n, context, tokens, attended, alone=not self.rules.mixed)[0]
         elif n:
-            self.steps = 1 if news else min([r.steps_ahead() for r in self.ranks if r.generating])
+            self.steps = min([told - self.number, *[r.steps_ahead() for r in self.ranks if r.generating]])
             self.until = now + self.table.decode_steps(n, context, self.steps)[0]
         else:
             self.steps = 0
@@ -120,7 +118,7 @@ class Replica:
         for rank in self.ranks:
             if self.rules.mixed:
                 rank.take_decode_blocks()
-            read, reach = rank.read_prompts(now, self.turn)
+            read, reach = rank.read_prompts(now, self.number)
             if reach > attended:
                 tokens, attended = read, reach
         if not tokens and not self.rules.mixed:
@@ -135,4 +133,5 @@ class Replica:
             rank.advance(steps, self.until, done)
         self.busy += self.until - self.started
         self.total_steps += self.steps
+        self.number += self.steps
         self.steps = 0

@@ -75,7 +75,7 @@ class Request:
         self.rounds = 0  # decode steps its remaining answer takes
         self.preempted = 0
         self.left: Any = None  # blocks it held when it had to make room
-        self.seen = 0  # turn of its engine from which a step may have it
+        self.seen = 0  # number of the first step of its engine that may have it
         self.rank_serial = 0  # its place among those that its rank let in
         self.state = ""
 

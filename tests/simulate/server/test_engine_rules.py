@@ -129,13 +129,25 @@ def test_a_place_is_known_to_be_free_one_step_later():
     blocks=some.integers(85, 300),
     ahead=some.booleans(),
     whole=some.booleans(),
+    looks=some.integers(1, 7),
     tokens=some.integers(20, 700),
 )
-def test_nothing_is_lost_whatever_the_rules(rows, blocks, ahead, whole, tokens):
-    done, replica = serve(rows, blocks=blocks, tokens=tokens, ahead=ahead, whole_prompt=whole, sequences=8)
+def test_nothing_is_lost_whatever_the_rules(rows, blocks, ahead, whole, looks, tokens):
+    done, replica = serve(
+        rows, blocks=blocks, tokens=tokens, ahead=ahead, whole_prompt=whole, looks=looks, sequences=8
+    )
     assert len(done) == len(rows)
     pool = replica.ranks[0].pool
     assert pool.used == 0 and pool.free + pool.evictable == blocks
     for r in done.values():
         assert r.arrival <= r.scheduled < r.first <= r.last
         assert (r.last > r.first) == (r.output > 1)
+
+
+def test_an_engine_that_looks_now_and_then_lets_requests_in_then():
+    rows = [(0.0, 100, 200), (0.5051, 100, 20)]
+    found, _ = serve(rows, looks=10)
+    # the first step ends at 0.011 s; steps of 10 ms; it looks before steps 60, 70, ...
+    assert found[1].first == pytest.approx(0.011 + 59 * 0.01 + 0.011)
+    alone, _ = serve([(0.5, 100, 20)], looks=10)
+    assert alone[0].first == pytest.approx(0.511)
